@@ -49,7 +49,7 @@ def bottom_model(settings: Bottom, shape: InputShape, draws: Draws, *path: str |
                 f"numbers and {len(shape.images)} columns of images: name one column, or use kind = 'mlp'"
             )
         channels, height, width = shape.images[0]
-        model = _cnn(settings, channels, height, width) if settings.kind == "cnn" else _Resnet(settings, channels)
+        model = (_cnn if settings.kind == "cnn" else _resnet)(settings, channels, height, width)
     return initialised(model, draws, *path)
 
 
@@ -124,6 +124,15 @@ def _cnn(settings: Bottom, channels: int, height: int, width: int) -> nn.Sequent
         channels, height, width = size, height // 2, width // 2
     layers += [("flat", nn.Flatten()), ("linear", linear(channels * height * width, settings.width))]
     return nn.Sequential(OrderedDict(layers))
+
+
+def _resnet(settings: Bottom, channels: int, height: int, width: int) -> nn.Module:
+    halved = 1 << (len(settings.blocks) - 1)
+    if height <= halved and width <= halved:  # a norm over one pixel would leave nothing of it
+        raise DataError(
+            f"blocks has {len(settings.blocks)} entries: each but the first halves the images, which are too small"
+        )
+    return _Resnet(settings, channels)
 
 
 class _Block(nn.Module):

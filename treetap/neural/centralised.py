@@ -129,6 +129,7 @@ class CentralNetwork:
 
     def train_epoch(self, epoch: int) -> float:
         """One epoch; returns the mean loss of its batches."""
+        pin(self.params.threads)
         losses = [self._train_batch(epoch, batch, rows) for batch, rows in enumerate(self.schedule.epoch(epoch))]
         return float(np.mean(losses))
 

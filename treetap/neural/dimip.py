@@ -23,25 +23,33 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from treetap.errors import ConfigError
 from treetap.neural.architectures import initialised, linear
 from treetap.neural.draws import Draws
+from treetap.neural.optimiser import load_state, load_weights, state_of, weights_of
 
 Array = npt.NDArray[np.generic]
 #: Units of the two hidden layers of q_ψ.
 HIDDEN = 128
 #: The rate of q_ψ's Adam.
 RATE = 1e-3
+_PREDICTOR, _ADAM = "predictor", "adam/"
 
 
 class Dimip:
     """The term of one feature party.
 
     `weight`: λ. `random_labels`: False leaves L_R out, the ablation of the paper's Figure 6.
+
+    Raises:
+        ConfigError: the labels are no classes.
     """
 
     def __init__(
         self, party: str, width: int, classes: int, weight: float, draws: Draws, *, random_labels: bool = True
     ) -> None:
+        if classes < 2:
+            raise ConfigError(f"defences: dimip of {party}: the labels must be classes, and this job's are numbers")
         self._party, self._weight, self._draws, self._random_labels = party, weight, draws, random_labels
         layers = [("linear0", linear(width, HIDDEN)), ("relu0", nn.ReLU())]
         layers += [("linear1", linear(HIDDEN, HIDDEN)), ("relu1", nn.ReLU()), ("linear2", linear(HIDDEN, classes))]
@@ -65,22 +73,15 @@ class Dimip:
 
     def state(self) -> dict[str, Array]:
         """q_ψ and its optimiser as arrays, by name."""
-        found: dict[str, Array] = {
-            f"predictor/{name}": tensor.detach().numpy().copy() for name, tensor in self.predictor.state_dict().items()
-        }
-        for name, weight in self.predictor.named_parameters():
-            for key, value in self._optimiser.state.get(weight, {}).items():
-                found[f"adam/{name}/{key}"] = torch.as_tensor(value).detach().numpy().copy()
-        return found
+        kept = state_of(self._optimiser, dict(self.predictor.named_parameters()))
+        return {**weights_of({_PREDICTOR: self.predictor}), **{f"{_ADAM}{name}": each for name, each in kept.items()}}
 
     def load(self, arrays: Mapping[str, Array]) -> None:
-        """Continue from a state that `state` has returned."""
-        with torch.no_grad():
-            for name, tensor in self.predictor.state_dict().items():
-                tensor.copy_(torch.from_numpy(np.array(arrays[f"predictor/{name}"])))
-        self._optimiser.state.clear()
-        for name, weight in self.predictor.named_parameters():
-            prefix = f"adam/{name}/"
-            for key, value in arrays.items():
-                if key.startswith(prefix):
-                    self._optimiser.state[weight][key[len(prefix) :]] = torch.from_numpy(np.array(value))
+        """Continue from a state that `state` has returned.
+
+        Raises:
+            ValueError: it is the state of another predictor, or of none.
+        """
+        load_weights({_PREDICTOR: self.predictor}, arrays)
+        kept = {name.removeprefix(_ADAM): each for name, each in arrays.items() if name.startswith(_ADAM)}
+        load_state(self._optimiser, dict(self.predictor.named_parameters()), kept)

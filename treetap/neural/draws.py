@@ -49,7 +49,7 @@ class Draws:
 
     def laplace(self, scale: float, count: int, *path: str | int) -> Floats:
         """Numbers (count,) of the Laplace distribution with mean 0, by its inverse distribution function."""
-        centred = self.uniform(count, *path) + 2.0**-54 - 0.5  # in (-1/2, 1/2)
+        centred = (self.uniform(count, *path) - 0.5) + 2.0**-54  # exact, and in (-1/2, 1/2): each noise is finite
         return np.asarray(-scale * np.sign(centred) * np.log1p(-2.0 * np.abs(centred)))
 
     def integers(self, below: int, count: int, *path: str | int) -> Ints:

@@ -1,7 +1,8 @@
 """A party's inputs: scalers fitted on the aligned training records by their owner, and records as tensors.
 
-A number is standardised, and a missing one is 0 beside an indicator of its column. A feature that is one category of a
-column of text stays 0 or 1. Pixels are standardised per channel.
+A number is standardised, and a missing one is 0 beside an indicator of its column. A column without a missing cell in
+the records that are trained on has no indicator: a later missing cell counts as its mean. A feature that is one
+category of a column of text stays 0 or 1. Pixels are standardised per channel. What is constant has deviation 1.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import torch
 
 from treetap.errors import DataError
 from treetap.neural.architectures import InputShape
+from treetap.neural.standardising import mean_and_deviation
 from treetap.tables.reading import Table
 
 Floats = npt.NDArray[np.float64]
@@ -50,15 +52,18 @@ class InputScaler:
 
     @classmethod
     def fit(cls, table: Table, records: npt.NDArray[np.int64]) -> InputScaler:
-        """The scaler of a table by the records at these places, those that are trained on."""
+        """The scaler of a table by the records at these places, those that are trained on.
+
+        Raises:
+            DataError: the numbers of a column are too large for a mean and a deviation.
+        """
         values = table.features[records]
         mean, deviation = np.zeros(values.shape[1]), np.ones(values.shape[1])
         for place, name in enumerate(table.columns):
             known = values[~np.isnan(values[:, place]), place]
             if name in table.made or not len(known):
                 continue
-            mean[place], spread = known.mean(), known.std()
-            deviation[place] = spread if spread > 0 else 1.0
+            mean[place], deviation[place] = mean_and_deviation(known, f"{table.path}: column {name!r}")
         indicated = np.flatnonzero(np.isnan(values).any(axis=0))
         images = {name: _fit_images(pixels, records) for name, pixels in table.tensors.items()}
         return cls(
@@ -76,7 +81,7 @@ class InputScaler:
         """A table's records as inputs.
 
         Raises:
-            DataError: its columns are others, or its images have another shape.
+            DataError: its columns are others, its images have another shape, or a number is far too large.
         """
         if tuple(table.columns) != self.columns or list(table.tensors) != list(self.images):
             raise DataError(f"{table.path}: has other columns than the table on which the model was trained")
@@ -86,11 +91,22 @@ class InputScaler:
                     f"{table.path}: column {name!r} has images of {_sizes(_channels_first(pixels).shape[1:])}, and "
                     f"those of the training have {_sizes(self.images[name].shape)}"
                 )
-        gone = np.isnan(table.features)
-        scaled = np.where(gone, 0.0, (table.features - np.array(self.mean)) / np.array(self.deviation))
-        values = np.hstack([scaled, gone[:, list(self.indicated)]]).astype(np.float32)
         images = [_channels_first(each) for each in table.tensors.values()]
-        return Inputs(values, images, list(self.images.values()), self.shape)
+        return Inputs(self._standardised(table), images, list(self.images.values()), self.shape)
+
+    def _standardised(self, table: Table) -> npt.NDArray[np.float32]:
+        """The numbers (N, columns) of a table, then the indicators."""
+        gone = np.isnan(table.features)
+        values = np.empty((len(gone), len(self.columns) + len(self.indicated)), dtype=np.float32)
+        with np.errstate(over="ignore"):
+            scaled = (table.features - np.array(self.mean)) / np.array(self.deviation)
+            values[:, : len(self.columns)] = np.where(gone, 0.0, scaled)
+        values[:, len(self.columns) :] = gone[:, list(self.indicated)]
+        far = ~np.isfinite(values).all(axis=0)
+        if far.any():
+            name = self.columns[int(np.flatnonzero(far)[0])]
+            raise DataError(f"{table.path}: column {name!r} has a number too far from those of the training")
+        return values
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types, for the manifest."""
@@ -130,7 +146,8 @@ class Inputs:
         shape: InputShape,
     ) -> None:
         """`values`: (N, columns). `images`: of each column (N, channels, height, width)."""
-        self._values, self._images, self._scalers, self.shape = values, images, scalers, shape
+        self._values, self._images, self.shape = values, images, shape
+        self._scales = [(_per_channel(scaler.mean), _per_channel(scaler.deviation)) for scaler in scalers]
 
     def __repr__(self) -> str:
         return f"<Inputs of {len(self)} records>"
@@ -140,16 +157,19 @@ class Inputs:
 
     def batch(self, rows: npt.NDArray[np.int64]) -> torch.Tensor:
         """The records at these places: (n, numbers), or of one column of images (n, channels, height, width)."""
-        images = [_scaled(pixels[rows], scaler) for pixels, scaler in zip(self._images, self._scalers, strict=True)]
+        images = [
+            torch.from_numpy(pixels[rows]).to(torch.float32).sub_(mean).div_(deviation)
+            for pixels, (mean, deviation) in zip(self._images, self._scales, strict=True)
+        ]
         if len(images) == 1 and not self._values.shape[1]:
             return images[0]
-        return torch.cat([torch.from_numpy(self._values[rows]), *(image.flatten(1) for image in images)], dim=1)
+        values = torch.from_numpy(self._values[rows])
+        return torch.cat([values, *(image.flatten(1) for image in images)], dim=1) if images else values
 
 
-def _scaled(pixels: npt.NDArray[np.uint8], scaler: ImageScaler) -> torch.Tensor:
-    mean = torch.tensor(scaler.mean, dtype=torch.float32).reshape(-1, 1, 1) * _PIXEL
-    deviation = torch.tensor(scaler.deviation, dtype=torch.float32).reshape(-1, 1, 1) * _PIXEL
-    return (torch.from_numpy(pixels).to(torch.float32) - mean) / deviation
+def _per_channel(numbers: Sequence[float]) -> torch.Tensor:
+    """Numbers of channels as they apply to bytes of pixels (channels, height, width)."""
+    return torch.tensor(numbers, dtype=torch.float32).reshape(-1, 1, 1) * _PIXEL
 
 
 def _fit_images(pixels: npt.NDArray[np.uint8], records: npt.NDArray[np.int64]) -> ImageScaler:
@@ -162,7 +182,7 @@ def _fit_images(pixels: npt.NDArray[np.uint8], records: npt.NDArray[np.int64]) -
         centre = float((counts * levels).sum() / counts.sum())
         spread = float(np.sqrt((counts * (levels - centre) ** 2).sum() / counts.sum()))
         mean.append(centre)
-        deviation.append(spread if spread > 0 else 1.0)
+        deviation.append(spread if np.count_nonzero(counts) > 1 else 1.0)
     return ImageScaler((channels, height, width), tuple(mean), tuple(deviation))
 
 

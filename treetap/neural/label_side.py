@@ -81,7 +81,7 @@ class LabelSide:
         for model in self.models.values():
             model.train()
         self._optimiser.clear()
-        received = {name: each.requires_grad_(True) for name, each in embeddings.items()}
+        received = {name: each.detach().requires_grad_(True) for name, each in embeddings.items()}
         labels = self._labels[rows]
         outputs = self._outputs(rows, received)
         loss = self.objective.loss(outputs, labels)

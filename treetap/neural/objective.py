@@ -12,6 +12,7 @@ import torch
 from torch.nn import functional
 
 from treetap.neural.params import SplitnnParams
+from treetap.neural.standardising import mean_and_deviation
 from treetap.trees.loss import outcome_of
 from treetap.trees.metrics import evaluate, watched
 
@@ -35,11 +36,14 @@ class Objective:
 
     @classmethod
     def of(cls, params: SplitnnParams, classes: int, labels: Labels) -> Objective:
-        """The objective of a job; `labels` are those of the records that are trained on."""
+        """The objective of a job; `labels` are those of the records that are trained on.
+
+        Raises:
+            DataError: targets are too large to standardise.
+        """
         if not params.regression:
             return cls(params.objective, classes, params.outputs(classes))
-        spread = float(np.std(labels))
-        return cls(params.objective, 0, 1, float(np.mean(labels)), spread if spread > 0 else 1.0)
+        return cls(params.objective, 0, 1, *mean_and_deviation(labels, "the label"))
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Objective:

@@ -51,28 +51,17 @@ class Optimiser:
 
     def state(self) -> dict[str, Array]:
         """Momenta and counts as arrays, by name."""
-        found: dict[str, Array] = {}
-        for name, weight in self._weights.items():
-            for key, value in self._optimiser.state.get(weight, {}).items():
-                if value is not None:
-                    found[f"{name}/{key}"] = torch.as_tensor(value).detach().numpy().copy()
+        found = state_of(self._optimiser, self._weights)
         for name, gradient in (self._before or {}).items():
             found[f"{name}/before"] = gradient.numpy().copy()
         return found
 
     def load(self, arrays: Mapping[str, Array]) -> None:
         """Continue from a state that `state` has returned."""
-        self._optimiser.state.clear()
+        load_state(self._optimiser, self._weights, {key: each for key, each in arrays.items() if not _is_before(key)})
         if self._before is not None:
-            self._before.clear()
-        for name, weight in self._weights.items():
-            kept = {key[len(name) + 1 :]: each for key, each in arrays.items() if key.rpartition("/")[0] == name}
-            for key, value in kept.items():
-                tensor = torch.from_numpy(np.array(value))
-                if key == "before" and self._before is not None:
-                    self._before[name] = tensor
-                elif key != "before":
-                    self._optimiser.state[weight][key] = tensor
+            before = {key.rpartition("/")[0]: each for key, each in arrays.items() if _is_before(key)}
+            self._before = {name: torch.from_numpy(np.array(each)) for name, each in before.items()}
 
     def _amplify(self, before: dict[str, torch.Tensor]) -> None:
         for name, weight in self._weights.items():
@@ -84,6 +73,37 @@ class Optimiser:
                 ratio = torch.nan_to_num(1.0 + plain / before[name], nan=1.0, posinf=MOST_AMPLIFIED, neginf=1.0)
                 gradient.mul_(ratio.clamp(1.0, MOST_AMPLIFIED))
             before[name] = plain
+
+
+def _is_before(key: str) -> bool:
+    """True for an amplified optimiser's gradient of the batch before."""
+    return key.endswith("/before")
+
+
+def state_of(optimiser: torch.optim.Optimizer, weights: Mapping[str, torch.Tensor]) -> dict[str, Array]:
+    """What an optimiser of PyTorch keeps of some weights, as arrays by `weight/quantity`."""
+    return {
+        f"{name}/{key}": torch.as_tensor(value).detach().numpy().copy()
+        for name, weight in weights.items()
+        for key, value in optimiser.state.get(weight, {}).items()
+        if value is not None
+    }
+
+
+def load_state(
+    optimiser: torch.optim.Optimizer, weights: Mapping[str, torch.Tensor], arrays: Mapping[str, Array]
+) -> None:
+    """Set what an optimiser keeps to what `state_of` has returned.
+
+    Raises:
+        ValueError: it is of another weight, or of another shape.
+    """
+    optimiser.state.clear()
+    for name, each in arrays.items():
+        weight, _, key = name.rpartition("/")
+        if weight not in weights or np.shape(each) not in {(), tuple(weights[weight].shape)}:
+            raise ValueError(f"state {name} of an optimiser is of no weight of this model")
+        optimiser.state[weights[weight]][key] = torch.from_numpy(np.array(each))
 
 
 def weights_of(models: Mapping[str, nn.Module]) -> dict[str, Array]:

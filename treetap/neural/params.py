@@ -69,9 +69,17 @@ class Bottom:
                 found.append(f"{name} is of {' and '.join(kinds)}, not of {self.kind}; leave it out")
             if not sizes and self.kind in kinds and name != "hidden":
                 found.append(f"{name} is missing, a list of sizes")
-        if self.kind == "resnet" and len(self.channels) > 1:
-            found.append("channels of resnet is one number, that of the first stage; each further stage doubles it")
+        if self.kind == "resnet" and not found:
+            found += self._resnet_faults()
         return [f"{where}.{each}" for each in found]
+
+    def _resnet_faults(self) -> list[str]:
+        """The faults of sizes that are fit by themselves."""
+        if len(self.channels) > 1:
+            return ["channels of resnet is one number, that of the first stage; each further stage doubles it"]
+        stages = len(self.blocks)
+        last = self.channels[0] << (stages - 1)
+        return [f"blocks: the last of {stages} stages has {last} channels; at most 65536"] if last > _SIZE.high else []
 
 
 @dataclass(frozen=True)
@@ -155,5 +163,4 @@ def _bad_sizes(name: str, sizes: object) -> list[str]:
         return [f"{name} must be a list of whole numbers, not {sizes!r}"]
     if len(sizes) > _MOST_LAYERS:
         return [f"{name} has {len(sizes)} entries; at most {_MOST_LAYERS}"]
-    found = ((size, _SIZE.complaint(size)) for size in sizes)
-    return [f"{name}: {complaint}" for _, complaint in found if complaint]
+    return [f"{name}: {complaint}" for complaint in map(_SIZE.complaint, sizes) if complaint]

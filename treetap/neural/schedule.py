@@ -53,12 +53,11 @@ class Schedule:
         """Batches of validation records after those of an epoch."""
         return len(self._starts(len(self.validation)))
 
-    def batch(self, epoch: int, batch: int) -> Ints:
-        """Places of a batch's records, in its order. Each epoch has an order of its own."""
-        return self.epoch(epoch)[batch]
-
     def epoch(self, epoch: int) -> list[Ints]:
-        """The batches of an epoch; a last one of one record is joined with the batch before it."""
+        """Places of the records of each batch, in an order of the epoch's own: call it once an epoch, it is no look-up.
+
+        A last batch of one record is joined with the batch before it.
+        """
         order = self.training[Draws.of_job(self.params.seed).order(len(self.training), "order", epoch)]
         return np.split(order, self._starts(len(order))[1:])
 
