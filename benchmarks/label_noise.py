@@ -21,9 +21,9 @@ import numpy as np
 import pyarrow.parquet as pq
 from sklearn.datasets import load_breast_cancer
 
-from party.defences.own_priors import priors_by
 from treetap import terminal
 from treetap.privacy.label_dp import staged
+from treetap.protocols.own_priors import by_own_trees
 from treetap.tables.reading import Table
 
 FILES = {"obesity": "NObeyesdad", "credit_default": "default.payment.next.month", "fars": "target"}
@@ -47,7 +47,9 @@ def main() -> None:
             kept, seconds = [], []
             for epsilon in EPSILONS:
                 begun, count = time.perf_counter(), draws if n < 10_000 else 1
-                drawn = [staged(labels, classes, epsilon, stages, priors_by(table, classes)) for _ in range(count)]
+                drawn = [
+                    staged(labels, classes, epsilon, stages, by_own_trees(table, classes).of) for _ in range(count)
+                ]
                 seconds.append((time.perf_counter() - begun) / count)
                 kept.append(np.mean([np.mean(each == labels) for each in drawn]))
             cells = (name, n, classes, stages, *(f"{each:.2f}" for each in kept), f"{max(seconds):.1f}")

@@ -2,7 +2,7 @@
 
 Two draws for one record would cost twice and average out. So labels are drawn for a whole table, before its records are
 aligned, and a draw is known by its content: ids, labels, mechanism, ε, stages, and with more than one stage the columns
-that give the priors. A resumed job, a repeated one and another model on that table use the same labels.
+that give the priors and their model. A resumed job, a repeated one and another model on that table use the same labels.
 
 `state/noisy_labels/N.npz` has the class numbers of draw N of the ledger (`party.defences.label_budget`).
 """
@@ -15,6 +15,7 @@ import json
 import logging
 import secrets
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,13 +23,13 @@ from pathlib import Path
 import numpy as np
 
 from party.defences.label_budget import Charge, LabelBudget
-from party.defences.own_priors import priors_by, source_of
 from party.defences.settings import LabelDp
 from party.runtime.sweep import DRAWS
 from treetap.errors import DataError
 from treetap.models.arrays import read_arrays
 from treetap.models.durable import make_folder, write_whole
 from treetap.privacy.label_dp import MECHANISM, RandBelow, staged
+from treetap.protocols.own_priors import OwnPriors
 from treetap.tables.labels import Labels
 from treetap.tables.reading import Table
 
@@ -53,6 +54,7 @@ class NoisyLabels:
         state: its state folder.
         settings: ε and stages.
         budget: of its policy.
+        own_priors: the priors of further stages: (table, number of classes).
         randbelow: uniform whole numbers, of the operating system outside tests.
     """
 
@@ -62,9 +64,11 @@ class NoisyLabels:
         state: Path,
         settings: LabelDp,
         budget: float | None,
+        own_priors: Callable[[Table, int], OwnPriors],
         randbelow: RandBelow = secrets.randbelow,
     ) -> None:
         self._party, self._settings, self._randbelow = party, settings, randbelow
+        self._own_priors = own_priors
         self._folder, self.budget = state / DRAWS, LabelBudget(state, budget)
 
     def stored(self, table: Table, labels: Labels) -> Draw | None:
@@ -106,7 +110,7 @@ class NoisyLabels:
             raise DataError(
                 f"{table.path}: has fewer records than label_dp has stages ({settings.stages}): set stages = 1"
             )
-        priors = priors_by(table, classes)
+        priors = self._own_priors(table, classes).of
         noisy = staged(labels.values, classes, settings.epsilon, settings.stages, priors, self._randbelow)
         content = io.BytesIO()
         np.savez(content, allow_pickle=False, labels=noisy)
@@ -121,7 +125,7 @@ class NoisyLabels:
     def _charge(self, table: Table, labels: Labels, column: str) -> Charge:
         """The entry of a draw, which has no labels yet."""
         settings = self._settings
-        priors = source_of(table) if settings.stages > 1 else ""
+        priors = self._own_priors(table, len(labels.classes)).source if settings.stages > 1 else ""
         classes = [MECHANISM, settings.epsilon, settings.stages, priors, labels.classes]
         key = hashlib.sha256(table.digest() + json.dumps(classes).encode() + labels.values.astype("<i8").tobytes())
         return Charge(

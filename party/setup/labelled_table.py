@@ -12,6 +12,8 @@ from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
 from party.setup.steps import load_job_table, table_config
 from treetap.errors import DataError
+from treetap.protocols.job_spec import params_of
+from treetap.protocols.registry import training, training_name
 from treetap.tables.labels import Labels, learnable, read_labels
 from treetap.tables.reading import Table
 from treetap.wire.v2 import setup_pb2
@@ -67,18 +69,27 @@ async def load_labelled_table(
     try:
         labels = read_labels(table, column, objective)
         data = LabelledTable(context.party, replace(table, label=None), labels, column, objective)
-        return await _as_trained(context, config, data)
+        return await _as_trained(context, config, spec, data)
     except DataError as failure:
         raise failure.at(context.party) from None
 
 
-async def _as_trained(context: StepContext, config: PartyConfig, data: LabelledTable) -> LabelledTable:
+async def _as_trained(
+    context: StepContext, config: PartyConfig, spec: setup_pb2.JobSpec, data: LabelledTable
+) -> LabelledTable:
     """The table with the labels that training uses: the same ones as when the stored trees were grown."""
     settings = config.defences.label_dp
     if settings is None:
         _bind(context, data, AS_THEY_ARE)
         return data
-    noisy = NoisyLabels(context.party, config.state, settings, context.policy.label_budget)
+    own_priors, params = required(training(training_name(spec)).own_priors), params_of(spec)
+    noisy = NoisyLabels(
+        context.party,
+        config.state,
+        settings,
+        context.policy.label_budget,
+        lambda table, classes: own_priors(table, classes, context.party, params),
+    )
     known = await context.offload(lambda: noisy.stored(data.table, data.labels))
     _bind(context, data, known.digest if known else "")  # before a draw is charged
     drawn = await context.offload(lambda: noisy.of(data.table, data.labels, data.column))

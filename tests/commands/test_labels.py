@@ -11,6 +11,7 @@ import numpy as np
 from party.defences.noisy_labels import NoisyLabels
 from party.defences.settings import LabelDp
 from tests.commands.command import refused, treetap, treetap_here, write
+from treetap.protocols.own_priors import by_own_trees
 from treetap.tables.labels import Labels
 from treetap.tables.reading import Table
 
@@ -20,7 +21,7 @@ TABLE = Table(Path("own.csv"), [f"r{i}" for i in range(20)], ["a"], np.zeros((20
 def configuration(folder: Path, policy: dict[str, Any] | None = None) -> Path:
     """A bank's files, and two draws in its state folder, of which one has lost its labels."""
     for epsilon, values in ((1.0, [0, 1] * 10), (0.5, [0, 1, 2, 0] * 5)):
-        drawn = NoisyLabels("bank", folder / "state", LabelDp(epsilon=epsilon), None)
+        drawn = NoisyLabels("bank", folder / "state", LabelDp(epsilon=epsilon), None, by_own_trees)
         drawn.of(TABLE, Labels(np.array(values), ["a", "b", "c"][: max(values) + 1]), "y")
     (folder / "state" / "noisy_labels" / "1.npz").rename(folder / "0.npz")
     content = {"name": "bank", "state": "state", "insecure": True}

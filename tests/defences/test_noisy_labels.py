@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from party.defences import noisy_labels, own_priors
+from party.defences import noisy_labels
 from party.defences.label_budget import LEDGER, LabelBudget
 from party.defences.noisy_labels import NoisyLabels
 from party.defences.settings import LabelDp
 from party.runtime.job_store import Store
 from treetap.errors import DataError, Refused
 from treetap.privacy.label_dp import staged
+from treetap.protocols.own_priors import by_own_trees
 from treetap.tables.labels import Labels
 from treetap.tables.reading import Table
 
@@ -39,7 +40,9 @@ def table(changed: int | None = None, shift: float = 0.0) -> tuple[Table, Labels
 
 def noisy(state: Path, own: LabelDp = OWN, budget: float | None = None, **changes: Any) -> list[int]:
     """The noisy labels of a table, by a party that has just started."""
-    found: list[int] = NoisyLabels("a", state, own, budget).of(*table(**changes), "y").labels.values.tolist()
+    found: list[int] = (
+        NoisyLabels("a", state, own, budget, by_own_trees).of(*table(**changes), "y").labels.values.tolist()
+    )
     return found
 
 
@@ -141,7 +144,9 @@ def test_fewer_records_than_stages_are_refused_and_cost_nothing(tmp_path: Path) 
     whole, labels = table()
     few = np.arange(3)
     with pytest.raises(DataError, match=r"own.csv: has fewer records than label_dp has stages \(4\): set stages = 1"):
-        NoisyLabels("a", tmp_path, LabelDp(epsilon=1.0, stages=4), None).of(whole.take(few), labels.at(few), "y")
+        NoisyLabels("a", tmp_path, LabelDp(epsilon=1.0, stages=4), None, by_own_trees).of(
+            whole.take(few), labels.at(few), "y"
+        )
     assert spent(tmp_path) == 0.0
 
 
@@ -153,7 +158,7 @@ def test_priors_by_own_columns_never_use_the_records_own_label() -> None:
     whole, labels = table()
 
     def asked(values: np.ndarray[Any, Any]) -> list[tuple[list[int], list[list[float]]]]:
-        given, found = own_priors.priors_by(whole, 2), []
+        given, found = by_own_trees(whole, 2).of, []
 
         def priors(before: Any, drawn: Any, following: Any) -> Any:
             prior = given(before, drawn, following)
@@ -174,7 +179,7 @@ def test_priors_by_own_columns_never_use_the_records_own_label() -> None:
 def test_a_part_whose_noisy_labels_are_of_one_class_gives_priors_too() -> None:
     """Shares with one record more of each class, so that no class is excluded."""
     whole, _ = table()
-    found = own_priors.priors_by(whole, 3)(np.arange(4), np.array([1, 1, 1, 1]), np.arange(5, 7))
+    found = by_own_trees(whole, 3).of(np.arange(4), np.array([1, 1, 1, 1]), np.arange(5, 7))
     assert found == pytest.approx(np.tile([1 / 7, 5 / 7, 1 / 7], (2, 1)))
 
 

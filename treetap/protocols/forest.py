@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from treetap.protocols.emissions import GROWTH, Emission, label_holder_opens, to_feature_parties
+from treetap.protocols.own_priors import by_own_trees
 from treetap.protocols.registry import DEFENCES, Floats, Tables, TrainingProtocol
 from treetap.trees.params import ForestParams
 from treetap.trees.withholding import NOTHING, Withholding
@@ -54,5 +55,6 @@ PROTOCOL = TrainingProtocol(
     draws_for_audit=True,
     predict_centrally=predict_centrally,
     defences=DEFENCES,
+    own_priors=by_own_trees,
     train_centrally=train_centrally,
 )

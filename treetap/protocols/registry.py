@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # the command line reads names and summaries alone, and start
     import numpy.typing as npt
 
     from treetap.protocols.emissions import Emission, OpensSums
+    from treetap.protocols.own_priors import OwnPriors
     from treetap.tables.reading import Table
     from treetap.trees.centralised import CentralTrees
     from treetap.trees.params import TreeParams
@@ -74,6 +75,8 @@ class TrainingProtocol:
             many parties as its policy asks for.
         permissions: the switches of a party's policy that a job needs.
         defences: what `[defences]` of the party with the labels may name.
+        own_priors: the priors by the label holder's own columns that further stages of `label_dp` need: (table, number
+            of classes, label holder, parameters); of a protocol with that defence.
         privacy: what the noise of a job with these parameters covers, as sentences; none of a protocol without noise.
         library: a module that its parties need beside those of every installation, of treetap's `extra`; empty: none.
     """
@@ -93,6 +96,7 @@ class TrainingProtocol:
     spreads_labels: Callable[[setup_pb2.JobSpec], bool] = lambda _: False
     permissions: Callable[[setup_pb2.JobSpec], Sequence[str]] = lambda _: ()
     defences: Sequence[str] = ()
+    own_priors: Callable[[Table, int, str, Any], OwnPriors] | None = None
     privacy: Callable[[Any], Sequence[str]] = lambda _: ()
     library: str = ""
     extra: str = ""

@@ -13,13 +13,13 @@ import numpy.typing as npt
 import pyarrow as pa
 from id2graph_trial import ATTACKER, HOLDER, Trial, experiment
 
-from party.defences.own_priors import priors_by
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import ID, read_table, split
 from treetap.commands.experiment.party_tables import read_as_party, write_tables
 from treetap.commands.experiment.spread_labels import truth
 from treetap.commands.local_federation import working_folder
 from treetap.privacy.label_dp import staged
+from treetap.protocols.own_priors import by_own_trees
 from treetap.tables.labels import Labels, read_labels
 from treetap.tables.reading import Table
 from treetap.trees.params import TreeParams
@@ -87,10 +87,8 @@ def noisy_labels(name: str, seed: int, epsilon: float, *, own: bool) -> Ints:
     world = world_of(name, seed, own=own)
     rng = random.Random(f"{name} {seed} {epsilon} {own}")
     stages = 2 if own else 1
-    return staged(
-        world.labels.values.astype(np.int64), world.classes, epsilon, stages, priors_by(world.holder, world.classes),
-        rng.randrange,
-    )  # fmt: skip
+    priors = by_own_trees(world.holder, world.classes).of
+    return staged(world.labels.values.astype(np.int64), world.classes, epsilon, stages, priors, rng.randrange)
 
 
 @cache

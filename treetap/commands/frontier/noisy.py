@@ -14,6 +14,7 @@ from party.growth.split_table import SplitTable
 from treetap.commands.experiment.open_model import REPAIRED, Meaning
 from treetap.models.durable import make_folder
 from treetap.models.own_split import OwnSplit
+from treetap.protocols.own_priors import by_own_trees
 from treetap.tables.binned import bin_columns
 from treetap.tables.labels import Labels
 from treetap.tables.reading import Table
@@ -29,7 +30,7 @@ from treetap.trees.repair import repair
 def noisy_labels(party: str, table: Table, labels: Labels, column: str, settings: LabelDp, folder: Path) -> Labels:
     """Noisy labels of all records, drawn as the party would, under a ledger of their own in a folder."""
     make_folder(folder)
-    return NoisyLabels(party, folder, settings, None).of(table, labels, column).labels
+    return NoisyLabels(party, folder, settings, None, by_own_trees).of(table, labels, column).labels
 
 
 def repaired(
