@@ -236,6 +236,8 @@ class PartyNode:
                     await self._end(session, leave.submission if leave.discard else None)
                 elif leave.discard:
                     self._store.job(request.job).discard(leave.submission)
+                if leave.discard:
+                    self.served_models.forget(request.job)
                 self._attempts.left(request.job, leave.submission, request.attempt)
 
     def _one_at_a_time(self, job: str) -> asyncio.Lock:

@@ -68,6 +68,7 @@ class ServedModels:
         self.metrics = metrics
         self.grpc = self.http = ""
         self._served: dict[str, ServedModel] = {}
+        self._between: dict[str, str] = {}  # model → its job, whose attempt has ended and another one may begin
 
     # ---- for jobs
 
@@ -81,13 +82,19 @@ class ServedModels:
                 party=self._name,
             )
         self._served[served.model] = served
+        self._between.pop(served.model, None)
 
     def leave(self, job: str) -> None:
-        """Remove the model of a job whose attempt ends."""
+        """Remove the model of a job whose attempt ends; clients who name it are asked to come again."""
         for model, served in list(self._served.items()):
             if served.job == job:
                 del self._served[model]
+                self._between[model] = job
                 served.close()
+
+    def forget(self, job: str) -> None:
+        """Forget the model of a job that has been cancelled: its name is that of no served model."""
+        self._between = {model: other for model, other in self._between.items() if other != job}
 
     # ---- for clients
 
@@ -149,10 +156,12 @@ class ServedModels:
             raise errors.NotServed(f"{self._name} serves no model now; ask again later")
         if model in self._served:
             return self._served[model]
-        names = ", ".join(sorted(self._served))
+        if model in self._between:
+            raise errors.NotServed(f"model {model} is not served now; ask again later")
+        names = ", ".join(sorted({*self._served, *self._between}))
         if model:
             raise errors.UnknownJob(f"{self._name} does not serve model {model!r} (it serves {names})")
-        if len(self._served) > 1:
+        if len(self._served) + len(self._between) > 1:
             raise errors.BadInput(f"model: is missing, and {self._name} serves several: {names}")
         return next(iter(self._served.values()))
 

@@ -28,7 +28,7 @@ from tests.serving.served import (
     tolerance,
 )
 from tests.simulator import COORDINATOR, Faults, Federation, Message, run
-from treetap.errors import NotServed, Silent, Unreachable
+from treetap.errors import BadInput, NotServed, Silent, UnknownJob, Unreachable
 from treetap.protocols.prediction import predict_request
 from treetap.wire.v2 import serving_pb2
 
@@ -269,6 +269,29 @@ def test_a_label_holder_that_is_restarted(tmp_path: Path) -> None:
             with pytest.raises(NotServed, match="serves no model now"):
                 await ask(federation, IDS[0])
             assert right(await answered(federation, *IDS))
+
+    run(main())
+
+
+def test_a_model_between_two_attempts_is_served_later(tmp_path: Path) -> None:
+    """Beside another model too its clients are asked to come again, and those who name none get no other's answer."""
+
+    async def main() -> None:
+        async with serving(tmp_path, {"away_policy": "retry", "away_deadline_s": 30}) as federation:
+            assert (await federation.train(JOB, "other")).state == "finished"
+            await serve(federation, "o", model="other")
+            federation.node(LABEL_HOLDER).served_models.leave("s")
+            with pytest.raises(NotServed, match="model job is not served now; ask again later"):
+                await ask(federation, IDS[0], model="job")
+            with pytest.raises(BadInput, match="serves several: job, other"):
+                await ask(federation, IDS[0])
+            with pytest.raises(UnknownJob, match=r"does not serve model 'third' \(it serves job, other\)"):
+                await ask(federation, IDS[0], model="third")
+            assert right([await ask(federation, IDS[0], model="other")])
+            assert (await federation.jobs.cancel("s")).state == "cancelled"
+            with pytest.raises(UnknownJob, match=r"does not serve model 'job' \(it serves other\)"):
+                await ask(federation, IDS[0], model="job")
+            assert right([await ask(federation, IDS[0])])
 
     run(main())
 
