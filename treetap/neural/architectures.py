@@ -6,11 +6,9 @@ import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.utils import skip_init
 
 from treetap.errors import DataError
 from treetap.neural.draws import Draws
@@ -77,9 +75,19 @@ def initialised(model: nn.Module, draws: Draws, *path: str | int) -> nn.Module:
     return model
 
 
+class _Linear(nn.Linear):
+    def reset_parameters(self) -> None:
+        """Leave the weights without a value: PyTorch's own come from a generator that the whole process shares."""
+
+
+class _Conv(nn.Conv2d):
+    def reset_parameters(self) -> None:
+        """As of `_Linear`."""
+
+
 def linear(inputs: int, outputs: int) -> nn.Module:
     """A linear layer whose weights have no value yet: see `initialised`."""
-    return _uninitialised(nn.Linear, inputs, outputs)
+    return _Linear(inputs, outputs)
 
 
 def _mlp(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Sequential:
@@ -90,16 +98,8 @@ def _mlp(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Sequential:
     return nn.Sequential(OrderedDict([*layers, (f"linear{len(hidden)}", linear(inputs, outputs))]))
 
 
-def _uninitialised(kind: type[nn.Module], *sizes: int, **more: Any) -> nn.Module:
-    """A layer without initial weights: PyTorch's own would come from a generator that the whole process shares."""
-    make: Any = skip_init
-    layer: nn.Module = make(kind, *sizes, **more)
-    return layer
-
-
 def _conv(inputs: int, outputs: int, size: int = 3, stride: int = 1) -> nn.Module:
-    more: dict[str, Any] = {"stride": stride, "padding": size // 2, "bias": False}
-    return _uninitialised(nn.Conv2d, inputs, outputs, size, **more)
+    return _Conv(inputs, outputs, size, stride=stride, padding=size // 2, bias=False)
 
 
 def _norm(kind: str, channels: int) -> nn.Module:

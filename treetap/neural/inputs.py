@@ -40,7 +40,8 @@ class InputScaler:
     Attributes:
         columns: names of the features.
         mean, deviation: of each; 0 and 1 where it stays as it is.
-        indicated: places of the features with an indicator of missing cells, ascending.
+        indicated: places of the features with an indicator of missing cells, ascending; of those that are made of
+            one column of text, the first.
         images: scaler of each column of images, by name.
     """
 
@@ -64,7 +65,7 @@ class InputScaler:
             if name in table.made or not len(known):
                 continue
             mean[place], deviation[place] = mean_and_deviation(known, f"{table.path}: column {name!r}")
-        indicated = np.flatnonzero(np.isnan(values).any(axis=0))
+        indicated = np.flatnonzero(np.isnan(values).any(axis=0) & ~np.isin(table.columns, _repeated(table)))
         images = {name: _fit_images(pixels, records) for name, pixels in table.tensors.items()}
         return cls(
             tuple(table.columns), tuple(mean.tolist()), tuple(deviation.tolist()), tuple(indicated.tolist()), images
@@ -133,6 +134,11 @@ class InputScaler:
             tuple(content[name]) for name in ("columns", "mean", "deviation", "indicated")
         )
         return cls(columns, mean, deviation, indicated, images)
+
+
+def _repeated(table: Table) -> list[str]:
+    """Features that are missing with another one: all but the first of a column of text."""
+    return [name for each in table.categories.values() for name in each.features[1:]]
 
 
 class Inputs:
