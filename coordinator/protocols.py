@@ -17,6 +17,7 @@ TRAINING: Mapping[str, str] = {
     "boosting": "coordinator.boosting",
     "forest": "coordinator.forest",
     "pivodl": "coordinator.pivodl",
+    "splitnn": "coordinator.splitnn.train",
 }
 #: Name of a protocol that predicts → its module.
 PREDICTION: Mapping[str, str] = {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from google.protobuf.message import Message
+
 from coordinator.runtime.answers import answered
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster
@@ -28,7 +30,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Plan:
-    """The rounds to do: rounds (trees) from `first` to `rounds` - 1, unless `stopped` early.
+    """The rounds to do: rounds (trees or epochs) from `first` to `rounds` - 1, unless `stopped` early.
 
     `own_rounds`: the rounds from 0 that the label holder does alone.
     """
@@ -56,7 +58,7 @@ async def prepare(roster: Roster, spec: setup_pb2.JobSpec, submission: str) -> F
         if lost:
             raise ProtocolError(
                 f"{' or '.join(lost)} has lost part of its state of the job: the label holder has {own.stored_rounds} "
-                "trees, and not every party has as many and the same alignment; cancel the job and train again"
+                "rounds, and not every party has as many and the same alignment; cancel the job and train again"
             )
     published = frozenset(party for party, each in answers.items() if each.published)
     return Found(own.stored_rounds, agreed, published, own.model)
@@ -70,21 +72,34 @@ async def exchange_keys(roster: Roster, spec: setup_pb2.JobSpec, progress: Progr
 
 
 async def bin_columns(roster: Roster, spec: setup_pb2.JobSpec, found: Found, progress: Progress) -> Plan:
-    """Have every party bin its columns of the aligned records; the label holder answers with the number of rounds.
+    """Have every party bin its columns of the aligned records; the label holder answers with the number of rounds."""
+    return await plan_rounds(roster, spec, found, progress, "bin", "bin", setup_pb2.Bin())
+
+
+async def plan_rounds(
+    roster: Roster,
+    spec: setup_pb2.JobSpec,
+    found: Found,
+    progress: Progress,
+    phase: str,
+    step: str,
+    body: Message,
+) -> Plan:
+    """Have every party do the step before the first round; the label holder answers with the number of rounds.
 
     Raises:
         Malformed: there are no rounds, or a party says that it has published a model whose rounds are not all stored.
     """
-    progress.phase("bin")
+    progress.phase(phase)
     names = [party for party in roster.names if party not in found.published]
-    answers = await roster.ask_all(names, "bin", setup_pb2.Bin())
+    answers = await roster.ask_all(names, step, body)
     binned = answered(spec.aggregator, answers[spec.aggregator], "binned")
     if not binned.rounds:
-        raise Malformed(f"{spec.aggregator} says that the job has no trees")
+        raise Malformed(f"{spec.aggregator} says that the job has no rounds")
     if found.published and found.rounds < binned.rounds and not binned.stopped:
         raise Malformed(
             f"{' and '.join(sorted(found.published))} cannot have published a model of which the label holder has "
-            f"stored {found.rounds} of {binned.rounds} trees; cancel the job and train again"
+            f"stored {found.rounds} of {binned.rounds} rounds; cancel the job and train again"
         )
     return Plan(found.rounds, binned.rounds, binned.stopped, binned.own_rounds)
 

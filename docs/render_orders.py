@@ -54,7 +54,12 @@ def main() -> int:
         for role in BEGIN.findall(old):
             package = f"party.{role.partition('.')[0]}"
             t = "t" if package in TRAINING.values() else "b"  # a round is a tree, or a block of records
-            new = with_table(new, f"steps of {role}", rendered(importlib.import_module(f"party.{role}").STEPS, t))
+            try:
+                steps = importlib.import_module(f"party.{role}").STEPS
+            except ModuleNotFoundError as absent:
+                print(f"{page}: steps of {role} left as they are: {absent.name} is not installed", file=sys.stderr)
+                continue
+            new = with_table(new, f"steps of {role}", rendered(steps, t))
         if options.check and new != old:
             print(f"{page} is stale: run make orders", file=sys.stderr)
             stale = True
@@ -87,7 +92,7 @@ def _next(each: Next, t: str, rounds: bool, stages: bool) -> str:
         places[NEXT_ROUND] = f"({t}+1, 0)" if stages else f"({t}+1)"
         step = f"`{each.step}{places[each.place]}`"
     notes = {
-        RESUMED: f" for a tree {t} to go on with",
+        RESUMED: f" for a round {t} to go on with",
         ANY: f" for any {t} and l",
         LATER: f" for ({t}', l') > ({t}, l)",
     }

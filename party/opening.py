@@ -83,7 +83,8 @@ class Opener:
         if protocol.spreads_labels(spec):
             policy.check_parties(name, len(members.parties))
         policy.check_permissions(name, protocol.permissions(spec))
-        policy.check_key(name, spec.key_bits)
+        if protocol.grows_trees:
+            policy.check_key(name, spec.key_bits)
         policy.check_job(name, sent_in_training(spec, caller))
         check_defences(name, self._config.defences, policy, self._config.tables.get(spec.table), spec)
         role = role_for_training(self._config, context, spec)

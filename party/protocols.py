@@ -24,6 +24,7 @@ TRAINING: Mapping[str, str] = {
     "boosting": "party.boosting",
     "forest": "party.forest",
     "pivodl": "party.pivodl",
+    "splitnn": "party.splitnn",
 }
 #: Name of a prediction protocol → the package of its roles.
 PREDICTION: Mapping[str, str] = {

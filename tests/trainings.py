@@ -7,6 +7,8 @@ them; and `train_naively`, its oracle.
 Of a protocol in which all parties have one role, no party sits trees out, and the oracle is told besides which party
 labels which records. Its module has besides `fitting`: a world with labels as its parameters need them; and `policies`:
 what the parties' policies need for a job of it.
+
+Of a protocol that grows no trees the module has `EMITTING` and `policies`.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ from treetap.protocols.registry import TRAINING, training, training_name
 from treetap.trees.params import TreeParams
 from treetap.wire.v2 import setup_pb2
 
-#: Trainings with a label holder and feature parties.
-TWO_ROLES = [name for name in TRAINING if not training(name).one_role]
+#: Trainings of trees with a label holder and feature parties.
+TWO_ROLES = [name for name in TRAINING if not training(name).one_role and training(name).grows_trees]
 #: With the seed 0 every feature party takes part in some of four trees, and in others not.
 DROPOUT = {"feature-b": 0.4, "feature-c": 0.6}
 

@@ -20,6 +20,8 @@ from tests.forest.oracle import forest_train
 from tests.oracle import OracleLeaf, OracleModel, OracleSplit, OracleTree, oracle_predict, oracle_train
 from treetap.models.store import read_model
 from treetap.protocols.job_spec import put_params
+from treetap.protocols.registry import training, training_name
+from treetap.trees.job_params import JobParams
 from treetap.trees.params import ForestParams, TreeParams
 from treetap.wire.v2 import setup_pb2
 
@@ -161,7 +163,7 @@ def _marked(column: Floats, sentinel: float | None) -> Floats:
     return marked
 
 
-def spec(params: TreeParams, parties: int = 3, **changes: Any) -> setup_pb2.JobSpec:
+def spec(params: JobParams, parties: int = 3, **changes: Any) -> setup_pb2.JobSpec:
     """A job over the first parties of the world, with a short key."""
     given: dict[str, Any] = {
         "key_bits": 1024,
@@ -173,6 +175,8 @@ def spec(params: TreeParams, parties: int = 3, **changes: Any) -> setup_pb2.JobS
     }
     made = setup_pb2.JobSpec()
     put_params(made, params)
+    if not training(training_name(made)).grows_trees:
+        del given["key_bits"], given["obfuscation"]
     made.MergeFrom(setup_pb2.JobSpec(**(given | changes)))
     return made
 

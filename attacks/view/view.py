@@ -192,9 +192,12 @@ def _params(spec: setup_pb2.JobSpec) -> TreeParams:
     """The job's parameters, once it is known to be a job that parties take part in."""
     try:
         check_spec(spec)
-        return params_of(spec)
+        params = params_of(spec)
     except ConfigError as fault:
         raise Malformed(f"the job that it records is none: {fault}") from None
+    if not isinstance(params, TreeParams):
+        raise Malformed("the job that it records grows no trees")
+    return params
 
 
 def _gaps(indices: list[int]) -> str:

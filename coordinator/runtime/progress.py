@@ -10,6 +10,7 @@ from treetap.wire.v2 import control_pb2, jobs_pb2, serving_pb2, setup_pb2, types
 
 #: Bytes of a job that its status can hold; parties that claim more are believed up to here.
 MOST = 2**64 - 1
+_MOST_STAGE = 2**32 - 1
 
 
 class Progress:
@@ -27,6 +28,7 @@ class Progress:
         self._settled = asyncio.Event()
         self.back: list[str] = []  #: of serving: parties that were away when the attempt began, and answer again
         self.scorer = ""  #: of a prediction: the party whose progress counts records
+        self._stager = ""  # the party whose progress counts the stages of a round, where one step does them all
 
     def phase(self, name: str) -> None:
         """Begin a new phase; the seconds of the last one are kept."""
@@ -56,6 +58,10 @@ class Progress:
         """Begin a new stage of the round."""
         self.status.stage = stage
         self.touch()
+
+    def watch_stages(self, party: str) -> None:
+        """Have a party's progress in the steps that follow count the stages of the round."""
+        self._stager = party
 
     def metrics(self, metrics: Iterable[types_pb2.NamedMetric]) -> None:
         """Replace the metrics by those that the label holder published last."""
@@ -111,6 +117,8 @@ class Progress:
         self._bytes[party] = max(progress.bytes, self._bytes.get(party, 0))
         if party == self.scorer and progress.total and self.status.phase == "predict":
             self.status.scored, self.status.records = progress.done, progress.total
+        if party == self._stager and progress.total:
+            self.status.stage = min(progress.done, progress.total, _MOST_STAGE)
         self.touch()
 
     def end(self, state: str, error: str = "", *, bad_input: bool = False) -> None:

@@ -8,7 +8,7 @@ from treetap.errors import ConfigError, Refused
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.registry import training, training_name
 from treetap.tables.config import TableConfig
-from treetap.trees.job_params import REGRESSIONS
+from treetap.trees.job_params import REGRESSIONS, JobParams
 from treetap.trees.params import TreeParams
 from treetap.wire.v2 import setup_pb2
 
@@ -57,7 +57,7 @@ def check_defences(
             f"{', '.join(spec.feature_parties)}; name some of these in {party}'s file, or leave it out"
         )
     limit = defences.id_lmid
-    if limit is not None and limit.counts == "paper" and params.draws_twice:
+    if limit is not None and limit.counts == "paper" and isinstance(params, TreeParams) and params.draws_twice:
         raise ConfigError(
             'id_lmid with counts = "paper" under [defences]: counts the draws of a tree, and with bootstrap = true a '
             f"class may have more of these than records; leave counts out of {party}'s file, or train without bootstrap"
@@ -66,10 +66,12 @@ def check_defences(
         _check_without_columns(party, defences, spec)
 
 
-def check_own_trees(party: str, defences: Defences, params: TreeParams, classes: int) -> None:
+def check_own_trees(party: str, defences: Defences, params: JobParams, classes: int) -> None:
     """Raise `ConfigError` if the label holder is to grow more trees alone than the job has."""
-    own, planned = defences.reduced_leakage, params.n_estimators * params.trees_per_round(classes)
-    if own is not None and own.trees > planned:
+    own = defences.reduced_leakage
+    if own is None or not isinstance(params, TreeParams):
+        return
+    if own.trees > (planned := params.n_estimators * params.trees_per_round(classes)):
         raise ConfigError(
             f"reduced_leakage = {{trees = {own.trees}}} under [defences]: the job has {planned} trees; name fewer in "
             f"{party}'s file, or raise n_estimators"

@@ -119,6 +119,9 @@ class Defences(Strict):
             )
         return self
 
+    def __hash__(self) -> int:
+        return hash(self.model_dump_json())
+
     @property
     def private_values(self) -> bool:
         """True if values of leaves depend on clean labels although all that is sent depends on noisy ones."""

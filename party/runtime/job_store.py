@@ -1,7 +1,8 @@
 """A party's files: progress of running jobs, shards of published models.
 
     state/jobs/<job>/     job.json (which submission of the job), the shard, a file of a kind (trees.jsonl: one tree a
-                          line), alignment.npz, and at the label holder scores.npz and perhaps reached-T.npz
+                          line), alignment.npz, and at the label holder scores.npz and perhaps reached-T.npz; of a
+                          network epochs-even.npz, epochs-odd.npz, best.npz and private.npz, a key
     state/models/<job>/   job.json and the shard, copied there with manifest.json: appears whole, by one rename, when
                           the job is done; at the label holder also names.json, features that other parties have named
     state/attempts.json   which attempts are over (`party.runtime.attempts`); a damaged one is to be removed
@@ -40,6 +41,7 @@ from treetap.models.store import (
     MANIFEST,
     MODEL_FORMAT,
     NAMES,
+    STATES,
     Names,
     manifest_seed,
     names_content,
@@ -148,7 +150,7 @@ class JobStore:
         """
         job = self._job()
         if job.get(what, digest if unnoted is None else unnoted) != digest and (
-            self.published or any(map(self.has, KINDS))
+            self.published or any(map(self.has, (*KINDS, *(f"{name}.npz" for name in STATES))))
         ):
             return False
         if not self.published:

@@ -17,7 +17,7 @@ from treetap.trees.params import TreeParams
 from treetap.wire.frame import name_of
 
 LABEL_HOLDER, B, C = PARTIES
-TOLD = "feature-b cannot have published a model of which the label holder has stored 0 of 2 trees"
+TOLD = "feature-b cannot have published a model of which the label holder has stored 0 of 2 rounds"
 
 
 def _published_at_b(sender: str, event: object) -> None:
@@ -45,7 +45,7 @@ def _stop_after_one(sender: str, event: object) -> None:
     ("lie", "says"),
     [
         (_published_at_b, TOLD),
-        (_no_rounds, "label-holder says that the job has no trees"),
+        (_no_rounds, "label-holder says that the job has no rounds"),
         (_stopped, "publish cannot come now: 0 of 2 trees are stored"),
         (_stop_after_one, "publish cannot come now: 1 of 2 trees are stored"),
     ],

@@ -27,6 +27,7 @@ from party.runtime.outbox import MESSAGE_BYTES, Body, CountedBody
 from tests.certificates import role_of
 from tests.masked import longest_parts as masked
 from tests.pivodl import longest_parts as pivodl
+from tests.splitnn import longest_parts as splitnn
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.lattice.parameters import PRIME_BITS, TOTAL_BITS
 from treetap.paillier.key_holder import KeyHolder
@@ -156,6 +157,7 @@ PARTS: dict[str, Callable[[], Iterable[Body]]] = {
     "attribution_entries": lambda: _stream("attribution_entries", max(CALL_BYTES, MESSAGE_BYTES)),
     "attribution_sums": lambda: _stream("attribution_sums", MESSAGE_BYTES),
     **pivodl.PARTS,
+    **splitnn.PARTS,
     **masked.PARTS,
 }
 #: Kinds of which a part is never long.

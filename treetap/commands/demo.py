@@ -27,6 +27,7 @@ from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.local_federation import clean_end, working_folder
 from treetap.errors import BadInput
 from treetap.protocols.registry import training
+from treetap.trees.params import TreeParams
 from treetap.wire.transcript_summary import summarise
 
 LABEL = "benign"
@@ -114,6 +115,7 @@ def introduce(experiment: ExperimentFile, table: pa.Table) -> None:
         who.add_row(party.name, f"{len(names)}: {names[0]}, {names[1]}, …", labels)
     terminal.out.print(who)
     job, params = experiment.job, experiment.job.params()
+    assert isinstance(params, TreeParams)  # the demonstration's jobs are above
     terminal.out.print(
         f"{ALGORITHMS[job.protocol]}, {params.n_estimators} trees of depth {params.max_depth}, Paillier "
         f"{job.key_bits} bits, mutual TLS, {table.num_rows} records, 20 % held out\n"

@@ -47,6 +47,9 @@ CLEAN_METRICS = "clean_metrics.json"
 #: The kind that holds the weights of a network, arrays by name.
 WEIGHTS = "weights.npz"
 
+#: Names of the states of a network that trains, files of arrays: after an even and after an odd number of epochs.
+STATES = ("epochs-even", "epochs-odd")
+
 #: All kinds of shard files that parties write.
 KINDS = (TREES, REPAIRED, WEIGHTS)
 

@@ -6,7 +6,7 @@ the wire, and the gradient that passes backwards is changed as the label holder'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from treetap.neural.draws import Draws
 from treetap.neural.early_stopping import EarlyStopping
 from treetap.neural.feature_side import BOTTOM, embedded
 from treetap.neural.gradient_defences import applied
-from treetap.neural.inputs import Inputs
+from treetap.neural.inputs import Inputs, InputScaler, has_inputs
 from treetap.neural.label_defences import LabelDefences
 from treetap.neural.label_side import TOP, models_of
 from treetap.neural.numbers import rounded
@@ -30,6 +30,7 @@ from treetap.neural.optimiser import Optimiser, load_weights, weights_of
 from treetap.neural.params import SplitnnParams
 from treetap.neural.schedule import Schedule
 from treetap.neural.threads import pin
+from treetap.tables.reading import Table
 
 Array = npt.NDArray[np.generic]
 Floats = npt.NDArray[np.float64]
@@ -204,6 +205,34 @@ class CentralNetwork:
                     model = self.models[party.name][BOTTOM]
                     joined.append(embedded(model, inputs[party.name], rows, self.params.wire_type))
             return self.objective.scores(self.models[holder.name][TOP](torch.cat(joined, dim=1)))
+
+
+def central_network(
+    tables: Sequence[tuple[str, Table]],
+    labels: npt.NDArray[Any],
+    classes: int,
+    params: SplitnnParams,
+    defences: LabelDefences | None = None,
+) -> tuple[CentralNetwork, dict[str, InputScaler]]:
+    """The network on aligned tables, the label holder's first, with the draws of a reproducible job; and the scalers.
+
+    Raises:
+        DataError: see `Schedule` and `bottom_model`.
+    """
+    schedule = Schedule.of(params, len(labels))
+    holder = tables[0][0]
+    scalers = {
+        name: InputScaler.fit(table, schedule.training) for name, table in tables if name != holder or has_inputs(table)
+    }
+    parties = [
+        Party(
+            name,
+            scalers[name].apply(table) if name in scalers else None,
+            Draws.reproducible(params.seed, name),
+        )
+        for name, table in tables
+    ]
+    return CentralNetwork(params, parties, labels, classes, defences), scalers
 
 
 def _bottom(params: SplitnnParams, party: Party) -> torch.nn.Module:

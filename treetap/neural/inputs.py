@@ -141,6 +141,11 @@ def _repeated(table: Table) -> list[str]:
     return [name for each in table.categories.values() for name in each.features[1:]]
 
 
+def has_inputs(table: Table) -> bool:
+    """True if a table has a column of features or of images."""
+    return bool(table.columns or table.tensors)
+
+
 class Inputs:
     """Records as tensors; pixels stay bytes until a batch needs them."""
 
@@ -154,6 +159,11 @@ class Inputs:
         """`values`: (N, columns). `images`: of each column (N, channels, height, width)."""
         self._values, self._images, self.shape = values, images, shape
         self._scales = [(_per_channel(scaler.mean), _per_channel(scaler.deviation)) for scaler in scalers]
+
+    @classmethod
+    def without_columns(cls, records: int) -> Inputs:
+        """Records of a party that has no column: each is no number."""
+        return cls(np.zeros((records, 0), dtype=np.float32), [], [], InputShape(0))
 
     def __repr__(self) -> str:
         return f"<Inputs of {len(self)} records>"

@@ -7,14 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from treetap.neural.params import NUMBER_BYTES
+
 _NUMPY: dict[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "bfloat16": np.dtype("<i2")}
 _NATIVE: dict[str, np.dtype[Any]] = {"float32": np.dtype(np.float32), "bfloat16": np.dtype(np.int16)}
 _TORCH = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-
-
-def number_bytes(wire_type: str) -> int:
-    """Bytes of one number."""
-    return _NUMPY[wire_type].itemsize
 
 
 def rounded(values: torch.Tensor, wire_type: str) -> torch.Tensor:
@@ -36,7 +33,7 @@ def from_bytes(content: bytes, rows: int, width: int, wire_type: str) -> torch.T
     Raises:
         ValueError: the bytes are more or fewer, or a number is not finite.
     """
-    if len(content) != rows * width * number_bytes(wire_type):
+    if len(content) != rows * width * NUMBER_BYTES[wire_type]:
         raise ValueError(f"{len(content)} bytes for {rows} × {width} numbers of {wire_type}")
     plain = torch.from_numpy(np.frombuffer(content, dtype=_NUMPY[wire_type]).astype(_NATIVE[wire_type]))
     if wire_type == "bfloat16":

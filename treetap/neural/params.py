@@ -28,6 +28,8 @@ OPTIMIZERS = ("sgd", "adam")
 SCHEDULES = ("constant", "cosine")
 #: Types of the numbers on the wire.
 WIRE_TYPES = ("float32", "bfloat16")
+#: Bytes of a number of each.
+NUMBER_BYTES = {"float32": 4, "bfloat16": 2}
 _SIZE = Range(1, 65_536, integer=True)
 _MOST_LAYERS = 64
 _RANGES = {

@@ -10,15 +10,16 @@ from treetap.protocols import codec, emissions
 from treetap.protocols.emissions import Sent
 from treetap.protocols.paillier_options import key_faults
 from treetap.protocols.registry import TRAINING, training, training_name
+from treetap.trees.job_params import JobParams
 from treetap.trees.params import TreeParams
 from treetap.wire.v2 import setup_pb2
 
-Params = TypeVar("Params", bound=TreeParams)
+Params = TypeVar("Params", bound=JobParams)
 #: Methods of record alignment; the first is the default.
 ALIGNMENTS = tuple(emissions.ALIGNMENTS)
 
 
-def params_of(spec: setup_pb2.JobSpec) -> TreeParams:
+def params_of(spec: setup_pb2.JobSpec) -> JobParams:
     """The parameters of the job's protocol; `ConfigError` lists every value out of range."""
     found = training(training_name(spec))
     params = codec.read(getattr(spec.parameters, found.field), found.params)
@@ -38,7 +39,7 @@ def params_as(spec: setup_pb2.JobSpec, kind: type[Params]) -> Params:
     return params
 
 
-def put_params(spec: setup_pb2.JobSpec, params: TreeParams) -> None:
+def put_params(spec: setup_pb2.JobSpec, params: JobParams) -> None:
     """Write parameters into the job, in the field of their protocol."""
     field = next(training(name).field for name in TRAINING if training(name).params is type(params))
     codec.put(params, getattr(spec.parameters, field))
@@ -47,6 +48,8 @@ def put_params(spec: setup_pb2.JobSpec, params: TreeParams) -> None:
 def taking_part(spec: setup_pb2.JobSpec, tree: int) -> list[str]:
     """The feature parties that offer candidates to a tree, in the order of the job."""
     params = params_of(spec)
+    if not isinstance(params, TreeParams):
+        raise ConfigError(f"a job of protocol {training_name(spec)!r} grows no trees")
     return [party for party in spec.feature_parties if params.takes_part(tree, party)]
 
 
@@ -59,7 +62,7 @@ def check_spec(spec: setup_pb2.JobSpec) -> None:
         faults.append(str(failure))
     if spec.alignment not in ALIGNMENTS:
         faults.append(f"alignment = {spec.alignment!r}: must be one of {', '.join(ALIGNMENTS)}")
-    faults += key_faults(spec.key_bits, spec.obfuscation)
+    faults += _key_faults(spec)
     names = [spec.aggregator, *spec.feature_parties]
     faults += _too_few_or_many(spec, names)
     faults += [
@@ -67,6 +70,15 @@ def check_spec(spec: setup_pb2.JobSpec) -> None:
     ]
     if faults:
         raise ConfigError("\n".join(faults))
+
+
+def _key_faults(spec: setup_pb2.JobSpec) -> list[str]:
+    """Faults of the key and its obfuscation, which only trees need."""
+    name = training_name(spec)
+    if not name or training(name).grows_trees:
+        return key_faults(spec.key_bits, spec.obfuscation)
+    given = [field for field in ("key_bits", "obfuscation") if getattr(spec, field)]
+    return [f"{field}: a job of protocol {name!r} encrypts nothing; leave it out" for field in given]
 
 
 def _too_few_or_many(spec: setup_pb2.JobSpec, names: Sequence[str]) -> list[str]:
@@ -92,7 +104,7 @@ def sent_in_training(spec: setup_pb2.JobSpec, coordinator: str) -> Iterator[Sent
     return emissions.sent_by(sends, emissions.members_of(spec, coordinator))
 
 
-def foreign_dropout(params: TreeParams, feature_parties: Sequence[str]) -> list[str]:
+def foreign_dropout(params: JobParams, feature_parties: Sequence[str]) -> list[str]:
     """Parties of `party_dropout` that are no feature parties of the job."""
     return [
         f"party_dropout names {name!r}, which is not a feature party of the job ({', '.join(feature_parties)})"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # the command line reads names and summaries alone, and start
     from treetap.protocols.own_priors import OwnPriors
     from treetap.tables.reading import Table
     from treetap.trees.centralised import CentralTrees
-    from treetap.trees.params import TreeParams
+    from treetap.trees.job_params import JobParams
     from treetap.wire.v2 import prediction_pb2, protocols_pb2, setup_pb2
 
 Floats: TypeAlias = "npt.NDArray[np.float64]"
@@ -34,6 +34,7 @@ TRAINING: Mapping[str, str] = {
     "boosting": "treetap.protocols.boosting",
     "forest": "treetap.protocols.forest",
     "pivodl": "treetap.protocols.pivodl",
+    "splitnn": "treetap.protocols.splitnn",
 }
 #: The defences of labels that trees grown by a label holder and feature parties can have.
 DEFENCES = ("id_lmid", "label_dp", "grafting", "refit", "reduced_leakage")
@@ -57,7 +58,8 @@ class TrainingProtocol:
     Attributes:
         field: its field in the oneofs of protocols.proto.
         params: its parameters.
-        grows_trees: its models are trees, whose parties split at numbers and at categories, not at tensors.
+        grows_trees: its models are trees, whose parties split at numbers and at categories, not at tensors, and sum
+            ciphertexts; otherwise a job has no key and no bins.
         trees_are_sequential: each tree fits the residuals of those before it, so later ones reveal less of the label.
         sends: contents that its roles send beside those of every training.
         opens_sums: the members that open sums over others' columns; those others' policies must name each of them.
@@ -82,7 +84,7 @@ class TrainingProtocol:
     """
 
     field: str
-    params: type[TreeParams]
+    params: type[JobParams]
     sends: Sequence[Emission]
     opens_sums: OpensSums
     trees_are_sequential: bool

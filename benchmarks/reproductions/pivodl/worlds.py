@@ -26,6 +26,7 @@ from treetap.tables.labels import Labels
 from treetap.tables.reading import Table
 from treetap.tables.reading import read_table as read_party
 from treetap.trees.binning import BinnedTable
+from treetap.trees.pivodl_params import PivodlParams
 
 #: Buckets of a column, the rate, the threshold of samples and the clip bound of the paper's Table II.
 PARAMS = {"max_bin": 32, "learning_rate": 0.3, "reg_lambda": 1.0}
@@ -128,6 +129,7 @@ def joined(name: str, seed: int, parties: int, labels: str) -> Joined:
     """The tables as the parties of a cell would read them."""
     here = drawn(Cell("centralised", name, seed, parties=parties, labels=labels))
     params = here.experiment.job.params()
+    assert isinstance(params, PivodlParams)
     with working_folder(None, "treetap-") as folder:
         settings = here.write(folder)
         trained = {each: _read(found["tables"]["train"], None) for each, found in settings.items()}

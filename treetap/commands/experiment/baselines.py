@@ -24,7 +24,7 @@ from treetap.tables.labels import Labels, read_labels
 from treetap.tables.partial_labels import Rows, read_partial_labels
 from treetap.tables.reading import Table
 from treetap.trees import metrics
-from treetap.trees.params import TreeParams
+from treetap.trees.job_params import JobParams
 from treetap.trees.pivodl_params import PivodlParams
 
 Floats = npt.NDArray[np.float64]
@@ -124,7 +124,7 @@ class Comparison:
         return self._protocol.predict_centrally(before, after, learned.values[rows], len(learned.classes), self._params)
 
 
-def joined_labels(tables: Mapping[str, Table], column: str, params: TreeParams) -> tuple[Labels, dict[str, Rows]]:
+def joined_labels(tables: Mapping[str, Table], column: str, params: JobParams) -> tuple[Labels, dict[str, Rows]]:
     """The labels of all records, joined from the parties' tables of the same records, and who labels which."""
     classes = params.class_names if isinstance(params, PivodlParams) else []
     values = np.zeros(len(next(iter(tables.values())).ids), dtype=np.int64 if classes else np.float64)

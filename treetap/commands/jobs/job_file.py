@@ -15,7 +15,7 @@ from treetap.protocols.job_spec import ALIGNMENTS, check_spec, put_params
 from treetap.protocols.paillier_options import KEY_BITS, PAPER_KEY_BITS, Obfuscation
 from treetap.protocols.registry import TRAINING, training
 from treetap.strict import Strict
-from treetap.trees.params import TreeParams
+from treetap.trees.job_params import JobParams
 from treetap.wire.v2 import setup_pb2
 
 #: Options of jobs that encrypt sums.
@@ -67,7 +67,7 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
             raise ValueError(str(failure)) from None
         return self
 
-    def params(self) -> TreeParams:
+    def params(self) -> JobParams:
         """The model's parameters."""
         return training(self.protocol).params(**self._given(), seed=self.seed, missing=self.missing)
 

@@ -1,0 +1,165 @@
+"""A split network at a feature party: embeddings of its columns forward, steps along the gradients that return."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from party.alignment.steps import ALIGNED, ALIGNMENT
+from party.config import PartyConfig
+from party.runtime.context import Step, StepContext, empty_result, required
+from party.runtime.expected import Expected, Receives
+from party.runtime.step_order import NEXT_ROUND, OPENING, RESUMED, THIS_ROUND, Next, StepTable
+from party.setup.steps import PUBLISHED, UNPUBLISHED, load_job_table, manifest_of
+from party.splitnn.bodies import BATCHES, EMBEDDINGS, GRADIENTS, size_of
+from party.splitnn.job import NetworkJob
+from party.splitnn.numbers import send, take
+from treetap.errors import BadInput
+from treetap.neural.feature_side import FeatureSide
+from treetap.neural.inputs import Inputs
+from treetap.tables.reading import Table
+from treetap.wire.frame import result
+from treetap.wire.v2 import control_pb2, setup_pb2
+
+log = logging.getLogger(__name__)
+STEPS: StepTable = {
+    OPENING: (Next("prepare"),),
+    "prepare": (
+        Next(ALIGNMENT, when=UNPUBLISHED),
+        Next("fit_inputs", when=ALIGNED),
+        Next("publish", when=PUBLISHED),
+    ),
+    ALIGNMENT: (Next("fit_inputs"),),
+    "fit_inputs": (Next("train_epoch", RESUMED), Next("publish")),
+    "train_epoch": (Next("store_epoch", THIS_ROUND),),
+    "store_epoch": (Next("train_epoch", NEXT_ROUND), Next("publish")),
+    "publish": (),
+}
+
+
+class FeatureParty:
+    """Sends an embedding of every record once an epoch, unless it sits the record's batch out."""
+
+    def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
+        self._context, self._spec = context, spec
+        self._job = NetworkJob(config, context, spec, STEPS)
+        self._params = self._job.params
+        self._amplified = config.optimizer == "amplified"
+        self._table: Table | None = None
+        self._side: FeatureSide | None = None
+        self._epochs = 0  # after which the state in memory is
+        self.steps: Mapping[str, Step] = {
+            "prepare": self.prepare,
+            **self._job.alignment.steps,
+            "fit_inputs": self.fit_inputs,
+            "train_epoch": self.train_epoch,
+            "store_epoch": self.store_epoch,
+            "publish": self.publish,
+        }
+
+    @property
+    def receives(self) -> Receives:
+        """See `Role.receives`."""
+        most = size_of(self._params.batch_size + 1, self._width, self._params.wire_type)
+        gradients = Expected([self._spec.aggregator], lambda: most, range(self._params.epochs), BATCHES)
+        return {**self._job.alignment.receives, GRADIENTS: gradients}
+
+    async def prepare(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Report the progress of the job at this party: the records that an earlier attempt aligned, stored epochs."""
+        job, store = self._job, self._context.store
+        job.order.check(request)
+        table = self._table = await load_job_table(
+            self._context, job.config, self._spec, with_label=False, missing=self._params.missing
+        )
+        aligned = job.alignment.begin(table.ids, table.rows, table.path, keep=True)
+        stored, published = (0, True) if store.published else (job.states.epochs, False)
+        job.order.first_rounds = range(stored + 1)  # the label holder may have stored one less
+        job.order.done(request, PUBLISHED if published else UNPUBLISHED, *([ALIGNED] if aligned else []))
+        return result(setup_pb2.Prepared(stored_rounds=stored, published=published, aligned_attempt=aligned))
+
+    async def fit_inputs(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Select the common records, scale their columns, and make the own model."""
+        job = self._job
+        job.order.check(request)
+        table = self._table = required(self._table).take(job.alignment.records)
+        inputs = await job.fit(table) or Inputs.without_columns(len(table.ids))
+        if self._amplified:
+            log.warning(
+                'job %s: optimizer = "amplified" in this party\'s file: its gradients are scaled so that the network '
+                "relies on it more, an attack, for audits",
+                self._context.job,
+            )
+        try:
+            self._side = FeatureSide(self._params, self._context.party, inputs, job.draws, amplified=self._amplified)
+        except BadInput as failure:
+            raise failure.at(self._context.party) from None
+        job.order.done(request)
+        return empty_result()
+
+    async def train_epoch(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """One epoch. Of each batch in which this party takes part:
+
+        1. Compute the embeddings of its records, and send them.
+        2. Receive the gradient of the loss in them; a step of the own weights.
+
+        Validation records follow, whose embeddings alone are sent. A batch that the party sits out leaves no trace.
+        """
+        epoch, job = request.round, self._job
+        job.order.check(request)
+        side, holder, progress = required(self._side), self._spec.aggregator, self._context.progress
+        if self._epochs != epoch:
+            side.load(job.states.load(epoch))
+            self._epochs = epoch
+        context, wire_type, schedule = self._context, self._params.wire_type, job.schedule
+        batches = schedule.epoch(epoch)
+        progress.done, progress.total = 0, len(batches)
+        for batch, rows in enumerate(batches):
+            if schedule.takes_part(epoch, batch, context.party):
+                embeddings = await context.offload(lambda rows=rows: side.forward(rows))  # type: ignore[misc]
+                await send(context, holder, EMBEDDINGS, embeddings, wire_type, epoch, batch)
+                shape = (len(rows), side.width)
+                gradient = await take(context, holder, GRADIENTS, shape, wire_type, epoch, batch)
+                rate = schedule.rate(epoch, batch)
+                await context.offload(
+                    lambda gradient=gradient, rate=rate: side.backward(gradient, rate)  # type: ignore[misc]
+                )
+            progress.done = batch + 1
+        for block, rows in enumerate(schedule.validation_batches(), start=len(batches)):
+            embeddings = await context.offload(lambda rows=rows: side.embed(rows))  # type: ignore[misc]
+            await send(context, holder, EMBEDDINGS, embeddings, wire_type, epoch, block)
+        context.mailbox.forget(epoch)
+        self._epochs = epoch + 1
+        job.order.done(request)
+        return empty_result()
+
+    async def store_epoch(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Store the state after the epoch, before the label holder stores its own."""
+        self._job.order.check(request)
+        side = required(self._side)
+        best = side.weights() if request.protocol.splitnn.store_epoch.best else None
+        await self._context.offload(lambda: self._job.states.save(request.round + 1, side.state(), best))
+        self._job.order.done(request)
+        return empty_result()
+
+    async def publish(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Publish the own model."""
+        self._job.order.check(request)
+        if not self._context.store.published:
+            manifest = {
+                "role": "feature_party",
+                "label_holder": self._spec.aggregator,
+                "epochs": self._job.states.epochs,
+                "amplified": self._amplified,
+                **manifest_of(self._context, self._spec, required(self._table), self._params.missing),
+                **self._job.described(),
+            }
+            self._job.publish(manifest)
+        self._job.order.done(request)
+        return empty_result()
+
+    async def close(self) -> None:
+        """Do nothing: this role has no workers' state."""
+
+    @property
+    def _width(self) -> int:
+        return self._params.bottom_of(self._context.party).width

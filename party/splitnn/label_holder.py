@@ -1,0 +1,257 @@
+"""A split network at the label holder: its own columns, the top model, the loss, and the gradients that it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+
+from party.alignment.steps import ALIGNED, ALIGNMENT
+from party.config import PartyConfig
+from party.runtime.context import Step, StepContext, empty_result, required
+from party.runtime.expected import Expected, Receives
+from party.runtime.messages import Rows
+from party.runtime.step_order import NEXT_ROUND, OPENING, RESUMED, THIS_ROUND, Next, StepTable
+from party.setup.labelled_table import LabelledTable, load_labelled_table
+from party.setup.steps import manifest_of
+from party.splitnn.bodies import BATCHES, EMBEDDINGS, GRADIENTS, size_of
+from party.splitnn.epoch_figures import EpochFigures, published_network
+from party.splitnn.job import NetworkJob
+from party.splitnn.numbers import send, take
+from treetap.errors import BadInput, OutOfOrder
+from treetap.neural.label_side import LabelSide
+from treetap.neural.objective import Objective
+from treetap.process.together import together
+from treetap.trees.loss import loss_for
+from treetap.wire.frame import result
+from treetap.wire.v2 import control_pb2, setup_pb2, splitnn_pb2
+
+STEPS: StepTable = {
+    OPENING: (Next("prepare"),),
+    "prepare": (Next(ALIGNMENT), Next("fit_inputs", when=ALIGNED)),
+    ALIGNMENT: (Next("fit_inputs"),),
+    "fit_inputs": (Next("train_epoch", RESUMED), Next("publish")),
+    "train_epoch": (Next("store_epoch", THIS_ROUND),),
+    "store_epoch": (Next("train_epoch", NEXT_ROUND), Next("publish")),
+    "publish": (),
+}
+
+
+class LabelHolder:
+    """Trains the top model on the embeddings of all parties."""
+
+    def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
+        self._context, self._spec = context, spec
+        self._job = NetworkJob(config, context, spec, STEPS)
+        self._params = self._job.params
+        self._data: LabelledTable | None = None
+        self._side: LabelSide | None = None
+        self._figures = EpochFigures(self._params.early_stopping_rounds)
+        self.steps: Mapping[str, Step] = {
+            "prepare": self.prepare,
+            **self._job.alignment.steps,
+            "fit_inputs": self.fit_inputs,
+            "train_epoch": self.train_epoch,
+            "store_epoch": self.store_epoch,
+            "publish": self.publish,
+        }
+
+    @property
+    def receives(self) -> Receives:
+        """See `Role.receives`."""
+        parties, rounds = list(self._spec.feature_parties), range(self._params.epochs)
+        width = max(self._params.bottom_of(party).width for party in parties)
+        most = size_of(self._params.batch_size + 1, width, self._params.wire_type)
+        return {**self._job.alignment.receives, EMBEDDINGS: Expected(parties, lambda: most, rounds, BATCHES)}
+
+    async def prepare(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Report the progress of the job.
+
+        1. Read the table and decode its labels; with label differential privacy noisy ones take their place.
+        2. Refuse labels that do not fit the objective, before the alignment.
+        3. Look up the records that an earlier attempt aligned, and the stored epochs.
+        """
+        job, store = self._job, self._context.store
+        job.order.check(request)
+        data = self._data = await load_labelled_table(
+            self._context, job.config, self._spec, missing=self._params.missing, objective=self._params.objective
+        )
+        self._check_labels(data)
+        aligned = job.alignment.begin(data.table.ids, data.table.rows, data.table.path, keep=True)
+        published = store.published
+        stored = int(store.manifest()["epochs"]) if published else job.states.epochs
+        model = published_network(store.manifest()) if published else None
+        job.order.first_rounds = (stored,)
+        job.order.done(request, *([ALIGNED] if aligned else []))
+        return result(
+            setup_pb2.Prepared(stored_rounds=stored, published=published, aligned_attempt=aligned, model=model)
+        )
+
+    async def fit_inputs(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Report the number of epochs.
+
+        1. Select the common records and their labels; scale the own columns.
+        2. Make the own model and the top, or load them as they were after the last stored epoch.
+        """
+        job, spec = self._job, self._spec
+        job.order.check(request)
+        data = self._data = self.data.take(job.alignment.records)
+        self._check_labels(data)
+        inputs = await job.fit(data.table)
+        labels, classes = data.labels.values, len(data.labels.classes)
+        objective = Objective.of(self._params, classes, labels[job.schedule.training])
+        try:
+            self._side = LabelSide(
+                self._params,
+                self._context.party,
+                list(spec.feature_parties),
+                inputs,
+                labels,
+                objective,
+                job.draws,
+                job.config.defences.of_networks,
+            )
+        except BadInput as failure:
+            raise failure.at(self._context.party) from None
+        if stored := job.states.epochs:
+            arrays = job.states.load(stored)
+            self._figures.load(arrays)
+            self._side.load({name: each for name, each in arrays.items() if name not in self._figures.state()})
+        job.order.done(request)
+        return result(setup_pb2.Binned(rounds=self._params.epochs, stopped=self._figures.stopped))
+
+    async def train_epoch(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """One epoch, batch after batch.
+
+        1. Receive the embeddings of the parties that take part; those of others are 0.
+        2. Forward, loss, backward; a step of the own weights.
+        3. Return to each party the gradient in its embeddings, with DIMIP's term, after the defence of gradients.
+
+        Then the validation records are scored, if there are some.
+        """
+        epoch, job = request.round, self._job
+        job.order.check(request)
+        context, side, schedule, progress = self._context, required(self._side), job.schedule, self._context.progress
+        batches = schedule.epoch(epoch)
+        progress.done, progress.total = 0, len(batches)
+        losses, scores = list[float](), list[Any]()
+        for batch, rows in enumerate(batches):
+            taking = [party for party in side.widths if schedule.takes_part(epoch, batch, party)]
+            received, rate = await self._embeddings(taking, rows, epoch, batch), schedule.rate(epoch, batch)
+            try:
+                trained = await context.offload(
+                    lambda rows=rows, received=received, batch=batch, rate=rate: side.train(  # type: ignore[misc]
+                        rows, received, epoch, batch, rate
+                    )
+                )
+            except BadInput as failure:
+                raise failure.at(context.party) from None
+            wire_type = self._params.wire_type
+            await together(
+                *(
+                    send(context, party, GRADIENTS, gradient, wire_type, epoch, batch)
+                    for party, gradient in trained.gradients.items()
+                )
+            )
+            losses.append(trained.loss)
+            scores.append(trained.scores)
+            progress.done = batch + 1
+        held = await self._validation_scores(epoch, len(batches))
+        labels = self.data.labels.values
+        best = self._figures.take(
+            epoch,
+            side.objective,
+            float(np.mean(losses)),
+            (np.concatenate(scores), labels[np.concatenate(batches)]),
+            (held, labels[schedule.validation]),
+        )
+        context.mailbox.forget(epoch)
+        job.order.done(request)
+        return result(
+            splitnn_pb2.TrainedEpoch(best=best, stopped=self._figures.stopped, metrics=self._figures.published())
+        )
+
+    async def store_epoch(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Store the state after the epoch; every other party has stored its own."""
+        self._job.order.check(request)
+        side = required(self._side)
+        best = side.weights() if request.protocol.splitnn.store_epoch.best else None
+        state = {**side.state(), **self._figures.state()}
+        await self._context.offload(lambda: self._job.states.save(request.round + 1, state, best))
+        self._job.order.done(request)
+        return empty_result()
+
+    async def publish(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Publish the own model and the top of the best epoch, and report its figures.
+
+        Raises:
+            OutOfOrder: epochs are missing, whatever the coordinator believes.
+        """
+        self._job.order.check(request)
+        store, epochs = self._context.store, self._job.states.epochs
+        if not store.published:
+            if epochs < self._params.epochs and not self._figures.stopped:
+                raise OutOfOrder(f"publish cannot come now: {epochs} of {self._params.epochs} epochs are stored")
+            self._job.publish(self._manifest(epochs))
+        self._job.order.done(request)
+        return result(published_network(store.manifest()))
+
+    async def close(self) -> None:
+        """Do nothing: this role has no workers' state."""
+
+    @property
+    def data(self) -> LabelledTable:
+        """The party's table with its labels; after `fit_inputs`, of the common records alone."""
+        return required(self._data)
+
+    async def _embeddings(self, parties: list[str], rows: Rows, epoch: int, batch: int) -> dict[str, torch.Tensor]:
+        widths, wire_type = required(self._side).widths, self._params.wire_type
+        found = await together(
+            *(
+                take(self._context, party, EMBEDDINGS, (len(rows), widths[party]), wire_type, epoch, batch)
+                for party in parties
+            )
+        )
+        return dict(zip(parties, found, strict=True))
+
+    async def _validation_scores(self, epoch: int, first: int) -> Any:
+        """Scores (n, K) of the validation records, whose batches follow those of the epoch from stage `first`."""
+        side = required(self._side)
+        found = [np.zeros((0, side.objective.outputs))]
+        for block, rows in enumerate(self._job.schedule.validation_batches(), start=first):
+            received = await self._embeddings(list(side.widths), rows, epoch, block)
+            found.append(
+                await self._context.offload(
+                    lambda rows=rows, received=received: side.scores(rows, received)  # type: ignore[misc]
+                )
+            )
+        return np.concatenate(found)
+
+    def _check_labels(self, data: LabelledTable) -> None:
+        """Raise `DataError` if the labels do not fit the objective."""
+        try:
+            loss_for(self._params.objective, len(data.labels.classes)).check(data.labels.values)
+        except BadInput as failure:
+            raise failure.at(self._context.party) from None
+
+    def _manifest(self, epochs: int) -> dict[str, Any]:
+        params, data, side = self._params, self.data, required(self._side)
+        return {
+            "role": "label_holder",
+            "feature_parties": list(self._spec.feature_parties),
+            "classes": data.labels.classes,
+            "class_type": str(data.labels.kind),
+            "objective": params.objective,
+            **manifest_of(self._context, self._spec, data.table, params.missing),
+            **self._job.described(),
+            "target": side.objective.to_dict(),
+            "top": asdict(params.top),
+            "widths": side.widths,
+            "party_dropout": dict(params.party_dropout),
+            "params": params.to_dict(),
+            "epochs": epochs,
+            **self._figures.summary(),
+        }

@@ -1,0 +1,50 @@
+"""Embeddings and gradients as messages, and the checks of those that come."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+
+from party.runtime.context import StepContext
+from party.splitnn.bodies import Numbers, bodies
+from treetap.errors import Malformed
+from treetap.neural.numbers import from_bytes, to_bytes
+from treetap.wire.frame import content_of
+
+
+async def send(
+    context: StepContext, to: str, kind: str, values: torch.Tensor, wire_type: str, round: int, stage: int = 0
+) -> None:
+    """Send a tensor (n, width) in messages of bounded size."""
+    content = to_bytes(values, wire_type)
+    await context.outbox.send(to, kind, bodies(kind, content, values.shape[1], wire_type), round=round, stage=stage)
+
+
+async def take(
+    context: StepContext, sender: str, kind: str, shape: tuple[int, int], wire_type: str, round: int, stage: int = 0
+) -> torch.Tensor:
+    """A tensor of this shape, (rows, width), that a party has sent.
+
+    Raises:
+        Malformed: rows, width, type or length are others, or a number is not finite; it names the sender and the place.
+    """
+    rows, width = shape
+    parts: list[torch.Tensor] = []
+    where = f"{sender} sent {kind} of round {round}, stage {stage}"
+    async for message in context.mailbox.series(sender, kind, round, stage):
+        body = cast(Numbers, content_of(message, kind))
+        if body.width != width:
+            raise Malformed(f"{where} with width {body.width}, where the job has {width}")
+        if body.wire_type != wire_type:
+            raise Malformed(f"{where} as {body.wire_type!r}, where the job has {wire_type}")
+        if sum(len(part) for part in parts) + body.rows > rows:
+            raise Malformed(f"{where} with more rows than the {rows} that there are")
+        try:
+            parts.append(from_bytes(body.values, body.rows, width, wire_type))
+        except ValueError as fault:
+            raise Malformed(f"{where} with {fault}") from None
+    found = torch.cat([torch.zeros(0, width), *parts])
+    if len(found) != rows:
+        raise Malformed(f"{where} with {len(found)} rows of {rows}")
+    return found

@@ -1,0 +1,65 @@
+"""Split networks (Sun et al. 2023): embeddings forward, gradients back; Party-wise Dropout."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+
+from treetap.neural.params import SplitnnParams
+from treetap.protocols.emissions import (
+    Emission,
+    label_holder_opens,
+    label_holder_reports,
+    to_feature_parties,
+    to_label_holder,
+)
+from treetap.protocols.registry import Floats, Tables, TrainingProtocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from treetap.wire.v2 import setup_pb2
+
+
+def predict_centrally(
+    before: Tables, after: Tables, labels: npt.NDArray[Any], classes: int, params: SplitnnParams
+) -> tuple[Floats, Floats]:
+    """See `TrainingProtocol`: by one graph, with the draws of a reproducible job."""
+    import numpy as np
+
+    from treetap.neural.centralised import central_network
+    from treetap.trees.loss import outcome_of
+
+    network, scalers = central_network(before, labels, classes, params)
+    network.train()
+    inputs = {name: scalers[name].apply(table) for name, table in after if name in scalers}
+    scores = network.scores(inputs, np.arange(len(after[0][1].ids), dtype=np.int64))
+    return scores, outcome_of(params.objective, classes, scores)
+
+
+def _permissions(spec: setup_pb2.JobSpec) -> Sequence[str]:
+    from treetap.protocols.job_spec import params_as  # it imports the registry, which names this module
+
+    return ("reproducible",) if params_as(spec, SplitnnParams).reproducible else ()
+
+
+PROTOCOL = TrainingProtocol(
+    field="splitnn",
+    params=SplitnnParams,
+    sends=(
+        Emission("embeddings", to_label_holder),
+        Emission("embedding_gradients", to_feature_parties),
+        Emission("trained_epoch", label_holder_reports),
+    ),
+    opens_sums=label_holder_opens,
+    trees_are_sequential=False,
+    draws_for_audit=False,
+    predict_centrally=predict_centrally,
+    grows_trees=False,
+    library="torch",
+    extra="neural",
+    predicts=(),
+    permissions=_permissions,
+    defences=("dimip", "gradient", "label_dp"),
+)
