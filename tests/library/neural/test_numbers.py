@@ -13,7 +13,8 @@ from hypothesis.extra import numpy as hnp
 
 torch = pytest.importorskip("torch", reason="needs treetap[neural]")
 
-from treetap.neural.numbers import from_bytes, number_bytes, rounded, to_bytes  # noqa: E402
+from treetap.neural.numbers import from_bytes, rounded, to_bytes  # noqa: E402
+from treetap.neural.params import NUMBER_BYTES  # noqa: E402
 
 SHAPES = st.tuples(st.integers(1, 6), st.integers(1, 5))
 #: The largest number that bfloat16 has is a little below that of float32.
@@ -26,7 +27,7 @@ def test_numbers_survive_as_their_reader_has_them(values: np.ndarray, wire_type:
     """What is read is what `rounded` says, bit by bit, from a tensor of any strides; reading again changes nothing."""
     tensor = torch.from_numpy(values).t().contiguous().t()
     content = to_bytes(tensor, wire_type)
-    assert len(content) == values.size * number_bytes(wire_type)
+    assert len(content) == values.size * NUMBER_BYTES[wire_type]
     found = from_bytes(content, *values.shape, wire_type)
     assert found.dtype == torch.float32
     assert torch.equal(found.view(torch.int32), rounded(tensor, wire_type).contiguous().view(torch.int32))
