@@ -12,7 +12,9 @@ from treetap.commands import demo
 from treetap.commands.experiment.joined_table import read_table, split
 
 
-@pytest.mark.parametrize(("protocol", "count", "with_labels"), [("boosting", 3, 1), ("pivodl", 4, 4)])
+@pytest.mark.parametrize(
+    ("protocol", "count", "with_labels"), [("boosting", 3, 1), ("splitnn", 3, 1), ("pivodl", 4, 4)]
+)
 def test_the_parties(protocol: str, count: int, with_labels: int, tmp_path: Path) -> None:
     """All thirty columns are shared out; of PIVODL four hospitals label a quarter of the training rows each."""
     names = demo.write_breast_cancer(tmp_path / "breast_cancer.parquet")
@@ -22,13 +24,21 @@ def test_the_parties(protocol: str, count: int, with_labels: int, tmp_path: Path
     assert sum(party.labels or bool(party.label_share) for party in experiment.party) == with_labels
     drawn = split(experiment, read_table(experiment, tmp_path), 0)
     assert {name: len(rows) for name, rows in drawn.labels.items()} == (
-        {} if protocol == "boosting" else dict.fromkeys(("north", "south", "east", "west"), 114)
+        {} if protocol != "pivodl" else dict.fromkeys(("north", "south", "east", "west"), 114)
     )
 
 
 def test_an_unknown_protocol() -> None:
     """The option names those that there are."""
-    assert "--protocol forest: must be boosting or pivodl" in refused(treetap("demo", "--protocol", "forest"))
+    assert "--protocol forest: must be one of boosting, pivodl, splitnn" in refused(
+        treetap("demo", "--protocol", "forest")
+    )
+
+
+def test_a_network_has_no_audits_report() -> None:
+    """The option is refused before a process starts."""
+    message = refused(treetap("demo", "--protocol", "splitnn", "--audit-report", "audit.html"))
+    assert "--audit-report: the demo of splitnn has no audit; leave it out" in message
 
 
 @pytest.mark.parametrize("noisy", [True, False])

@@ -79,7 +79,7 @@ def demo(
     key_bits: Annotated[int, typer.Option(help="Paillier key: 1024 (quick look), 2048 or 3072.")] = 2048,
     audit_report: Annotated[Path | None, typer.Option(help="Also write the audit's HTML report here.")] = None,
     protocol: Annotated[
-        str, typer.Option(help="boosting: one party has all labels. pivodl: each of four has some.")
+        str, typer.Option(help="boosting, splitnn: one party has all labels. pivodl: each of four has some.")
     ] = "boosting",
 ) -> None:
     """A whole federation on this machine: one process per party, mutual TLS, breast cancer data split by columns.

@@ -26,6 +26,8 @@ from treetap.commands.experiment.run import run_seed
 from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.local_federation import clean_end, working_folder
 from treetap.errors import BadInput
+from treetap.neural.params import SplitnnParams
+from treetap.protocols.libraries import require_library
 from treetap.protocols.registry import training
 from treetap.trees.params import TreeParams
 from treetap.wire.transcript_summary import summarise
@@ -35,8 +37,17 @@ LABEL = "benign"
 JOBS: dict[str, dict[str, Any]] = {
     "boosting": {"n_estimators": 10, "max_depth": 3},
     "pivodl": {"n_estimators": 3, "max_depth": 3, "max_bin": 16, "epsilon": 8.0, "clip": 0.5},
+    # its batches follow the order of the records, and initial weights the seed: the centralised model is the same one
+    "splitnn": {
+        "epochs": 5,
+        "batch_size": 32,
+        "bottom": {"default": {"hidden": [16], "width": 8}},
+        "top": {"hidden": [8]},
+        "alignment": "sorted-ids",
+        "reproducible": True,
+    },
 }
-ALGORITHMS = {"boosting": "SecureBoost", "pivodl": "PIVODL"}
+ALGORITHMS = {"boosting": "SecureBoost", "pivodl": "PIVODL", "splitnn": "A split network"}
 
 
 def run(
@@ -46,7 +57,10 @@ def run(
     if key_bits not in (1024, 2048, 3072):
         raise BadInput(f"--key-bits {key_bits}: must be 1024, 2048 or 3072")
     if protocol not in JOBS:
-        raise BadInput(f"--protocol {protocol}: must be {' or '.join(JOBS)}")
+        raise BadInput(f"--protocol {protocol}: must be one of {', '.join(JOBS)}")
+    if audit_report is not None and not training(protocol).grows_trees:
+        raise BadInput(f"--audit-report: the demo of {protocol} has no audit; leave it out")
+    require_library(protocol, training(protocol))
     with clean_end(), working_folder(workdir, "treetap-demo-") as folder:
         names = write_breast_cancer(folder / "breast_cancer.parquet")
         experiment = federation_of(folder, names, key_bits, protocol)
@@ -62,7 +76,8 @@ def run(
         if as_json:
             print(document([found | {"transcript": transcript}]))
         else:
-            audit = None if failed else json.loads((folder / "federation" / local_job.DOCUMENT).read_text())
+            document_file = folder / "federation" / local_job.DOCUMENT
+            audit = json.loads(document_file.read_text()) if "audit_report" in found else None
             report(found, audit, noisy=experiment.job.params().adds_noise)
         if failed:
             raise BadInput(f"the audit failed: {failed}")
@@ -95,13 +110,17 @@ def federation_of(workdir: Path, names: list[str], key_bits: int, protocol: str)
         ]
     else:
         columns = {"label-holder": names[10:20], "feature-b": names[:10], "feature-c": names[20:]}
-        parties = [PartyTable(name=name, columns=own, labels=name == "label-holder") for name, own in columns.items()]
-    job = {"protocol": protocol, "key_bits": key_bits, "alignment": "psi", **JOBS[protocol]}
+        parties = [
+            PartyTable(name=name, columns=own, labels=name == "label-holder", record="received")
+            for name, own in columns.items()
+        ]
+    keys = {"key_bits": key_bits} if training(protocol).grows_trees else {}
+    job = {"protocol": protocol, **keys, "alignment": "psi", **JOBS[protocol]}
     return ExperimentFile(
         data=DataTable(path=str(workdir / "breast_cancer.parquet"), label=LABEL, compare=True),
         party=parties,
         job=JobTable.model_validate(job),
-        audit=AuditTable(),
+        audit=AuditTable() if training(protocol).grows_trees else None,
     )
 
 
@@ -115,11 +134,12 @@ def introduce(experiment: ExperimentFile, table: pa.Table) -> None:
         who.add_row(party.name, f"{len(names)}: {names[0]}, {names[1]}, …", labels)
     terminal.out.print(who)
     job, params = experiment.job, experiment.job.params()
-    assert isinstance(params, TreeParams)  # the demonstration's jobs are above
-    terminal.out.print(
-        f"{ALGORITHMS[job.protocol]}, {params.n_estimators} trees of depth {params.max_depth}, Paillier "
-        f"{job.key_bits} bits, mutual TLS, {table.num_rows} records, 20 % held out\n"
-    )
+    if isinstance(params, TreeParams):
+        what = f"{params.n_estimators} trees of depth {params.max_depth}, Paillier {job.key_bits} bits"
+    else:
+        assert isinstance(params, SplitnnParams)
+        what = f"{params.epochs} epochs of batches of {params.batch_size}"
+    terminal.out.print(f"{ALGORITHMS[job.protocol]}, {what}, mutual TLS, {table.num_rows} records, 20 % held out\n")
 
 
 def _copy(report: Path, to: Path) -> None:
@@ -144,14 +164,20 @@ def report(found: dict[str, Any], audit: dict[str, Any] | None, *, noisy: bool) 
         verdict = ("equal", "green") if same else ("not equal: a defect, please report it", "red")
         said = Text.assemble("The federation's test metrics and the centralised model's are ", verdict, ".\n")
         terminal.out.print(said)
-    top = Table("feature", "party", "splits", "mean gain", "", title="What the model looks at")
-    sizes = [row["weight"] * (1.0 if row["gain"] is None else row["gain"]) for row in found["importance"]]
-    for row, size in list(zip(found["importance"], sizes, strict=True))[:8]:
-        gain = "" if row["gain"] is None else f"{row['gain']:.2f}"
-        top.add_row(row["feature"], row["party"], str(row["weight"]), gain, "█" * max(1, round(24 * size / max(sizes))))
-    terminal.out.print(top)
+    if found["importance"]:
+        terminal.out.print(_importance_table(found["importance"]))
     terminal.out.print(seconds_table(found["seconds"]))
     terminal.out.print(received_table(found["traffic"]))
     if audit is not None:
         print_summary(audit, terminal.out)
     terminal.out.print("What each class reveals: docs/threats.md. What the attacks do: docs/audit.md.")
+
+
+def _importance_table(rows: list[dict[str, Any]]) -> Table:
+    """The features that the model looks at most; bars are of gain or, where no party keeps gains, of splits."""
+    top = Table("feature", "party", "splits", "mean gain", "", title="What the model looks at")
+    sizes = [row["weight"] * (1.0 if row["gain"] is None else row["gain"]) for row in rows]
+    for row, size in list(zip(rows, sizes, strict=True))[:8]:
+        gain = "" if row["gain"] is None else f"{row['gain']:.2f}"
+        top.add_row(row["feature"], row["party"], str(row["weight"]), gain, "█" * max(1, round(24 * size / max(sizes))))
+    return top

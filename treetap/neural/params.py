@@ -5,7 +5,7 @@ Architectures have names and sizes, never an import path: a job cannot make a pa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from treetap.errors import ConfigError
@@ -128,6 +128,19 @@ class SplitnnParams(JobParams):
         if DEFAULT in self.bottom:
             return self.bottom[DEFAULT]
         raise ConfigError(f"bottom.{party}: is missing, and there is no bottom.{DEFAULT} for parties without one")
+
+    def party_faults(self, first: str, others: Sequence[str]) -> list[str]:
+        """See `JobParams`: also settings of no party's own model, and parties without settings."""
+        parties, found = [name for name in (first, *others) if name], super().party_faults(first, others)
+        for name in self.bottom:
+            if name not in (DEFAULT, *parties):
+                found.append(f"bottom.{name}: is not a party of the job ({', '.join(parties)})")
+        for name in parties:
+            try:
+                self.bottom_of(name)
+            except ConfigError as fault:
+                found.append(str(fault))
+        return found
 
     def outputs(self, classes: int) -> int:
         """Columns of the score: one for each class of `multi:softprob`, otherwise one."""

@@ -57,7 +57,7 @@ def check_spec(spec: setup_pb2.JobSpec) -> None:
     """`ConfigError` listing everything in a job that no party can do."""
     faults = []
     try:
-        faults += foreign_dropout(params_of(spec), list(spec.feature_parties))
+        faults += params_of(spec).party_faults(spec.aggregator, list(spec.feature_parties))
     except ConfigError as failure:
         faults.append(str(failure))
     if spec.alignment not in ALIGNMENTS:
@@ -102,12 +102,3 @@ def sent_in_training(spec: setup_pb2.JobSpec, coordinator: str) -> Iterator[Sent
     own = [each for each in training(training_name(spec)).sends if each.when(spec)]
     sends = [*emissions.ALIGNMENTS[spec.alignment], *emissions.TRAINING, *own]
     return emissions.sent_by(sends, emissions.members_of(spec, coordinator))
-
-
-def foreign_dropout(params: JobParams, feature_parties: Sequence[str]) -> list[str]:
-    """Parties of `party_dropout` that are no feature parties of the job."""
-    return [
-        f"party_dropout names {name!r}, which is not a feature party of the job ({', '.join(feature_parties)})"
-        for name in params.party_dropout
-        if name not in feature_parties
-    ]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
+from treetap.neural.label_defences import LabelDefences
 from treetap.neural.params import SplitnnParams
 from treetap.protocols.emissions import (
     Emission,
@@ -23,15 +24,20 @@ if TYPE_CHECKING:
 
 
 def predict_centrally(
-    before: Tables, after: Tables, labels: npt.NDArray[Any], classes: int, params: SplitnnParams
+    before: Tables,
+    after: Tables,
+    labels: npt.NDArray[Any],
+    classes: int,
+    params: SplitnnParams,
+    defences: LabelDefences | None = None,
 ) -> tuple[Floats, Floats]:
-    """See `TrainingProtocol`: by one graph, with the draws of a reproducible job."""
+    """See `TrainingProtocol`: by one graph, with the draws of a reproducible job; `defences`: the label holder's."""
     import numpy as np
 
     from treetap.neural.centralised import central_network
     from treetap.trees.loss import outcome_of
 
-    network, scalers = central_network(before, labels, classes, params)
+    network, scalers = central_network(before, labels, classes, params, defences)
     network.train()
     inputs = {name: scalers[name].apply(table) for name, table in after if name in scalers}
     scores = network.scores(inputs, np.arange(len(after[0][1].ids), dtype=np.int64))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -87,6 +87,15 @@ class JobParams(ABC):
     def adds_noise(self) -> bool:
         """True if the model carries noise that no centralised model repeats."""
         return False
+
+    def party_faults(self, first: str, others: Sequence[str]) -> list[str]:
+        """The faults of what is said by party, in a job of these; `first`: the label holder, if there is one."""
+        del first
+        return [
+            f"party_dropout names {name!r}, which is not a feature party of the job ({', '.join(others)})"
+            for name in self.party_dropout
+            if name not in others
+        ]
 
     @abstractmethod
     def validate(self) -> None:

@@ -19,12 +19,14 @@ from treetap.commands.experiment.joined_table import ID
 from treetap.commands.experiment.party_tables import read_as_party
 from treetap.commands.experiment.spread_labels import truth
 from treetap.errors import DataError
+from treetap.neural.params import SplitnnParams
 from treetap.protocols.registry import training
 from treetap.tables.labels import Labels, read_labels
 from treetap.tables.partial_labels import Rows, read_partial_labels
 from treetap.tables.reading import Table
 from treetap.trees import metrics
 from treetap.trees.job_params import JobParams
+from treetap.trees.params import TreeParams
 from treetap.trees.pivodl_params import PivodlParams
 
 Floats = npt.NDArray[np.float64]
@@ -62,18 +64,21 @@ class Comparison:
             self._learned = read_labels(self._trained[self._names[0]], label, self._params.objective)
         self._truth = truth(rows, ID, label, self._ids, self._learned)
         self._defences = experiment.defences
-        withheld = {"withholding": self._defences.withholding} if self._defences.named() else {}
-        self._joined = self._predict(self._names, withheld)
+        self._joined = self._predict(self._names, self._of_defences())
 
     @property
     def comparable(self) -> bool:
         """True if the federation's model is this one.
 
         Aligned by private set intersection, its records are in another order, so that draws of them differ. The
-        centralised model has no noise, neither of leaf weights nor of labels.
+        centralised model has no noise, neither of leaf weights nor of labels. A network's private draws are known only
+        where they follow from the job's seed.
         """
         if self._params.adds_noise or self._defences.label_dp is not None:
             return False
+        if isinstance(self._params, SplitnnParams):
+            return self._alignment == "sorted-ids" and self._params.reproducible
+        assert isinstance(self._params, TreeParams)
         return self._alignment == "sorted-ids" or not self._params.draws_records
 
     def difference(self, predictions: pa.Table) -> float:
@@ -92,7 +97,7 @@ class Comparison:
         """Test metrics with all parties' columns, and with those and the labels of each party that has both alone."""
         found = {"centralised, test": metrics.evaluate(self._params.objective, self._joined[1], self._truth)}
         if self._ownership is None:
-            if self._trained[self._names[0]].columns:
+            if self._trained[self._names[0]].sources:
                 _, outcome = self._predict(self._names[:1])
                 found["label holder alone, test"] = metrics.evaluate(self._params.objective, outcome, self._truth)
             return found
@@ -103,6 +108,14 @@ class Comparison:
                 continue  # a column is constant among the rows that the party labels
             found[f"{name} alone, test"] = metrics.evaluate(self._params.objective, outcome, self._truth)
         return found
+
+    def _of_defences(self) -> dict[str, Any]:
+        """What the label holder's defences change of the centralised model of all columns."""
+        if not self._defences.named():
+            return {}
+        if self._protocol.grows_trees:
+            return {"withholding": self._defences.withholding}
+        return {"defences": self._defences.of_networks}
 
     def _predict(self, parties: Sequence[str], more: Mapping[str, Any] | None = None) -> tuple[Floats, Floats]:
         """Raw scores (n, outputs) and outcome of the test rows, by a model of the training rows and these columns.

@@ -26,6 +26,7 @@ from treetap.models.store import CLEAN_METRICS, read_manifest
 from treetap.tables.config import TableConfig
 from treetap.tables.labels import Labels
 from treetap.trees import metrics
+from treetap.trees.params import TreeParams
 
 #: Most by which scores of the opened shards may differ from those of the federation, relative to the largest: encrypted
 #: ones are rounded.
@@ -43,7 +44,9 @@ def check(file: Path, experiment: ExperimentFile, drawn: Split, classes: int) ->
     spec = experiment.job.spec(first, others, "train")
     try:
         check_defences(first, experiment.defences, Policy(), own, spec)
-        check_own_trees(first, experiment.defences, experiment.job.params(), classes)
+        params = experiment.job.params()
+        if isinstance(params, TreeParams):
+            check_own_trees(first, experiment.defences, params, classes)
     except ConfigError as refusal:
         raise ConfigError(f"{file}: {refusal}") from None
 
@@ -63,6 +66,9 @@ def defended(
         Defect: the published model, opened, has other scores than the federation has predicted.
     """
     params, first = experiment.job.params(), experiment.in_order[0]
+    said = {"table": experiment.defences.model_dump(exclude_defaults=True), "says": says(experiment.defences, first)}
+    if not isinstance(params, TreeParams):
+        return said
     given = {name: each["tables"] for name, each in settings.items()}
     after = {
         name: read_as_party(tables["predict"], params.missing, read_as_party(tables["train"], params.missing))
@@ -75,12 +81,7 @@ def defended(
     difference = float(np.abs(np.column_stack([predictions.column(name) for name in names]) - scores).max())
     if not difference <= TOLERANCE * max(1.0, float(np.abs(scores).max())):
         raise Defect(f"the federation's scores differ by {difference:g} from those of its parties' shards together")
-    found: dict[str, Any] = {
-        "table": experiment.defences.model_dump(exclude_defaults=True),
-        **open_model.hidden(model.published),
-        "max_difference": difference,
-        "says": says(experiment.defences, first),
-    }
+    found: dict[str, Any] = {**said, **open_model.hidden(model.published), "max_difference": difference}
     if model.repairs:
         labels = Labels(np.zeros(0, dtype=np.int64), read_manifest(models[first])["classes"])
         wanted = truth(rows, ID, experiment.data.label, after[first].ids, labels)
@@ -110,6 +111,15 @@ def says(defences: Defences, label_holder: str) -> list[str]:
         found.append(f"ID-LMID: no set of records that is shown exceeds {limit.xi:g} nats in Eq. 6 ({counted}).")
     if (reduced := defences.reduced_leakage) is not None:
         found.append(f"Reduced-Leakage: trees grown by the label holder alone: {reduced.trees}, the first.")
+    for name, weight in defences.dimip.items():
+        found.append(
+            f"DIMIP with λ = {weight:g} on {name}: what its own model says about the label, not what its log says."
+        )
+    if (change := defences.gradient) is not None:
+        keys = ", ".join(
+            f"{key} {value:g}" for key, value in change.model_dump(exclude_none=True).items() if key != "kind"
+        )
+        found.append(f"Gradients that return to feature parties are changed ({change.kind}): {keys}.")
     if (noise := defences.label_dp) is not None:
         found.append(
             f"Label DP with ε = {noise.epsilon:g}, stages: {noise.stages}. Noisy labels were drawn for this run alone "

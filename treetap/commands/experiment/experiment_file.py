@@ -9,10 +9,9 @@ from pydantic import Field, field_validator, model_validator
 
 from party.defences.settings import Defences
 from treetap.commands.experiment.party_table import PartyTable, column_faults, label_faults
-from treetap.commands.jobs.job_file import JobTable
-from treetap.protocols.job_spec import foreign_dropout
+from treetap.commands.jobs.job_file import JobTable, has_parameter
 from treetap.protocols.libraries import missing_library
-from treetap.protocols.registry import PREDICTION, prediction, training
+from treetap.protocols.registry import PREDICTION, TRAINING, prediction, training
 from treetap.strict import Strict
 from treetap.tables.config import Encoding
 
@@ -114,11 +113,18 @@ class ExperimentFile(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _aligned_already(cls, content: Any) -> Any:
-        """One table is aligned with itself; by its sorted ids a run comes out the same whenever it is repeated."""
-        if isinstance(content, dict) and isinstance(content.get("job"), dict):
-            return {**content, "job": {"alignment": "sorted-ids", **content["job"]}}
-        return content
+    def _repeatable(cls, content: Any) -> Any:
+        """One table is aligned with itself; by its sorted ids a run comes out the same whenever it is repeated.
+
+        So does a network whose private draws follow from the job's seed, as they do unless the file says otherwise.
+        """
+        if not (isinstance(content, dict) and isinstance(content.get("job"), dict)):
+            return content
+        given, usual = content["job"], dict[str, Any](alignment="sorted-ids")
+        protocol = given.get("protocol")
+        if isinstance(protocol, str) and protocol in TRAINING and has_parameter(protocol, "reproducible"):
+            usual["reproducible"] = True
+        return {**content, "job": usual | given}
 
     @property
     def spread(self) -> bool:
@@ -145,7 +151,7 @@ class ExperimentFile(Strict):
     def _parties(self) -> ExperimentFile:
         if faults := [*column_faults(self.party), *label_faults(self.party, self.job)]:
             raise ValueError("; ".join(faults))
-        if faults := foreign_dropout(self.job.params(), self.in_order[1:]):
+        if faults := self.job.params().party_faults(self.in_order[0], self.in_order[1:]):
             raise ValueError("; ".join(faults))
         if self.audit is not None:
             for party in self.party:

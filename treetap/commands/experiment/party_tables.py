@@ -13,8 +13,11 @@ from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import ID, Split
 from treetap.commands.experiment.party_table import PartyTable
 from treetap.commands.experiment.spread_labels import POLICY, own_cells
+from treetap.protocols.job_spec import sent_in_training
+from treetap.protocols.registry import training
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import Table, read_table
+from treetap.wire.disclosure import CLASSES
 
 
 def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, folder: Path) -> dict[str, dict[str, Any]]:
@@ -40,7 +43,7 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
             "min_key_bits": experiment.job.key_bits,
             "min_common_records": 1,
             # any party may be the recipient of scores, which opens their sums
-            **(POLICY | {"label_holders": _others(experiment, party)} if experiment.spread else {}),
+            **(POLICY | {"label_holders": _others(experiment, party)} if experiment.spread else _allowing(experiment)),
         }
         settings[party.name] = {"policy": policy, "workers": party.workers, "tables": tables}
         if party.labels and experiment.defences.named():
@@ -56,6 +59,16 @@ def read_as_party(config: Mapping[str, Any], missing: float, like: Table | None 
     table = TableConfig.model_validate(config)
     categories, shapes = (None, None) if like is None else (like.categories, like.shapes)
     return read_table(table, with_label=table.label is not None, missing=missing, categories=categories, shapes=shapes)
+
+
+def _allowing(experiment: ExperimentFile) -> dict[str, Any]:
+    """What a policy says beside its defaults for a job: its switches, and classes that no party gets by default."""
+    first, *others = experiment.in_order
+    spec = experiment.job.spec(first, others, "train")
+    classes = {name for sent in sent_in_training(spec, "coordinator") for name in sent.classes}
+    lacking = sorted(name for name in classes if not CLASSES[name].default_receivers)
+    switches = training(experiment.job.protocol).permissions(spec)
+    return {**dict.fromkeys(switches, True), **({"emits": {name: ["parties"] for name in lacking}} if lacking else {})}
 
 
 def _labels(party: PartyTable, name: str, labels: pa.ChunkedArray, drawn: Split) -> pa.ChunkedArray | None:

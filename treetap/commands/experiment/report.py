@@ -12,9 +12,9 @@ from typing import Any
 from rich.table import Table
 
 from treetap import terminal
-from treetap.commands.jobs.progress_view import trees_used
+from treetap.commands.jobs.progress_view import epochs_used, trees_used
 from treetap.commands.leakage.account import leakage_table
-from treetap.models.store import read_model
+from treetap.models.store import WEIGHTS, read_manifest, read_model
 from treetap.trees import ensemble
 from treetap.trees.ensemble import Tree, used_of
 from treetap.wire.v2 import jobs_pb2
@@ -69,11 +69,13 @@ def traffic(statuses: list[jobs_pb2.JobStatus]) -> list[dict[str, Any]]:
 
 
 def importance(models: dict[str, Path]) -> list[dict[str, Any]]:
-    """Gain, cover and number of splits by feature: needs every party's shard, which no party has.
+    """Gain, cover and number of splits by feature: needs every party's shard, which no party has. A network has none.
 
     Raises:
         DataError: a shard is of a newer format, or differs from the published one.
     """
+    if any(WEIGHTS in read_manifest(folder)["files"] for folder in models.values()):
+        return []
     found = {party: read_model(folder) for party, folder in models.items()}
     holders = [each for each in found.values() if each[0]["role"] == "label_holder"]
     if not holders:
@@ -179,7 +181,7 @@ def print_run(run: dict[str, Any]) -> None:
     terminal.out.print(metrics_table(run["metrics"] | named, "Metrics"))
     for sentence in (*run.get("privacy", []), *_defended(run)):
         terminal.out.print(terminal.text(sentence), soft_wrap=True)
-    if used := trees_used(**run["trees"]):
+    if used := trees_used(**run["trees"]) if "trees" in run else epochs_used(**run["epochs"]):
         terminal.out.print(used)
     terminal.out.print(seconds_table(run["seconds"]))
     if "predict" in run:
@@ -188,8 +190,8 @@ def print_run(run: dict[str, Any]) -> None:
     if run["leakage"]:
         terminal.out.print("\nWhat sets of records say about the label, in nats; bounds are per node, not joint")
         terminal.out.print(leakage_table(run["leakage"]))
-    best = ", ".join(f"{row['feature']} ({row['party']})" for row in run["importance"][:5])
-    terminal.out.print(terminal.text(f"most important: {best}"))
+    if best := ", ".join(f"{row['feature']} ({row['party']})" for row in run["importance"][:5]):
+        terminal.out.print(terminal.text(f"most important: {best}"))
     if run.get("audit"):
         scored = terminal.table("party", "attack", "V-measure", "after trees", "accuracy", "groups")
         for party, attacks in run["audit"].items():
@@ -211,5 +213,7 @@ def _defended(run: dict[str, Any]) -> list[str]:
     if "defences" not in run:
         return []
     found = run["defences"]
+    if "local_subtrees" not in found:
+        return list(found["says"])
     grown = f"Grown by the label holder alone: {found['local_subtrees']} subtrees, {found['hidden_nodes']} nodes below "
     return [*found["says"], f"{grown}their roots that no other party knows."]

@@ -99,7 +99,7 @@ def run_seed(experiment: ExperimentFile, table: pa.Table, seed: int, folder: Pat
             predicted = pq.read_table(done[experiment.protocols[0]].predictions)
             found["defences"] = defended(experiment, settings, models, predicted, rows)
             if (measured := true_metrics(models, experiment.in_order[0])) is not None:
-                found["metrics"]["train, true labels"] = _named(measured, "train_")
+                found["metrics"]["train, true labels"] = _of_training(measured)
         if experiment.data.compare or experiment.predict is not None:
             central = Comparison(experiment, settings, seed, rows)
             if experiment.data.compare:
@@ -160,7 +160,7 @@ def _run(
         found = {
             "seed": seed,
             "metrics": {
-                "train": _named(measured, "train_"),
+                "train": _of_training(measured),
                 "test": test_metrics(experiment, manifest, scores, table.take(pa.array(drawn.test))),
             },
             "seconds": seconds
@@ -172,7 +172,11 @@ def _run(
             "records": {"train": len(drawn.train), "test": len(drawn.test)},
             **({"privacy": list(said)} if (said := training(job.protocol).privacy(job.params())) else {}),
             "leakage": read_leakage(models[first]),
-            "trees": {"planned": trained.rounds, "grown": trained.stored_trees, "used": trained.used_trees},
+            "trees" if training(job.protocol).grows_trees else "epochs": {
+                "planned": trained.rounds,
+                "grown": trained.stored_trees,
+                "used": trained.used_trees,
+            },
         }
         return found, done
 
@@ -242,8 +246,10 @@ def test_metrics(
     return metrics.evaluate(objective, np.stack(columns, axis=1), labels)
 
 
-def _named(found: dict[str, float], prefix: str) -> dict[str, float]:
-    return {name.removeprefix(prefix): value for name, value in found.items() if name.startswith(prefix)}
+def _of_training(found: dict[str, float]) -> dict[str, float]:
+    """The measures of the records that were trained on, and not of those set aside."""
+    own = {name: value for name, value in found.items() if not name.startswith("validation_")}
+    return {name.removeprefix("train_"): value for name, value in own.items()}
 
 
 def _finished(status: jobs_pb2.JobStatus) -> jobs_pb2.JobStatus:

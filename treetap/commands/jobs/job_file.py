@@ -43,6 +43,11 @@ def _parameters() -> dict[str, Any]:
     return found
 
 
+def has_parameter(protocol: str, name: str) -> bool:
+    """True if a training protocol has a parameter of that name."""
+    return name in {field.name for field in fields(training(protocol).params)}
+
+
 Parameters = create_model("Parameters", __base__=JobOptions, **_parameters())
 
 

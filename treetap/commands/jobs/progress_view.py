@@ -103,6 +103,13 @@ def trees_used(planned: int, grown: int, used: int) -> str:
     return f"{'stopped early' if grown < planned else 'best round'}: {used} of {grown} trees used"
 
 
+def epochs_used(planned: int, grown: int, used: int) -> str:
+    """A line about a network of which an epoch before the last is used; empty of one that uses the last planned."""
+    if not 0 < used < planned:
+        return ""
+    return f"{'stopped early' if grown < planned else 'best epoch'}: epoch {used} of {grown} is used"
+
+
 def _trees(status: jobs_pb2.JobStatus) -> int:
     """Trees that every party has stored. Statuses of earlier releases in a journal have the number of the last only."""
     return status.stored_trees or (status.round if status.state == "finished" else 0)

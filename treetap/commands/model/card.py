@@ -2,7 +2,8 @@
 
 A label holder has it or, where all parties have one role, each of them. It contains topology (owners and handles),
 importances, metrics, parties, protocol, parameters, and disclosures. It contains no thresholds, leaf weights, base
-margin, gains and covers of single splits, class values, and, unless requested, no feature names.
+margin, gains and covers of single splits, class values, and, unless requested, no feature names. Of a network it
+contains settings that all parties know and the layers of the top, no weight and no scaler.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, cast
 
 from google.protobuf.descriptor import Descriptor
 
+from treetap.commands.model import network_view
 from treetap.commands.model.view import describe, reading
 from treetap.errors import BadInput, ConfigError, DataError, Malformed
 from treetap.models.durable import write_whole
@@ -58,6 +60,16 @@ def card(folder: Path, *, names: bool) -> Json:
         "classes": len(found["classes"]),
         "parameters": found["params"],
         "metrics": found["metrics"],
+        **(network_view.published(found, names=names) if "networks" in found else _of_trees(found, names=names)),
+        "disclosure": {
+            "classes": _classes(found["protocol"]),
+            "transcript": _transcript(folder, found["model"]),
+        },
+    }
+
+
+def _of_trees(found: Json, *, names: bool) -> Json:
+    return {
         "trees": {"stored": len(found["trees"]), "used": found["used_trees"]},
         "importance": {
             "parties": found["importance"]["parties"],
@@ -65,10 +77,6 @@ def card(folder: Path, *, names: bool) -> Json:
         },
         **({key: found[key] for key in ("party", "privacy", "weights")} if found["role"] == "party" else {}),
         "topology": [(_shared_shape if found["role"] == "party" else _shape)(tree) for tree in found["trees"]],
-        "disclosure": {
-            "classes": _classes(found["protocol"]),
-            "transcript": _transcript(folder, found["model"]),
-        },
     }
 
 
@@ -100,12 +108,14 @@ def _classes(protocol: str) -> list[Json]:
     They are those of set-up and alignment, the protocol's own, and those of the files that its own imports.
     """
     try:
-        field = training(protocol).field
+        described = training(protocol)
     except ConfigError:
         raise DataError(f"protocol {protocol!r} of the model is none of this version of treetap") from None
-    own = cast(Descriptor, protocols_pb2.Parameters.DESCRIPTOR.fields_by_name[field].message_type).file
+    own = cast(Descriptor, protocols_pb2.Parameters.DESCRIPTOR.fields_by_name[described.field].message_type).file
     carried: defaultdict[str, list[str]] = defaultdict(list)
     for row in disclosure_table([setup_pb2.DESCRIPTOR, alignment_pb2.DESCRIPTOR, *own.dependencies, own]):
+        if row.disclosure == "PUBLIC_KEY" and not described.grows_trees:
+            continue  # a message of set-up that only jobs with keys have
         carried[row.disclosure].append(f"{row.message.rpartition('.')[2]}.{row.field}")
     return [
         {"class": name, "learns": declared.tells, "fields": carried[name]}
@@ -155,11 +165,11 @@ def page(content: Json) -> str:
             "at": {split["node"]: f"{split['owner']} #{split['handle']}" for split in tree["splits"]},
             "kept": dict(zip(tree["leaves"], tree.get("keepers", []), strict=False)),
         }
-        for tree in content["topology"]
+        for tree in content.get("topology", [])
     ]
     charts = {
         title: [{**row, "share": _size(row) / (max(map(_size, rows)) or 1.0)} for row in rows]
-        for title, rows in content["importance"].items()
+        for title, rows in content.get("importance", {}).items()
     }
     writer = content.get("party") or content["parties"]["label_holder"]
     return environment.get_template("card.html").render(card=content, trees=trees, charts=charts, writer=writer)

@@ -158,6 +158,64 @@ class _Party(_Model):
     trees: list[_PartyTree]
 
 
+class _Input(_Part):
+    name: str
+    mean: float
+    deviation: float
+    indicator: bool
+
+
+class _Image(_Part):
+    name: str
+    shape: list[Count]
+    mean: list[float]
+    deviation: list[float]
+
+
+class _Inputs(_Part):
+    columns: list[_Input]
+    images: list[_Image]
+
+
+class _Layer(_Part):
+    name: str
+    shape: list[Count]
+    numbers: Count
+
+
+class _Models(_Part):
+    name: str
+    settings: dict[str, Any]
+    weights: Count
+    layers: list[_Layer]
+
+
+class _Network(_Model):
+    label_holder: str
+    epochs: Count
+    wire_type: str
+    threads: Count
+    reproducible: bool
+    inputs: _Inputs
+    networks: list[_Models]
+
+
+class _LabelHoldersNetwork(_Network):
+    feature_parties: list[str]
+    widths: dict[str, Count]
+    party_dropout: dict[str, float]
+    objective: str
+    classes: list[str]
+    params: dict[str, Any]
+    metrics: dict[str, float | None]
+    best_epoch: Count
+
+
+#: Role → description of a model of trees, and of a network.
+_NETWORKS: dict[str, TypeAdapter[Any]] = {
+    "label_holder": TypeAdapter(_LabelHoldersNetwork),
+    "feature_party": TypeAdapter(_Network),
+}
 _ROLES: dict[str, TypeAdapter[Any]] = {
     "label_holder": TypeAdapter(_LabelHolder),
     "feature_party": TypeAdapter(_FeatureParty),
@@ -168,7 +226,7 @@ _ROLES: dict[str, TypeAdapter[Any]] = {
 def check(found: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Check the description of the model in `folder`. Raises DataError, which names the first wrong field."""
     try:
-        _ROLES[found["role"]].validate_python(found)
+        (_NETWORKS if "networks" in found else _ROLES)[found["role"]].validate_python(found)
     except ValidationError as failure:
         first = failure.errors(include_input=False, include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "the model"

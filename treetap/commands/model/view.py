@@ -13,11 +13,11 @@ from rich.tree import Tree as Drawing
 
 from party.config import read
 from treetap import terminal
-from treetap.commands.model import label_holder_view, party_view
+from treetap.commands.model import label_holder_view, network_view, party_view
 from treetap.commands.model.schema import check
 from treetap.errors import BadInput, DataError
 from treetap.models.own_split import OwnSplit
-from treetap.models.store import read_model, read_names, read_repaired
+from treetap.models.store import WEIGHTS, Names, read_manifest, read_model, read_names, read_repaired, read_weights
 from treetap.models.valued_trees import valued_trees
 from treetap.terminal import text
 from treetap.trees.paths import condition
@@ -52,10 +52,14 @@ def describe(folder: Path) -> Json:
         DataError: there is none, it is damaged, or of a newer format.
     """
     with reading(folder):
-        manifest, shards = read_model(folder)
-        repaired, names = read_repaired(folder), read_names(folder)
+        manifest = read_manifest(folder)
+        of_network = WEIGHTS in manifest.get("files", {})
+        arrays = read_weights(folder)[1] if of_network else {}
+        shards, repaired, names = ([], [], {}) if of_network else _trees(folder)
     try:
-        if manifest["role"] == "party":
+        if of_network:
+            shown = network_view.described(manifest, arrays)
+        elif manifest["role"] == "party":
             shown = party_view.described(manifest, shards, _meaning)
         elif manifest["role"] == "label_holder":
             trees = valued_trees(manifest, shards, repaired, manifest["party"], str(folder))
@@ -73,6 +77,11 @@ def describe(folder: Path) -> Json:
         return check(found, folder)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise DataError(f"{folder}: is not a model that this command can read ({error!r})") from error
+
+
+def _trees(folder: Path) -> tuple[list[Json], list[Json], Names]:
+    """The lines of a model's trees, of their repairs, and the names that other parties have told."""
+    return read_model(folder)[1], read_repaired(folder), read_names(folder)
 
 
 def _meaning(split: OwnSplit, columns: list[str]) -> Json:
@@ -114,6 +123,8 @@ def select(found: Json, tree: int | None) -> Json:
     """The description with one tree only; `BadInput` if there is no such tree."""
     if tree is None:
         return found
+    if "networks" in found:
+        raise BadInput(f"--tree {tree}: model {found['model']} is a network and has no trees; leave --tree out")
     kept = [each for each in found["trees"] if each["tree"] == tree]
     if not kept:
         raise BadInput(f"--tree {tree}: model {found['model']} has trees 0 to {len(found['trees']) - 1}")
@@ -123,7 +134,9 @@ def select(found: Json, tree: int | None) -> Json:
 def print_model(found: Json) -> None:
     """Print the description as text and trees."""
     lines = [f"model {found['model']} of {found['party']} ({found['role'].replace('_', ' ')}), {found['protocol']}"]
-    if found["role"] == "party":
+    if "networks" in found:
+        lines += network_view.headline(found)
+    elif found["role"] == "party":
         lines += party_view.headline(found)
     elif found["role"] == "label_holder":
         lines += label_holder_view.headline(found)
@@ -131,6 +144,10 @@ def print_model(found: Json) -> None:
         lines.append(f"label holder {found['label_holder']}; gains and leaf weights are known there alone")
     for line in lines:
         terminal.out.print(text(line))
+    if "networks" in found:
+        for table in network_view.tables(found):
+            terminal.out.print(table)
+        return
     for title, rows in found["importance"].items():
         if rows:
             table = terminal.table(title.replace("_", " "), *(key for key in rows[0] if key != "name"))

@@ -1,0 +1,125 @@
+"""Jobs of split networks as files: nested tables, refusals by path, and an experiment on images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands.command import write
+from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.jobs.job_file import JobFile
+from treetap.errors import ConfigError
+from treetap.neural.params import Bottom, SplitnnParams, Top
+from treetap.protocols.job_spec import params_of
+from treetap.strict import load
+
+ROOT = Path(__file__).parents[2]
+JOB: dict[str, Any] = {"protocol": "splitnn", "label_holder": "bank", "feature_parties": ["telco"]}
+
+
+def test_a_job_of_nested_tables(tmp_path: Path) -> None:
+    """They reach the job's description as they are; what is not given has its default, and no key is in it."""
+    job = {
+        **JOB,
+        "objective": "multi:softprob",
+        "party_dropout": {"telco": 0.1},
+        "bottom": {"default": {"kind": "cnn", "channels": [16, 32], "width": 64}, "telco": {"hidden": []}},
+        "top": {"hidden": [128]},
+    }
+    spec = load(write(tmp_path / "job.toml", {"job": job}), JobFile).to_spec()
+    assert (spec.key_bits, spec.obfuscation) == (0, "")
+    assert params_of(spec) == SplitnnParams(
+        objective="multi:softprob",
+        party_dropout={"telco": 0.1},
+        bottom={"default": Bottom("cnn", channels=(16, 32), width=64), "telco": Bottom()},
+        top=Top((128,)),
+    )
+
+
+def test_the_example() -> None:
+    """The job of examples/ has every key that is not an alternative, and none that is wrong."""
+    spec = load(ROOT / "examples" / "splitnn" / "job.toml", JobFile).to_spec()
+    params = params_of(spec)
+    assert isinstance(params, SplitnnParams)
+    assert params.bottom_of("bank") == Bottom(hidden=(16,), width=8)
+    assert params.bottom_of("shop") == Bottom(width=4)
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"key_bits": 2048}, "job: protocol 'splitnn' encrypts nothing; remove key_bits"),
+        ({"key_bits": 2048, "obfuscation": "standard"}, "encrypts nothing; remove key_bits and obfuscation"),
+        ({"max_bin": 16, "n_estimators": 3}, "protocol 'splitnn' has no parameter n_estimators, max_bin"),
+        ({"bottom": {"telco": {"width": 0}, "default": {}}}, r"bottom\.telco\.width must be a whole number in"),
+        ({"bottom": {"telco": {"width": "64"}}}, r"job\.bottom\.telco\.width: .*integer"),
+        ({"bottom": {"telco": {"kind": "vit"}, "default": {}}}, r"bottom\.telco\.kind must be one of mlp, cnn, resnet"),
+        ({"bottom": {"telco": {"kind": "cnn"}, "default": {}}}, r"bottom\.telco\.channels is missing"),
+        ({"bottom": {"default": {"hiden": [3]}}}, r"job\.bottom\.default\.hiden: unknown key"),
+        ({"bottom": {"kind": "mlp"}}, r"job\.bottom\.kind: a table of keys and values is needed"),
+        ({"bottom": {"telco": {}}}, r"bottom\.bank: is missing, and there is no bottom\.default"),
+        ({"bottom": {"default": {}, "shop": {}}}, r"bottom\.shop: is not a party of the job \(bank, telco\)"),
+        ({"top": {"hidden": [0]}}, r"top\.hidden"),
+        ({"party_dropout": {"telco": 1}}, r"party_dropout of telco must be a number in \[0, 1\)"),
+        ({"party_dropout": {"bank": 0.5}}, "party_dropout names 'bank', which is not a feature party"),
+        ({"epochs": 0}, "epochs must be a whole number"),
+        ({"batch_size": 1}, "batch_size must be a whole number in"),
+        ({"wire_type": "float16"}, "wire_type must be one of float32, bfloat16"),
+        ({"threads": 0}, "threads must be"),
+        ({"reproducible": 1}, r"job\.reproducible: .*boolean"),
+    ],
+)
+def test_a_bad_job(change: dict[str, Any], fault: str, tmp_path: Path) -> None:
+    """Each fault has its path; nothing is sent."""
+    with pytest.raises(ConfigError, match=fault):
+        load(write(tmp_path / "job.toml", {"job": JOB | change}), JobFile).to_spec()
+
+
+@pytest.mark.parametrize("key", ["bottom", "top", "epochs", "wire_type"])
+def test_trees_have_no_networks(key: str, tmp_path: Path) -> None:
+    """A parameter of networks is refused by name in a job of trees."""
+    value = {"bottom": {"default": {}}, "top": {}, "epochs": 3, "wire_type": "float32"}[key]
+    file = write(tmp_path / "job.toml", {"job": {**JOB, "protocol": "boosting", key: value}})
+    with pytest.raises(ConfigError, match=f"protocol 'boosting' has no parameter {key}"):
+        load(file, JobFile)
+
+
+EXPERIMENT = """
+[data]
+path = "images.parquet"
+label = "label"
+id = "id"
+drop = ["id2"]
+compare = true
+[[party]]
+name = "clinic"
+labels = true
+columns = ["left"]
+[[party]]
+name = "lab"
+columns = ["right", "size"]
+[job]
+protocol = "splitnn"
+objective = "multi:softprob"
+epochs = 2
+batch_size = 16
+bottom.default = {kind = "cnn", channels = [4], width = 6, norm = "batch"}
+bottom.lab = {hidden = [8], width = 6}
+top = {hidden = [8]}
+party_dropout = {lab = 0.2}
+"""
+
+
+def test_an_experiment_sets_its_seeds_and_policies(tmp_path: Path) -> None:
+    """It is reproducible unless it says otherwise; what else differs from a job's defaults it does not touch."""
+    file = tmp_path / "exp.toml"
+    for more, reproducible in (("", True), ("reproducible = false\n", False)):
+        file.write_text(EXPERIMENT + more)
+        params = load(file, ExperimentFile).job.params()
+        assert isinstance(params, SplitnnParams)
+        assert params.reproducible is reproducible
+    file.write_text(EXPERIMENT.replace("lab = 0.2", "nobody = 0.2"))
+    with pytest.raises(ConfigError, match="party_dropout names 'nobody'"):
+        load(file, ExperimentFile)
