@@ -25,6 +25,7 @@ PREDICTION: Mapping[str, str] = {
     "eini": "coordinator.eini",
     "eini-lattice": "coordinator.lattice",
     "masked": "coordinator.masked",
+    "splitnn": "coordinator.splitnn.predict",
 }
 
 

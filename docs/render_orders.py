@@ -16,7 +16,7 @@ from rendering import with_table
 
 from party.alignment.steps import ALIGNMENT
 from party.prediction.feature_names import NAMES
-from party.protocols import TRAINING
+from party.protocols import PREDICTION
 from party.runtime.step_order import (
     ANY,
     LATER,
@@ -30,10 +30,15 @@ from party.runtime.step_order import (
     Next,
     StepTable,
 )
+from treetap.protocols.registry import prediction
 
 DOCS = Path(__file__).resolve().parent
 #: Begins the table of a role, a module below `party`.
 BEGIN = re.compile(r"<!-- steps of (\S+): begin -->")
+#: Modules of the roles of predictions.
+PREDICTING = {
+    f"{package}.{role.partition('.')[0]}" for name, package in PREDICTION.items() for role in prediction(name).roles
+}
 #: Names in a table that are no steps: as what was done, as what may come.
 NO_STEPS = {
     OPENING: ("opening the job", ""),
@@ -52,8 +57,7 @@ def main() -> int:
     for page in sorted(options.docs.glob("protocol-*.md")):
         old = new = page.read_text(encoding="utf-8")
         for role in BEGIN.findall(old):
-            package = f"party.{role.partition('.')[0]}"
-            t = "t" if package in TRAINING.values() else "b"  # a round is a tree, or a block of records
+            t = "b" if f"party.{role}" in PREDICTING else "t"  # a round is a block of records, or a tree or epoch
             try:
                 steps = importlib.import_module(f"party.{role}").STEPS
             except ModuleNotFoundError as absent:

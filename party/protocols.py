@@ -32,6 +32,7 @@ PREDICTION: Mapping[str, str] = {
     "eini": "party.eini",
     "eini-lattice": "party.lattice",
     "masked": "party.masked",
+    "splitnn": "party.splitnn",
 }
 
 

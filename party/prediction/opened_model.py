@@ -160,8 +160,8 @@ class OpenedModel:
     @property
     def outputs(self) -> int:
         """Columns of a score, which the label holder knows: of trees those of the base margin."""
-        base = self.manifest.get("base_margin")
-        return int(self.manifest["outputs"]) if base is None else len(base)
+        trees = "base_margin" in self.manifest
+        return len(self.manifest["base_margin"]) if trees else int(self.manifest["target"]["outputs"])
 
     @property
     def class_type(self) -> pa.DataType:

@@ -319,7 +319,7 @@ def test_predicting_without_a_party(federation: LocalFederation, trained: Outcom
         assert table.num_rows == 12
         assert 0 < max(table.column("guessed").to_pylist()) <= 1
         shown = _run(federation, "status", status["job"])
-        assert f"{status['job']}: away: feature-c; decisions at its splits are guessed" in shown.out
+        assert f"{status['job']}: away: feature-c; predicted without (column guessed)" in shown.out
         failed = _run(federation, *words[:4])
         assert failed.status == 1
         assert FEATURE_C in failed.err

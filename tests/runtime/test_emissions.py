@@ -41,7 +41,12 @@ PREDICTIONS: dict[str, dict[str, Any]] = {
     "eini, explained": {"protocol": "eini", "explain": True, "attributions": True},
     "eini-lattice": {"protocol": "eini-lattice", "explain": True},
     "masked": {"protocol": "masked", "recipient": FEATURE},
+    "splitnn": {"protocol": "splitnn"},
 }
+#: Protocol that predicts → the job that trains a model for it, where that is not `JOB`.
+TRAINED = {"masked": "pivodl, gains announced", "splitnn": "splitnn, two feature parties"}
+#: Protocol → the library that it needs.
+LIBRARIES = {"eini-lattice": "tenseal", "splitnn": "torch"}
 Real = dict[tuple[str, str, str], set[str]]
 
 
@@ -137,12 +142,11 @@ def test_a_training_sends_what_it_declares(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", PREDICTIONS)
 def test_a_prediction_sends_what_it_declares(name: str, tmp_path: Path) -> None:
     """So do predictions; names of features are sent or withheld, metrics are sent where there are labels."""
-    if PREDICTIONS[name]["protocol"] == "eini-lattice":
-        pytest.importorskip("tenseal", reason="the lattice extra is not installed")
-
-    shared = PREDICTIONS[name]["protocol"] not in training("boosting").predicts
-    job = TRAININGS["pivodl, gains announced"] if shared else JOB
-    here = fitting(WIDE, params_of(job)) if shared else HERE
+    protocol = PREDICTIONS[name]["protocol"]
+    if protocol in LIBRARIES:
+        pytest.importorskip(LIBRARIES[protocol], reason=f"{protocol} needs {LIBRARIES[protocol]}, which is an extra")
+    job = TRAININGS[TRAINED[protocol]] if protocol in TRAINED else JOB
+    here = fitting(WIDE, params_of(job)) if protocol in TRAINED else HERE
 
     async def main() -> None:
         federation = Watched(tmp_path, here.tables, policies=policies(job))

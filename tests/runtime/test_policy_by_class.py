@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,8 @@ def _open(protocol: str, alignment: str, **options: Any) -> tuple[control_pb2.St
     request, away = control_pb2.StepRequest(job="job", attempt=1), options.pop("away", [])
     trains = next(name for name in TRAINING if protocol in training(name).predicts)
     job = JOB if trains == "boosting" else spec(jobs_of(trains).PARAMS)
+    if away and options.get("serve"):
+        job = spec(replace(jobs_of(trains).PARAMS, party_dropout=dict.fromkeys(PARTIES[1:], 0.5)))
     opening = opening_of(predict_request(protocol, model="nothing", **options), job, "", "")
     opening.alignment = alignment
     opening.away.extend(away)
@@ -66,6 +69,8 @@ def _jobs() -> Iterator[tuple[str, tuple[control_pb2.StepRequest, list[Sent]]]]:
                 options["attributed"] = {"attributions": True}
             if not prediction(protocol).no_degrade:
                 options["without a party"] = {"away_policy": "degrade", "away": [OTHER]}
+            if not prediction(protocol).no_degraded_serving:
+                options["served without a party"] = {"serve": True, "away_policy": "degrade", "away": [OTHER]}
             for name, option in options.items():
                 yield f"{protocol}, {alignment}, {name}", _open(protocol, alignment, **option)
 

@@ -19,7 +19,7 @@ from treetap.neural.architectures import bottom_model
 from treetap.neural.dimip import Dimip
 from treetap.neural.draws import Draws
 from treetap.neural.early_stopping import EarlyStopping
-from treetap.neural.feature_side import BOTTOM, embedded
+from treetap.neural.feature_side import BOTTOM, PIECE, embedded
 from treetap.neural.gradient_defences import applied
 from treetap.neural.inputs import Inputs, InputScaler, has_inputs
 from treetap.neural.label_defences import LabelDefences
@@ -35,8 +35,6 @@ from treetap.tables.reading import Table
 Array = npt.NDArray[np.generic]
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
-#: Records of one piece of a prediction.
-PIECE = 1024
 #: Called after each epoch with its number and the model.
 After = Callable[[int, "CentralNetwork"], None]
 

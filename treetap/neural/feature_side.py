@@ -20,6 +20,8 @@ Array = npt.NDArray[np.generic]
 Rows = npt.NDArray[np.int64]
 #: The name of a party's own model among its weights.
 BOTTOM = "bottom"
+#: Records of one piece of a prediction: of any model they take a few seconds at most.
+PIECE = 128
 
 
 class FeatureSide:

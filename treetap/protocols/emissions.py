@@ -144,19 +144,20 @@ TRAINING = (
     Emission("binned", label_holder_reports, perhaps=frozenset({"METRIC"})),
     Emission("published_model", label_holder_reports),
 )
-#: The number of trees of a model is the label holder's to report.
-_OPENED = (
+#: Of a prediction by trees, whose number is the label holder's to report.
+OPENED_TREES = (
     Emission("opened_model", label_holder_reports),
     Emission("opened_model", feature_parties_report, perhaps=frozenset({"TOPOLOGY"})),
 )
+#: Of any other prediction.
+OPENED = (Emission("opened_model", all_report, perhaps=frozenset({"TOPOLOGY"})),)
 #: Of every prediction. No role fills the metrics of the written predictions yet.
 PREDICTION = (
     *_JOB,
-    *_OPENED,
     Emission("written_predictions", label_holder_reports, perhaps=frozenset({"METRIC"})),
 )
 #: Of a prediction that serves, in the place of the file of predictions.
-SERVING = (*_JOB, *_OPENED, Emission("awaited_requests", label_holder_reports))
+SERVING = (*_JOB, Emission("awaited_requests", label_holder_reports))
 #: Classes of a message with names. A policy that keeps one of them from the label holder withholds all names.
 CLASSES_OF_NAMES = frozenset({"FEATURE_NAME", "TOPOLOGY"})
 #: Of a prediction with explanations; a party whose policy forbids it reports that it withholds names.

@@ -86,6 +86,7 @@ def sent_in_prediction(opening: prediction_pb2.OpenModel, coordinator: str) -> I
     protocol = prediction(prediction_name(opening))
     sends = [
         *emissions.ALIGNMENTS.get(opening.alignment, ()),
+        *(emissions.OPENED_TREES if protocol.of_trees else emissions.OPENED),
         *(emissions.SERVING if opening.serve else emissions.PREDICTION),
         *protocol.sends,
         *(emissions.EXPLANATIONS if opening.explain else ()),

@@ -42,12 +42,14 @@ DEFENCES = ("id_lmid", "label_dp", "grafting", "refit", "reduced_leakage")
 TREES_GUESS = (
     "trees send a record both ways at the splits of a party that is away, and clients would get guesses; use retry"
 )
-#: Name of a protocol that predicts → its module; an option without a protocol is one of the first's.
+#: Name of a protocol that predicts → its module, where one that trains under the same name is `PROTOCOL` and this one
+#: `PREDICTION`; an option without a protocol is one of the first's.
 PREDICTION: Mapping[str, str] = {
     "interactive": "treetap.protocols.interactive",
     "eini": "treetap.protocols.eini",
     "eini-lattice": "treetap.protocols.lattice",
     "masked": "treetap.protocols.masked",
+    "splitnn": "treetap.protocols.splitnn",
 }
 
 
@@ -134,6 +136,7 @@ class PredictionProtocol:
         library: a module that it needs beside those of every installation, of treetap's `extra`; empty: none.
         foreign: options of other protocols → the reason why this one lacks them, where that helps.
         roles: the classes of the recipient and of the other parties, below the package of its roles.
+        of_trees: its models are trees.
         no_serving: the reason why it cannot serve a model; empty if it can.
         no_degraded_serving: the reason why a served model cannot go on without a party; empty if one can that was
             trained with `party_dropout` of every party.
@@ -152,6 +155,7 @@ class PredictionProtocol:
     extra: str
     foreign: Mapping[str, str]
     roles: tuple[str, str] = ("label_holder.LabelHolder", "feature_party.FeatureParty")
+    of_trees: bool = True
     no_serving: str = ""
     no_degraded_serving: str = TREES_GUESS
     no_explanation: str = ""
@@ -171,7 +175,8 @@ def prediction(name: str) -> PredictionProtocol:
     """The protocol of that name; `ConfigError` where none predicts under it."""
     if name not in PREDICTION:
         raise ConfigError(f"protocol = {name!r}: must be one of {', '.join(PREDICTION)}")
-    found: PredictionProtocol = importlib.import_module(PREDICTION[name]).PROTOCOL
+    module = importlib.import_module(PREDICTION[name])
+    found: PredictionProtocol = module.PREDICTION if name in TRAINING else module.PROTOCOL
     return found
 
 

@@ -164,7 +164,7 @@ def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -
     terminal.out.print(rows)
     for status in statuses:
         metrics = ", ".join(f"{each.name} {each.value:.4f}" for each in status.metrics)
-        without = f"away: {', '.join(status.away)}; decisions at its splits are guessed" if status.away else ""
+        without = f"away: {', '.join(status.away)}; predicted without (column guessed)" if status.away else ""
         if status.away and status.kind == "serve":
             missing, served = _awaited(status), f"answers without {', '.join(status.away)}"
             without = f"waits for {', '.join(missing)}" if missing else f"{served}, which is asked again"
