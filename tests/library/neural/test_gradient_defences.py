@@ -1,0 +1,121 @@
+"""Defences of gradients, each by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs treetap[neural]")
+
+from treetap.neural.draws import Draws  # noqa: E402
+from treetap.neural.gradient_defences import applied  # noqa: E402
+from treetap.neural.label_defences import GradientDefence  # noqa: E402
+
+DRAWS = Draws(b"the label holder's")
+GRADIENT = torch.tensor([[0.5, -2.0, 0.1], [0.0, 1.0, -0.3]])
+PATH = ("gradient", "shop", 3, 1)
+
+
+def sent(defence: GradientDefence, gradient: torch.Tensor = GRADIENT, *path: str | int) -> np.ndarray:
+    """What a feature party gets."""
+    found = applied(defence, gradient, DRAWS, *(path or PATH))
+    assert found.shape == gradient.shape
+    assert found.dtype == torch.float32
+    return np.asarray(found.numpy())
+
+
+def test_noise_is_that_of_the_draw_with_this_name() -> None:
+    """Added number by number; another batch, party or key has other noise; the same one the same, in any order."""
+    noise = GradientDefence("noise", scale=0.25)
+    expected = GRADIENT.numpy() + DRAWS.laplace(0.25, 6, *PATH).reshape(2, 3).astype(np.float32)
+    other = sent(noise, GRADIENT, "gradient", "shop", 3, 2)
+    assert np.array_equal(sent(noise), expected)
+    assert not np.isclose(other, expected).any()
+    assert not np.isclose(sent(noise, GRADIENT, "gradient", "telco", 3, 1), expected).any()
+    assert not np.isclose(applied(noise, GRADIENT, Draws(b"k"), *PATH).numpy(), expected).any()
+
+
+def test_noise_has_its_moments() -> None:
+    """Mean 0 and variance 2 b² over 40,000 numbers, which do not depend on the gradient."""
+    plain = torch.zeros(400, 100)
+    noise = sent(GradientDefence("noise", scale=0.01), plain)
+    assert abs(noise.mean()) < 6 * 0.01 * np.sqrt(2 / 40_000)
+    assert noise.var() == pytest.approx(2e-4, rel=0.1)
+    assert sent(GradientDefence("noise", scale=0.01), plain + 1) - 1 == pytest.approx(noise, abs=1e-6)
+
+
+def test_a_scale_of_0_changes_nothing() -> None:
+    """No noise, and no negative zero."""
+    assert np.array_equal(sent(GradientDefence("noise")), GRADIENT.numpy())
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [
+        (0.0, [[0.5, -2.0, 0.1], [0.0, 1.0, -0.3]]),
+        (0.5, [[0.5, -2.0, 0.0], [0.0, 1.0, 0.0]]),
+        (0.9, [[0.0, -2.0, 0.0], [0.0, 0.0, 0.0]]),
+        (1.0, [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]),
+    ],
+)
+def test_compression_keeps_the_largest(share: float, expected: list[list[float]]) -> None:
+    """By size over the whole batch: of six numbers, this share becomes 0."""
+    assert np.array_equal(sent(GradientDefence("compression", share=share)), np.array(expected, dtype=np.float32))
+    assert np.array_equal(GRADIENT.numpy()[0], np.array([0.5, -2.0, 0.1], dtype=np.float32))
+
+
+def test_of_equal_sizes_compression_drops_the_first() -> None:
+    """The order of equal numbers is the same on every machine."""
+    equal = torch.tensor([[1.0, -1.0], [1.0, -1.0]])
+    assert sent(GradientDefence("compression", share=0.5), equal).tolist() == [[0.0, 0.0], [1.0, -1.0]]
+
+
+@pytest.mark.parametrize(
+    ("levels", "step"),
+    [(1, 4.0), (2, 2.0), (4, 1.0), (8, 0.5)],
+)
+def test_levels_are_multiples_of_an_interval(levels: int, step: float) -> None:
+    """Two deviations on each side of 0 are `levels` intervals; the deviation of these numbers is 1."""
+    gradient = torch.tensor([[1.0, -1.0], [1.0, -1.0]])
+    expected = np.round(gradient.numpy() / step) * step
+    assert np.array_equal(sent(GradientDefence("levels", levels=levels), gradient), expected)
+
+
+def test_levels_beside_a_rule_by_hand() -> None:
+    """Other numbers: the deviation over the whole batch, and noise after it if there is a scale."""
+    values = GRADIENT.numpy().astype(np.float64)
+    step = 4 * values.std() / 2
+    expected = np.round(values / step) * step
+    assert sent(GradientDefence("levels", levels=2)) == pytest.approx(expected, rel=1e-6)
+    noisy = sent(GradientDefence("levels", levels=2, scale=0.1))
+    assert noisy == pytest.approx(expected + DRAWS.laplace(0.1, 6, *PATH).reshape(2, 3), rel=1e-5)
+    assert sent(GradientDefence("levels", levels=2), torch.ones(2, 2)).tolist() == [[1.0, 1.0], [1.0, 1.0]]
+
+
+def ppdl_by_hand(defence: GradientDefence, gradient: np.ndarray) -> np.ndarray:
+    """In a random order, numbers whose noisy size reaches the noisy threshold are sent with noise, up to a share."""
+    flat = gradient.reshape(-1).astype(np.float64)
+    noise = {name: DRAWS.laplace(defence.scale, len(flat), *PATH, name) for name in ("threshold", "size", "sent")}
+    found, left = np.zeros(len(flat)), int(np.ceil(defence.share * len(flat)))
+    for place in DRAWS.order(len(flat), *PATH, "order"):
+        if left and abs(flat[place]) + noise["size"][place] >= defence.threshold + noise["threshold"][place]:
+            found[place] = flat[place] + noise["sent"][place]
+            left -= 1
+    return found.reshape(gradient.shape)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("threshold", [0.0, 0.4, 10.0])
+def test_ppdl_by_hand(share: float, threshold: float) -> None:
+    """Against a loop over 60 numbers, with noise in three places."""
+    gradient = np.random.default_rng(0).normal(size=(12, 5)).astype(np.float32)
+    defence = GradientDefence("ppdl", scale=0.2, share=share, threshold=threshold)
+    found = sent(defence, torch.from_numpy(gradient))
+    assert found == pytest.approx(ppdl_by_hand(defence, gradient), abs=1e-6)
+    assert np.count_nonzero(found) <= np.ceil(share * 60)
+
+
+def test_ppdl_without_noise_is_a_threshold() -> None:
+    """All numbers that reach it, as they are."""
+    found = sent(GradientDefence("ppdl", share=1.0, threshold=0.5))
+    assert np.array_equal(found, np.array([[0.5, -2.0, 0.0], [0.0, 1.0, 0.0]], dtype=np.float32))
