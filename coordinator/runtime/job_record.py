@@ -45,7 +45,7 @@ def is_cut_off(events: Sequence[Event]) -> bool:
 def status_of(job: str, events: Sequence[Event], *, checked: bool) -> jobs_pb2.JobStatus:
     """The status of a job that does not run; one that ran when the coordinator stopped is interrupted."""
     submitted = submission_of(job, events, checked=checked)
-    status = jobs_pb2.JobStatus(job=job, kind=submitted.kind, attempt=attempts(events))
+    status = jobs_pb2.JobStatus(job=job, kind=submitted.kind, attempt=attempts(events), protocol=submitted.protocol)
     again = f"go on with: treetap resume {job}"
     if status.kind == "serve":
         again = "the job goes on by itself when the coordinator is back"

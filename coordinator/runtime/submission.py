@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from treetap.errors import Incompatible
+from treetap.protocols.registry import prediction_name, training_name
 from treetap.wire.v1 import convert
 from treetap.wire.v2 import prediction_pb2, setup_pb2
 
@@ -44,6 +45,13 @@ class Submitted:
     def opening(self) -> prediction_pb2.OpenModel:
         """The opening of a prediction or of serving."""
         return self._opened(prediction_pb2.OpenModel)
+
+    @property
+    def protocol(self) -> str:
+        """The name of its protocol; empty where this release cannot read the submission."""
+        if self.later:
+            return ""
+        return training_name(self.spec) if self.kind == "train" else prediction_name(self.opening)
 
     @property
     def members(self) -> list[str]:

@@ -62,6 +62,7 @@ class TrainingProtocol:
         params: its parameters.
         grows_trees: its models are trees, whose parties split at numbers and at categories, not at tensors, and sum
             ciphertexts; otherwise a job has no key and no bins.
+        units: the words for a round and for its stages, in progress and reports.
         trees_are_sequential: each tree fits the residuals of those before it, so later ones reveal less of the label.
         sends: contents that its roles send beside those of every training.
         opens_sums: the members that open sums over others' columns; those others' policies must name each of them.
@@ -94,6 +95,7 @@ class TrainingProtocol:
     predict_centrally: Callable[..., tuple[Floats, Floats]]
     train_centrally: Callable[..., CentralTrees] | None = None
     grows_trees: bool = True
+    units: tuple[str, str] = ("tree", "depth")
     predicts: Sequence[str] = ("interactive", "eini", "eini-lattice")
     one_role: bool = False
     most_parties: int = 0

@@ -79,6 +79,7 @@ PROTOCOL = TrainingProtocol(
     draws_for_audit=False,
     predict_centrally=predict_centrally,
     grows_trees=False,
+    units=("epoch", "batch"),
     library="torch",
     extra="neural",
     predicts=("splitnn",),

@@ -9,6 +9,7 @@ from typing import Any
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from treetap import terminal
+from treetap.protocols.registry import TRAINING, TrainingProtocol, training
 from treetap.terminal import plain, size, table, text
 from treetap.visible import visible
 from treetap.wire.v2 import jobs_pb2, serving_pb2
@@ -33,7 +34,8 @@ def live(title: str) -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
             where = f"{status.phase}"
             total, done = status.rounds, status.stored_trees
             if status.rounds and status.phase == "train":
-                where = f"tree {status.round}/{status.rounds} depth {status.stage}"
+                round_name, stage_name = _protocol(status).units
+                where = f"{round_name} {status.round}/{status.rounds} {stage_name} {status.stage}"
             if status.phase == "predict":
                 began[:] = began or [(status.seconds, status.scored)]
                 total, done = status.records, status.scored
@@ -110,6 +112,11 @@ def epochs_used(planned: int, grown: int, used: int) -> str:
     return f"{'stopped early' if grown < planned else 'best epoch'}: epoch {used} of {grown} is used"
 
 
+def _protocol(status: jobs_pb2.JobStatus) -> TrainingProtocol:
+    """The protocol of a training; the first one where an earlier or later release made the status."""
+    return training(status.protocol if status.protocol in TRAINING else next(iter(TRAINING)))
+
+
 def _trees(status: jobs_pb2.JobStatus) -> int:
     """Trees that every party has stored. Statuses of earlier releases in a journal have the number of the last only."""
     return status.stored_trees or (status.round if status.state == "finished" else 0)
@@ -156,7 +163,7 @@ def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -
         if status.records:  # of a prediction, not the blocks of its last attempt
             progress = f"{status.scored}/{status.records}"
         if status.state == "running" and status.stage:
-            progress += f" depth {status.stage}"
+            progress += f" {_protocol(status).units[1]} {status.stage}"
         if status.HasField("serving"):
             progress = _served(status.serving)
         cells = [status.kind, status.state, status.phase, progress, f"{status.seconds:.1f}", size(status.bytes)]
@@ -170,7 +177,8 @@ def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -
             without = f"waits for {', '.join(missing)}" if missing else f"{served}, which is asked again"
         withheld = f"names withheld by {', '.join(status.withheld)}" if status.withheld else ""
         files = (status.predictions, status.explanations, status.attributions)
-        used = trees_used(status.rounds, status.stored_trees, status.used_trees)
+        words = trees_used if _protocol(status).grows_trees else epochs_used
+        used = words(status.rounds, status.stored_trees, status.used_trees)
         for line in (metrics, used, *files, withheld, without, status.error if errors else ""):
             if line:
                 terminal.out.print(text(f"{status.job}: {line}"), soft_wrap=True)

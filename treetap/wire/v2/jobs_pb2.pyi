@@ -239,6 +239,7 @@ class JobStatus(google.protobuf.message.Message):
     STORED_TREES_FIELD_NUMBER: builtins.int
     USED_TREES_FIELD_NUMBER: builtins.int
     MORE_FIELD_NUMBER: builtins.int
+    PROTOCOL_FIELD_NUMBER: builtins.int
     job: builtins.str
     kind: builtins.str
     """train, predict or serve."""
@@ -246,14 +247,14 @@ class JobStatus(google.protobuf.message.Message):
     """running, finished, failed, interrupted, cancelled, or damaged: its record cannot be read."""
     attempt: builtins.int
     phase: builtins.str
-    """Current phase: prepare, align, bin, keys, train, publish; align, keys, predict, write;
+    """Current phase: prepare, align, bin or fit, keys, train, publish; align, keys, predict, write;
     align, keys, serve; of the last two also wait: for a party that does not answer.
     """
     round: builtins.int
-    """Current round, from 1: a tree of a training, a block of records of a prediction; and the number of rounds."""
+    """Current round, from 1: a tree or an epoch of a training, a block of records of a prediction; and the number of rounds."""
     rounds: builtins.int
     stage: builtins.int
-    """Current stage of the round: a level of a tree."""
+    """Current stage of the round: a level of a tree, or the batches of an epoch that are done."""
     seconds: builtins.float
     bytes: builtins.int
     error: builtins.str
@@ -269,10 +270,12 @@ class JobStatus(google.protobuf.message.Message):
     """Paths of the candidate paths and the attributions on the label holder's disk; empty: not requested."""
     attributions: builtins.str
     stored_trees: builtins.int
-    """Of a training: trees that every party has stored; and, once the model is published, those that predictions use."""
+    """Of a training: rounds (trees, epochs) that every party has stored; and, once the model is published, those that predictions use."""
     used_trees: builtins.int
     more: builtins.bool
     """The next message continues this status: it has further accounts."""
+    protocol: builtins.str
+    """The protocol by which the job trains or predicts; empty in journals of earlier releases."""
     @property
     def metrics(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v2.types_pb2.NamedMetric]:
         """Metrics after the last tree; of a published model after the last tree that predictions use."""
@@ -322,9 +325,10 @@ class JobStatus(google.protobuf.message.Message):
         stored_trees: builtins.int = ...,
         used_trees: builtins.int = ...,
         more: builtins.bool = ...,
+        protocol: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["serving", b"serving"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["accounts", b"accounts", "attempt", b"attempt", "attributions", b"attributions", "away", b"away", "bad_input", b"bad_input", "bytes", b"bytes", "error", b"error", "explanations", b"explanations", "job", b"job", "kind", b"kind", "metrics", b"metrics", "more", b"more", "phase", b"phase", "phases", b"phases", "predictions", b"predictions", "records", b"records", "round", b"round", "rounds", b"rounds", "scored", b"scored", "seconds", b"seconds", "serving", b"serving", "stage", b"stage", "state", b"state", "stored_trees", b"stored_trees", "used_trees", b"used_trees", "withheld", b"withheld"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accounts", b"accounts", "attempt", b"attempt", "attributions", b"attributions", "away", b"away", "bad_input", b"bad_input", "bytes", b"bytes", "error", b"error", "explanations", b"explanations", "job", b"job", "kind", b"kind", "metrics", b"metrics", "more", b"more", "phase", b"phase", "phases", b"phases", "predictions", b"predictions", "protocol", b"protocol", "records", b"records", "round", b"round", "rounds", b"rounds", "scored", b"scored", "seconds", b"seconds", "serving", b"serving", "stage", b"stage", "state", b"state", "stored_trees", b"stored_trees", "used_trees", b"used_trees", "withheld", b"withheld"]) -> None: ...
 
 Global___JobStatus: typing_extensions.TypeAlias = JobStatus
 
