@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from tests.commands.command import write
+from tests.commands.command import treetap, write
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.jobs.job_file import JobFile
 from treetap.errors import ConfigError
 from treetap.neural.params import Bottom, SplitnnParams, Top
 from treetap.protocols.job_spec import params_of
 from treetap.strict import load
+from treetap.tables.tensors import tensor_column
 
 ROOT = Path(__file__).parents[2]
 JOB: dict[str, Any] = {"protocol": "splitnn", "label_holder": "bank", "feature_parties": ["telco"]}
@@ -112,6 +117,24 @@ party_dropout = {lab = 0.2}
 """
 
 
+def _images(folder: Path) -> None:
+    """Images of three classes: bright on the left, on the right, or neither; the second party has a number too."""
+    draw = np.random.default_rng(5)
+    classes = np.arange(90) % 3
+    cells = draw.integers(0, 60, (90, 6, 8), dtype=np.uint8)
+    cells[classes == 0, :, :4] += 120
+    cells[classes == 1, :, 4:] += 120
+    columns = {"left": cells[..., :4], "right": cells[..., 4:]}
+    table = {
+        "id": [f"i{number:03d}" for number in range(90)],
+        "id2": [0] * 90,
+        **{name: tensor_column(each) for name, each in columns.items()},
+        "size": draw.normal(size=90),
+        "label": [("left", "right", "none")[each] for each in classes],
+    }
+    pq.write_table(pa.table(table), folder / "images.parquet")
+
+
 def test_an_experiment_sets_its_seeds_and_policies(tmp_path: Path) -> None:
     """It is reproducible unless it says otherwise; what else differs from a job's defaults it does not touch."""
     file = tmp_path / "exp.toml"
@@ -123,3 +146,24 @@ def test_an_experiment_sets_its_seeds_and_policies(tmp_path: Path) -> None:
     file.write_text(EXPERIMENT.replace("lab = 0.2", "nobody = 0.2"))
     with pytest.raises(ConfigError, match="party_dropout names 'nobody'"):
         load(file, ExperimentFile)
+
+
+@pytest.mark.xdist_group("experiment")
+def test_an_experiment_on_images(tmp_path: Path) -> None:
+    """The federation's model is the centralised one, and better than the label holder alone, who has half the image."""
+    pytest.importorskip("torch", reason="needs treetap[neural]")
+    _images(tmp_path)
+    more = '[predict]\nprotocols = ["splitnn"]\n[defences]\ndimip = {lab = 0.1}\n'
+    (tmp_path / "exp.toml").write_text(EXPERIMENT + more)
+    outcome = treetap("experiment", "exp.toml", "--json", folder=tmp_path)
+    assert (outcome.status, outcome.err) == (0, "")
+    (found,) = json.loads(outcome.out)["runs"]
+    assert found["predict"]["splitnn"]["max_difference"] == 0.0
+    assert found["metrics"]["test"] == found["metrics"]["centralised, test"]
+    assert found["metrics"]["test"]["accuracy"] > found["metrics"]["label holder alone, test"]["accuracy"]
+    assert found["metrics"]["train"]["loss"] > 0
+    assert found["epochs"] == {"planned": 2, "grown": 2, "used": 2}
+    assert (found["importance"], found["columns"]["lab"]) == ([], ["right", "size"])
+    received = {row["class"]: row["to"] for row in found["traffic"] if row["class"].startswith("EMBEDDING")}
+    assert received == {"EMBEDDING": "clinic", "EMBEDDING_GRADIENT": "lab"}
+    assert any("DIMIP with λ = 0.1 on lab" in said for said in found["defences"]["says"])
