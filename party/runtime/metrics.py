@@ -44,6 +44,12 @@ class PartyMetrics(ProcessMetrics):
         )
         self._blocks = self.histogram("treetap_served_block_records", "Records scored in one round.", BLOCK_RECORDS)
         self._waiting = self.gauge("treetap_served_waiting_records", "Records that wait for a round.")
+        self._batches = self.counter(
+            "treetap_batches_total", "Batches of split networks: trained, or sat out by Party-wise Dropout.", "outcome"
+        )
+        self._loss = self.gauge(
+            "treetap_epoch_loss", "Mean loss of the last epoch of a split network, by the labels that it trains on."
+        )
         self._bound = self.gauge(
             "treetap_leakage_bound_nats",
             "Largest bound on what one set of records that the party knows of a growing tree says about the label; per "
@@ -88,6 +94,14 @@ class PartyMetrics(ProcessMetrics):
     def records_wait(self, change: int) -> None:
         """Add `change` records (negative: fewer) to those that wait for a round."""
         self._waiting.inc(change)
+
+    def batch(self, *, trained: bool) -> None:
+        """Count a batch of a split network, which this party trained or sat out."""
+        self._batches.labels("trained" if trained else "sat_out").inc()
+
+    def epoch_loss(self, loss: float) -> None:
+        """Record the label holder's mean loss of an epoch."""
+        self._loss.set(loss)
 
     def leakage(self, peer: str, nats: float) -> None:
         """Record the largest bound of the sets that a feature party knows of the tree that grows."""

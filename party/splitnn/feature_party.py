@@ -114,7 +114,8 @@ class FeatureParty:
         batches = schedule.epoch(epoch)
         progress.done, progress.total = 0, len(batches)
         for batch, rows in enumerate(batches):
-            if schedule.takes_part(epoch, batch, context.party):
+            taking_part = schedule.takes_part(epoch, batch, context.party)
+            if taking_part:
                 embeddings = await context.offload(lambda rows=rows: side.forward(rows))  # type: ignore[misc]
                 await send(context, holder, EMBEDDINGS, embeddings, wire_type, epoch, batch)
                 shape = (len(rows), side.width)
@@ -123,6 +124,7 @@ class FeatureParty:
                 await context.offload(
                     lambda gradient=gradient, rate=rate: side.backward(gradient, rate)  # type: ignore[misc]
                 )
+            context.metrics.batch(trained=taking_part)
             progress.done = batch + 1
         for block, rows in enumerate(schedule.validation_batches(), start=len(batches)):
             embeddings = await context.offload(lambda rows=rows: side.embed(rows))  # type: ignore[misc]

@@ -158,6 +158,7 @@ class LabelHolder:
             )
             losses.append(trained.loss)
             scores.append(trained.scores)
+            context.metrics.batch(trained=True)
             progress.done = batch + 1
         held = await self._validation_scores(epoch, len(batches))
         labels = self.data.labels.values
@@ -168,6 +169,7 @@ class LabelHolder:
             (np.concatenate(scores), labels[np.concatenate(batches)]),
             (held, labels[schedule.validation]),
         )
+        context.metrics.epoch_loss(float(np.mean(losses)))
         context.mailbox.forget(epoch)
         job.order.done(request)
         return result(
