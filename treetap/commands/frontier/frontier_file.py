@@ -78,6 +78,11 @@ class FrontierFile(ExperimentFile):
             raise ValueError("[defences] is not for a frontier, which sets its own: name them in [frontier]")
         if self.data.compare:
             raise ValueError("compare = true is not for a frontier: its reference is the point without a defence")
+        if not training(self.job.protocol).grows_trees:
+            raise ValueError(
+                f"protocol {self.job.protocol!r} grows no trees, which these defences and attacks are about: give "
+                "[defences] and [audit] to 'treetap experiment', once for each point"
+            )
         if training(self.job.protocol).one_role:
             raise ValueError(
                 f"protocol {self.job.protocol!r} has none of these defences: its labels have no one holder"
