@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from party.growth.label_state import finite
 from treetap.neural.early_stopping import EarlyStopping
 from treetap.neural.objective import Objective
 from treetap.wire.v2 import setup_pb2, types_pb2
@@ -28,6 +29,7 @@ class EpochFigures:
         """`rounds`: see `EarlyStopping`."""
         self._stopping = EarlyStopping(rounds)
         self._history: list[dict[str, float]] = []
+        self._clean: list[dict[str, float]] = []
 
     @property
     def stopped(self) -> bool:
@@ -36,13 +38,16 @@ class EpochFigures:
 
     def take(self, epoch: int, objective: Objective, loss: float, training: Scored, validation: Scored) -> bool:
         """Note the figures of an epoch; True if its weights are the best so far."""
-        figures = {"loss": loss, **objective.metrics(*training)}
-        watched = loss
-        if self._stopping.rounds is not None:
-            watched = objective.watched(*validation)
-            figures |= {f"validation_{name}": value for name, value in objective.metrics(*validation).items()}
-        self._history = [*self._history[:epoch], figures]
+        watched = loss if self._stopping.rounds is None else objective.watched(*validation)
+        self._history = [
+            *self._history[:epoch],
+            {"train_loss": loss, **self._measured(objective, training, validation)},
+        ]
         return self._stopping.take(epoch, watched)
+
+    def take_clean(self, epoch: int, objective: Objective, training: Scored, validation: Scored) -> None:
+        """Note the figures of an epoch by clean labels, where training has noisy ones: see `clean_summary`."""
+        self._clean = [*self._clean[:epoch], self._measured(objective, training, validation)]
 
     def published(self) -> list[types_pb2.NamedMetric]:
         """The last epoch's figures for the coordinator; one that is no finite number is left out."""
@@ -51,20 +56,28 @@ class EpochFigures:
 
     def state(self) -> dict[str, Array]:
         """All figures as arrays, by name."""
-        return {**self._stopping.state(), "history": np.array(json.dumps(self._history))}
+        kept = {"history": self._history, "clean_history": self._clean}
+        return {**self._stopping.state(), **{name: np.array(json.dumps(each)) for name, each in kept.items()}}
 
     def load(self, arrays: Mapping[str, Array]) -> None:
         """Continue from a state that `state` has returned."""
         self._stopping.load(arrays)
-        self._history = json.loads(str(arrays["history"]))
+        self._history, self._clean = (json.loads(str(arrays[name])) for name in ("history", "clean_history"))
 
     def summary(self) -> dict[str, Any]:
         """The part of the manifest about epochs: the best one, its figures, and those of all."""
-        best = required_epoch(self._stopping.best_epoch)
-        plain = [
-            {name: value if np.isfinite(value) else None for name, value in epoch.items()} for epoch in self._history
-        ]
+        best, plain = required_epoch(self._stopping.best_epoch), [finite(epoch) for epoch in self._history]
         return {"best_epoch": best, "training_metrics": plain[best], "history": plain}
+
+    def clean_summary(self) -> dict[str, Any]:
+        """The best epoch's figures by clean labels, for the label holder's own file."""
+        return {"training_metrics": finite(self._clean[required_epoch(self._stopping.best_epoch)])}
+
+    def _measured(self, objective: Objective, training: Scored, validation: Scored) -> dict[str, float]:
+        found = {f"train_{name}": value for name, value in objective.metrics(*training).items()}
+        if self._stopping.rounds is not None:
+            found |= {f"validation_{name}": value for name, value in objective.metrics(*validation).items()}
+        return found
 
 
 def required_epoch(epoch: int | None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -18,13 +19,16 @@ from party.runtime.step_order import NEXT_ROUND, OPENING, RESUMED, THIS_ROUND, N
 from party.setup.labelled_table import LabelledTable, load_labelled_table
 from party.setup.steps import manifest_of
 from party.splitnn.bodies import BATCHES, EMBEDDINGS, GRADIENTS, size_of
-from party.splitnn.epoch_figures import EpochFigures, published_network
+from party.splitnn.epoch_figures import EpochFigures, Scored, published_network
 from party.splitnn.job import NetworkJob
 from party.splitnn.numbers import send, take
 from treetap.errors import BadInput, OutOfOrder
+from treetap.models.durable import write_whole
+from treetap.models.store import CLEAN_METRICS
 from treetap.neural.label_side import LabelSide
 from treetap.neural.objective import Objective
 from treetap.process.together import together
+from treetap.tables.labels import Labels
 from treetap.trees.loss import loss_for
 from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, setup_pb2, splitnn_pb2
@@ -160,14 +164,8 @@ class LabelHolder:
             scores.append(trained.scores)
             context.metrics.batch(trained=True)
             progress.done = batch + 1
-        held = await self._validation_scores(epoch, len(batches))
-        labels = self.data.labels.values
-        best = self._figures.take(
-            epoch,
-            side.objective,
-            float(np.mean(losses)),
-            (np.concatenate(scores), labels[np.concatenate(batches)]),
-            (held, labels[schedule.validation]),
+        best = self._take_figures(
+            epoch, float(np.mean(losses)), np.concatenate(scores), await self._validation_scores(epoch, len(batches))
         )
         context.metrics.epoch_loss(float(np.mean(losses)))
         context.mailbox.forget(epoch)
@@ -197,7 +195,7 @@ class LabelHolder:
         if not store.published:
             if epochs < self._params.epochs and not self._figures.stopped:
                 raise OutOfOrder(f"publish cannot come now: {epochs} of {self._params.epochs} epochs are stored")
-            self._job.publish(self._manifest(epochs))
+            self._job.publish(self._manifest(epochs), self._clean_metrics())
         self._job.order.done(request)
         return result(published_network(store.manifest()))
 
@@ -231,6 +229,29 @@ class LabelHolder:
                 )
             )
         return np.concatenate(found)
+
+    def _take_figures(self, epoch: int, loss: float, scores: Any, held: Any) -> bool:
+        """Note an epoch's figures; True if it is the best. `scores`, `held`: (n, K) of training and validation records.
+
+        With noisy labels they alone decide; the figures by clean ones are for a file of the label holder.
+        """
+        schedule, objective = self._job.schedule, required(self._side).objective
+        trained, clean = np.concatenate(schedule.epoch(epoch)), self.data.clean
+
+        def beside(labels: Labels) -> tuple[Scored, Scored]:
+            return (scores, labels.values[trained]), (held, labels.values[schedule.validation])
+
+        if clean is not None:
+            self._figures.take_clean(epoch, objective, *beside(clean))
+        return self._figures.take(epoch, objective, loss, *beside(self.data.labels))
+
+    def _clean_metrics(self) -> tuple[str, ...]:
+        """The file of the metrics by clean labels, written; none where training had these, as the manifest says."""
+        if self.data.clean is None:
+            return ()
+        content = json.dumps(self._figures.clean_summary(), indent=1).encode()
+        write_whole(self._context.store.path(CLEAN_METRICS), content)
+        return (CLEAN_METRICS,)
 
     def _check_labels(self, data: LabelledTable) -> None:
         """Raise `DataError` if the labels do not fit the objective."""

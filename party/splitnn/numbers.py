@@ -22,16 +22,25 @@ async def send(
 
 
 async def take(
-    context: StepContext, sender: str, kind: str, shape: tuple[int, int], wire_type: str, round: int, stage: int = 0
+    context: StepContext,
+    sender: str,
+    kind: str,
+    shape: tuple[int, int],
+    wire_type: str,
+    round: int,
+    stage: int = 0,
+    place: str = "",
 ) -> torch.Tensor:
     """A tensor of this shape, (rows, width), that a party has sent.
+
+    `place`: the name of the round and stage in errors; by default those of a training.
 
     Raises:
         Malformed: rows, width, type or length are others, or a number is not finite; it names the sender and the place.
     """
     rows, width = shape
     parts: list[torch.Tensor] = []
-    where = f"{sender} sent {kind} of round {round}, stage {stage}"
+    where = f"{sender} sent {kind} of {place or f'epoch {round}, batch {stage}'}"
     async for message in context.mailbox.series(sender, kind, round, stage):
         body = cast(Numbers, content_of(message, kind))
         if body.width != width:

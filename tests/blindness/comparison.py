@@ -19,7 +19,7 @@ PLAIN = frozenset({"CONTROL", "TOPOLOGY", "SIZE", "METRIC"})
 BY_LENGTH = frozenset(
     {
         *("PUBLIC_KEY", "BLINDED_ID", "CIPHERTEXT", "CANDIDATE_SUM", "SPLIT_DIRECTION", "MASKED_SHARE", "PREDICTION"),
-        "EXPLANATION",
+        *("EXPLANATION", "EMBEDDING", "EMBEDDING_GRADIENT"),
     }
 )
 #: Classes that say which records a message is about, in full: they are compared where the data say the same.

@@ -114,7 +114,7 @@ class LabelSide:
         return found
 
     def load(self, arrays: Mapping[str, Array]) -> None:
-        """Continue from a state that `state` has returned."""
+        """Continue from a state that `state` has returned; a DIMIP term that it lacks, added since, begins anew."""
         parts: dict[str, dict[str, Array]] = {}
         for name, each in arrays.items():
             part, colon, rest = name.rpartition(":")
@@ -122,7 +122,8 @@ class LabelSide:
         load_weights(self.models, parts.get("", {}))
         self._optimiser.load(parts.get("optimiser", {}))
         for party, term in self._dimip.items():
-            term.load(parts.get(f"dimip {party}", {}))
+            if (stored := parts.get(f"dimip {party}")) is not None:
+                term.load(stored)
 
     def _outputs(self, rows: Rows, embeddings: Mapping[str, torch.Tensor]) -> torch.Tensor:
         own = [self.models[BOTTOM](self._inputs.batch(rows))] if self._inputs is not None else []

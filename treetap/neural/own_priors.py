@@ -21,6 +21,8 @@ from treetap.trees.loss import outcome_of
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+#: The name of the model; raised with any change of the probabilities that is no change of the parameters.
+MODEL = "network/1"
 
 
 class OwnNetwork:

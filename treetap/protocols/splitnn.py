@@ -17,11 +17,15 @@ from treetap.protocols.emissions import (
     to_feature_parties,
     to_label_holder,
 )
+from treetap.protocols.own_priors import OwnPriors, columns_digest
 from treetap.protocols.registry import Floats, PredictionProtocol, Tables, TrainingProtocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from treetap.neural.label_defences import LabelDefences
+    from treetap.privacy.label_dp import Ints
+    from treetap.tables.reading import Table
     from treetap.wire.v2 import setup_pb2
 
 
@@ -44,6 +48,20 @@ def predict_centrally(
     inputs = {name: scalers[name].apply(table) for name, table in after if name in scalers}
     scores = network.scores(inputs, np.arange(len(after[0][1].ids), dtype=np.int64))
     return scores, outcome_of(params.objective, classes, scores)
+
+
+def own_priors(table: Table, classes: int, party: str, params: SplitnnParams) -> OwnPriors:
+    """By the label holder's own model, trained alone; its initial weights are the operating system's draws.
+
+    Noisy labels serve networks of all sizes: see docs/adr/0135-label-dp-of-networks.md.
+    """
+    from treetap.neural.draws import Draws, new_key
+    from treetap.neural.own_priors import MODEL, OwnNetwork
+
+    def priors(before: Ints, noisy: Ints, following: Ints) -> Floats:
+        return OwnNetwork(table, classes, party, params, Draws(new_key())).of(following, before, noisy)
+
+    return OwnPriors(f"{MODEL} {columns_digest(table)}", priors)
 
 
 def _permissions(spec: setup_pb2.JobSpec) -> Sequence[str]:
@@ -85,6 +103,7 @@ PROTOCOL = TrainingProtocol(
     predicts=("splitnn",),
     permissions=_permissions,
     defences=("dimip", "gradient", "label_dp"),
+    own_priors=own_priors,
 )
 
 PREDICTION = PredictionProtocol(
