@@ -128,4 +128,4 @@ class LabelHolder:
     async def _take(self, party: str, number: int, rows: int) -> torch.Tensor:
         """The embeddings (n, width) of a feature party for a block."""
         shape = rows, self._network.widths[party]
-        return await take(self._context, party, EMBEDDINGS, shape, self._wire_type, number)
+        return await take(self._context, party, EMBEDDINGS, shape, self._wire_type, number, place=f"block {number}")

@@ -226,7 +226,7 @@ def test_embeddings_that_cannot_be(change: dict[str, Any], fault: str, tmp_path:
         running.tamper = tamper
         status = await running.predict(predict_request(model="job", block=FRESH))
         assert status.state == "failed"
-        assert "feature-c sent embeddings of round 0" in status.error
+        assert "feature-c sent embeddings of block 0" in status.error
         assert fault in status.error
         await running.close()
 
