@@ -23,6 +23,7 @@ from treetap.errors import DataError
 from treetap.tables.config import TableConfig
 from treetap.tables.labels import Labels, read_labels
 from treetap.tables.reading import Table, read_table
+from treetap.tables.tensors import tensor_column
 from treetap.trees.params import BoostingParams
 
 PARAMS = BoostingParams(n_estimators=2, max_depth=3, max_bin=6, missing=-999.0)
@@ -207,6 +208,16 @@ def test_classes_are_those_of_the_party(column: pa.Array, tmp_path: Path) -> Non
     assert ours.values.tolist() == theirs.values.tolist()
     if pa.types.is_decimal(column.type):
         assert ours.classes == ["2", "10.5"]
+
+
+def test_images_are_beside_the_columns_that_an_attack_reads(tmp_path: Path) -> None:
+    """A column of tensors is no feature, and is in the common order of the records like those."""
+    cells = np.arange(24, dtype=np.uint8).reshape(4, 2, 3)
+    path = tmp_path / "own.parquet"
+    pq.write_table(pa.table({"id": ["c", "a", "d", "b"], "image": tensor_column(cells), "n": [1, 2, 3, 4]}), path)
+    own = load_own_table(path, _view(path, [1, 3, 0]))
+    assert (own.ids, own.columns, own.features.tolist()) == (["a", "b", "c"], ["n"], [[2.0], [4.0], [1.0]])
+    np.testing.assert_array_equal(own.tensors["image"], cells[[1, 3, 0]])
 
 
 def test_text_for_which_ordinal_numbers_were_trained_on_may_share_a_name_with_a_column(tmp_path: Path) -> None:
