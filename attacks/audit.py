@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from attacks import sections
 from attacks.advice.advise import advise
 from attacks.advice.frontiers_at_hand import given
-from attacks.audit_file import AuditedParty, AuditFile
+from attacks.audit_file import AuditedParty, AuditFile, LabelTable
 from attacks.document import Document
 from attacks.id2graph.settings import Settings
+from attacks.networks.gain import gain
+from attacks.networks.settings import NetworkSettings
 from attacks.pivodl.findings import exact_weights, findings
 from attacks.registry import ATTACKS, Outcome, attack
 from attacks.scores import score
@@ -23,6 +26,8 @@ from attacks.view.known_trees import Ints
 from attacks.view.own_table import load_labels, load_own_table
 from attacks.view.view import View, read_view
 from treetap.errors import BadInput
+from treetap.protocols.libraries import require_library
+from treetap.protocols.registry import training
 from treetap.tables.labels import Labels
 from treetap.tables.reading import Table
 from treetap.version import package_version
@@ -53,12 +58,15 @@ def audit(file: AuditFile, *, by_tree: bool, progress: Progress) -> Document:
     held = {party.name: _held(party, views[party.name], file) for party in file.party}
     known = next((labels for _, labels in held.values() if labels is not None), None)
     clusters = len(known.classes) if known is not None else file.classes
-    if clusters is None and not first.regression:
+    of_trees = first.network is None
+    if clusters is None and not first.regression and of_trees:
         raise BadInput("the number of groups to look for is not given: say [label], or classes = 2 or more")
     settings = file.attack_settings(first.protocol)
     names = {name: file.attacks or _usual(view, held[name][0]) for name, view in views.items()}
     if clusters is None:  # a regression has no classes that groups could match
         names = {name: [] for name in names}
+    if not of_trees:  # a network has no leaves, and columns of images are no features
+        names = {name: [kind for kind in kinds if kind == "cl"] for name, kinds in names.items()}
     for name, kinds in names.items():
         if "cl" in kinds and held[name][0] is None:
             raise BadInput(f"{name}: attack cl clusters the party's own columns: say table = …, or leave cl out")
@@ -70,6 +78,8 @@ def audit(file: AuditFile, *, by_tree: bool, progress: Progress) -> Document:
         own, labels = held[name]
         features = None if own is None else own.features
         more[name] = findings(view, first.records, features, labels, exact_weights(shared))
+    if not of_trees:
+        more = _networks(file, views, held, progress)
     for number, (name, kind) in enumerate(works):
         progress(number, len(works), f"{name}: {kind}")
         table, labels = held[name]
@@ -96,7 +106,10 @@ def audit(file: AuditFile, *, by_tree: bool, progress: Progress) -> Document:
                 name: _party(view, *held[name], results[name]) | more.get(name, {}) for name, view in views.items()
             },
             "traffic": _traffic(views),
-            "advice": None if first.regression else advise(first.protocol, first.label_holder, list(views), frontier),
+            "advice": advise(first.protocol, first.label_holder, list(views), frontier)
+            if of_trees and not first.regression
+            else None,
+            "gain": None if of_trees else gain(**file.accuracy.model_dump()),
         }
     )
 
@@ -141,10 +154,38 @@ def _held(party: AuditedParty, view: View, file: AuditFile) -> tuple[Table | Non
     return table, load_labels(file.label.path, file.label.column, table, file.label.id)
 
 
+def _networks(
+    file: AuditFile,
+    views: Mapping[str, View],
+    held: Mapping[str, tuple[Table | None, Labels | None]],
+    progress: Progress,
+) -> dict[str, dict[str, Any]]:
+    """The attacks on each party of a split network. Raises BadInput where PyTorch is not installed."""
+    protocol = next(iter(views.values())).protocol
+    require_library(protocol, training(protocol))
+    from attacks.networks.party_audit import PartyFiles, audited_party
+
+    settings, found = NetworkSettings.read(file.network), {}
+    for number, party in enumerate(file.party):
+        progress(number, len(file.party), f"{party.name}: gradients and model")
+        files = PartyFiles(
+            party.table, party.id, party.model, _source(file.known), party.evaluation, _source(file.evaluation)
+        )
+        table, labels = held[party.name]
+        figures = audited_party(views[party.name], files, table, labels, file.classes, settings)
+        found[party.name] = {"network": figures}
+    return found
+
+
+def _source(table: LabelTable | None) -> tuple[Path, str, str] | None:
+    return None if table is None else (table.path, table.column, table.id)
+
+
 def _usual(view: View, table: Table | None) -> list[str]:
     """The default attacks."""
     exact = {"id2graph"} if view.records <= EXACT_UP_TO else set()
-    return [name for name in ATTACKS if name in exact.union(ALWAYS) and (name != "cl" or table is not None)]
+    own = table is not None and bool(table.columns)
+    return [name for name in ATTACKS if name in exact.union(ALWAYS) and (name != "cl" or own)]
 
 
 def _attacked(

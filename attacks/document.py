@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from attacks.advice.results import Advice
+from attacks.networks.results import GainFigures, NetworkFigures
 from attacks.pivodl.results import DifferentialFigures, DisclosedFigures, GainInversionFigures, LabelGuess
 from treetap.errors import BadInput
 from treetap.protocols.registry import TRAINING
@@ -165,7 +166,8 @@ class Party(_Part):
     """One feature party: its traffic and the attacks' results. `faults`: gaps of the transcript behind all figures.
 
     `signed`: what the transcript's signatures show; empty in documents of versions without them. Of a PIVODL job, and
-    only of such a one, `label_guess` and the fields after it.
+    only of such a one, `label_guess` and the fields after it up to `disclosed`; of a split network, and only of such a
+    one, `network`.
     """
 
     transcript: str
@@ -182,6 +184,7 @@ class Party(_Part):
     gain_inversion: GainInversionFigures | None = None
     differential: DifferentialFigures | None = None
     disclosed: DisclosedFigures | None = None
+    network: NetworkFigures | None = None
 
     @property
     def of_pivodl(self) -> dict[str, Any]:
@@ -192,7 +195,8 @@ class Party(_Part):
     def _without_absent(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what other protocols do not have: their documents stay as they were."""
         found: dict[str, Any] = plain(self)
-        return {key: value for key, value in found.items() if key not in PIVODL_ATTACKS or value is not None}
+        optional = (*PIVODL_ATTACKS, "network")
+        return {key: value for key, value in found.items() if key not in optional or value is not None}
 
 
 class Document(_Part):
@@ -201,7 +205,8 @@ class Document(_Part):
     `label_holder`: of a PIVODL job all parties with labels.
     `class_names`: the labels as their table has them, in the order of every count by class; null with `classes`.
     `traffic` is the union over the transcripts at hand, each message counted once.
-    `advice`: what lowers the attacks; null for regression, and in documents of versions without it.
+    `advice`: what lowers the attacks; null for regression, for split networks, and in documents of versions without it.
+    Of a split network `trees` and `max_depth` are 0, and `gain` is there, of no other job.
     """
 
     job: str
@@ -220,6 +225,18 @@ class Document(_Part):
     parties: dict[str, Party]
     traffic: list[TrafficRow]
     advice: Advice | None = None
+    gain: GainFigures | None = None
+
+    @property
+    def of_network(self) -> bool:
+        """True for the audit of a split network."""
+        return self.gain is not None
+
+    @model_serializer(mode="wrap")
+    def _without_gain(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what only split networks have."""
+        found: dict[str, Any] = plain(self)
+        return {key: value for key, value in found.items() if key != "gain" or value is not None}
 
     @model_validator(mode="after")
     def _named(self) -> Document:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from attacks.document import AttackName, AttackResult, Document
+from attacks.document import AttackName, AttackResult, Document, Party
 from attacks.registry import ATTACKS
 from treetap.errors import BadInput
 
@@ -18,6 +18,12 @@ GENERAL = {
     "accuracy": "the accuracy of every attack but cl",
     "information": "the share of the label's entropy that all known nodes of a party reveal together, chance included",
 }
+#: The same of split networks.
+OF_NETWORKS = {
+    "gradient-clusters": "the V-measure of the clusters of gradients",
+    "gradient-labels": "the share of other training labels that follow from gradients and the known ones",
+}
+V_MEASURE, ACCURACY = "a V-measure", "an accuracy"
 #: The same of jobs of pivodl.
 OF_PIVODL = {"label_guess": "the AUC of the guess of other parties' labels by received leaf weights"}
 
@@ -37,8 +43,8 @@ def parse(texts: Sequence[str]) -> dict[str, float]:
             limit = math.nan
         if not 0 <= limit <= 1:
             raise BadInput(f"--fail-above {text!r}: say LIMIT=V with V from 0 to 1, as in any=0.4")
-        if name not in (*GENERAL, *ATTACKS, *OF_PIVODL):
-            known = ", ".join([*GENERAL, *ATTACKS, *OF_PIVODL])
+        if name not in (*GENERAL, *ATTACKS, *OF_PIVODL, *OF_NETWORKS):
+            known = ", ".join([*GENERAL, *ATTACKS, *OF_PIVODL, *OF_NETWORKS])
             raise BadInput(f"--fail-above {text!r}: unknown limit {name!r}; known are {known}")
         if name in limits:
             raise BadInput(f"--fail-above names {name} twice")
@@ -57,10 +63,15 @@ def exceeded(document: Document, limits: Mapping[str, float]) -> list[str]:
         if document.classes is None:
             why = "the label is a number, not a class" if document.labelled else "no [label] is given"
             raise BadInput(f"--fail-above {name}: nothing is scored: {why}")
+        if name in OF_NETWORKS or (document.of_network and name in ("any", "accuracy")):
+            found += _of_networks(document, name, limit)
+            continue
+        if document.of_network and name == "information":
+            raise BadInput(f"--fail-above information: job {document.job} has no trees, whose nodes this limit is on")
         if name in ("information", "label_guess"):
             found += _informed(document, limit) if name == "information" else _guessed(document, limit)
             continue
-        what, kind = ("an accuracy", "accuracy") if name == "accuracy" else ("a V-measure", "v_measure")
+        what, kind = (ACCURACY, "accuracy") if name == "accuracy" else (V_MEASURE, "v_measure")
         for party, attack, result in _results(document, name):
             trees, value = _largest(result, kind)
             if value > limit:
@@ -95,6 +106,34 @@ def _largest(result: AttackResult, kind: str) -> tuple[int, float]:
     steps = (result.by_tree if kind == "v_measure" else result.accuracy_by_tree) or [getattr(result, kind)]
     figures = [(trees, value) for trees, value in enumerate(steps, start=1) if value is not None]
     return max(figures, key=lambda figure: figure[1])
+
+
+def _of_networks(document: Document, name: str, limit: float) -> Iterator[str]:
+    """Figures of a split network above a limit; `any` is on V-measures, `accuracy` on shares of records named right."""
+    if not document.of_network:
+        raise BadInput(f"--fail-above {name}: job {document.job} is one of {document.protocol}, no split network")
+    found = [
+        (f"{party}: {attack} reaches {measure}", value)
+        for party, each in document.parties.items()
+        for attack, measure, value in _figures_of(each)
+        if name == attack or (name == "any" and measure == V_MEASURE) or (name == "accuracy" and measure == ACCURACY)
+        if value is not None and (name != "gradient-clusters" or measure == V_MEASURE)
+    ]
+    if not found:
+        raise BadInput(f"--fail-above {name}: no attack has such a figure; the document's reasons say why")
+    yield from (f"{what} of {value:.3f}, above {limit:g}" for what, value in found if value > limit)
+
+
+def _figures_of(party: Party) -> Iterator[tuple[str, str, float | None]]:
+    """Attack, measure and figure of the attacks on a split network that a limit can be on."""
+    if party.network is None:
+        return
+    clusters, labels = party.network.gradient_clusters, party.network.gradient_labels
+    if clusters is not None:
+        yield "gradient-clusters", V_MEASURE, clusters.v_measure
+        yield "gradient-clusters", ACCURACY, clusters.accuracy
+    if labels is not None and labels.inferred is not None:
+        yield "gradient-labels", ACCURACY, labels.inferred.accuracy
 
 
 def _guessed(document: Document, limit: float) -> Iterator[str]:

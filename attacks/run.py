@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +12,30 @@ import pyarrow.parquet as pq
 
 from attacks.audit import scores
 from attacks.id2graph.settings import Settings, usual_discount
+from attacks.networks.names import ATTACKS as ON_NETWORKS
+from attacks.networks.settings import NetworkSettings
 from attacks.pivodl import findings as pivodl
 from attacks.registry import Outcome, attack
 from attacks.view.own_table import load_labels, load_own_table
 from attacks.view.view import View, read_view
 from treetap import terminal
 from treetap.errors import BadInput
+from treetap.protocols.libraries import require_library
+from treetap.protocols.registry import training
 from treetap.tables.labels import Labels
 from treetap.tables.reading import Table
 from treetap.tables.typed import typed
 
+_NETWORK = ", ".join(ON_NETWORKS)
+
 
 @dataclass(frozen=True)
 class Task:
-    """The arguments of an attack. `labels`: (file, column, id column), for scoring alone."""
+    """The arguments of an attack. `labels`: (file, column, id column), for scoring alone.
+
+    `model`, `known`, `network`: of attacks on split networks the folder of the published model, labels that the party
+    is assumed to know as (file, column, id column), and their settings.
+    """
 
     name: str
     transcript: Path
@@ -41,6 +51,9 @@ class Task:
     drawn_only: bool
     labels: tuple[Path, str, str] | None
     settings: dict[str, Any]
+    model: Path | None = None
+    known: tuple[Path, str, str] | None = None
+    network: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -61,6 +74,8 @@ def run(task: Task) -> Found:
         Malformed: the transcript was changed.
     """
     view = read_view(task.transcript, task.job, task.party, task.ca, task.revoked)
+    if view.network is not None and task.name != "cl":
+        raise BadInput(f"job {view.job} trained a split network, which has no leaves: attacks on it are {_NETWORK}")
     table = None if task.table is None else load_own_table(task.table, view, task.id, task.use)
     labels = _labels(task, view, table)
     if task.name == "cl" and table is None:
@@ -122,6 +137,62 @@ def run_pivodl(task: Task) -> dict[str, Any]:
         "faults": list(view.faults),
         "signed": str(view.anchor),
     }
+
+
+def run_network(task: Task) -> dict[str, Any]:
+    """Run one of the attacks on split networks; returns its report.
+
+    Raises:
+        BadInput: a file cannot be used, a library is missing, the transcript is of another protocol's job, or the
+            attack cannot run on what is given.
+        Malformed: the transcript was changed, or a gradient does not fit its batch.
+    """
+    view = read_view(task.transcript, task.job, task.party, task.ca, task.revoked)
+    if view.network is None:
+        raise BadInput(f"attack {task.name} is on transcripts of splitnn; job {view.job} is one of {view.protocol}")
+    require_library(view.protocol, training(view.protocol))
+    from attacks.networks.party_audit import PartyFiles, audited_party
+
+    table = None if task.table is None else load_own_table(task.table, view, task.id, task.use)
+    labels = _labels(task, view, table)
+    files = PartyFiles(task.table, task.id, task.model, task.known)
+    settings = NetworkSettings.read(task.network)
+    found = audited_party(view, files, table, labels, task.classes, settings, task.name)
+    if found[task.name] is None:
+        raise BadInput(f"attack {task.name}: {found['reasons'][task.name]}")
+    return {
+        "attack": task.name,
+        "party": view.party,
+        "job": view.job,
+        "protocol": view.protocol,
+        **{name: found[name] for name in ("epochs", "attacked", "sat_out", "width")},
+        **found[task.name],
+        "reasons": found["reasons"],
+        "faults": list(view.faults),
+        "signed": str(view.anchor),
+    }
+
+
+def show_network(report: dict[str, Any]) -> None:
+    """Print the report of `run_network` to the terminal: single figures, then each list as a table."""
+    show_pivodl({key: value for key, value in report.items() if not isinstance(value, list) or key == "faults"})
+    for name, value in report.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            rows = terminal.table(*(key.replace("_", " ") for key in value[0]))
+            for each in value:
+                rows.add_row(*(terminal.text(_cell(key, cell)) for key, cell in each.items()))
+            terminal.out.print(terminal.text(name.replace("_", " ")))
+            terminal.out.print(rows)
+
+
+def _cell(name: str, value: Any) -> str:
+    """A cell of a report's table; an accuracy over draws with its deviation."""
+    if isinstance(value, dict):
+        spread = "" if value["deviation"] is None else f" ± {value['deviation']:.4f}"
+        return f"{value['accuracy']:.4f}{spread}"
+    if value is None:
+        return "all" if name == "epoch" else "–"
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
 def show_pivodl(report: dict[str, Any]) -> None:

@@ -12,7 +12,19 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from attacks.document import Document, parse
-from attacks.report import advice, bounds, glossary, matrix, pivodl, scores, sentences, signature, summary, trees
+from attacks.report import (
+    advice,
+    bounds,
+    glossary,
+    matrix,
+    networks,
+    pivodl,
+    scores,
+    sentences,
+    signature,
+    summary,
+    trees,
+)
 from treetap.visible import visible_value
 
 #: Colours of classes, distinct on light and dark backgrounds; further ones follow at golden angles.
@@ -86,6 +98,18 @@ def _figures(document: Document) -> dict[str, Any]:
             "disclosed": pivodl.DISCLOSED_HEADS,
         },
         "shared_box": (pivodl.WIDTH, pivodl.HEIGHT),
+        "network": networks.networks(document),
+        "network_heads": {
+            "clusters": networks.CLUSTER_HEADS,
+            "labels": networks.LABEL_HEADS,
+            "scores": networks.SCORE_HEADS,
+            "completion": networks.COMPLETION_HEADS,
+            "gain": networks.GAIN_HEADS,
+            "reasons": networks.REASON_HEADS,
+        },
+        "network_dots": networks.DOTS,
+        "network_box": (networks.DOTS_WIDTH, networks.DOTS_HEIGHT),
+        "network_covered": networks.COVERED,
         "box": (trees.BOX, trees.BOX_HEIGHT),
     }
 

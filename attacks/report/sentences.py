@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from attacks.document import Document, Party
+from attacks.networks.results import NetworkFigures
 from attacks.report.glossary import count, share, unscored
 from attacks.report.scores import best
 from attacks.report.summary import known_nodes, largest_class
@@ -24,6 +25,8 @@ def sentences(document: Document) -> list[Sentence]:
 
 
 def _sentence(document: Document, name: str, party: Party) -> Sentence:
+    if party.network is not None:
+        return _of_network(name, party.network)
     found, largest = best(party), largest_class(document)
     if found is None or found[1].accuracy is None or largest is None:
         return Sentence(name, _unscored(document, party), False)
@@ -37,6 +40,32 @@ def _sentence(document: Document, name: str, party: Party) -> Sentence:
     if own is not None and own.accuracy is not None:
         text += f" Its own columns alone, without this training, give {share(own.accuracy, 1)}."
     return Sentence(name, text, True)
+
+
+def _of_network(name: str, figures: NetworkFigures) -> Sentence:
+    """The sentence of a party of a split network."""
+    labels, clusters = figures.gradient_labels, figures.gradient_clusters
+    parts = []
+    if labels is not None and labels.inferred is not None:
+        parts.append(
+            f"can tell the labels of {share(labels.inferred.accuracy, 1)} of the other training records from the "
+            f"gradients that it was sent and {count(labels.known)} known labels; the largest class is "
+            f"{share(labels.majority or 0.0, 1)}."
+        )
+    if clusters is not None and clusters.accuracy is not None:
+        begin = "Without a label it can" if parts else "can"
+        parts.append(
+            f"{begin} sort the records into groups that agree with the label for "
+            f"{share(clusters.accuracy, 1)} of them (groups matched to labels by the audit)."
+        )
+    if parts:
+        return Sentence(name, " ".join(parts), True)
+    return Sentence(
+        name,
+        f"received gradients of {count(figures.epochs)} epochs; without labels the audit cannot say how far they agree "
+        "with the label.",
+        False,
+    )
 
 
 def _unscored(document: Document, party: Party) -> str:

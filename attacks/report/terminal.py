@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from attacks.document import Document, parse
-from attacks.report import pivodl
+from attacks.report import networks, pivodl
 from attacks.report.advice import best_lines
 from attacks.report.glossary import ATTACKS, NOT_A_PROOF, count, rank, unscored
 from attacks.report.matrix import Amount, amounts
@@ -32,10 +32,8 @@ def print_summary(document: Document | Mapping[str, Any], console: Console) -> N
     Raises BadInput for a document that this version cannot read.
     """
     content = parse(document)
-    line = (
-        f"{content.protocol}, {count(content.records)} records, {count(content.trees)} trees "
-        f"to depth {content.max_depth}, labels at {content.label_holder}"
-    )
+    size = "" if content.of_network else f", {count(content.trees)} trees to depth {content.max_depth}"
+    line = f"{content.protocol}, {count(content.records)} records{size}, labels at {content.label_holder}"
     _say(console, f"audit of {content.job}", line)
     for it in sentences(content):
         _say(console, *_wrapped(f"{it.party} {it.text}", console))
@@ -51,11 +49,17 @@ def print_summary(document: Document | Mapping[str, Any], console: Console) -> N
     if not content.parties:
         _say(console, "No feature party's transcript is at hand, so there is nothing to attack.")
     _learned(content, console)
-    _attacks(content, console)
-    _shared(content, console)
-    _leaks(content, console)
+    if content.of_network:
+        _networks(content, console)
+    else:
+        _attacks(content, console)
+        _shared(content, console)
+        _leaks(content, console)
     if reason := unscored(content):
         _say(console, reason)
+    if content.of_network:
+        _say(console, *_wrapped(f"{networks.COVERED} {NOT_A_PROOF}", console))
+        return
     words = (
         "V-measure: 0 if groups are independent of the classes, 1 if they are the classes. It is the largest over the "
         "number of trees, since an attacker may stop after any of them. CL uses the party's own columns alone. Bounds "
@@ -113,6 +117,26 @@ def _shared(document: Document, console: Console) -> None:
     ):
         if parties:
             _table(console, title, heads, [row(name, party) for name, party in parties.items()])
+
+
+def _networks(document: Document, console: Console) -> None:
+    """The attacks on split networks."""
+    parties = [(name, party) for name, party in document.parties.items() if party.network is not None]
+    figures = [(name, party.network) for name, party in parties if party.network is not None]
+    for title, heads, rows, names in (
+        ("Gradients: clusters", networks.CLUSTER_HEADS, [networks.cluster_rows(*each) for each in parties], 2),
+        ("Gradients: inferred labels", networks.LABEL_HEADS, [networks.label_rows(*each) for each in figures], 1),
+        ("Gradients: length and direction", networks.SCORE_HEADS, [networks.score_rows(*each) for each in figures], 2),
+        ("Model completion", networks.COMPLETION_HEADS, [networks.completion_rows(*each) for each in figures], 4),
+        ("What the federation gains", networks.GAIN_HEADS, [[row] if (row := networks.gain_row(document)) else []], 1),
+    ):
+        if found := [row for each in rows for row in each]:
+            _table(console, title, heads, found, names)
+    if document.gain is not None and document.gain.reason:
+        _say(console, *_wrapped(f"Gain over alone that is kept: {document.gain.reason}.", console))
+    for name, each in figures:
+        for what, why in each.reasons.items():
+            _say(console, *_wrapped(f"{name}: {what} is left out: {why}.", console, "  "))
 
 
 def _leaks(document: Document, console: Console) -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from attacks.view.view import View
 from treetap.errors import DataError
@@ -63,20 +64,45 @@ def load_labels(path: Path, label: str, own: Table, id_column: str = "id") -> La
     Raises:
         DataError: the file cannot be read; lacks an id; or the label column is missing or holds no classes.
     """
-    _check_names(path, columns_of(path), [id_column, label])
-    table = read_table(TableConfig(path=path, id=id_column, label=label), with_label=True, missing=None)
-    place_of = {value: place for place, value in enumerate(table.ids)}
-    places = np.array([place_of.get(value, -1) for value in own.ids], dtype=np.int64)
+    table, places = _labelled(path, label, own, id_column)
     absent = int((places < 0).sum())
     if absent:
         raise DataError(
             f"{path}: column {id_column!r} lacks {absent} of the {len(places)} ids of {own.path}: labels are needed "
             "of the records of the training, under the same ids"
         )
-    found = read_classes(table.take(places), label)
-    if len(found.classes) > most_categories(len(places)):
+    return _classes(table.take(places), label)
+
+
+def load_known_labels(
+    path: Path, label: str, own: Table, id_column: str = "id"
+) -> tuple[npt.NDArray[np.int64], Labels]:
+    """Load the class labels of those records of `own` that a table has, by id: their places (n,), and labels (n,).
+
+    Raises:
+        DataError: the file cannot be read; has none of the ids; or the label column is missing or holds no classes.
+    """
+    table, places = _labelled(path, label, own, id_column)
+    known = np.flatnonzero(places >= 0)
+    if not len(known):
+        raise DataError(f"{path}: column {id_column!r} has none of the ids of {own.path}")
+    return known, _classes(table.take(places[known]), label)
+
+
+def _labelled(path: Path, label: str, own: Table, id_column: str) -> tuple[Table, npt.NDArray[np.int64]]:
+    """A table of labels, and for each record of `own` its place there, -1 where it is not there."""
+    _check_names(path, columns_of(path), [id_column, label])
+    table = read_table(TableConfig(path=path, id=id_column, label=label), with_label=True, missing=None)
+    place_of = {value: place for place, value in enumerate(table.ids)}
+    return table, np.array([place_of.get(value, -1) for value in own.ids], dtype=np.int64)
+
+
+def _classes(table: Table, label: str) -> Labels:
+    """The classes in a label column; `DataError` where there are too many for classes."""
+    found = read_classes(table, label)
+    if len(found.classes) > most_categories(len(table.ids)):
         raise DataError(
-            f"{path}: label column {label!r}: holds {len(found.classes)} different values; a class label has few"
+            f"{table.path}: label column {label!r}: holds {len(found.classes)} different values; a class label has few"
         )
     return found
 

@@ -17,6 +17,7 @@ from google.protobuf.message import Message
 
 from attacks.view.known_trees import Ints, KnownNode, OwnSplit, TreeView, known_nodes
 from attacks.view.memory_budget import MemoryBudget
+from attacks.view.network_messages import GRADIENTS, NetworkMessages
 from attacks.view.pivodl_messages import OF_TREES, SENT, JobMessages
 from treetap.errors import BadInput, Malformed
 from treetap.wire.frame import content_of, name_of
@@ -198,6 +199,7 @@ class TranscriptReplay:
     messages: Counter[TrafficKey] = field(default_factory=Counter)
     bytes: Counter[TrafficKey] = field(default_factory=Counter)
     shared: JobMessages = field(default_factory=JobMessages)
+    network: NetworkMessages = field(default_factory=NetworkMessages)
 
     def tree(self, index: int, attempt: int) -> TreeReplay:
         return self.trees_by_attempt.setdefault((index, attempt), TreeReplay(index, attempt))
@@ -247,6 +249,9 @@ class TranscriptReplay:
         elif record.step in ("labelled_records", "record_bins", "candidate_records") and not sent:
             self.budget.take(len(record.message) if record.step == "labelled_records" else 0)
             self.shared.take(record.peer, message, record.step)
+        elif record.step == GRADIENTS and not sent:
+            self.budget.take(len(record.message))
+            self.network.take(record.peer, message)
         elif record.step == "record_digest" and sent:
             self.own_digest = message.alignment.record_digest.digest
 

@@ -16,14 +16,16 @@ from typing import NamedTuple
 import numpy as np
 
 from attacks.view.known_trees import Ints, TreeView
+from attacks.view.network_view import NetworkView, lost_batches, network_view
 from attacks.view.pivodl_view import PivodlView, pivodl_view
 from attacks.view.replay import TranscriptReplay, TreeReplay, read_replay
 from attacks.view.transcripts import located
 from treetap.errors import BadInput, ConfigError, Malformed
+from treetap.neural.params import SplitnnParams
 from treetap.protocols.job_spec import check_spec, params_of
 from treetap.protocols.registry import training, training_name
 from treetap.trees.ensemble import ROOT
-from treetap.trees.job_params import REGRESSIONS
+from treetap.trees.job_params import REGRESSIONS, JobParams
 from treetap.trees.params import TreeParams
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.wire.signed_heads import Anchor
@@ -52,7 +54,7 @@ class View:
     `max_depth`, `objective`, `missing` (a value that means missing, or None): parameters of the job.
     `sent` is empty unless the party recorded both directions. `faults`: gaps of the transcript that limit every result.
     `anchor`: what its signatures show. `pivodl`: what it knows beside, of a PIVODL job; there `label_holder` has all
-    parties that label records.
+    parties that label records. `network`: its gradients, of a split network, which has no trees (`max_depth` 0).
     """
 
     path: Path
@@ -75,6 +77,7 @@ class View:
     faults: tuple[str, ...]
     anchor: Anchor = field(default_factory=lambda: Anchor("empty"))
     pivodl: PivodlView | None = field(default=None, repr=False)
+    network: NetworkView | None = field(default=None, repr=False)
 
     @property
     def regression(self) -> bool:
@@ -138,17 +141,21 @@ def read_view(
 def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Anchor, faults: list[str]) -> View:
     spec = replay.spec
     if spec is None:
-        what = "is of a prediction: no tree is grown in it" if replay.prediction else "holds no training yet"
+        what = "is of a prediction: no model is trained in it" if replay.prediction else "holds no training yet"
         raise BadInput(f"{path}: the transcript of {replay.job!r} {what}")
     params = _params(spec)
     name = _whose(path, replay, spec, party)
     total = _total(replay)
-    trees, unfinished = _trees(path, replay, total, params.max_depth)
+    max_depth = params.max_depth if isinstance(params, TreeParams) else 0
+    trees, unfinished = _trees(path, replay, total, max_depth)
     if gaps := _gaps([tree.index for tree in trees]):
         faults.append(f"{path}: trees {gaps} are not in the transcript: recording began later")
+    network = _network(name, spec, params, replay, total)
+    faults += [] if network is None else [f"{path}: {gap}" for gap in lost_batches(network)]
     if not replay.finished:
+        done = f"{len(trees)} complete trees" if network is None else f"gradients of {len(network.epochs)} epochs"
         faults.append(
-            f"{path}: ends before its job does (after {len(trees)} complete trees): the job runs or was interrupted, "
+            f"{path}: ends before its job does (after {done}): the job runs or was interrupted, "
             "or the end of the transcript is missing"
         )
     pivodl = None
@@ -172,7 +179,7 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
         trees=tuple(trees),
         unfinished=tuple(unfinished),
         finished=replay.finished,
-        max_depth=params.max_depth,
+        max_depth=max_depth,
         objective=params.objective,
         missing=None if math.isnan(params.missing) else params.missing,
         received=_traffic(replay, sent=False),
@@ -180,6 +187,7 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
         faults=tuple(faults),
         anchor=anchor,
         pivodl=pivodl,
+        network=network,
     )
 
 
@@ -188,16 +196,24 @@ def _label_holders(view: PivodlView) -> str:
     return ", ".join(name for name in view.parties if len(view.ownership.get(name, [0])))
 
 
-def _params(spec: setup_pb2.JobSpec) -> TreeParams:
+def _network(
+    party: str, spec: setup_pb2.JobSpec, params: JobParams, replay: TranscriptReplay, total: int
+) -> NetworkView | None:
+    """The view of a split network; None of another job. Raises Malformed if another party sent gradients."""
+    if not isinstance(params, SplitnnParams):
+        return None
+    if foreign := sorted(replay.network.senders - {spec.aggregator}):
+        raise Malformed(f"{foreign[0]}, which is not the label holder, has sent gradients")
+    return network_view(party, params, total, replay.network)
+
+
+def _params(spec: setup_pb2.JobSpec) -> JobParams:
     """The job's parameters, once it is known to be a job that parties take part in."""
     try:
         check_spec(spec)
-        params = params_of(spec)
+        return params_of(spec)
     except ConfigError as fault:
         raise Malformed(f"the job that it records is none: {fault}") from None
-    if not isinstance(params, TreeParams):
-        raise Malformed("the job that it records grows no trees")
-    return params
 
 
 def _gaps(indices: list[int]) -> str:

@@ -44,7 +44,8 @@ def audit(
             metavar="LIMIT=V",
             help="Exit with 1 above it; may be repeated. any: V-measure of every attack but cl; an attack's name: its "
             "own; accuracy: of every attack but cl; information: share of the label's entropy that all nodes tell; "
-            "label_guess, of pivodl: AUC of the guess of other parties' labels.",
+            "label_guess, of pivodl: AUC of the guess of other parties' labels; gradient-clusters and gradient-labels, "
+            "of splitnn: V-measure, and share of labels named right.",
         ),
     ] = None,
     allow_partial: Annotated[
@@ -106,7 +107,8 @@ def attack(
         typer.Argument(
             metavar="NAME",
             help="cl, uni, uni+cl, id2graph, id2graph-chunked or id2graph-quotient; of pivodl also label_guess, "
-            "gain_inversion, differential or disclosed.",
+            "gain_inversion, differential or disclosed; of splitnn cl, gradient-clusters, gradient-labels, norm, "
+            "cosine or completion.",
         ),
     ],
     transcript: Annotated[
@@ -144,6 +146,17 @@ def attack(
     ] = None,
     label: Annotated[str | None, typer.Option(help="The label's column in it.")] = None,
     label_id: Annotated[str | None, typer.Option(help="The id column in it; by default as --id.")] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="Folder of the attacker's published model, of splitnn: state/models/JOB.")
+    ] = None,
+    known_labels: Annotated[
+        Path | None,
+        typer.Option(
+            help="A table with ids and the column of --label, of splitnn: labels that the attacker is assumed to know. "
+            "Without it some of --labels."
+        ),
+    ] = None,
+    known: Annotated[int, typer.Option(help="Number of labels that the attacker is assumed to know, of splitnn.")] = 40,
     out: Annotated[
         Path | None, typer.Option(help="Write id and guessed group of every record here, as Parquet.")
     ] = None,
@@ -159,6 +172,14 @@ def attack(
     id2graph-chunked   the same in chunks, as the paper does for many records
     id2graph-quotient  the same with records in the same leaves merged: same modularity, any number of records
 
+    Of a job of splitnn, from the gradients that the party was sent, and its own model:
+
+    \b
+    gradient-clusters  k-means on the directions of gradients, without a label
+    gradient-labels    labels of all training records from gradients and few known labels
+    norm, cosine       two classes: length and direction of single gradients
+    completion         a head on the party's published model, beside models that need no federation
+
     Of a job of pivodl also, without groups:
 
     \b
@@ -171,9 +192,10 @@ def attack(
     """
     with needs("audit"):
         from attacks import run
+        from attacks.networks.names import ATTACKS as ON_NETWORKS
         from attacks.pivodl.findings import ATTACKS as OF_PIVODL
-    if (labels is None) != (label is None):
-        raise BadInput("--labels FILE and --label COLUMN go together")
+    if (labels is None and known_labels is None) != (label is None):
+        raise BadInput("--label COLUMN and --labels FILE, or --known-labels FILE, go together")
     given = {
         "alpha": alpha,
         "chunk_size": chunk_size,
@@ -197,18 +219,23 @@ def attack(
         drawn_only=drawn_only,
         labels=None if labels is None or label is None else (labels, label, label_id or id_column),
         settings=given,
+        model=model,
+        known=None if known_labels is None or label is None else (known_labels, label, label_id or id_column),
+        network={"known": known, "seed": seed},
     )
     if out is not None and not out.parent.is_dir():
         raise BadInput(f"--out {out}: there is no folder {out.parent}")
-    if name in OF_PIVODL:
+    if name in OF_PIVODL or name in ON_NETWORKS:
         if out is not None:
-            raise BadInput(f"--out writes groups of records, and attack {name} has none; leave it out")
+            raise BadInput(f"--out writes groups of records, which attack {name} does not; leave it out")
         with _damage():
-            report = run.run_pivodl(task)
+            report = run.run_pivodl(task) if name in OF_PIVODL else run.run_network(task)
         if as_json:
             print(json.dumps(report, indent=1), flush=True)
-        else:
+        elif name in OF_PIVODL:
             run.show_pivodl(report)
+        else:
+            run.show_network(report)
         return
     with _damage():
         found = run.run(task)

@@ -1,0 +1,90 @@
+"""The labels that a feature party is assumed to know, and those by which the auditor scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from attacks.networks.draws import attack_draws
+from attacks.networks.settings import NetworkSettings
+from attacks.view.gradient_rows import some_of
+from treetap.tables.labels import Labels
+
+Ints = npt.NDArray[np.int64]
+#: The class of a record whose label is not at hand.
+UNKNOWN = -1
+#: The share of the records that is set aside for evaluation where there is no other table for it.
+SET_ASIDE = 0.2
+
+
+@dataclass(frozen=True)
+class KnownLabels:
+    """Labels at hand.
+
+    Attributes:
+        truth: (N,) numbers of classes by which results are scored; `UNKNOWN` where there is none.
+        pool: places of the records whose labels the party may know.
+        classes: names of the classes; none without labels.
+        given: True if the party's known labels are a file of their own, not draws from all.
+    """
+
+    truth: Ints = field(repr=False)
+    pool: Ints = field(repr=False)
+    classes: list[str]
+    given: bool
+
+    @classmethod
+    def of(cls, records: int, labels: Labels | None, known: tuple[Ints, Labels] | None) -> KnownLabels:
+        """By the auditor's labels of all records, or those of some records, which the party knows, or both.
+
+        `known`: places and labels. A class of theirs that the auditor's labels do not have is a further one.
+        """
+        truth = np.full(records, UNKNOWN, dtype=np.int64)
+        classes = [] if labels is None else list(labels.classes)
+        if labels is not None:
+            truth[:] = labels.values
+        if known is None:
+            return cls(truth, np.flatnonzero(truth != UNKNOWN), classes, given=False)
+        places, own = known
+        classes += [name for name in own.classes if name not in classes]
+        truth[places] = numbered(own, classes)
+        return cls(truth, np.sort(places), classes, given=True)
+
+    @property
+    def scored(self) -> Ints:
+        """Places of the records with a label at hand."""
+        return np.flatnonzero(self.truth != UNKNOWN)
+
+    @property
+    def all(self) -> bool:
+        """True if every record has a label at hand."""
+        return bool(len(self.truth)) and len(self.scored) == len(self.truth)
+
+    def evaluated(self, settings: NetworkSettings) -> Ints:
+        """Places of the records on which classifiers are measured where there is no other table.
+
+        All with a label that the party does not know, if its labels are given; else a fifth, whose labels it is then
+        assumed not to know.
+        """
+        draws = attack_draws(settings.seed)
+        if self.given:
+            return some_of(np.setdiff1d(self.scored, self.pool), settings.most_records, draws, "evaluation")
+        most = min(settings.most_records, int(SET_ASIDE * len(self.scored)))
+        return some_of(self.scored, most, draws, "evaluation")
+
+    def draws(self, settings: NetworkSettings, without: Ints) -> list[Ints]:
+        """Places of known labels, for each draw; `without`: places that are not among them."""
+        pool = np.setdiff1d(self.pool, without)
+        if len(pool) <= settings.known:
+            return [pool] if len(pool) else []
+        draws = attack_draws(settings.seed)
+        return [some_of(pool, settings.known, draws, "known", number) for number in range(settings.draws)]
+
+
+def numbered(labels: Labels, classes: list[str]) -> Ints:
+    """Labels (n,) as places among these classes; `UNKNOWN` for a class that is not among them."""
+    numbers = np.array([classes.index(name) if name in classes else UNKNOWN for name in labels.classes], dtype=np.int64)
+    found: Ints = numbers[labels.values]
+    return found

@@ -1,0 +1,101 @@
+"""A feature party's published model and its table, from its own disk: bottom, inputs, and inputs of other records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from attacks.networks.draws import attack_draws
+from attacks.view.network_view import NetworkView
+from attacks.view.view import View
+from treetap.errors import DataError
+from treetap.models.store import read_weights
+from treetap.neural.architectures import bottom_model
+from treetap.neural.feature_side import BOTTOM
+from treetap.neural.inputs import Inputs, InputScaler
+from treetap.neural.optimiser import load_weights
+from treetap.tables.categories import Category
+from treetap.tables.config import TableConfig
+from treetap.tables.reading import Table, read_table
+
+
+@dataclass(frozen=True)
+class OwnNetwork:
+    """A party's part of a network.
+
+    Attributes:
+        bottom: with its published weights.
+        inputs: of the common records, in their order.
+        amplified: the party trained with `optimizer = "amplified"`, active completion.
+        manifest: of the published model.
+    """
+
+    view: NetworkView = field(repr=False)
+    bottom: nn.Module = field(repr=False)
+    inputs: Inputs = field(repr=False)
+    scaler: InputScaler = field(repr=False)
+    amplified: bool
+    manifest: dict[str, Any] = field(repr=False)
+    seed: int
+
+    @property
+    def weights(self) -> int:
+        """The number of weights of the bottom."""
+        return sum(each.numel() for each in self.bottom.parameters())
+
+    def untrained(self, draw: int) -> nn.Module:
+        """A bottom of the same architecture with fresh weights."""
+        settings = self.view.params.bottom_of(self.view.party)
+        return bottom_model(settings, self.scaler.shape, attack_draws(self.seed), "untrained", draw)
+
+    def evaluation(self, path: Path, id_column: str) -> tuple[Table, Inputs]:
+        """Another table of the party, of records that were not trained on, and its inputs.
+
+        Raises:
+            DataError: the file cannot be read, or has other columns than the training.
+        """
+        table = _table(path, id_column, self.manifest)
+        return table, self.scaler.apply(table)
+
+
+def load_own_network(model: Path, table: Path, view: View, id_column: str = "id", seed: int = 0) -> OwnNetwork:
+    """Load the party's published model and the table that it trained on.
+
+    Raises:
+        DataError: there is no such model or table, either is of another job or party, or the transcript does not say
+            which rows the common records are.
+    """
+    network = view.network
+    assert network is not None  # of another job no attack on a network runs
+    if view.rows is None:
+        raise DataError(f"{view.path}: does not say which rows of {view.party}'s table the records are")
+    manifest, weights = read_weights(model)
+    if (manifest["job"], manifest["party"], manifest["role"]) != (view.job, view.party, "feature_party"):
+        raise DataError(f"{model}: is not the model that {view.party} trained in job {view.job!r}")
+    scaler = InputScaler.from_dict(manifest["inputs"])
+    own = _table(table, id_column, manifest)
+    if len(own.ids) <= int(view.rows.max(initial=-1)):
+        raise DataError(
+            f"{table}: has {len(own.ids)} rows, but row {int(view.rows.max()) + 1} of {view.party}'s table took part "
+            f"in job {view.job!r}: this is another table, or another version of it"
+        )
+    bottom = bottom_model(network.params.bottom_of(view.party), scaler.shape, attack_draws(seed), "published")
+    try:
+        load_weights({BOTTOM: bottom}, weights)
+    except ValueError as fault:
+        raise DataError(f"{model}: the weights are not those of this model: {fault}") from None
+    inputs = scaler.apply(own.take(np.argsort(own.rows)[view.rows]))
+    return OwnNetwork(network, bottom, inputs, scaler, bool(manifest.get("amplified")), manifest, seed)
+
+
+def _table(path: Path, id_column: str, manifest: dict[str, Any]) -> Table:
+    """A table with the columns of the model, encoded as those of the training."""
+    config = TableConfig(path=path, id=id_column, columns=manifest["source_columns"])
+    categories = {name: Category.from_dict(each) for name, each in manifest["categories"].items()}
+    shapes = {name: tuple(each["shape"]) for name, each in manifest["tensors"].items()}
+    missing = manifest["missing"]
+    return read_table(config, with_label=False, missing=missing, categories=categories, shapes=shapes)

@@ -1,0 +1,224 @@
+"""Split networks: what gradients say about labels, and completion beside the floors that need no training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from attacks.document import Document, Party
+from attacks.networks.results import ClusterFigures, CompletionRow, Measured, NetworkFigures
+from attacks.report.glossary import count, score
+from attacks.report.scale import BOTTOM, LEFT, TOP, Frame, Linear, polyline, short
+
+WIDTH, HEIGHT, LABELS = 440, 250, 108
+#: Width and height of the picture of one way to complete, on an axis of accuracy from 0 to 1.
+DOTS_WIDTH, DOTS_HEIGHT, MARGIN = 240, 20, 6
+
+CLUSTER_HEADS = (
+    *("party", "attack", "V-measure", "epoch", "homogeneity", "completeness", "ARI", "NMI", "accuracy"),
+    *("named by sizes", "clusters", "number by", "records", "left out"),
+)
+LABEL_HEADS = (
+    *("party", "known labels", "others named right", "±", "largest class", "kept out", "records", "left out"),
+    *("way", "own model"),
+)
+SCORE_HEADS = ("party", "score", "AUC", "epoch", "draws", "left out")
+COMPLETION_HEADS = (
+    *("party", "head", "bottom", "labels", "completed", "±", "untrained bottom", "from scratch"),
+    *("from scratch, all labels", "largest class", "records", "measured on"),
+)
+GAIN_HEADS = ("together", "label holder alone", "gain", "without defence", "gain kept")
+REASON_HEADS = ("party", "left out", "reason")
+#: The places on the axis of accuracy: field → its name and its class in the style sheet.
+DOTS = {
+    "completed": ("completed", "graph"),
+    "untrained": ("untrained bottom, same labels", "cl"),
+    "scratch": ("from scratch, same labels", "own"),
+    "scratch_all": ("from scratch, all labels", "received"),
+}
+#: The sentence that a reader of completion figures must have.
+COVERED = (
+    "DIMIP covers the extractor, and not the log: it lowers what the party's model tells about labels, which "
+    "completion measures, and leaves most of what the returned gradients tell about the labels of the training, which "
+    "clusters measure. Noise on gradients does the reverse."
+)
+
+
+class Curve(NamedTuple):
+    """V-measure by epoch: a path, its end, and its label's position."""
+
+    label: str
+    style: str
+    path: str
+    end: tuple[str, str]
+    label_y: str
+
+
+@dataclass(frozen=True)
+class Curves:
+    """A party's picture of V-measure by epoch, and its table."""
+
+    frame: Frame
+    curves: list[Curve]
+    heads: list[str]
+    table: list[list[str]]
+
+
+class Dot(NamedTuple):
+    """An accuracy in a picture."""
+
+    style: str
+    at: str
+
+
+class CompletionLine(NamedTuple):
+    """One way to complete: `dots` in the picture, `figures` under `COMPLETION_HEADS`."""
+
+    dots: list[Dot]
+    figures: list[str]
+
+
+@dataclass(frozen=True)
+class Networks:
+    """The section's content. `start`, `end`: of the axis of accuracy. `amplified`: parties with that optimiser."""
+
+    curves: dict[str, Curves]
+    clusters: list[list[str]]
+    labels: list[list[str]]
+    scores: list[list[str]]
+    completions: list[CompletionLine]
+    gain: list[str]
+    gain_reason: str
+    reasons: list[list[str]]
+    amplified: list[str]
+    start: str
+    end: str
+
+
+def networks(document: Document) -> Networks | None:
+    """The section of a split network; None of another job."""
+    if document.gain is None:
+        return None
+    parties = {name: party.network for name, party in document.parties.items() if party.network is not None}
+    x = Linear(0, 1, MARGIN, DOTS_WIDTH - MARGIN)
+    drawn = {name: _curves(each.gradient_clusters) for name, each in parties.items() if each.gradient_clusters}
+    return Networks(
+        curves={name: each for name, each in drawn.items() if each is not None},
+        clusters=[row for name in parties for row in cluster_rows(name, document.parties[name])],
+        labels=[row for name, each in parties.items() for row in label_rows(name, each)],
+        scores=[row for name, each in parties.items() for row in score_rows(name, each)],
+        completions=[
+            CompletionLine(_dots(row, x), figures)
+            for name, each in parties.items()
+            if each.completion is not None
+            for row, figures in zip(each.completion.rows, completion_rows(name, each), strict=True)
+        ],
+        gain=gain_row(document),
+        gain_reason=document.gain.reason,
+        reasons=[[name, what, why] for name, each in parties.items() for what, why in each.reasons.items()],
+        amplified=[name for name, each in parties.items() if each.completion is not None and each.completion.amplified],
+        start=short(x(0)),
+        end=short(x(1)),
+    )
+
+
+def cluster_rows(name: str, party: Party) -> list[list[str]]:
+    """The clusters of gradients under `CLUSTER_HEADS`, and those of the party's own columns."""
+    rows = []
+    if party.network is not None and (found := party.network.gradient_clusters) is not None:
+        at = _epoch(found.epoch) if found.outcome == "clusters" else found.outcome
+        scores = (found.homogeneity, found.completeness, found.ari, found.nmi, found.accuracy, found.named_accuracy)
+        sizes = (count(found.clusters), found.chosen_by, count(found.records), count(found.left_out))
+        rows.append([name, "gradient clusters", score(found.v_measure), at, *map(score, scores), *sizes])
+    if (own := party.attacks.get("cl")) is not None:
+        scores = (own.homogeneity, own.completeness, own.ari, own.nmi, own.accuracy, own.named_accuracy)
+        rows.append([name, "CL", score(own.v_measure), "–", *map(score, scores), count(own.clusters), "–", "–", "–"])
+    return rows
+
+
+def label_rows(name: str, figures: NetworkFigures) -> list[list[str]]:
+    """The inferred labels under `LABEL_HEADS`."""
+    found = figures.gradient_labels
+    if found is None:
+        return []
+    right = found.inferred
+    ways = {f"{way}, {_epoch(epoch)}" for way, epoch in zip(found.ways, found.epochs, strict=True)}
+    return [
+        [
+            *(name, count(found.known), *_measured(right), score(found.majority), score(found.kept_out)),
+            *(count(found.records), count(found.left_out), "; ".join(sorted(ways)), score(found.own_model)),
+        ]
+    ]
+
+
+def score_rows(name: str, figures: NetworkFigures) -> list[list[str]]:
+    """The AUCs of single gradients under `SCORE_HEADS`."""
+    return [
+        [name, what, score(found.auc), _epoch(found.epoch), count(found.draws), count(found.left_out)]
+        for what, found in (("norm", figures.norm), ("cosine", figures.cosine))
+        if found is not None
+    ]
+
+
+def completion_rows(name: str, figures: NetworkFigures) -> list[list[str]]:
+    """The ways to complete under `COMPLETION_HEADS`."""
+    found = figures.completion
+    return (
+        []
+        if found is None
+        else [
+            [
+                *(name, row.head, "tuned" if row.tuned else "frozen"),
+                f"all, {count(row.known)}" if row.labels == "all" else count(row.known),
+                *_measured(row.completed),
+                *(
+                    score(None if each is None else each.accuracy)
+                    for each in (row.untrained, row.scratch, row.scratch_all)
+                ),
+                *(score(found.majority), count(found.records), found.evaluated_on),
+            ]
+            for row in found.rows
+        ]
+    )
+
+
+def gain_row(document: Document) -> list[str]:
+    """The accuracies of the model under `GAIN_HEADS`; empty where none is at hand."""
+    it = document.gain
+    if it is None or (it.together, it.alone, it.undefended) == (None, None, None):
+        return []
+    kept = "–" if it.kept is None else f"{100 * it.kept:.0f} %"
+    return [score(it.together), score(it.alone), score(it.gain), score(it.undefended), kept]
+
+
+def _measured(found: Measured | None) -> list[str]:
+    return ["–", "–"] if found is None else [score(found.accuracy), score(found.deviation)]
+
+
+def _epoch(epoch: int | None) -> str:
+    """An epoch as a reader counts it, from 1."""
+    return "all together" if epoch is None else str(epoch + 1)
+
+
+def _curves(found: ClusterFigures) -> Curves | None:
+    """V-measure by epoch; None without scores."""
+    points = [(row.epoch + 1, row.v_measure) for row in found.by_epoch if row.epoch is not None]
+    known = [(epoch, value) for epoch, value in points if value is not None]
+    if not known:
+        return None
+    x = Linear(points[0][0], points[-1][0], LEFT, WIDTH - LABELS, whole=True)
+    y = Linear(0, 1, HEIGHT - BOTTOM, TOP)
+    frame = Frame(WIDTH, HEIGHT, x, y, "epoch", "V-measure", right=LABELS)
+    end, height = known[-1]
+    path = polyline(None if value is None else (x(epoch), y(value)) for epoch, value in points)
+    curves = [Curve("gradient clusters", "graph", path, (short(x(end)), short(y(height))), short(y(height)))]
+    table = [
+        [_epoch(row.epoch), row.outcome, score(row.v_measure), score(row.accuracy), count(row.records)]
+        for row in found.by_epoch
+    ]
+    return Curves(frame, curves, ["epoch", "outcome", "V-measure", "accuracy", "records"], table)
+
+
+def _dots(row: CompletionRow, x: Linear) -> list[Dot]:
+    found = {name: getattr(row, name) for name in DOTS}
+    return [Dot(DOTS[name][1], short(x(found[name].accuracy))) for name in reversed(DOTS) if found[name] is not None]

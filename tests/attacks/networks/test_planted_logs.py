@@ -1,0 +1,216 @@
+"""Attacks on logs whose gradients are planted: perfect, none, constant, of two classes, with batches sat out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="needs treetap[neural]")
+
+from attacks.audit import audit
+from attacks.audit_file import AuditedParty, AuditFile, LabelTable
+from attacks.document import Document, parse
+from attacks.networks.results import NetworkFigures
+from attacks.view.view import read_view
+from tests.attacks.networks.planted import (
+    PARTY,
+    WIDTH,
+    Gradients,
+    Ints,
+    Planted,
+    at_random,
+    by_class,
+    constant,
+    planted,
+)
+from treetap.errors import Malformed
+from treetap.neural.schedule import Schedule
+from treetap.wire.v2 import exchange_pb2
+
+
+def audited(log: Planted, **changes: Any) -> Document:
+    """The audit of a log by all labels."""
+    label = LabelTable(path=log.truth, column="y")
+    party = AuditedParty(name=PARTY, transcript=log.transcript, table=log.table)
+    file = AuditFile(**{"label": label, "party": [party], "network": {"known": 30, "draws": 2}, **changes})
+    return audit(file, by_tree=False, progress=lambda *_: None)
+
+
+def figures(log: Planted, **changes: Any) -> NetworkFigures:
+    """The attacks' results on a log."""
+    found = audited(log, **changes).parties[PARTY].network
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("wire_type", ["float32", "bfloat16"])
+def test_a_direction_by_class_gives_all_labels_away(tmp_path: Path, wire_type: str) -> None:
+    """Clusters are the classes, in messages of any number and both types of numbers; few labels give all others."""
+    found = figures(planted(tmp_path, by_class, wire_type=wire_type, parts=3))
+    clusters, labels = found.gradient_clusters, found.gradient_labels
+    assert clusters is not None
+    assert labels is not None
+    assert (clusters.outcome, clusters.accuracy, clusters.clusters) == ("clusters", 1.0, 3)
+    assert clusters.v_measure == pytest.approx(1.0)
+    assert [row.epoch for row in clusters.by_epoch] == [0, 1, None]
+    assert [row.records for row in clusters.by_epoch] == [240, 240, 240]
+    assert labels.inferred is not None
+    assert (labels.inferred.accuracy, labels.inferred.draws, labels.kept_out) == (1.0, 2, 1.0)
+    assert labels.majority is not None
+    assert labels.majority < 0.5
+    assert found.reasons["completion"] == "needs the party's published model and its table"
+
+
+def test_random_gradients_say_nothing(tmp_path: Path) -> None:
+    """V-measure near 0; labels are named at chance, and the attacker's own judgement says so."""
+    found = figures(planted(tmp_path, at_random, records=400))
+    clusters, labels = found.gradient_clusters, found.gradient_labels
+    assert clusters is not None
+    assert clusters.v_measure is not None
+    assert clusters.v_measure < 0.05
+    assert labels is not None
+    assert labels.inferred is not None
+    assert abs(labels.inferred.accuracy - 1 / 3) < 0.12
+    assert labels.kept_out < 0.75
+
+
+def test_constant_gradients_have_a_name(tmp_path: Path) -> None:
+    """One direction is one cluster, and no attack fails on it."""
+    found = figures(planted(tmp_path, constant))
+    assert found.gradient_clusters is not None
+    assert (found.gradient_clusters.outcome, found.gradient_clusters.clusters) == ("one direction", 1)
+    assert found.gradient_clusters.v_measure == 0.0
+    assert found.gradient_labels is not None
+
+
+def test_a_batch_that_is_sat_out_has_no_row(tmp_path: Path) -> None:
+    """Rows belong to the records of the batches that the party took part in, by the job's seed alone."""
+    log = planted(tmp_path, by_class, party_dropout={PARTY: 0.4})
+    network = read_view(log.transcript).network
+    assert network is not None
+    schedule = Schedule.of(log.params, 240)
+    for epoch in range(2):
+        rows = network.gradients(epoch)
+        taken = [k for k in range(schedule.batches) if schedule.takes_part(epoch, k, PARTY)]
+        assert 0 < len(taken) < schedule.batches
+        assert rows.records.tolist() == sorted(np.concatenate([schedule.epoch(epoch)[k] for k in taken]).tolist())
+        assert (rows.values.argmax(axis=1) == log.labels[rows.records]).all()
+    assert read_view(log.transcript).faults == ()
+    found = figures(log)
+    assert found.sat_out > 0
+    assert found.gradient_clusters is not None
+    assert found.gradient_clusters.v_measure == pytest.approx(1.0)
+
+
+def _long_by_class(labels: Ints) -> Gradients:
+    """Two classes that point opposite ways, the second one longer."""
+    side = np.array([-1.0, 3.0])
+
+    def gradients(epoch: int, records: Ints) -> np.ndarray[Any, np.dtype[np.float64]]:
+        noise = np.random.default_rng(epoch).normal(size=(len(records), WIDTH))
+        return side[labels[records], None] * np.ones(WIDTH) + 0.05 * noise
+
+    return gradients
+
+
+def test_length_and_direction_of_two_classes(tmp_path: Path) -> None:
+    """Both scores part the classes where they were planted, and are at one half where nothing was."""
+    found = figures(planted(tmp_path / "planted", _long_by_class, classes=2, objective="binary:logistic"))
+    assert found.norm is not None
+    assert found.cosine is not None
+    assert (found.norm.auc, found.cosine.auc) == (1.0, 1.0)
+    assert [row.epoch for row in found.norm.by_epoch] == [0, 1]
+    nothing = figures(planted(tmp_path / "random", at_random, records=400, classes=2, objective="binary:logistic"))
+    for scores in (nothing.norm, nothing.cosine):
+        assert scores is not None
+        assert scores.auc is not None
+        assert abs(scores.auc - 0.5) < 0.15
+    three = figures(planted(tmp_path / "three", by_class))
+    assert three.norm is None
+    assert three.reasons["cosine"] == "it is for two classes, and there are 3"
+
+
+def test_the_number_of_clusters(tmp_path: Path) -> None:
+    """Without labels the silhouette finds the planted number; the file's `classes` goes before the labels'."""
+    log = planted(tmp_path, lambda labels: by_class(labels, noise=0.05), classes=4)
+    found = figures(log, label=None).gradient_clusters
+    assert found is not None
+    assert (found.clusters, found.chosen_by, found.v_measure) == (4, "silhouette", None)
+    found = figures(log, classes=2).gradient_clusters
+    assert found is not None
+    assert (found.clusters, found.chosen_by) == (2, "classes")
+
+
+def test_bounds_are_kept_and_said(tmp_path: Path) -> None:
+    """No more records and epochs than the settings name; what was left out is counted."""
+    log = planted(tmp_path, by_class, epochs=5)
+    found = figures(log, network={"known": 12, "draws": 1, "most_records": 100, "most_epochs": 2})
+    assert (found.epochs, found.attacked) == (5, 2)
+    assert found.gradient_clusters is not None
+    assert [row.epoch for row in found.gradient_clusters.by_epoch] == [0, 4, None]
+    assert found.gradient_clusters.records + found.gradient_clusters.left_out == 240
+    assert 100 <= found.gradient_clusters.records <= 112
+    assert found.gradient_clusters.v_measure == pytest.approx(1.0)
+
+
+def _wider(message: exchange_pb2.PeerMessage) -> None:
+    message.protocol.splitnn.embedding_gradients.width = WIDTH + 1
+
+
+def _shorter(message: exchange_pb2.PeerMessage) -> None:
+    message.protocol.splitnn.embedding_gradients.values = message.protocol.splitnn.embedding_gradients.values[:-4]
+
+
+def _infinite(message: exchange_pb2.PeerMessage) -> None:
+    body = message.protocol.splitnn.embedding_gradients
+    body.values = np.full(body.rows * WIDTH, np.inf, dtype="<f4").tobytes()
+
+
+def _fewer(message: exchange_pb2.PeerMessage) -> None:
+    body = message.protocol.splitnn.embedding_gradients
+    body.rows -= 1
+    body.values = body.values[: body.rows * WIDTH * 4]
+
+
+@pytest.mark.parametrize(
+    ("tampered", "said"),
+    [
+        (_wider, "7 numbers of 'float32' a record, where the job has 6"),
+        (_shorter, "bytes for"),
+        (_infinite, "a number that is not finite"),
+        (_fewer, "15 rows for 16 records"),
+    ],
+)
+def test_gradients_that_do_not_fit(
+    tmp_path: Path, tampered: Callable[[exchange_pb2.PeerMessage], None], said: str
+) -> None:
+    """Each is named with its epoch and batch."""
+    log = planted(tmp_path, by_class, tampered=tampered)
+    with pytest.raises(Malformed, match="epoch 0, batch 0") as failure:
+        audited(log)
+    assert said in str(failure.value)
+
+
+def test_lost_batches_are_reported(tmp_path: Path) -> None:
+    """A batch whose messages are not all there counts as lost, and the epoch is named."""
+
+    def endless(message: exchange_pb2.PeerMessage) -> None:
+        message.last = message.last and not (message.round == 1 and message.stage == 2)
+
+    log = planted(tmp_path, by_class, tampered=endless)
+    view = read_view(log.transcript)
+    assert any("epoch 1: the gradients of 1 batches are not in the transcript" in fault for fault in view.faults)
+
+
+def test_a_repetition_gives_the_same_figures(tmp_path: Path) -> None:
+    """One seed, one result; and the document survives JSON."""
+    log = planted(tmp_path, lambda labels: by_class(labels, noise=0.6))
+    first, again = (audited(log) for _ in range(2))
+    assert first.parties[PARTY].network == again.parties[PARTY].network
+    assert parse(json.loads(json.dumps(first.plain()))) == first
+    assert "gradient-clusters" in first.plain()["parties"][PARTY]["network"]
