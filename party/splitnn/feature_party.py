@@ -89,8 +89,11 @@ class FeatureParty:
                 "relies on it more, an attack, for audits",
                 self._context.job,
             )
-        try:
-            self._side = FeatureSide(self._params, self._context.party, inputs, job.draws, amplified=self._amplified)
+        params, draws, party = self._params, job.draws, self._context.party
+        try:  # draws of millions of initial weights take seconds
+            self._side = await self._context.offload(
+                lambda: FeatureSide(params, party, inputs, draws, amplified=self._amplified)
+            )
         except BadInput as failure:
             raise failure.at(self._context.party) from None
         job.order.done(request)

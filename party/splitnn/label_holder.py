@@ -107,16 +107,11 @@ class LabelHolder:
         inputs = await job.fit(data.table)
         labels, classes = data.labels.values, len(data.labels.classes)
         objective = Objective.of(self._params, classes, labels[job.schedule.training])
-        try:
-            self._side = LabelSide(
-                self._params,
-                self._context.party,
-                list(spec.feature_parties),
-                inputs,
-                labels,
-                objective,
-                job.draws,
-                job.config.defences.of_networks,
+        draws, defences = job.draws, job.config.defences.of_networks
+        party, others = self._context.party, list(spec.feature_parties)
+        try:  # draws of millions of initial weights take seconds
+            self._side = await self._context.offload(
+                lambda: LabelSide(self._params, party, others, inputs, labels, objective, draws, defences)
             )
         except BadInput as failure:
             raise failure.at(self._context.party) from None

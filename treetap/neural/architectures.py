@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +14,8 @@ from treetap.errors import DataError
 from treetap.neural.draws import Draws
 from treetap.neural.params import Bottom, Top
 
+#: Most weights of one model: those of a job that no party means to train would fill its memory.
+MOST_WEIGHTS = 100_000_000
 #: Most groups of a group normalisation.
 _GROUPS = 8
 
@@ -35,24 +37,19 @@ def bottom_model(settings: Bottom, shape: InputShape, draws: Draws, *path: str |
     """A party's own model: (n, numbers) → (n, width), of `cnn` and `resnet` (n, channels, height, width) → (n, width).
 
     Raises:
-        DataError: the inputs do not fit the kind.
+        DataError: the inputs do not fit the kind, or the weights are too many.
     """
-    if settings.kind == "mlp":
-        layers = _mlp(shape.numbers, settings.hidden, settings.width)
-        model: nn.Module = nn.Sequential(OrderedDict([("flat", nn.Flatten()), *layers.named_children()]))
-    else:
-        if shape.columns or len(shape.images) != 1:
-            raise DataError(
-                f"kind = {settings.kind!r} takes one column of images and no other; this table has {shape.columns} "
-                f"numbers and {len(shape.images)} columns of images: name one column, or use kind = 'mlp'"
-            )
-        channels, height, width = shape.images[0]
-        model = (_cnn if settings.kind == "cnn" else _resnet)(settings, channels, height, width)
-    return initialised(model, draws, *path)
+    _check_weights("bottom", lambda: _bottom(settings, shape))
+    return initialised(_bottom(settings, shape), draws, *path)
 
 
 def top_model(settings: Top, inputs: int, outputs: int, draws: Draws, *path: str | int) -> nn.Module:
-    """The model on the joined embeddings: (n, inputs) → (n, outputs)."""
+    """The model on the joined embeddings: (n, inputs) → (n, outputs).
+
+    Raises:
+        DataError: the weights are too many.
+    """
+    _check_weights("top", lambda: _mlp(inputs, settings.hidden, outputs))
     return initialised(_mlp(inputs, settings.hidden, outputs), draws, *path)
 
 
@@ -67,8 +64,8 @@ def initialised(model: nn.Module, draws: Draws, *path: str | int) -> nn.Module:
                 bound = 1.0 / math.sqrt(max(1, math.prod(layer.weight.shape[1:])))
                 for kind, tensor in (("weight", layer.weight), ("bias", layer.bias)):
                     if tensor is not None:
-                        drawn = draws.uniform(tensor.numel(), *path, "weights", f"{name}.{kind}")
-                        tensor.copy_(torch.from_numpy((2.0 * drawn - 1.0) * bound).reshape(tensor.shape))
+                        drawn = torch.from_numpy(draws.uniform(tensor.numel(), *path, "weights", f"{name}.{kind}"))
+                        tensor.copy_(drawn.mul_(2.0).sub_(1.0).mul_(bound).reshape(tensor.shape))
             elif isinstance(layer, nn.GroupNorm | nn.BatchNorm2d):
                 nn.init.ones_(layer.weight)
                 nn.init.zeros_(layer.bias)
@@ -88,6 +85,27 @@ class _Conv(nn.Conv2d):
 def linear(inputs: int, outputs: int) -> nn.Module:
     """A linear layer whose weights have no value yet: see `initialised`."""
     return _Linear(inputs, outputs)
+
+
+def _check_weights(which: str, make: Callable[[], nn.Module]) -> None:
+    """Raise DataError if a model has too many weights, before it takes memory."""
+    with torch.device("meta"):
+        count = sum(weight.numel() for weight in make().parameters())
+    if count > MOST_WEIGHTS:
+        raise DataError(f"{which}: the model has {count:,} weights; at most {MOST_WEIGHTS:,}: name smaller sizes")
+
+
+def _bottom(settings: Bottom, shape: InputShape) -> nn.Module:
+    if settings.kind == "mlp":
+        layers = _mlp(shape.numbers, settings.hidden, settings.width)
+        return nn.Sequential(OrderedDict([("flat", nn.Flatten()), *layers.named_children()]))
+    if shape.columns or len(shape.images) != 1:
+        raise DataError(
+            f"kind = {settings.kind!r} takes one column of images and no other; this table has {shape.columns} "
+            f"numbers and {len(shape.images)} columns of images: name one column, or use kind = 'mlp'"
+        )
+    channels, height, width = shape.images[0]
+    return (_cnn if settings.kind == "cnn" else _resnet)(settings, channels, height, width)
 
 
 def _mlp(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Sequential:

@@ -41,11 +41,13 @@ class Draws:
         """Numbers of 64 bits (count,)."""
         name = "\x1f".join(f"s:{part}" if isinstance(part, str) else f"i:{int(part)}" for part in path).encode()
         state = hashlib.shake_256(len(self._key).to_bytes(4, "little") + self._key + name)
-        return np.frombuffer(state.digest(8 * count), dtype="<u8").astype(np.uint64)
+        return np.frombuffer(state.digest(8 * count), dtype="<u8").astype(np.uint64, copy=False)
 
     def uniform(self, count: int, *path: str | int) -> Floats:
         """Numbers (count,) in [0, 1), multiples of 2^-53."""
-        return np.asarray((self.keys(count, *path) >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+        found: Floats = (self.keys(count, *path) >> np.uint64(11)).astype(np.float64)
+        found *= 2.0**-53
+        return found
 
     def laplace(self, scale: float, count: int, *path: str | int) -> Floats:
         """Numbers (count,) of the Laplace distribution with mean 0, by its inverse distribution function."""

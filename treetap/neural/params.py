@@ -32,6 +32,7 @@ WIRE_TYPES = ("float32", "bfloat16")
 NUMBER_BYTES = {"float32": 4, "bfloat16": 2}
 _SIZE = Range(1, 65_536, integer=True)
 _MOST_LAYERS = 64
+_BLOCKS = Range(1, 64, integer=True)
 _RANGES = {
     "epochs": Range(1, 100_000, integer=True),
     "batch_size": Range(2, 65_536, integer=True),
@@ -66,7 +67,7 @@ class Bottom:
         found = not_a_choice(self, {"kind": KINDS, "norm": NORMS}) + out_of_range(self, {"width": _SIZE})
         for name, kinds in (("hidden", ("mlp",)), ("channels", ("cnn", "resnet")), ("blocks", ("resnet",))):
             sizes = getattr(self, name)
-            found += _bad_sizes(name, sizes)
+            found += _bad_sizes(name, sizes, _BLOCKS if name == "blocks" else _SIZE)
             if sizes and self.kind in KINDS and self.kind not in kinds:
                 found.append(f"{name} is of {' and '.join(kinds)}, not of {self.kind}; leave it out")
             if not sizes and self.kind in kinds and name != "hidden":
@@ -172,10 +173,10 @@ class SplitnnParams(JobParams):
         return self.objective in REGRESSIONS
 
 
-def _bad_sizes(name: str, sizes: object) -> list[str]:
+def _bad_sizes(name: str, sizes: object, allowed: Range = _SIZE) -> list[str]:
     """The faults of a list of sizes."""
     if not isinstance(sizes, tuple):
         return [f"{name} must be a list of whole numbers, not {sizes!r}"]
     if len(sizes) > _MOST_LAYERS:
         return [f"{name} has {len(sizes)} entries; at most {_MOST_LAYERS}"]
-    return [f"{name}: {complaint}" for complaint in map(_SIZE.complaint, sizes) if complaint]
+    return [f"{name}: {complaint}" for complaint in map(allowed.complaint, sizes) if complaint]

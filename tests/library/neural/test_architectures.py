@@ -162,3 +162,24 @@ def test_images_that_are_too_small_are_refused() -> None:
     assert bottom_model(stages, tiny, DRAWS)(torch.zeros(1, 1, 4, 4)).shape == (1, 32)
     with pytest.raises(DataError, match="blocks has 3 entries: each but the first halves the images, which are too"):
         bottom_model(Bottom(kind="resnet", channels=(1,), blocks=(1, 1, 1)), tiny, DRAWS)
+
+
+@pytest.mark.parametrize(
+    ("settings", "shape", "count"),
+    [
+        (Bottom(hidden=(65_536, 65_536), width=1), InputShape(1), "4,295,229,441"),
+        (Bottom(width=65_536), InputShape(0, ((3, 100, 100),)), "1,966,145,536"),
+        (Bottom(kind="cnn", channels=(65_536,) * 2, width=1), COLOUR, "38,656,999,425"),
+        (Bottom(kind="resnet", channels=(32_768,), blocks=(1, 1), width=1), COLOUR, "79,458,435,073"),
+    ],
+)
+def test_models_that_would_fill_the_memory_are_refused(settings: Bottom, shape: InputShape, count: str) -> None:
+    """The error says how many weights there would be, before one of them takes memory."""
+    with pytest.raises(DataError, match=f"bottom: the model has {count} weights; at most 100,000,000: name smaller"):
+        bottom_model(settings, shape, DRAWS)
+
+
+def test_a_top_that_would_fill_the_memory_is_refused() -> None:
+    """The label holder's model has the bound of every party's."""
+    with pytest.raises(DataError, match="top: the model has 4,295,229,441 weights; at most 100,000,000"):
+        top_model(Top((65_536, 65_536)), 1, 1, DRAWS)

@@ -88,6 +88,7 @@ def test_a_wrong_field_is_named_with_its_range(field: str, bad: Any, said: str) 
         (Bottom(kind="cnn", channels=(4,), blocks=(4,)), "blocks is of resnet, not of cnn; leave it out"),
         (Bottom(kind="resnet", channels=(4,)), "blocks is missing, a list of sizes"),
         (Bottom(kind="resnet", blocks=(1,)), "channels is missing, a list of sizes"),
+        (Bottom(kind="resnet", channels=(4,), blocks=(2, 65)), "blocks: must be a whole number in [1, 64], not 65"),
         (Bottom(kind="resnet", blocks=(1,), channels=(4, 8)), "channels of resnet is one number"),
         (
             Bottom(kind="resnet", blocks=(1,) * 12, channels=(64,)),
