@@ -1,7 +1,8 @@
 """Slow functions off the event loop, in threads; a thread that the file system blocks is abandoned.
 
-No process can end a thread that waits in the kernel for a disk or a server that does not answer. Its step ends after
-`silence_s`, by name; the thread is a daemon, so that the process leaves at SIGTERM without it.
+A thread that is done waits for further work: a batch of a network has three such functions, each shorter than the start
+of a thread. No process can end a thread that waits in the kernel for a disk or a server that does not answer. Its step
+ends after `silence_s`, by name; the thread is a daemon, so that the process leaves at SIGTERM without it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TypeVar
 
 from treetap.errors import Interrupted
@@ -20,11 +22,39 @@ from treetap.process.silence import LOOKS, SilenceWatch
 T = TypeVar("T")
 
 
+#: Most threads that wait for work.
+MOST_IDLE = 4
+
+
+class _Thread:
+    """A thread that does one function after another; `number`: the system's, 0 until it runs."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        threading.Thread(target=self._run, name="offload", daemon=True).start()
+
+    def do(self, work: Callable[[], None]) -> None:
+        """Do a function, which raises nothing."""
+        self._work.put(work)
+
+    def end(self) -> None:
+        """End the thread once it has done its work."""
+        self._work.put(None)
+
+    def _run(self) -> None:
+        self.number = threading.get_native_id()
+        while (work := self._work.get()) is not None:
+            work()
+            del work  # and with it the data that it holds
+
+
 class Threads:
-    """`Offload` in a thread per function; `silence_s`: seconds without running after which a thread counts as stuck."""
+    """`Offload` to threads; `silence_s`: seconds without running after which a thread counts as stuck."""
 
     def __init__(self, silence_s: float) -> None:
         self._silence_s = silence_s
+        self._idle: list[_Thread] = []
 
     async def __call__(self, work: Callable[[], T]) -> T:
         """The result of `work()`.
@@ -35,16 +65,15 @@ class Threads:
         """
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[T] = loop.create_future()
-        number = 0
+        thread = self._idle.pop() if self._idle else _Thread()
         context = copy_context()
 
         def settle(how: Callable[[], None]) -> None:
+            self._rest(thread)
             if not outcome.done():  # its caller may be gone
                 how()
 
         def run() -> None:
-            nonlocal number
-            number = threading.get_native_id()
             try:
                 found = context.run(work)
             except BaseException as error:  # noqa: BLE001 - it is raised in the caller
@@ -55,8 +84,8 @@ class Threads:
             with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(ended)
 
-        threading.Thread(target=run, name="offload", daemon=True).start()
-        watch = SilenceWatch(lambda: _run_time(number), loop.time)
+        thread.do(run)
+        watch = SilenceWatch(lambda: _run_time(thread.number), loop.time)
         while not (await asyncio.wait({outcome}, timeout=self._silence_s / LOOKS))[0]:
             if watch.silent_s() >= self._silence_s:
                 raise Interrupted(
@@ -64,6 +93,13 @@ class Threads:
                     "the files, there? restart this party when it is"
                 )
         return outcome.result()
+
+    def _rest(self, thread: _Thread) -> None:
+        """Keep a thread for further work, or end it."""
+        if len(self._idle) < MOST_IDLE:
+            self._idle.append(thread)
+        else:
+            thread.end()
 
 
 def _run_time(thread: int) -> str:

@@ -7,12 +7,15 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 import time
+import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from party.server.threads import Threads
+from party.server.threads import MOST_IDLE, Threads
 from treetap.errors import Interrupted, Malformed
 
 
@@ -34,6 +37,40 @@ def test_results_and_errors_come_back() -> None:
         assert await threads(busy) == "done"
 
     asyncio.run(main())
+
+
+def test_a_thread_is_used_again_and_holds_nothing() -> None:
+    """One function after another runs on one thread; of threads at once a few stay, and no data with them."""
+
+    class Data:
+        pass
+
+    def offloaded() -> int:
+        return sum(each.name == "offload" for each in threading.enumerate())
+
+    async def main() -> None:
+        threads, others = Threads(60.0), offloaded()
+        assert len({await threads(threading.get_native_id) for _ in range(20)}) == 1
+        data = Data()
+        kept = weakref.ref(data)
+        await threads(lambda held=data: None)
+        del data
+        await asyncio.sleep(0.05)
+        assert kept() is None
+        barrier = threading.Barrier(12)
+        await asyncio.gather(*(threads(lambda: barrier.wait(10)) for _ in range(12)))
+        assert await _ends(lambda: offloaded() == others + MOST_IDLE)
+
+    asyncio.run(main())
+
+
+async def _ends(holds: Callable[[], bool]) -> bool:
+    """True once it holds, False if it does not within ten seconds."""
+    for _ in range(1000):
+        if holds():
+            return True
+        await asyncio.sleep(0.01)
+    return False
 
 
 def test_a_thread_that_waits_for_ever_is_named(tmp_path: Path) -> None:
