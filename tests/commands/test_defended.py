@@ -20,12 +20,14 @@ from treetap.commands.local_federation import to_toml
 from treetap.errors import ConfigError
 
 ALL: dict[str, Any] = {"label_dp": {"epsilon": 0.5, "stages": 2}, "grafting": True}
+GRADIENTS: dict[str, Any] = {"dimip": {"lab": 0.3}, "gradient": {"kind": "noise", "scale": 1e-3}}
 DRAWN = Split(np.arange(8), np.arange(8, 10), {"clinic": ["a"], "lab": ["b"]})
 
 
 def _experiment(defences: dict[str, Any], **job: Any) -> ExperimentFile:
     one_role = job.get("protocol") == "pivodl"
     labels: list[dict[str, Any]] = [{"label_share": 0.5}] * 2 if one_role else [{"labels": True}, {}]
+    options = {} if job.get("protocol") == "splitnn" else {"key_bits": 1024}
     return ExperimentFile.model_validate(
         {
             "data": {"path": "t.csv", "label": "y"},
@@ -33,13 +35,13 @@ def _experiment(defences: dict[str, Any], **job: Any) -> ExperimentFile:
                 {"name": "clinic", "columns": ["a"], **labels[0]},
                 {"name": "lab", "columns": ["b"], **labels[1]},
             ],
-            "job": {"key_bits": 1024, **job},
+            "job": {**options, **job},
             "defences": defences,
         }
     )
 
 
-@pytest.mark.parametrize("defences", [{"id_lmid": {"xi": math.inf}}, {"id_lmid": {"xi": 0.5}}, ALL])
+@pytest.mark.parametrize("defences", [{"id_lmid": {"xi": math.inf}}, {"id_lmid": {"xi": 0.5}}, ALL, GRADIENTS])
 def test_a_partys_file_has_them_as_they_were_given(defences: dict[str, Any]) -> None:
     """Also a limit that forbids nothing, which JSON's numbers lack."""
     given = Defences(**defences)
@@ -66,13 +68,34 @@ def test_only_the_label_holder_has_them(tmp_path: Path) -> None:
             {"protocol": "pivodl", "epsilon": 8.0, "delta": 1e-5, "clip": 2.0, "classes": ["0", "1"]},
             "protocol 'pivodl' has no such defence",
         ),
+        (GRADIENTS, {}, "dimip, gradient under [defences]: protocol 'boosting' has no such defence"),
     ],
 )
 def test_jobs_without_such_defences(defences: dict[str, Any], job: dict[str, Any], expected: str) -> None:
-    """Regressions and PIVODL are refused by name, before any process starts."""
+    """They are refused by name, before any process starts."""
     with pytest.raises(ConfigError) as raised:
         check(Path("exp.toml"), _experiment(defences, **job), DRAWN, 2)
     assert str(raised.value).startswith("exp.toml: ")
+    assert expected in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("defences", "expected"),
+    [
+        (ALL, "grafting under [defences]: protocol 'splitnn' has no such defence of labels"),
+        ({"dimip": {"clinic": 0.3}}, "dimip of clinic under [defences]: the feature parties of the job are lab"),
+        (GRADIENTS, ""),
+    ],
+)
+def test_networks_have_defences_of_gradients(defences: dict[str, Any], expected: str) -> None:
+    """And none of those of trees; the label holder's own file is checked as the party would."""
+    pytest.importorskip("torch", reason="needs treetap[neural]")
+    experiment = _experiment(defences, protocol="splitnn")
+    if not expected:
+        check(Path("exp.toml"), experiment, DRAWN, 2)
+        return
+    with pytest.raises(ConfigError) as raised:
+        check(Path("exp.toml"), experiment, DRAWN, 2)
     assert expected in str(raised.value)
 
 

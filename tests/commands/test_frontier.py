@@ -125,6 +125,13 @@ def test_protocols_and_tables_that_a_frontier_does_not_have(folder: Path) -> Non
         load(_file(folder, data=DATA + "compare = true\n"), FrontierFile)
 
 
+def test_networks_have_no_frontier(folder: Path) -> None:
+    """Its attacks and most of its defences are of trees; the refusal names the command that has theirs."""
+    pytest.importorskip("torch", reason="needs treetap[neural]")
+    with pytest.raises(ConfigError, match=r"'splitnn' grows no trees, .* 'treetap experiment', once for each point"):
+        load(_file(folder, job='protocol = "splitnn"\n'), FrontierFile)
+
+
 def test_a_finished_training_is_not_repeated(
     folder: Path, encoded: str, trained: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
