@@ -102,7 +102,7 @@ def _file_of(table: pa.Table) -> bytes:
     return found[1]
 
 
-async def in_place(work: Callable[[], T]) -> T:
+async def in_place(work: Callable[[], T], *, whole: bool = False) -> T:
     return work()
 
 

@@ -29,8 +29,12 @@ T = TypeVar("T")
 class Offload(Protocol):
     """Runs a slow function off the event loop; the simulator runs it in place, so that a seed reproduces a run."""
 
-    def __call__(self, work: Callable[[], T]) -> Awaitable[T]:
-        """The result of `work()`."""
+    def __call__(self, work: Callable[[], T], *, whole: bool = False) -> Awaitable[T]:
+        """The result of `work()`.
+
+        `whole`: a caller that is cancelled waits for the end of the work first, as it must where that writes files:
+        once a session has ended, the next one or nobody has them.
+        """
         ...
 
 

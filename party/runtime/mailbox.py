@@ -125,13 +125,18 @@ class Mailbox:
             self._changed.notify_all()
             return True
 
-    async def series(self, sender: str, kind: str, round: int, stage: int) -> AsyncIterator[exchange_pb2.PeerMessage]:
-        """The messages of a series in order; `Silent` if the next one does not arrive in time."""
+    async def series(
+        self, sender: str, kind: str, round: int, stage: int, *, patience: int = 1
+    ) -> AsyncIterator[exchange_pb2.PeerMessage]:
+        """The messages of a series in order; `Silent` if the next one does not arrive in time.
+
+        `patience`: times `silence_s` that the sender has, where it does work of several steps before it sends.
+        """
         key = (sender, kind, round, stage)
         while True:
             async with self._changed:
                 series = self._series.setdefault(key, _Series())
-                await self._wait(lambda: series.next in series.parts, sender, kind)  # noqa: B023
+                await self._wait(lambda: series.next in series.parts, sender, kind, patience)  # noqa: B023
                 message = self._get(self._senders[sender], series.parts.pop(series.next))
                 self._senders[sender].series -= Counter([key])
                 series.next += 1
@@ -226,16 +231,17 @@ class Mailbox:
             sender.in_memory -= len(kept)
             self._waiting("memory", -len(kept))
 
-    async def _wait(self, ready: Callable[[], bool], sender: str, kind: str) -> None:
+    async def _wait(self, ready: Callable[[], bool], sender: str, kind: str, patience: int) -> None:
         """Wait under the lock until ready; each message of the sender that is filed restarts the time limit."""
         began, what = asyncio.get_running_loop().time(), f"{kind} of {sender}"
+        longest = patience * self._silence
         while not ready():
             if self._closed:
                 raise Interrupted(f"the job was left while waiting for {what}")
             try:
-                async with asyncio.timeout_at(max(began, self._senders[sender].heard_at) + self._silence):
+                async with asyncio.timeout_at(max(began, self._senders[sender].heard_at) + longest):
                     await self._changed.wait()
             except TimeoutError:
-                raise Silent(f"waited {self._silence:g} s for {what}, in vain") from None
+                raise Silent(f"waited {longest:g} s for {what}, in vain") from None
         if self._closed:
             raise Interrupted(f"the job was left while waiting for {what}")

@@ -56,8 +56,8 @@ class Threads:
         self._silence_s = silence_s
         self._idle: list[_Thread] = []
 
-    async def __call__(self, work: Callable[[], T]) -> T:
-        """The result of `work()`.
+    async def __call__(self, work: Callable[[], T], *, whole: bool = False) -> T:
+        """The result of `work()`. `whole`: see `Offload`.
 
         Raises:
             Interrupted: the thread waits for the file system, and it has not run for `silence_s`.
@@ -86,12 +86,22 @@ class Threads:
 
         thread.do(run)
         watch = SilenceWatch(lambda: _run_time(thread.number), loop.time)
-        while not (await asyncio.wait({outcome}, timeout=self._silence_s / LOOKS))[0]:
-            if watch.silent_s() >= self._silence_s:
+        cancelled: asyncio.CancelledError | None = None
+        while not outcome.done():
+            try:
+                await asyncio.wait({outcome}, timeout=self._silence_s / LOOKS)
+            except asyncio.CancelledError as caught:
+                if not whole:
+                    raise
+                cancelled = caught
+            if not outcome.done() and watch.silent_s() >= self._silence_s:
                 raise Interrupted(
                     f"a file operation has not ended for {self._silence_s:g} s: is the disk, or the server that holds "
                     "the files, there? restart this party when it is"
                 )
+        if cancelled is not None:
+            outcome.exception()  # its caller is gone
+            raise cancelled
         return outcome.result()
 
     def _rest(self, thread: _Thread) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 from party.alignment.steps import ALIGNED, ALIGNMENT
 from party.config import PartyConfig
@@ -13,8 +14,8 @@ from party.runtime.step_order import NEXT_ROUND, OPENING, RESUMED, THIS_ROUND, N
 from party.setup.steps import PUBLISHED, UNPUBLISHED, load_job_table, manifest_of
 from party.splitnn.bodies import BATCHES, EMBEDDINGS, GRADIENTS, size_of
 from party.splitnn.job import NetworkJob
-from party.splitnn.numbers import send, take
-from treetap.errors import BadInput
+from party.splitnn.numbers import send, send_blocks, take
+from treetap.errors import BadInput, DataError
 from treetap.neural.feature_side import FeatureSide
 from treetap.neural.inputs import Inputs
 from treetap.tables.reading import Table
@@ -72,7 +73,8 @@ class FeatureParty:
             self._context, job.config, self._spec, with_label=False, missing=self._params.missing
         )
         aligned = job.alignment.begin(table.ids, table.rows, table.path, keep=True)
-        stored, published = (0, True) if store.published else (job.states.epochs, False)
+        published = store.published
+        stored = 0 if published else await self._context.offload(lambda: job.states.epochs)
         job.order.first_rounds = range(stored + 1)  # the label holder may have stored one less
         job.order.done(request, PUBLISHED if published else UNPUBLISHED, *([ALIGNED] if aligned else []))
         return result(setup_pb2.Prepared(stored_rounds=stored, published=published, aligned_attempt=aligned))
@@ -105,33 +107,37 @@ class FeatureParty:
         1. Compute the embeddings of its records, and send them.
         2. Receive the gradient of the loss in them; a step of the own weights.
 
-        Validation records follow, whose embeddings alone are sent. A batch that the party sits out leaves no trace.
+        Validation records follow, whose embeddings alone are sent, as one series. A batch that the party sits out
+        leaves no trace; the label holder has done it with the others before it comes to the next one.
+
+        Raises:
+            DataError: an embedding is not finite.
         """
         epoch, job = request.round, self._job
         job.order.check(request)
         side, holder, progress = required(self._side), self._spec.aggregator, self._context.progress
         if self._epochs != epoch:
-            side.load(job.states.load(epoch))
+            await self._context.offload(lambda: side.load(job.states.load(epoch)))
             self._epochs = epoch
         context, wire_type, schedule = self._context, self._params.wire_type, job.schedule
         batches = schedule.epoch(epoch)
-        progress.done, progress.total = 0, len(batches)
+        progress.done, progress.total, heard = 0, len(batches), 0
         for batch, rows in enumerate(batches):
             taking_part = schedule.takes_part(epoch, batch, context.party)
             if taking_part:
                 embeddings = await context.offload(lambda rows=rows: side.forward(rows))  # type: ignore[misc]
+                self._check(embeddings, f"batch {batch} of epoch {epoch}")
                 await send(context, holder, EMBEDDINGS, embeddings, wire_type, epoch, batch)
-                shape = (len(rows), side.width)
-                gradient = await take(context, holder, GRADIENTS, shape, wire_type, epoch, batch)
-                rate = schedule.rate(epoch, batch)
+                shape, waits = (len(rows), side.width), batch + 1 - heard
+                gradient = await take(context, holder, GRADIENTS, shape, wire_type, epoch, batch, patience=waits)
+                heard, rate = batch + 1, schedule.rate(epoch, batch)
                 await context.offload(
                     lambda gradient=gradient, rate=rate: side.backward(gradient, rate)  # type: ignore[misc]
                 )
             context.metrics.batch(trained=taking_part)
             progress.done = batch + 1
-        for block, rows in enumerate(schedule.validation_batches(), start=len(batches)):
-            embeddings = await context.offload(lambda rows=rows: side.embed(rows))  # type: ignore[misc]
-            await send(context, holder, EMBEDDINGS, embeddings, wire_type, epoch, block)
+        if len(schedule.validation):
+            await send_blocks(context, holder, EMBEDDINGS, self._validation(epoch), wire_type, epoch, len(batches))
         context.mailbox.forget(epoch)
         self._epochs = epoch + 1
         job.order.done(request)
@@ -142,7 +148,7 @@ class FeatureParty:
         self._job.order.check(request)
         side = required(self._side)
         best = side.weights() if request.protocol.splitnn.store_epoch.best else None
-        await self._context.offload(lambda: self._job.states.save(request.round + 1, side.state(), best))
+        await self._context.offload(lambda: self._job.states.save(request.round + 1, side.state(), best), whole=True)
         self._job.order.done(request)
         return empty_result()
 
@@ -153,17 +159,33 @@ class FeatureParty:
             manifest = {
                 "role": "feature_party",
                 "label_holder": self._spec.aggregator,
-                "epochs": self._job.states.epochs,
+                "epochs": await self._context.offload(lambda: self._job.states.epochs),
                 "amplified": self._amplified,
                 **manifest_of(self._context, self._spec, required(self._table), self._params.missing),
                 **self._job.described(),
             }
-            self._job.publish(manifest)
+            await self._job.publish(manifest)
         self._job.order.done(request)
         return empty_result()
 
     async def close(self) -> None:
         """Do nothing: this role has no workers' state."""
+
+    async def _validation(self, epoch: int) -> AsyncIterator[Any]:
+        """The embeddings (n, width) of each block of validation records."""
+        side = required(self._side)
+        for rows in self._job.schedule.validation_batches():
+            embeddings = await self._context.offload(lambda rows=rows: side.embed(rows))  # type: ignore[misc]
+            self._check(embeddings, f"the validation records of epoch {epoch}")
+            yield embeddings
+
+    def _check(self, embeddings: Any, where: str) -> None:
+        """Raise `DataError` unless the embeddings (n, width) are finite, which their reader would refuse."""
+        if not bool(embeddings.isfinite().all()):
+            raise DataError(
+                f"{self._context.party}: the embeddings of {where} are not finite; a smaller learning_rate keeps them "
+                "so"
+            )
 
     @property
     def _width(self) -> int:

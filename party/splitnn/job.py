@@ -80,7 +80,16 @@ class NetworkJob:
             "reproducible": params.reproducible,
         }
 
-    def publish(self, manifest: dict[str, Any], kinds: tuple[str, ...] = ()) -> None:
+    @property
+    def most_rows(self) -> int:
+        """Most rows of a series: those of a batch or, once the records are aligned, the validation records."""
+        return max(self.params.batch_size + 1, len(self._schedule.validation) if self._schedule else 0)
+
+    async def publish(self, manifest: dict[str, Any], kinds: tuple[str, ...] = ()) -> None:
         """Publish the best epoch's weights as a model with a manifest, and further files of these kinds."""
-        self.states.write_shard()
-        self._context.store.publish(manifest, (WEIGHTS, *kinds))
+
+        def write() -> None:
+            self.states.write_shard()
+            self._context.store.publish(manifest, (WEIGHTS, *kinds))
+
+        await self._context.offload(write, whole=True)

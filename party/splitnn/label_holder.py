@@ -68,8 +68,10 @@ class LabelHolder:
         """See `Role.receives`."""
         parties, rounds = list(self._spec.feature_parties), range(self._params.epochs)
         width = max(self._params.bottom_of(party).width for party in parties)
-        most = size_of(self._params.batch_size + 1, width, self._params.wire_type)
-        return {**self._job.alignment.receives, EMBEDDINGS: Expected(parties, lambda: most, rounds, BATCHES)}
+        embeddings = Expected(
+            parties, lambda: size_of(self._job.most_rows, width, self._params.wire_type), rounds, BATCHES
+        )
+        return {**self._job.alignment.receives, EMBEDDINGS: embeddings}
 
     async def prepare(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Report the progress of the job.
@@ -86,7 +88,9 @@ class LabelHolder:
         self._check_labels(data)
         aligned = job.alignment.begin(data.table.ids, data.table.rows, data.table.path, keep=True)
         published = store.published
-        stored = int(store.manifest()["epochs"]) if published else job.states.epochs
+        stored = (
+            int(store.manifest()["epochs"]) if published else await self._context.offload(lambda: job.states.epochs)
+        )
         model = published_network(store.manifest()) if published else None
         job.order.first_rounds = (stored,)
         job.order.done(request, *([ALIGNED] if aligned else []))
@@ -110,15 +114,15 @@ class LabelHolder:
         draws, defences = job.draws, job.config.defences.of_networks
         party, others = self._context.party, list(spec.feature_parties)
         try:  # draws of millions of initial weights take seconds
-            self._side = await self._context.offload(
+            side = self._side = await self._context.offload(
                 lambda: LabelSide(self._params, party, others, inputs, labels, objective, draws, defences)
             )
         except BadInput as failure:
             raise failure.at(self._context.party) from None
-        if stored := job.states.epochs:
-            arrays = job.states.load(stored)
+        if (stored := job.order.first_rounds[0]) and not self._context.store.published:
+            arrays = await self._context.offload(lambda: job.states.load(stored))
             self._figures.load(arrays)
-            self._side.load({name: each for name, each in arrays.items() if name not in self._figures.state()})
+            side.load({name: each for name, each in arrays.items() if name not in self._figures.state()})
         job.order.done(request)
         return result(setup_pb2.Binned(rounds=self._params.epochs, stopped=self._figures.stopped))
 
@@ -175,7 +179,7 @@ class LabelHolder:
         side = required(self._side)
         best = side.weights() if request.protocol.splitnn.store_epoch.best else None
         state = {**side.state(), **self._figures.state()}
-        await self._context.offload(lambda: self._job.states.save(request.round + 1, state, best))
+        await self._context.offload(lambda: self._job.states.save(request.round + 1, state, best), whole=True)
         self._job.order.done(request)
         return empty_result()
 
@@ -186,11 +190,12 @@ class LabelHolder:
             OutOfOrder: epochs are missing, whatever the coordinator believes.
         """
         self._job.order.check(request)
-        store, epochs = self._context.store, self._job.states.epochs
+        store = self._context.store
         if not store.published:
+            epochs = await self._context.offload(lambda: self._job.states.epochs)
             if epochs < self._params.epochs and not self._figures.stopped:
                 raise OutOfOrder(f"publish cannot come now: {epochs} of {self._params.epochs} epochs are stored")
-            self._job.publish(self._manifest(epochs), self._clean_metrics())
+            await self._job.publish(self._manifest(epochs), self._clean_metrics())
         self._job.order.done(request)
         return result(published_network(store.manifest()))
 
@@ -212,18 +217,22 @@ class LabelHolder:
         )
         return dict(zip(parties, found, strict=True))
 
-    async def _validation_scores(self, epoch: int, first: int) -> Any:
-        """Scores (n, K) of the validation records, whose batches follow those of the epoch from stage `first`."""
-        side = required(self._side)
-        found = [np.zeros((0, side.objective.outputs))]
-        for block, rows in enumerate(self._job.schedule.validation_batches(), start=first):
-            received = await self._embeddings(list(side.widths), rows, epoch, block)
-            found.append(
-                await self._context.offload(
-                    lambda rows=rows, received=received: side.scores(rows, received)  # type: ignore[misc]
-                )
-            )
-        return np.concatenate(found)
+    async def _validation_scores(self, epoch: int, stage: int) -> Any:
+        """Scores (n, K) of the validation records, whose embeddings are one series of each party."""
+        side, schedule = required(self._side), self._job.schedule
+        if not len(schedule.validation):
+            return np.zeros((0, side.objective.outputs))
+        received = await self._embeddings(list(side.widths), schedule.validation, epoch, stage)
+
+        def scored() -> Any:
+            found, first = [], 0
+            for rows in schedule.validation_batches():
+                of_block = {party: each[first : first + len(rows)] for party, each in received.items()}
+                found.append(side.scores(rows, of_block))
+                first += len(rows)
+            return np.concatenate(found)
+
+        return await self._context.offload(scored)
 
     def _take_figures(self, epoch: int, loss: float, scores: Any, held: Any) -> bool:
         """Note an epoch's figures; True if it is the best. `scores`, `held`: (n, K) of training and validation records.

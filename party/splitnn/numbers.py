@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import cast
 
 import torch
@@ -17,8 +18,28 @@ async def send(
     context: StepContext, to: str, kind: str, values: torch.Tensor, wire_type: str, round: int, stage: int = 0
 ) -> None:
     """Send a tensor (n, width) in messages of bounded size."""
-    content = to_bytes(values, wire_type)
-    await context.outbox.send(to, kind, bodies(kind, content, values.shape[1], wire_type), round=round, stage=stage)
+
+    async def whole() -> AsyncIterator[torch.Tensor]:
+        yield values
+
+    await send_blocks(context, to, kind, whole(), wire_type, round, stage)
+
+
+async def send_blocks(
+    context: StepContext,
+    to: str,
+    kind: str,
+    blocks: AsyncIterator[torch.Tensor],
+    wire_type: str,
+    round: int,
+    stage: int,
+) -> None:
+    """Send a tensor whose blocks of rows (n, width) are computed one after the other, as one series."""
+    series = context.outbox.open(to, kind, round, stage)
+    async for values in blocks:
+        for body in bodies(kind, to_bytes(values, wire_type), values.shape[1], wire_type):
+            await series.put(body)
+    await series.close()
 
 
 async def take(
@@ -30,8 +51,10 @@ async def take(
     round: int,
     stage: int = 0,
     place: str = "",
+    *,
+    patience: int = 1,
 ) -> torch.Tensor:
-    """A tensor of this shape, (rows, width), that a party has sent.
+    """A tensor of this shape, (rows, width), that a party has sent. `patience`: see `Mailbox.series`.
 
     `place`: the name of the round and stage in errors; by default those of a training.
 
@@ -41,7 +64,7 @@ async def take(
     rows, width = shape
     parts: list[torch.Tensor] = []
     where = f"{sender} sent {kind} of {place or f'epoch {round}, batch {stage}'}"
-    async for message in context.mailbox.series(sender, kind, round, stage):
+    async for message in context.mailbox.series(sender, kind, round, stage, patience=patience):
         body = cast(Numbers, content_of(message, kind))
         if body.width != width:
             raise Malformed(f"{where} with width {body.width}, where the job has {width}")

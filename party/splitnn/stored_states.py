@@ -73,6 +73,9 @@ class StoredStates:
         """The party's draws for the job: by a key of the operating system that stays in the job's folder.
 
         Where the job is reproducible they follow from its seed, which all parties know.
+
+        Raises:
+            DataError: states are there and the key is not.
         """
         if params.reproducible:
             log.warning(
@@ -82,6 +85,11 @@ class StoredStates:
             )
             return Draws.reproducible(params.seed, party)
         stored = self._store.load_arrays(PRIVATE)
+        if stored is None and any(self._store.has(f"{name}.npz") for name in STATES):
+            raise DataError(
+                f"{self._store.path(f'{PRIVATE}.npz')}: is not there, the key of the private draws of job {self._job}; "
+                "bring a back-up of it back, or cancel the job and train again"
+            )
         if stored is None:
             stored = {"key": np.frombuffer(new_key(), dtype=np.uint8)}
             self._store.save_arrays(PRIVATE, stored)

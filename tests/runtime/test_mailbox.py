@@ -153,6 +153,19 @@ def test_silence_has_an_end(tmp_path: Path) -> None:
     assert run(main()) == pytest.approx(SILENCE_S)
 
 
+def test_a_sender_with_several_pieces_of_work_has_as_many_times_as_long(tmp_path: Path) -> None:
+    """A party that sits batches out waits for as long as the others need for them."""
+
+    async def main() -> None:
+        box = _box(tmp_path)
+        started = asyncio.get_running_loop().time()
+        with pytest.raises(Silent, match="waited 15 s for gradients of b"):
+            await anext(box.series("b", "gradients", 0, 0, patience=3))
+        assert asyncio.get_running_loop().time() - started == pytest.approx(3 * SILENCE_S)
+
+    run(main())
+
+
 def test_slow_is_not_silent(tmp_path: Path) -> None:
     """A series may take as long as it likes if each part comes within the agreed time of the one before."""
 

@@ -40,7 +40,7 @@ class Watch:
         self.seen: defaultdict[str, list[bool]] = defaultdict(list)
         self._inside = False
 
-    async def offload(self, work: Callable[[], T]) -> T:
+    async def offload(self, work: Callable[[], T], *, whole: bool = False) -> T:
         """In place of a thread."""
         self._inside = True
         try:

@@ -87,6 +87,29 @@ def test_a_thread_that_waits_for_ever_is_named(tmp_path: Path) -> None:
     os.close(os.open(tmp_path / "pipe", os.O_RDWR | os.O_NONBLOCK))
 
 
+def test_a_cancelled_caller_waits_for_work_that_is_to_be_whole() -> None:
+    """It is cancelled when the work has ended, and not before; work of which nothing is said goes on alone."""
+
+    async def main() -> None:
+        threads, done = Threads(5.0), list[str]()
+
+        def slow(name: str) -> None:
+            time.sleep(0.2)
+            done.append(name)
+
+        for whole, expected in ((True, ["True"]), (False, ["True"])):
+            task = asyncio.ensure_future(threads(lambda whole=whole: slow(str(whole)), whole=whole))  # type: ignore[misc]
+            await asyncio.sleep(0.05)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert done == expected
+        await asyncio.sleep(0.4)
+        assert done == ["True", "False"]
+
+    asyncio.run(main())
+
+
 def test_the_process_leaves_without_it(tmp_path: Path) -> None:
     """No thread that is stuck keeps a process from ending."""
     os.mkfifo(tmp_path / "pipe")

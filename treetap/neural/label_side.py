@@ -75,7 +75,7 @@ class LabelSide:
         `embeddings`: (n, width) by feature party; those of a party that sits out are 0.
 
         Raises:
-            DataError: the loss is not finite.
+            DataError: the loss is not finite, or a gradient.
         """
         pin(self._params.threads)
         for model in self.models.values():
@@ -86,12 +86,12 @@ class LabelSide:
         outputs = self._outputs(rows, received)
         loss = self.objective.loss(outputs, labels)
         if not bool(torch.isfinite(loss)):
-            raise DataError(
-                f"the loss of epoch {epoch}, batch {batch} is not finite; a smaller learning_rate keeps it so"
-            )
+            raise DataError(f"the loss of {_place(epoch, batch)} is not finite; a smaller learning_rate keeps it so")
         torch.autograd.backward(loss)
         self._optimiser.step(rate)
         gradients = {name: self._returned(name, each, labels, epoch, batch) for name, each in received.items()}
+        if not all(bool(torch.isfinite(each).all()) for each in gradients.values()):
+            raise DataError(f"a gradient of {_place(epoch, batch)} is not finite; a smaller learning_rate keeps it so")
         return Trained(float(loss.detach()), self.objective.scores(outputs), gradients)
 
     def scores(self, rows: Rows, embeddings: Mapping[str, torch.Tensor]) -> Floats:
@@ -142,6 +142,10 @@ class LabelSide:
         if self._defence is not None:
             found = applied(self._defence, found, self._draws, "gradient", party, epoch, batch)
         return rounded(found, self._params.wire_type)
+
+
+def _place(epoch: int, batch: int) -> str:
+    return f"epoch {epoch}, batch {batch}"
 
 
 def models_of(
