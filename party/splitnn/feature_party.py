@@ -23,6 +23,8 @@ from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, setup_pb2
 
 log = logging.getLogger(__name__)
+#: Times `silence_s` that a batch may take: the label holder waits once for the others, and computes as long itself.
+WAITS = 2
 STEPS: StepTable = {
     OPENING: (Next("prepare"),),
     "prepare": (
@@ -128,7 +130,7 @@ class FeatureParty:
                 embeddings = await context.offload(lambda rows=rows: side.forward(rows))  # type: ignore[misc]
                 self._check(embeddings, f"batch {batch} of epoch {epoch}")
                 await send(context, holder, EMBEDDINGS, embeddings, wire_type, epoch, batch)
-                shape, waits = (len(rows), side.width), batch + 1 - heard
+                shape, waits = (len(rows), side.width), WAITS * (batch + 1 - heard)
                 gradient = await take(context, holder, GRADIENTS, shape, wire_type, epoch, batch, patience=waits)
                 heard, rate = batch + 1, schedule.rate(epoch, batch)
                 await context.offload(

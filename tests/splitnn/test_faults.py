@@ -1,0 +1,189 @@
+"""Split networks under faults: processes killed at every message, a bad network, parties that are suspended or slow.
+
+`python -m tests.campaign kills` kills every process at every message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+pytest.importorskip("torch", reason="needs treetap[neural]")
+
+import tests.simulator
+from tests.simulator import COORDINATOR, Faults, Federation, Message, run
+from tests.splitnn.jobs import PARAMS
+from tests.splitnn.networks import assert_same_bits, federation, oracle, published, trained
+from tests.worlds import PARTIES, World, spec, world
+from treetap.neural.params import DEFAULT, Bottom, SplitnnParams, Top
+from treetap.neural.schedule import Schedule
+
+T = TypeVar("T")
+HOLDER, B, _ = PARTIES
+#: Two epochs of two batches, the last of which has five records.
+TINY = replace(PARAMS, batch_size=4, bottom={DEFAULT: Bottom(width=2)}, top=Top((2,)))
+TWO, THREE = world(9, (1, 1), seed=3), world(9, (1, 1, 1), seed=3)
+#: Eight blocks of validation records in each of three epochs.
+MANY_BLOCKS = replace(
+    TINY, epochs=3, batch_size=2, early_stopping_rounds=2, validation_share=0.6, party_dropout={B: 0.3}
+)
+#: Virtual seconds within which the operator learns who is away.
+SOON_S = 15.0
+#: Virtual seconds after which everybody who waited for a dead process has given up.
+GIVEN_UP_S = 200.0
+
+
+@cache
+def _messages(folder: Path) -> list[Message]:
+    """Every message of the smallest job when nothing disturbs it."""
+
+    async def main() -> list[Message]:
+        running = federation(folder, TWO)
+        assert (await running.train(spec(TINY, parties=2))).state == "finished"
+        await running.close()
+        return running.log
+
+    return run(main())
+
+
+def _assert_whole(running: Federation, here: World, params: SplitnnParams) -> None:
+    """The models are those of one graph, and nothing else is left."""
+    network, _ = oracle(running.folder, here, params)
+    assert_same_bits(published(running.folder, here), network.weights())
+    for state in running.states.values():
+        assert list((state / "jobs").iterdir()) == []
+
+
+def _killed_at(folder: Path, victim: str, number: int, *, served: bool, back_at_once: bool) -> str:
+    """Returns the state in which the kill left the job."""
+
+    async def main() -> str:
+        running = federation(folder, TWO)
+        killed = []
+
+        def hook(message: Message) -> None:
+            models = {name for name, state in running.states.items() if os.listdir(state / "models")}
+            assert HOLDER not in models or models == {HOLDER, B}
+            if (message.number, message.served) == (number, served) and not killed:
+                killed.append(victim)
+                running.kill(victim)
+                if back_at_once:
+                    running.start(victim)
+
+        running.hook = hook
+        status = await running.train(spec(TINY, parties=2))
+        assert killed
+        if victim != COORDINATOR and status.state != "finished":
+            assert victim in status.error
+            assert status.seconds < SOON_S
+        if not back_at_once:
+            await asyncio.sleep(GIVEN_UP_S)
+            running.start(victim)
+        if status.state != "finished":
+            assert status.state == "interrupted"
+            resumed = await running.resume()
+            assert (resumed.state, resumed.error) == ("finished", "")
+        _assert_whole(running, TWO, TINY)
+        await running.close()
+        return status.state
+
+    return run(main())
+
+
+@pytest.mark.parametrize("victim", [HOLDER, B, COORDINATOR])
+def test_killed_at_every_message(victim: str, tmp_path: Path) -> None:
+    """At each message one process by turns: the resumed job finds the network of one graph, nothing is left behind."""
+    turn, states = [HOLDER, B, COORDINATOR].index(victim), set()
+    for message in _messages(tmp_path / "faultless")[turn::3]:
+        served = message.number % 2 == 1 and victim in (message.sender, message.to)
+        back_at_once = message.number % 4 < 2
+        where = f"{'served' if served else 'on its way'} {message}, back at once: {back_at_once}"
+        try:
+            folder = tmp_path / str(message.number)
+            states.add(_killed_at(folder, victim, message.number, served=served, back_at_once=back_at_once))
+        except BaseException as failure:
+            failure.add_note(f"{victim} killed, {where}")
+            raise
+    assert "interrupted" in states
+
+
+@pytest.mark.parametrize(
+    "network",
+    [{"drop": 0.08, "lose_reply": 0.08}, {"delay_s": 3.0}, {"double": 0.4, "late_s": 2.0, "delay_s": 0.5}],
+    ids=["lossy", "slow", "doubling"],
+)
+def test_a_bad_network_changes_no_bit(network: dict[str, float], tmp_path: Path) -> None:
+    """What is lost, late, doubled or overtaken: the network of one graph, also of a job with many validation records.
+
+    The label holder may be behind with them: a feature party awaits no answer to them, unlike to those of a batch.
+    """
+    here = world(27, (1, 1, 1), seed=5)
+    assert Schedule.of(MANY_BLOCKS, 27).blocks == 8
+
+    async def main(seed: int) -> None:
+        running = federation(tmp_path / str(seed), here, faults=Faults(**network, seed=seed))
+        status = await running.train(spec(MANY_BLOCKS))
+        for _ in range(20):
+            if status.state != "interrupted":
+                break
+            status = await running.resume()
+        assert (status.state, status.error) == ("finished", "")
+        _assert_whole(running, here, MANY_BLOCKS)
+        await running.close()
+
+    for seed in range(2):
+        run(main(seed))
+
+
+@pytest.mark.parametrize("frozen", [HOLDER, B])
+@pytest.mark.parametrize("word", ["embeddings", "embedding_gradients", "store_epoch"])
+def test_a_suspended_party_is_named_in_time(frozen: str, word: str, tmp_path: Path) -> None:
+    """The job stops with its name; after it has been thawed a resumed job finds the network of one graph."""
+
+    async def main() -> None:
+        running = federation(tmp_path, TWO, silence_s=5.0)
+
+        def hook(message: Message) -> None:
+            if message.word == word and frozen in (message.to, message.sender):
+                running.hook = None
+                running.freeze(frozen)
+
+        running.hook = hook
+        status = await running.train(spec(TINY, parties=2))
+        assert status.state == "interrupted"
+        assert frozen in status.error
+        assert status.seconds < 3 * 5.0
+        running.freeze(frozen, thaw=True)
+        await asyncio.sleep(60.0)
+        assert (await running.resume()).state == "finished"
+        _assert_whole(running, TWO, TINY)
+        await running.close()
+
+    run(main())
+
+
+def test_who_sits_out_waits_as_long_as_the_others_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A party sends the next embedding at once, and gets its gradient after the batches that it sits out.
+
+    Each of these takes less than the time without a sign of life that ends a job, and all together take more.
+    """
+    params = replace(TINY, epochs=1, batch_size=2, party_dropout={B: 0.8}, seed=17)
+    schedule = Schedule.of(params, 9)
+    assert [schedule.takes_part(0, batch, B) for batch in range(4)] == [False, False, False, True]
+
+    async def slow(work: Callable[[], T], *, whole: bool = False) -> T:
+        await asyncio.sleep(2.0)
+        return work()
+
+    monkeypatch.setattr(tests.simulator, "in_place", slow)
+    status = run(trained(tmp_path, THREE, params, silence_s=5.0))
+    assert (status.state, status.error) == ("finished", "")
+    network, _ = oracle(tmp_path, THREE, params)
+    assert_same_bits(published(tmp_path, THREE), network.weights())
