@@ -2,10 +2,15 @@
 
 The four baselines of the paper on DIMIP (its section 5.1), as Fu et al. 2022 ("Label inference attacks against vertical
 federated learning", section 5.3) define them. All noise is drawn from the label holder's private draws.
+
+A draw's name has the SHA-256 of the gradient that it hides: a batch that is repeated after an interruption gets the
+same noise for the same gradient, and other noise for another one. Otherwise a feature party that breaks a job off and
+sends other embeddings for the same batch would see the difference of two gradients without noise.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 
 import torch
@@ -18,8 +23,9 @@ _DEVIATIONS = 2.0
 
 
 def applied(defence: GradientDefence, gradient: torch.Tensor, draws: Draws, *path: str | int) -> torch.Tensor:
-    """The gradient (n, width) that is sent in the place of this one."""
+    """The gradient (n, width) that is sent in the place of this one; `path`: the name of its draws."""
     flat = gradient.reshape(-1)
+    path = (*path, digest_of(flat))
     if defence.kind == "noise":
         found = flat + _noise(defence, flat, draws, *path)
     elif defence.kind == "compression":
@@ -29,6 +35,11 @@ def applied(defence: GradientDefence, gradient: torch.Tensor, draws: Draws, *pat
     else:
         found = _levelled(flat, defence.levels) + _noise(defence, flat, draws, *path)
     return found.reshape(gradient.shape)
+
+
+def digest_of(gradient: torch.Tensor) -> str:
+    """SHA-256 of the numbers of a gradient, in hexadecimal digits."""
+    return hashlib.sha256(gradient.detach().numpy().astype("<f4", copy=False).tobytes()).hexdigest()
 
 
 def _noise(defence: GradientDefence, like: torch.Tensor, draws: Draws, *path: str | int) -> torch.Tensor:

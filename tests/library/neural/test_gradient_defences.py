@@ -8,12 +8,17 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs treetap[neural]")
 
 from treetap.neural.draws import Draws  # noqa: E402
-from treetap.neural.gradient_defences import applied  # noqa: E402
+from treetap.neural.gradient_defences import applied, digest_of  # noqa: E402
 from treetap.neural.label_defences import GradientDefence  # noqa: E402
 
 DRAWS = Draws(b"the label holder's")
 GRADIENT = torch.tensor([[0.5, -2.0, 0.1], [0.0, 1.0, -0.3]])
 PATH = ("gradient", "shop", 3, 1)
+
+
+def named(gradient: torch.Tensor) -> tuple[str | int, ...]:
+    """The name of the draws for a gradient."""
+    return (*PATH, digest_of(gradient))
 
 
 def sent(defence: GradientDefence, gradient: torch.Tensor = GRADIENT, *path: str | int) -> np.ndarray:
@@ -27,7 +32,7 @@ def sent(defence: GradientDefence, gradient: torch.Tensor = GRADIENT, *path: str
 def test_noise_is_that_of_the_draw_with_this_name() -> None:
     """Added number by number; another batch, party or key has other noise; the same one the same, in any order."""
     noise = GradientDefence("noise", scale=0.25)
-    expected = GRADIENT.numpy() + DRAWS.laplace(0.25, 6, *PATH).reshape(2, 3).astype(np.float32)
+    expected = GRADIENT.numpy() + DRAWS.laplace(0.25, 6, *named(GRADIENT)).reshape(2, 3).astype(np.float32)
     other = sent(noise, GRADIENT, "gradient", "shop", 3, 2)
     assert np.array_equal(sent(noise), expected)
     assert not np.isclose(other, expected).any()
@@ -36,12 +41,19 @@ def test_noise_is_that_of_the_draw_with_this_name() -> None:
 
 
 def test_noise_has_its_moments() -> None:
-    """Mean 0 and variance 2 b² over 40,000 numbers, which do not depend on the gradient."""
+    """Mean 0 and variance 2 b² over 40,000 numbers."""
     plain = torch.zeros(400, 100)
     noise = sent(GradientDefence("noise", scale=0.01), plain)
     assert abs(noise.mean()) < 6 * 0.01 * np.sqrt(2 / 40_000)
     assert noise.var() == pytest.approx(2e-4, rel=0.1)
-    assert sent(GradientDefence("noise", scale=0.01), plain + 1) - 1 == pytest.approx(noise, abs=1e-6)
+
+
+def test_another_gradient_of_the_same_batch_has_other_noise() -> None:
+    """Else whoever has a batch repeated with other embeddings would see the difference of two gradients as it is."""
+    noise, other = GradientDefence("noise", scale=0.25), GRADIENT.clone()
+    other[1, 2] += 1e-6
+    assert np.abs(sent(noise, other) - sent(noise)).min() > 1e-4
+    assert np.array_equal(sent(noise, GRADIENT.clone()), sent(noise))
 
 
 def test_a_scale_of_0_changes_nothing() -> None:
@@ -88,16 +100,17 @@ def test_levels_beside_a_rule_by_hand() -> None:
     expected = np.round(values / step) * step
     assert sent(GradientDefence("levels", levels=2)) == pytest.approx(expected, rel=1e-6)
     noisy = sent(GradientDefence("levels", levels=2, scale=0.1))
-    assert noisy == pytest.approx(expected + DRAWS.laplace(0.1, 6, *PATH).reshape(2, 3), rel=1e-5)
+    assert noisy == pytest.approx(expected + DRAWS.laplace(0.1, 6, *named(GRADIENT)).reshape(2, 3), rel=1e-5)
     assert sent(GradientDefence("levels", levels=2), torch.ones(2, 2)).tolist() == [[1.0, 1.0], [1.0, 1.0]]
 
 
 def ppdl_by_hand(defence: GradientDefence, gradient: np.ndarray) -> np.ndarray:
     """In a random order, numbers whose noisy size reaches the noisy threshold are sent with noise, up to a share."""
     flat = gradient.reshape(-1).astype(np.float64)
-    noise = {name: DRAWS.laplace(defence.scale, len(flat), *PATH, name) for name in ("threshold", "size", "sent")}
+    path = named(torch.from_numpy(gradient))
+    noise = {name: DRAWS.laplace(defence.scale, len(flat), *path, name) for name in ("threshold", "size", "sent")}
     found, left = np.zeros(len(flat)), int(np.ceil(defence.share * len(flat)))
-    for place in DRAWS.order(len(flat), *PATH, "order"):
+    for place in DRAWS.order(len(flat), *path, "order"):
         if left and abs(flat[place]) + noise["size"][place] >= defence.threshold + noise["threshold"][place]:
             found[place] = flat[place] + noise["sent"][place]
             left -= 1
