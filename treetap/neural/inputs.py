@@ -22,6 +22,8 @@ from treetap.tables.reading import Table
 
 Floats = npt.NDArray[np.float64]
 _PIXEL = 255.0
+#: Images whose pixels are counted at once.
+_PIECE = 1024
 
 
 @dataclass(frozen=True)
@@ -58,18 +60,20 @@ class InputScaler:
         Raises:
             DataError: the numbers of a column are too large for a mean and a deviation.
         """
-        values = table.features[records]
-        mean, deviation = np.zeros(values.shape[1]), np.ones(values.shape[1])
+        mean, deviation, indicated = list[float](), list[float](), list[int]()
+        categories, repeated = table.made, _repeated(table)
         for place, name in enumerate(table.columns):
-            known = values[~np.isnan(values[:, place]), place]
-            if name in table.made or not len(known):
-                continue
-            mean[place], deviation[place] = mean_and_deviation(known, f"{table.path}: column {name!r}")
-        indicated = np.flatnonzero(np.isnan(values).any(axis=0) & ~np.isin(table.columns, _repeated(table)))
+            cells = table.features[records, place]
+            known = cells[~np.isnan(cells)]
+            if len(known) < len(cells) and name not in repeated:
+                indicated.append(place)
+            scaled = len(known) > 0 and name not in categories
+            where = f"{table.path}: column {name!r}"
+            centre, spread = mean_and_deviation(known, where) if scaled else (0.0, 1.0)
+            mean.append(centre)
+            deviation.append(spread)
         images = {name: _fit_images(pixels, records) for name, pixels in table.tensors.items()}
-        return cls(
-            tuple(table.columns), tuple(mean.tolist()), tuple(deviation.tolist()), tuple(indicated.tolist()), images
-        )
+        return cls(tuple(table.columns), tuple(mean), tuple(deviation), tuple(indicated), images)
 
     @property
     def shape(self) -> InputShape:
@@ -97,16 +101,15 @@ class InputScaler:
 
     def _standardised(self, table: Table) -> npt.NDArray[np.float32]:
         """The numbers (N, columns) of a table, then the indicators."""
-        gone = np.isnan(table.features)
-        values = np.empty((len(gone), len(self.columns) + len(self.indicated)), dtype=np.float32)
-        with np.errstate(over="ignore"):
-            scaled = (table.features - np.array(self.mean)) / np.array(self.deviation)
-            values[:, : len(self.columns)] = np.where(gone, 0.0, scaled)
-        values[:, len(self.columns) :] = gone[:, list(self.indicated)]
-        far = ~np.isfinite(values).all(axis=0)
-        if far.any():
-            name = self.columns[int(np.flatnonzero(far)[0])]
-            raise DataError(f"{table.path}: column {name!r} has a number too far from those of the training")
+        values = np.empty((len(table.ids), len(self.columns) + len(self.indicated)), dtype=np.float32)
+        for place, name in enumerate(self.columns):  # one after the other: a copy of all would take as much again
+            cells = table.features[:, place]
+            with np.errstate(over="ignore"):
+                values[:, place] = np.where(np.isnan(cells), 0.0, (cells - self.mean[place]) / self.deviation[place])
+            if not np.isfinite(values[:, place]).all():
+                raise DataError(f"{table.path}: column {name!r} has a number too far from those of the training")
+        for place, column in enumerate(self.indicated, start=len(self.columns)):
+            values[:, place] = np.isnan(table.features[:, column])
         return values
 
     def to_dict(self) -> dict[str, Any]:
@@ -136,9 +139,9 @@ class InputScaler:
         return cls(columns, mean, deviation, indicated, images)
 
 
-def _repeated(table: Table) -> list[str]:
+def _repeated(table: Table) -> set[str]:
     """Features that are missing with another one: all but the first of a column of text."""
-    return [name for each in table.categories.values() for name in each.features[1:]]
+    return {name for each in table.categories.values() for name in each.features[1:]}
 
 
 def has_inputs(table: Table) -> bool:
@@ -193,7 +196,9 @@ def _fit_images(pixels: npt.NDArray[np.uint8], records: npt.NDArray[np.int64]) -
     _, channels, height, width = images.shape
     mean, deviation = [], []
     for channel in range(channels):
-        counts = np.bincount(images[records, channel].reshape(-1), minlength=256)
+        counts = np.zeros(256, dtype=np.int64)
+        for start in range(0, len(records), _PIECE):  # counting takes eight bytes a pixel
+            counts += np.bincount(images[records[start : start + _PIECE], channel].reshape(-1), minlength=256)
         levels = np.arange(256) / _PIXEL
         centre = float((counts * levels).sum() / counts.sum())
         spread = float(np.sqrt((counts * (levels - centre) ** 2).sum() / counts.sum()))

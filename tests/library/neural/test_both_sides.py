@@ -238,3 +238,27 @@ def test_each_setting_changes_the_feature_party(fields: dict[str, Any], defences
     plain = World(job(epochs=1)).federation().train().weights()["shop"]
     other = World(job(epochs=1, **fields), defences=LabelDefences(**defences)).federation().train().weights()["shop"]
     assert not any(np.array_equal(values, other[name]) for name, values in plain.items())
+
+
+@pytest.mark.parametrize(("before", "after"), [({}, {"shop": 0.3}), ({"shop": 0.3}, {})])
+def test_each_epoch_has_the_defences_of_its_time(before: dict[str, float], after: dict[str, float]) -> None:
+    """A label holder that adds or removes DIMIP between two attempts goes on: the predictor begins, or ends."""
+    first = World(job(epochs=2), defences=LabelDefences(before)).federation()
+    first.train_epoch(0)
+    second, plain = (World(job(epochs=2), defences=LabelDefences(each)).federation() for each in (after, {}))
+    for sides in (second, plain):
+        sides.holder.load(first.holder.state())
+        sides.others["shop"].load(first.others["shop"].state())
+        sides.train_epoch(1)
+    assert bool([name for name in second.holder.state() if name.startswith("dimip")]) == bool(after)
+    same = [np.array_equal(values, plain.weights()["shop"][name]) for name, values in second.weights()["shop"].items()]
+    assert same == [not after] * 4
+
+
+def test_the_state_of_other_models_is_refused() -> None:
+    """A folder of another job is no reason to begin anew."""
+    other = World(job(top=Top((7,)))).federation()
+    with pytest.raises(ValueError, match=r"weight top/linear0\.weight: shape \(7, 8\), not \(6, 8\)"):
+        World(job()).federation().holder.load(other.holder.state())
+    with pytest.raises(ValueError, match=r"weights of bottom: .* are missing or superfluous"):
+        World(job()).federation().others["shop"].load({})
