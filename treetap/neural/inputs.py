@@ -37,7 +37,7 @@ class ImageScaler:
 
 @dataclass(frozen=True)
 class InputScaler:
-    """How a party's columns become inputs.
+    """The change of a party's columns into inputs.
 
     Attributes:
         columns: names of the features.

@@ -1,4 +1,4 @@
-"""What a label holder does to the gradients that it returns; without arithmetic, so that settings need no library."""
+"""Settings of the changes of gradients by a label holder; without arithmetic, so that they need no library."""
 
 from __future__ import annotations
 

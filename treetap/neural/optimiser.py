@@ -81,7 +81,7 @@ def _is_before(key: str) -> bool:
 
 
 def state_of(optimiser: torch.optim.Optimizer, weights: Mapping[str, torch.Tensor]) -> dict[str, Array]:
-    """What an optimiser of PyTorch keeps of some weights, as arrays by `weight/quantity`."""
+    """The quantities that an optimiser of PyTorch keeps of some weights, as arrays by `weight/quantity`."""
     return {
         f"{name}/{key}": torch.as_tensor(value).detach().numpy().copy()
         for name, weight in weights.items()
@@ -93,7 +93,7 @@ def state_of(optimiser: torch.optim.Optimizer, weights: Mapping[str, torch.Tenso
 def load_state(
     optimiser: torch.optim.Optimizer, weights: Mapping[str, torch.Tensor], arrays: Mapping[str, Array]
 ) -> None:
-    """Set what an optimiser keeps to what `state_of` has returned.
+    """Set the quantities that an optimiser keeps to those that `state_of` has returned.
 
     Raises:
         ValueError: it is of another weight, or of another shape.

@@ -22,7 +22,7 @@ def named(gradient: torch.Tensor) -> tuple[str | int, ...]:
 
 
 def sent(defence: GradientDefence, gradient: torch.Tensor = GRADIENT, *path: str | int) -> np.ndarray:
-    """What a feature party gets."""
+    """The gradient that a feature party gets."""
     found = applied(defence, gradient, DRAWS, *(path or PATH))
     assert found.shape == gradient.shape
     assert found.dtype == torch.float32

@@ -24,7 +24,7 @@ FLOATS = st.floats(-(2.0**127), 2.0**127, width=32)
 @given(hnp.arrays(np.float32, SHAPES, elements=FLOATS), st.sampled_from(["float32", "bfloat16"]))
 @settings(max_examples=80)
 def test_numbers_survive_as_their_reader_has_them(values: np.ndarray, wire_type: str) -> None:
-    """What is read is what `rounded` says, bit by bit, from a tensor of any strides; reading again changes nothing."""
+    """A tensor of any strides is read as `rounded` says, bit by bit; to read it again changes nothing."""
     tensor = torch.from_numpy(values).t().contiguous().t()
     content = to_bytes(tensor, wire_type)
     assert len(content) == values.size * NUMBER_BYTES[wire_type]

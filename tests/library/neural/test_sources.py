@@ -1,4 +1,4 @@
-"""What the code of networks must not do: read or write pickles, and draw from generators of the whole process."""
+"""Sources of networks: they read and write no pickle, and draw from no generator of the whole process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[3]
-FOLDERS = ("treetap/neural", "treetap/models", "party/splitnn")
+FOLDERS = ("treetap/neural", "treetap/models", "party/splitnn", "attacks/networks")
 #: Modules that execute what they read, and names of PyTorch that use them.
 PICKLES = {"pickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 OF_TORCH = {"load", "save", "package", "jit", "hub"}

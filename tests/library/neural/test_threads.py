@@ -19,7 +19,7 @@ Found = TypeVar("Found")
 
 
 def on_a_thread(work: Callable[[], Found]) -> Found:
-    """What work returns on a thread of its own."""
+    """The result of work on a thread of its own."""
     found: list[Found] = []
     thread = Thread(target=lambda: found.append(work()))
     thread.start()
