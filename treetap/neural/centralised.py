@@ -37,6 +37,8 @@ Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 #: Called after each epoch with its number and the model.
 After = Callable[[int, "CentralNetwork"], None]
+#: Called with feature party, epoch, places of the records (n,) and the gradients (n, width) that return to the party.
+Returned = Callable[[str, int, Rows, torch.Tensor], None]
 
 
 @dataclass(frozen=True)
@@ -57,15 +59,14 @@ class _Cut(torch.autograd.Function):
         ctx: Any, embeddings: torch.Tensor, wire_type: str, returned: Callable[[torch.Tensor], torch.Tensor]
     ) -> torch.Tensor:
         """The embeddings (n, width) as the label holder reads them."""
-        ctx.wire_type, ctx.returned = wire_type, returned
+        ctx.returned = returned
         return rounded(embeddings, wire_type)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         """The gradient (n, width) as the feature party reads it."""
         with torch.enable_grad():
-            found = ctx.returned(gradients[0])
-        return rounded(found, ctx.wire_type), None, None
+            return ctx.returned(gradients[0]), None, None
 
 
 class CentralNetwork:
@@ -78,9 +79,10 @@ class CentralNetwork:
         labels: npt.NDArray[Any],
         classes: int,
         defences: LabelDefences | None = None,
+        returned: Returned | None = None,
     ) -> None:
         """`labels`: (N,) class numbers or targets of the aligned records. Raises DataError: see `Schedule`."""
-        self.params, self.parties, self._labels = params, parties, labels
+        self.params, self.parties, self._labels, self._log = params, parties, labels, returned
         self._defences = defences or LabelDefences()
         self.schedule = Schedule.of(params, len(labels))
         self.objective = Objective.of(params, classes, labels[self.schedule.training])
@@ -158,7 +160,7 @@ class CentralNetwork:
                 joined.append(torch.zeros(len(rows), self.params.bottom_of(party.name).width))
                 continue
             embeddings = self.models[party.name][BOTTOM](_inputs(party).batch(rows))
-            joined.append(self._cut(party.name, embeddings, labels, epoch, batch))
+            joined.append(self._cut(party.name, embeddings, rows, epoch, batch))
         loss = self.objective.loss(self.models[holder.name][TOP](torch.cat(joined, dim=1)), labels)
         if not bool(torch.isfinite(loss)):
             raise DataError(f"the loss of epoch {epoch}, batch {batch} is not finite")
@@ -167,16 +169,18 @@ class CentralNetwork:
             self._optimisers[party.name].step(self.schedule.rate(epoch, batch))
         return float(loss.detach())
 
-    def _cut(
-        self, party: str, embeddings: torch.Tensor, labels: npt.NDArray[Any], epoch: int, batch: int
-    ) -> torch.Tensor:
-        draws, read = self.parties[0].draws, rounded(embeddings.detach(), self.params.wire_type)
+    def _cut(self, party: str, embeddings: torch.Tensor, rows: Rows, epoch: int, batch: int) -> torch.Tensor:
+        draws, labels = self.parties[0].draws, self._labels[rows]
+        read = rounded(embeddings.detach(), self.params.wire_type)
 
         def returned(gradient: torch.Tensor) -> torch.Tensor:
             if party in self._dimip:
                 gradient = gradient + self._dimip[party].gradient(read, labels, epoch, batch)
             if self._defences.gradient is not None:
                 gradient = applied(self._defences.gradient, gradient, draws, "gradient", party, epoch, batch)
+            gradient = rounded(gradient, self.params.wire_type)
+            if self._log is not None:
+                self._log(party, epoch, rows, gradient)
             return gradient
 
         cut: Any = _Cut
