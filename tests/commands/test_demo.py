@@ -35,12 +35,6 @@ def test_an_unknown_protocol() -> None:
     )
 
 
-def test_a_network_has_no_audits_report() -> None:
-    """The option is refused before a process starts."""
-    message = refused(treetap("demo", "--protocol", "splitnn", "--audit-report", "audit.html"))
-    assert "--audit-report: the demo of splitnn has no audit; leave it out" in message
-
-
 @pytest.mark.parametrize("noisy", [True, False])
 def test_a_report_without_gains(noisy: bool, capsys: pytest.CaptureFixture[str]) -> None:
     """Bars are of splits, the accountant's sentences are printed, and a noisy model is not called unequal."""

@@ -58,8 +58,6 @@ def run(
         raise BadInput(f"--key-bits {key_bits}: must be 1024, 2048 or 3072")
     if protocol not in JOBS:
         raise BadInput(f"--protocol {protocol}: must be one of {', '.join(JOBS)}")
-    if audit_report is not None and not training(protocol).grows_trees:
-        raise BadInput(f"--audit-report: the demo of {protocol} has no audit; leave it out")
     require_library(protocol, training(protocol))
     with clean_end(), working_folder(workdir, "treetap-demo-") as folder:
         names = write_breast_cancer(folder / "breast_cancer.parquet")
@@ -120,7 +118,7 @@ def federation_of(workdir: Path, names: list[str], key_bits: int, protocol: str)
         data=DataTable(path=str(workdir / "breast_cancer.parquet"), label=LABEL, compare=True),
         party=parties,
         job=JobTable.model_validate(job),
-        audit=AuditTable() if training(protocol).grows_trees else None,
+        audit=AuditTable(),
     )
 
 
