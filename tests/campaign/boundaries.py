@@ -113,8 +113,8 @@ def _lists(field: Field) -> dict[str, Callable[[Any], None]]:
     if _is_map(field):
         return {
             "none": lambda values: values.clear(),
-            "one": lambda values: values.update({"nobody": 0}),
-            "many": lambda values: values.update({f"nobody-{k}": 0 for k in range(_MANY)}),
+            "one": lambda values: _add(field, values, "nobody"),
+            "many": lambda values: _add(field, values, *(f"nobody-{k}" for k in range(_MANY))),
             "less": lambda values: values.pop(min(values)),
         }
 
@@ -133,6 +133,15 @@ def _lists(field: Field) -> dict[str, Callable[[Any], None]]:
         "many": lambda values: more(values, _MANY),
         "less": lambda values: values.__delitem__(-1),
     }
+
+
+def _add(field: Field, entries: Any, *names: str) -> None:
+    """Put entries of these names into a map: zeros, or empty messages."""
+    for name in names:
+        if field.message_type.fields_by_name["value"].type == Field.TYPE_MESSAGE:
+            entries.get_or_create(name)
+        else:
+            entries[name] = 0
 
 
 def _zero(field: Field) -> Any:

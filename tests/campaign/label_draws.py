@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from party.defences.noisy_labels import Draw, NoisyLabels
 from party.defences.settings import LabelDp
 from party.setup import labelled_table
+from treetap.protocols.own_priors import OwnPriors
 from treetap.tables.labels import Labels
 from treetap.tables.reading import Table
 
@@ -36,8 +37,15 @@ def label_draws(used: Used, seed: int = 0) -> Iterator[Used]:
     class Noted(NoisyLabels):
         """Noisy labels whose use is noted."""
 
-        def __init__(self, party: str, state: Path, settings: LabelDp, budget: float | None) -> None:
-            super().__init__(party, state, settings, budget, chance.randrange)
+        def __init__(
+            self,
+            party: str,
+            state: Path,
+            settings: LabelDp,
+            budget: float | None,
+            own_priors: Callable[[Table, int], OwnPriors],
+        ) -> None:
+            super().__init__(party, state, settings, budget, own_priors, chance.randrange)
             self._state = state
 
         def of(self, table: Table, labels: Labels, column: str) -> Draw:

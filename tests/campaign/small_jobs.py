@@ -8,14 +8,20 @@ import shutil
 import tempfile
 from dataclasses import replace
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
 
 from party.config import ServeConfig
 from tests.pivodl.jobs import GATHERED, SMALL, SPREAD
 from tests.replay import HERE, JOB, ORACLE, PARAMS, asked
 from tests.serving.served import CLIENT, EXACT, IDS, tolerance
 from tests.simulator import Federation, run
+from tests.splitnn.jobs import PARAMS as NETWORK
+from tests.splitnn.jobs import spec as network_spec
 from tests.trainings import oracle
 from tests.trainings import policies as policies_for
 from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores, lattice_tolerance, spec, world
@@ -53,7 +59,10 @@ PREDICTIONS: dict[str, dict[str, Any]] = {
     "masked": {},
 }
 #: The training whose model a prediction uses.
-TRAINED_BY = {"masked": "pivodl"}
+TRAINED_BY = {"masked": "pivodl", "network": "splitnn"}
+if find_spec("torch") is not None:
+    TRAININGS["splitnn"] = (HERE, network_spec(NETWORK), None)
+    PREDICTIONS["network"] = {"protocol": "splitnn"}
 
 
 def training_of(story: str) -> str:
@@ -149,7 +158,9 @@ def wrong(federation: Federation, story: str) -> str:
         TreetapError: a file cannot be read.
     """
     try:
-        if story in TRAININGS:
+        if training_of(story) == "splitnn":
+            _check_network(federation, story)
+        elif story in TRAININGS:
             assert_oracles_model(federation.states, TRAININGS[story][2])
         elif story in PREDICTIONS:
             here, _, expected = TRAININGS[training_of(story)]
@@ -159,3 +170,15 @@ def wrong(federation: Federation, story: str) -> str:
     except (AssertionError, OSError, KeyError, ValueError) as failure:
         return f"{type(failure).__name__} {' '.join(str(failure).split())[:200]}"
     return ""
+
+
+def _check_network(federation: Federation, story: str) -> None:
+    """Fail unless a network's weights, or its scores, are those of the same training in one graph."""
+    from tests.splitnn.networks import assert_same_bits, oracle, oracle_scores, published
+
+    if story in TRAININGS:
+        assert_same_bits(published(federation.folder, HERE), oracle(federation.folder, HERE, NETWORK)[0].weights())
+        return
+    table = pq.read_table(federation.state(LABEL_HOLDER) / "predictions" / "new.parquet")
+    expected = oracle_scores(federation.folder, HERE, NETWORK)[:, 0]
+    assert table.column("score").to_pylist() == pytest.approx(expected.tolist(), abs=1e-6)

@@ -45,7 +45,7 @@ def table_of(story: str, party: str) -> StepTable:
         if training(protocol).one_role:
             role = "one_owner" if params.centralised_labels else "several_owners"  # type: ignore[attr-defined]
     else:
-        name = {"per-tree": "interactive"}.get(story, story)
+        name = {"per-tree": "interactive", "network": "splitnn"}.get(story, story)
         of_recipient, of_others = prediction(name).roles
         package, role = PREDICTION[name], (of_recipient if party == LABEL_HOLDER else of_others).partition(".")[0]
     table: StepTable = importlib.import_module(f"{package}.{role}").STEPS

@@ -97,6 +97,7 @@ def test_steps_at_moments_that_their_tables_do_not_have(tmp_path: Path) -> None:
 
 def test_every_role_of_every_protocol_is_asked() -> None:
     """The jobs have all protocols, so that a new one cannot be left out."""
+    pytest.importorskip("torch", reason="needs treetap[neural]")
     tables = [step_orders.table_of(story, party) for story in step_orders.STORIES for party in PARTIES[:2]]
     modules = {
         f"{package}.{role}"
@@ -119,6 +120,7 @@ def test_the_page_has_a_row_for_every_command() -> None:
 
 def test_cases_are_drawn_from_all_messages() -> None:
     """A seed is its cases; every word of every way is among them, and a change of a message is another message."""
+    pytest.importorskip("torch", reason="needs treetap[neural]")
     assert drawn(50, seed=3) == drawn(50, seed=3) != drawn(50, seed=4)
     words: dict[str, set[str]] = {}
     for story in STORIES:

@@ -56,6 +56,13 @@ def oracle(
     return network.train(), scalers
 
 
+def oracle_scores(folder: Path, here: World, params: SplitnnParams, *away: str) -> Any:
+    """The oracle's scores (n, K) of the new records, in the order of their ids, without the parties that are away."""
+    network, scalers = oracle(folder, here, params)
+    inputs = {name: scalers[name].apply(table) for name, table in tables_of(folder, here, "predict") if name in scalers}
+    return network.scores(inputs, np.arange(len(here.new[0]), dtype=np.int64), frozenset(away))
+
+
 def published(folder: Path, here: World, job: str = "job") -> Weights:
     """The weights of all parties' published models."""
     return {party: read_arrays(folder / party / "state" / "models" / job / WEIGHTS) for party in here.tables}
@@ -71,4 +78,14 @@ def assert_same_bits(found: Weights, expected: Weights) -> None:
             assert found[party][name].tobytes() == values.tobytes(), f"{party}: {name}"
 
 
-__all__ = ["PARTIES", "Weights", "assert_same_bits", "federation", "oracle", "published", "tables_of", "trained"]
+__all__ = [
+    "PARTIES",
+    "Weights",
+    "assert_same_bits",
+    "federation",
+    "oracle",
+    "oracle_scores",
+    "published",
+    "tables_of",
+    "trained",
+]

@@ -22,7 +22,8 @@ from tests.oracle import oracle_predict
 from tests.serving.served import CLIENT, config
 from tests.simulator import Faults, Federation, run
 from tests.splitnn.jobs import PARAMS, spec
-from tests.splitnn.networks import federation, oracle, tables_of
+from tests.splitnn.networks import federation
+from tests.splitnn.networks import oracle_scores as expected
 from tests.worlds import PARTIES, World, world
 from tests.worlds import spec as tree_spec
 from treetap.errors import ConfigError, NotServed, Silent
@@ -61,13 +62,6 @@ CASES: dict[str, tuple[World, SplitnnParams]] = {
         replace(PARAMS, optimizer="adam", learning_rate=0.05, early_stopping_rounds=1, validation_share=0.2),
     ),
 }
-
-
-def expected(folder: Path, here: World, params: SplitnnParams, *away: str) -> Any:
-    """The oracle's scores (n, K) of the new records, in the order of their ids."""
-    network, scalers = oracle(folder, here, params)
-    inputs = {name: scalers[name].apply(table) for name, table in tables_of(folder, here, "predict") if name in scalers}
-    return network.scores(inputs, np.arange(FRESH, dtype=np.int64), frozenset(away))
 
 
 def scores_of(status: jobs_pb2.JobStatus, classes: int) -> Any:

@@ -20,7 +20,8 @@ from tests.serving.served import config
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.splitnn.jobs import PARAMS, spec
 from tests.splitnn.networks import federation
-from tests.splitnn.test_prediction import FRESH, HERE, HOLDER, B, C, answer, expected, serve
+from tests.splitnn.networks import oracle_scores as expected
+from tests.splitnn.test_prediction import FRESH, HERE, HOLDER, B, C, answer, serve
 from tests.step_tables import Asked, Line, TableReader, lines_of, taken
 from tests.worlds import PARTIES
 from treetap.errors import OutOfOrder
