@@ -77,7 +77,7 @@ def fitted(
 
     `statistics`: False keeps those of batch normalisation as they are, of a bottom that was trained before.
     """
-    optimiser = torch.optim.Adam(model.parameters(), lr=fit.rate)
+    optimiser = torch.optim.Adam(model.parameters(), lr=fit.rate, fused=True)
     truth = torch.from_numpy(labels)
     model.train()
     if not statistics:

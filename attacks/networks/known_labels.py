@@ -65,12 +65,12 @@ class KnownLabels:
     def evaluated(self, settings: NetworkSettings) -> Ints:
         """Places of the records on which classifiers are measured where there is no other table.
 
-        All with a label that the party does not know, if its labels are given; else a fifth, whose labels it is then
-        assumed not to know.
+        All with a label that the party does not know, if its labels are given and there are others; else a fifth, whose
+        labels it is then assumed not to know.
         """
-        draws = attack_draws(settings.seed)
-        if self.given:
-            return some_of(np.setdiff1d(self.scored, self.pool), settings.most_records, draws, "evaluation")
+        draws, others = attack_draws(settings.seed), np.setdiff1d(self.scored, self.pool)
+        if len(others):
+            return some_of(others, settings.most_records, draws, "evaluation")
         most = min(settings.most_records, int(SET_ASIDE * len(self.scored)))
         return some_of(self.scored, most, draws, "evaluation")
 

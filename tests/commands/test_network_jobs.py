@@ -150,12 +150,16 @@ def test_an_experiment_sets_its_seeds_and_policies(tmp_path: Path) -> None:
 
 @pytest.mark.xdist_group("experiment")
 def test_an_experiment_on_images(tmp_path: Path) -> None:
-    """The federation's model is the centralised one, and better than the label holder alone, who has half the image."""
+    """The federation's model is the centralised one, and better than the label holder alone, who has half the image.
+
+    The audit has the gradients and the model of the other party, and the accuracies of the run.
+    """
     pytest.importorskip("torch", reason="needs treetap[neural]")
     _images(tmp_path)
     more = '[predict]\nprotocols = ["splitnn"]\n[defences]\ndimip = {lab = 0.1}\n'
+    more += "[audit]\nnetwork = {known = 20, draws = 1}\n"
     (tmp_path / "exp.toml").write_text(EXPERIMENT + more)
-    outcome = treetap("experiment", "exp.toml", "--json", folder=tmp_path)
+    outcome = treetap("experiment", "exp.toml", "--json", "--workdir", "run", folder=tmp_path)
     assert (outcome.status, outcome.err) == (0, "")
     (found,) = json.loads(outcome.out)["runs"]
     assert found["predict"]["splitnn"]["max_difference"] == 0.0
@@ -167,3 +171,20 @@ def test_an_experiment_on_images(tmp_path: Path) -> None:
     received = {row["class"]: row["to"] for row in found["traffic"] if row["class"].startswith("EMBEDDING")}
     assert received == {"EMBEDDING": "clinic", "EMBEDDING_GRADIENT": "lab"}
     assert any("DIMIP with λ = 0.1 on lab" in said for said in found["defences"]["says"])
+    assert_audited(found, tmp_path)
+
+
+def assert_audited(found: dict[str, Any], folder: Path) -> None:
+    """The run has the attacks' figures, and its report the gain over alone beside them."""
+    attacks = found["audit"]["lab"]
+    assert {"gradient-clusters", "gradient-labels", "completion"} <= set(attacks)
+    assert (attacks["completion"]["evaluated_on"], attacks["completion"]["records"]) == ("own table", 18)
+    report = folder / found["audit_report"]
+    document = json.loads(report.with_suffix(".json").read_text())
+    rows = {"together": "test", "alone": "label holder alone, test", "undefended": "centralised without defences, test"}
+    assert {name: document["gain"][name] for name in rows} == {
+        name: found["metrics"][row]["accuracy"] for name, row in rows.items()
+    }
+    page = report.read_text()
+    assert "What the federation gains" in page
+    assert "DIMIP covers the extractor, and not the log" in page

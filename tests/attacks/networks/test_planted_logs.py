@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from attacks.audit import audit
 from attacks.audit_file import AuditedParty, AuditFile, LabelTable
 from attacks.document import Document, parse
 from attacks.networks.results import NetworkFigures
+from attacks.run import Task, run_network, show_network
 from attacks.view.view import read_view
 from tests.attacks.networks.planted import (
     PARTY,
@@ -28,7 +31,8 @@ from tests.attacks.networks.planted import (
     constant,
     planted,
 )
-from treetap.errors import Malformed
+from tests.commands.command import refused, treetap
+from treetap.errors import BadInput, Malformed
 from treetap.neural.schedule import Schedule
 from treetap.wire.v2 import exchange_pb2
 
@@ -214,3 +218,42 @@ def test_a_repetition_gives_the_same_figures(tmp_path: Path) -> None:
     assert first.parties[PARTY].network == again.parties[PARTY].network
     assert parse(json.loads(json.dumps(first.plain()))) == first
     assert "gradient-clusters" in first.plain()["parties"][PARTY]["network"]
+
+
+def test_one_attack_by_the_command(tmp_path: Path) -> None:
+    """It prints one attack's figures; attacks on leaves are refused."""
+    log = planted(tmp_path, by_class)
+    given = [log.transcript, "--columns", log.table, "--labels", log.truth, "--label", "y", "--json"]
+    found = json.loads(treetap("attack", "gradient-clusters", *given).out)
+    assert (found["attack"], found["party"], found["chosen_by"]) == ("gradient-clusters", PARTY, "labels")
+    assert found["v_measure"] == pytest.approx(1.0)
+    assert "which has no leaves: attacks on it are gradient-clusters" in refused(treetap("attack", "uni", *given))
+
+
+def test_one_attack(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By labels that are known alone, or drawn from all; an attack that cannot run says what it needs."""
+    log = planted(tmp_path, by_class)
+    labels = (log.truth, "y", "id")
+    plain = Task("gradient-labels", log.transcript, *[None] * 4, log.table, None, "id", None, False, False, labels, {})
+    found = run_network(replace(plain, network={"known": 25}))
+    assert (found["known"], found["inferred"]["accuracy"]) == (25, 1.0)
+    found = run_network(replace(plain, labels=None, known=labels, network={"known": 25}))
+    assert (found["known"], found["inferred"]["accuracy"]) == (25, 1.0)
+    show_network(found)
+    show_network(run_network(replace(plain, name="gradient-clusters")))
+    shown = capsys.readouterr().out
+    assert "kept out" in shown
+    assert "by epoch" in shown
+    with pytest.raises(BadInput, match="needs the party's published model and its table"):
+        run_network(replace(plain, name="completion"))
+    with pytest.raises(BadInput, match="it is for two classes, and there are 3"):
+        run_network(replace(plain, name="norm"))
+
+
+def test_without_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network's transcript is read, and its audit says what to install."""
+    log = planted(tmp_path, by_class)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert read_view(log.transcript).records == 240
+    with pytest.raises(BadInput, match=r"protocol splitnn needs torch: pip install 'treetap\[neural\]'"):
+        audited(log)

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from attacks import audit
 from attacks.audit_file import FILE, AuditFile, of_run, read
@@ -16,12 +16,20 @@ from treetap.commands.local_federation import to_toml
 REPORT, DOCUMENT = "audit.html", "audit.json"
 
 
+class Networks(NamedTuple):
+    """Files of a split network: feature party → its published model and its table of other records; their labels."""
+
+    parties: Mapping[str, tuple[Path, Path]]
+    evaluation: Path
+
+
 def write_file(
     folder: Path,
     parties: Mapping[str, tuple[Path, Path, list[str]]],
     id_column: str,
     label: tuple[Path, str],
     more: Mapping[str, Any],
+    networks: Networks | None = None,
 ) -> AuditFile:
     """audit.toml of a run, with paths relative to its folder so that the folder can be moved.
 
@@ -35,6 +43,8 @@ def write_file(
         {name: (near(transcript), near(table), columns) for name, (transcript, table, columns) in parties.items()},
         id_column,
         (near(label[0]), label[1]),
+        None if networks is None else {name: (near(m), near(t)) for name, (m, t) in networks.parties.items()},
+        "" if networks is None else near(networks.evaluation),
     )
     (folder / FILE).write_text(to_toml({**more, **content}), encoding="utf-8")
     return read(folder)
@@ -54,8 +64,13 @@ def run(folder: Path, file: AuditFile, *, by_tree: bool) -> dict[str, Any]:
 def scores(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Party → attack → its figures; of PIVODL also what its messages disclose."""
     from attacks.document import PIVODL_ATTACKS
+    from attacks.networks.names import ATTACKS as ON_NETWORKS
 
     return {
-        name: {**party["attacks"], **{key: party[key] for key in PIVODL_ATTACKS if key in party}}
+        name: {
+            **party["attacks"],
+            **{key: party[key] for key in PIVODL_ATTACKS if key in party},
+            **{key: found for key in ON_NETWORKS if (found := party.get("network", {}).get(key)) is not None},
+        }
         for name, party in document["parties"].items()
     }

@@ -30,6 +30,8 @@ from treetap.trees.params import TreeParams
 from treetap.trees.pivodl_params import PivodlParams
 
 Floats = npt.NDArray[np.float64]
+#: The rows of the metrics by the label holder's columns alone, and by a network's training without its defences.
+ALONE, UNDEFENDED = "label holder alone, test", "centralised without defences, test"
 
 
 class Comparison:
@@ -96,10 +98,13 @@ class Comparison:
     def metrics(self) -> dict[str, dict[str, float]]:
         """Test metrics with all parties' columns, and with those and the labels of each party that has both alone."""
         found = {"centralised, test": metrics.evaluate(self._params.objective, self._joined[1], self._truth)}
+        if isinstance(self._params, SplitnnParams) and self._defences.named():
+            _, outcome = self._predict(self._names)
+            found[UNDEFENDED] = metrics.evaluate(self._params.objective, outcome, self._truth)
         if self._ownership is None:
             if self._trained[self._names[0]].sources:
                 _, outcome = self._predict(self._names[:1])
-                found["label holder alone, test"] = metrics.evaluate(self._params.objective, outcome, self._truth)
+                found[ALONE] = metrics.evaluate(self._params.objective, outcome, self._truth)
             return found
         for name, rows in self._ownership.items():
             try:

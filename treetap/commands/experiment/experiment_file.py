@@ -53,6 +53,7 @@ class AuditTable(Strict):
     """The attacks on the feature parties' transcripts after each run; by default those of `treetap audit`.
 
     `frontier`: a document of `treetap frontier`, by which the audit advises; a relative path is from the file's folder.
+    `network`: settings of the attacks on split networks.
     """
 
     attacks: Annotated[list[str], Field(min_length=1)] | None = None
@@ -60,17 +61,19 @@ class AuditTable(Strict):
     by_tree: bool = True
     drawn_only: bool = False
     settings: dict[str, Any] = {}
+    network: dict[str, Any] = {}
     frontier: Path | None = None
 
     @model_validator(mode="after")
     def _known(self) -> AuditTable:
         try:
-            from attacks.audit_file import check_settings, known_attacks
+            from attacks.audit_file import check_network_settings, check_settings, known_attacks
         except ImportError as missing:
             raise ValueError(f"needs {missing.name}: pip install 'treetap[audit]'") from None
         if self.attacks is not None:
             known_attacks(self.attacks)
         check_settings(self.settings)
+        check_network_settings(self.network)
         return self
 
 

@@ -193,19 +193,44 @@ def print_run(run: dict[str, Any]) -> None:
     if best := ", ".join(f"{row['feature']} ({row['party']})" for row in run["importance"][:5]):
         terminal.out.print(terminal.text(f"most important: {best}"))
     if run.get("audit"):
-        scored = terminal.table("party", "attack", "V-measure", "after trees", "accuracy", "groups")
+        after = "after trees" if "trees" in run else "epoch"
+        scored = terminal.table("party", "attack", "V-measure", after, "accuracy", "groups")
         for party, attacks in run["audit"].items():
             for name, each in attacks.items():
-                if "v_measure" in each:
-                    sizes = (str(each["after_trees"] or ""), _shown(each["accuracy"]), str(each["groups"] or ""))
-                    scored.add_row(party, name, _shown(each["v_measure"]), *sizes)
-                elif "accuracy" in each:
-                    scored.add_row(party, name, "", "", _shown(each["accuracy"]), "")
+                for label, figures in _attack_rows(name, each):
+                    scored.add_row(party, label, *figures)
         terminal.out.print(scored)
         terminal.out.print(f"audit: {run['audit_report']}", soft_wrap=True)
     peak = max(run["peak_rss_mb"].items(), key=lambda item: item[1], default=("", 0.0))
     terminal.out.print(f"largest process: {peak[0]}, {peak[1]:.0f} MiB")
     terminal.out.file.flush()
+
+
+def _attack_rows(name: str, found: dict[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
+    """Rows of an attack: its name, V-measure, trees or epoch, accuracy and groups; none without such a figure."""
+    if name == "gradient-clusters":
+        epoch = "all" if found["epoch"] is None else str(found["epoch"] + 1)
+        measures = (_shown(found["v_measure"]), epoch, _shown(found["accuracy"]), str(found["clusters"]))
+        return [(name, measures)]
+    if name == "gradient-labels":
+        return [(name, ("", "", _shown((found["inferred"] or {}).get("accuracy")), ""))]
+    if name == "completion":
+        return [
+            (
+                f"{name}, {row['head']}, {'tuned' if row['tuned'] else 'frozen'}, {row['known']} labels",
+                (
+                    "",
+                    "",
+                    f"{_shown(row['completed']['accuracy'])} ({_shown(row['untrained']['accuracy'])} untrained)",
+                    "",
+                ),
+            )
+            for row in found["rows"]
+        ]
+    if "v_measure" in found:
+        sizes = (str(found["after_trees"] or ""), _shown(found["accuracy"]), str(found["groups"] or ""))
+        return [(name, (_shown(found["v_measure"]), *sizes))]
+    return [(name, ("", "", _shown(found["accuracy"]), ""))] if "accuracy" in found else []
 
 
 def _defended(run: dict[str, Any]) -> list[str]:

@@ -7,7 +7,6 @@ compare with labels; the processes it starts hold their own columns only.
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 from dataclasses import replace
@@ -20,9 +19,9 @@ import pyarrow.parquet as pq
 
 from treetap.commands.experiment.baselines import Comparison
 from treetap.commands.experiment.defended import check, defended, true_metrics
-from treetap.commands.experiment.experiment_file import AuditTable, ExperimentFile
-from treetap.commands.experiment.joined_table import ID, Split, content_digest, labels_of, read_table, split
-from treetap.commands.experiment.party_tables import labels_file, write_tables
+from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.experiment.joined_table import ID, Split, labels_of, read_table, split
+from treetap.commands.experiment.party_tables import write_tables
 from treetap.commands.experiment.report import collect, document, print_run, traffic
 from treetap.commands.experiment.spread_labels import with_classes
 from treetap.commands.jobs import progress_view
@@ -109,7 +108,9 @@ def run_seed(experiment: ExperimentFile, table: pa.Table, seed: int, folder: Pat
         if experiment.audit is None:
             return found
         try:
-            return found | _audited(experiment, experiment.audit, table, drawn, folder)
+            from treetap.commands.experiment.audited import audited  # the attacks need an extra
+
+            return found | audited(experiment, experiment.audit, table, drawn, folder, found["metrics"])
         except TreetapError as fault:  # the run itself has succeeded
             return found | {"audit": None, "audit_fault": str(fault)}
     except TreetapError as failure:
@@ -179,35 +180,6 @@ def _run(
             },
         }
         return found, done
-
-
-def _audited(
-    experiment: ExperimentFile, asked: AuditTable, table: pa.Table, drawn: Split, folder: Path
-) -> dict[str, Any]:
-    """The audit of the transcripts of all parties but the label holder. `table`: the joined one."""
-    from treetap.commands.audit import local_job
-
-    parties = {
-        party.name: (
-            folder / party.name / "state" / "transcripts" / "experiment",
-            folder / party.name / "train.parquet",
-            drawn.columns[party.name],
-        )
-        for party in experiment.party
-        if not party.labels
-    }
-    more = asked.model_dump(include={"attacks", "classes", "drawn_only", "settings"}, exclude_none=True)
-    more |= {"ca": "certs/ca.crt", "data_digest": content_digest(table)}
-    if asked.frontier is not None:
-        more["frontier"] = os.path.relpath(asked.frontier, folder)
-    label = (labels_file(experiment, folder), experiment.data.label)
-    started = time.monotonic()
-    document = local_job.run(folder, local_job.write_file(folder, parties, ID, label, more), by_tree=asked.by_tree)
-    return {
-        "audit": local_job.scores(document),
-        "audit_report": str(folder / local_job.REPORT),
-        "audit_seconds": time.monotonic() - started,
-    }
 
 
 def _compared(central: Comparison, done: dict[str, jobs_pb2.JobStatus]) -> dict[str, dict[str, Any]]:

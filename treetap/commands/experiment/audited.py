@@ -1,0 +1,67 @@
+"""The audit at the end of a run of an experiment: its files, and the accuracies that an audit of files lacks."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from treetap.commands.audit import local_job
+from treetap.commands.experiment.baselines import ALONE, UNDEFENDED
+from treetap.commands.experiment.experiment_file import AuditTable, ExperimentFile
+from treetap.commands.experiment.joined_table import ID, Split, content_digest
+from treetap.commands.experiment.party_tables import labels_file
+from treetap.protocols.registry import training
+
+
+def audited(
+    experiment: ExperimentFile,
+    asked: AuditTable,
+    table: pa.Table,
+    drawn: Split,
+    folder: Path,
+    metrics: Mapping[str, Mapping[str, float]],
+) -> dict[str, Any]:
+    """The audit of the transcripts of all parties but the label holder.
+
+    `table`: the joined one. `metrics`: those of the run, from which an audit of networks has the gain over alone.
+    """
+    states = {party.name: folder / party.name / "state" for party in experiment.party if not party.labels}
+    parties = {
+        name: (state / "transcripts" / "experiment", folder / name / "train.parquet", drawn.columns[name])
+        for name, state in states.items()
+    }
+    more = asked.model_dump(include={"attacks", "classes", "drawn_only", "settings"}, exclude_none=True)
+    more |= {"ca": "certs/ca.crt", "data_digest": content_digest(table)}
+    if asked.frontier is not None:
+        more["frontier"] = os.path.relpath(asked.frontier, folder)
+    label = (labels_file(experiment, folder), experiment.data.label)
+    networks = None
+    if not training(experiment.job.protocol).grows_trees:
+        more |= {"network": asked.network, "accuracy": _accuracies(experiment, metrics)}
+        models = {
+            name: (state / "models" / "experiment", folder / name / "predict.parquet") for name, state in states.items()
+        }
+        networks = local_job.Networks(models, folder / experiment.in_order[0] / "predict.parquet")
+    started = time.monotonic()
+    file = local_job.write_file(folder, parties, ID, label, more, networks)
+    document = local_job.run(folder, file, by_tree=asked.by_tree)
+    return {
+        "audit": local_job.scores(document),
+        "audit_report": str(folder / local_job.REPORT),
+        "audit_seconds": time.monotonic() - started,
+    }
+
+
+def _accuracies(experiment: ExperimentFile, metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Accuracies on the held-out rows, as far as the run has them; without defences `undefended` is `together`."""
+    undefended = UNDEFENDED if experiment.defences.named() else "test"
+    found = {
+        name: metrics.get(row, {}).get("accuracy")
+        for name, row in (("together", "test"), ("alone", ALONE), ("undefended", undefended))
+    }
+    return {name: value for name, value in found.items() if value is not None}
