@@ -87,10 +87,6 @@ class FrontierFile(ExperimentFile):
             raise ValueError(
                 f"protocol {self.job.protocol!r} has none of these defences: its labels have no one holder"
             )
-        if not training(self.job.protocol).grows_trees:
-            raise ValueError(
-                f"protocol {self.job.protocol!r} grows no trees: these defences and attacks are about them"
-            )
         if self.job.params().objective in REGRESSIONS:
             raise ValueError("a regression has numbers for labels: these defences and attacks are about classes")
         for party in self.party:
