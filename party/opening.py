@@ -71,14 +71,13 @@ class Opener:
         if kind == "open_model":
             opening = request.prediction.open_model
             check_prediction(opening)
-            require_library(prediction_name(opening), prediction(prediction_name(opening)))
             check_members(self._config, members_of(opening, caller), prediction(prediction_name(opening)).opens_sums)
             policy.check_job(name, sent_in_prediction(opening, caller))
+            require_library(prediction_name(opening), prediction(prediction_name(opening)))
             return role_for_prediction(self._config, self._store, context, opening, self._served_models)
         spec = request.setup.prepare.spec
         check_spec(spec)
         members, protocol = members_of(spec, caller), training(training_name(spec))
-        require_library(training_name(spec), protocol)
         check_members(self._config, members, protocol.opens_sums)
         if protocol.spreads_labels(spec):
             policy.check_parties(name, len(members.parties))
@@ -87,6 +86,7 @@ class Opener:
             policy.check_key(name, spec.key_bits)
         policy.check_job(name, sent_in_training(spec, caller))
         check_defences(name, self._config.defences, policy, self._config.tables.get(spec.table), spec)
+        require_library(training_name(spec), protocol)
         role = role_for_training(self._config, context, spec)
         context.store.claim(request.setup.prepare.submission)  # last: a refused job leaves no file
         return role

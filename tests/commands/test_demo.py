@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.command import refused, treetap
+from tests.needs import needs_library_of
 from treetap.commands import demo
 from treetap.commands.experiment.joined_table import read_table, split
 
@@ -17,6 +18,7 @@ from treetap.commands.experiment.joined_table import read_table, split
 )
 def test_the_parties(protocol: str, count: int, with_labels: int, tmp_path: Path) -> None:
     """All thirty columns are shared out; of PIVODL four hospitals label a quarter of the training rows each."""
+    needs_library_of(protocol)
     names = demo.write_breast_cancer(tmp_path / "breast_cancer.parquet")
     experiment = demo.federation_of(tmp_path, names, 2048, protocol)
     assert len(experiment.party) == count

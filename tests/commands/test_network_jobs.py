@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.commands.command import treetap, write
+from tests.needs import needs_library_of
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.jobs.job_file import JobFile
 from treetap.errors import ConfigError
@@ -137,6 +138,7 @@ def _images(folder: Path) -> None:
 
 def test_an_experiment_sets_its_seeds_and_policies(tmp_path: Path) -> None:
     """It is reproducible unless it says otherwise; what else differs from a job's defaults it does not touch."""
+    needs_library_of("splitnn")
     file = tmp_path / "exp.toml"
     for more, reproducible in (("", True), ("reproducible = false\n", False)):
         file.write_text(EXPERIMENT + more)
@@ -154,7 +156,7 @@ def test_an_experiment_on_images(tmp_path: Path) -> None:
 
     The audit has the gradients and the model of the other party, and the accuracies of the run.
     """
-    pytest.importorskip("torch", reason="needs treetap[neural]")
+    needs_library_of("splitnn")
     _images(tmp_path)
     more = '[predict]\nprotocols = ["splitnn"]\n[defences]\ndimip = {lab = 0.1}\n'
     more += "[audit]\nnetwork = {known = 20, draws = 1}\n"

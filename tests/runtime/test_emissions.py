@@ -11,6 +11,7 @@ import pytest
 
 from coordinator.prediction import opening_of
 from tests.blindness.observed import Observed
+from tests.needs import needs_library_of
 from tests.replay import HERE, JOB
 from tests.runtime.exact_policies import exactly, put_under
 from tests.serving.served import CLIENT, IDS, config, serve
@@ -45,8 +46,6 @@ PREDICTIONS: dict[str, dict[str, Any]] = {
 }
 #: Protocol that predicts → the job that trains a model for it, where that is not `JOB`.
 TRAINED = {"masked": "pivodl, gains announced", "splitnn": "splitnn, two feature parties"}
-#: Protocol → the library that it needs.
-LIBRARIES = {"eini-lattice": "tenseal", "splitnn": "torch"}
 Real = dict[tuple[str, str, str], set[str]]
 
 
@@ -123,6 +122,7 @@ def test_a_training_sends_what_it_declares(name: str, tmp_path: Path) -> None:
     Under a policy that permits these alone nothing is refused: no progress, no account, no farewell.
     """
     job = TRAININGS[name]
+    needs_library_of(training_name(job))
     members = [job.aggregator, *job.feature_parties]
     declared = list(sent_in_training(job, COORDINATOR))
     one_role, here = training(training_name(job)).one_role, fitting(WIDE, params_of(job))
@@ -143,8 +143,7 @@ def test_a_training_sends_what_it_declares(name: str, tmp_path: Path) -> None:
 def test_a_prediction_sends_what_it_declares(name: str, tmp_path: Path) -> None:
     """So do predictions; names of features are sent or withheld, metrics are sent where there are labels."""
     protocol = PREDICTIONS[name]["protocol"]
-    if protocol in LIBRARIES:
-        pytest.importorskip(LIBRARIES[protocol], reason=f"{protocol} needs {LIBRARIES[protocol]}, which is an extra")
+    needs_library_of(protocol)
     job = TRAININGS[TRAINED[protocol]] if protocol in TRAINED else JOB
     here = fitting(WIDE, params_of(job)) if protocol in TRAINED else HERE
 

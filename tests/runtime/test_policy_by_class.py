@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from coordinator.prediction import opening_of
+from tests.needs import needs_library_of
 from tests.replay import HERE, JOB, SUBMISSION, ask, with_word
 from tests.runtime.exact_policies import exactly, put_under
 from tests.simulator import COORDINATOR, Federation, run
@@ -82,6 +83,7 @@ OPENINGS = dict(_jobs())
 def test_each_class_to_each_receiver_is_asked_for_at_the_opening(name: str, tmp_path: Path) -> None:
     """With one receiver of one class taken out the opening is refused by both names; with none it is not."""
     request, sends = OPENINGS[name]
+    needs_library_of(name.partition(",")[0])
 
     async def main() -> None:
         tables, policies = HERE.tables, {}

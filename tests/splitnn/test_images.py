@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.needs import needs_library_of
 from tests.pivodl.jobs import PARAMS as OF_PIVODL
 from tests.pivodl.jobs import fitting, policies
 from tests.simulator import Federation, run
@@ -89,7 +90,7 @@ def test_a_later_table_of_a_network_has_the_same_shape(
     later: tuple[int, ...] | None, said: str | None, tmp_path: Path
 ) -> None:
     """The error names both shapes; the manifest has the one of the training."""
-    pytest.importorskip("torch", reason="needs treetap[neural]")
+    needs_library_of("splitnn")
     shapes = {"train": (2, 3, 4), **({} if later is None else {"predict": later})}
     params = replace(OF_NETWORKS, epochs=1, bottom={DEFAULT: Bottom(width=3)})
 
