@@ -27,7 +27,6 @@ LONGER = replace(PARAMS, epochs=3)
 #: Defences of the first attempt, and of the second.
 CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a weight added": ({}, {"dimip": {FEATURE: 0.3}}),
-    "a weight taken out": ({"dimip": {FEATURE: 0.3}}, {}),
     "another party's": ({"dimip": {FEATURE: 0.3}}, {"dimip": {OTHER: 0.1}}),
     "a change of gradients": ({}, {"gradient": {"kind": "levels", "levels": 4}}),
 }
