@@ -184,10 +184,8 @@ class FeatureParty:
     def _check(self, embeddings: Any, where: str) -> None:
         """Raise `DataError` unless the embeddings (n, width) are finite, which their reader would refuse."""
         if not bool(embeddings.isfinite().all()):
-            raise DataError(
-                f"{self._context.party}: the embeddings of {where} are not finite; a smaller learning_rate keeps them "
-                "so"
-            )
+            fault = f"the embeddings of {where} are not finite; a smaller learning_rate keeps them so"
+            raise DataError(fault).at(self._context.party)
 
     @property
     def _width(self) -> int:
