@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from pydantic import ValidationError
 
 from party.defences.settings import Defences
+from treetap.commands.experiment.baselines import Comparison
 from treetap.commands.experiment.defended import check, says
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import ID, Split
@@ -97,6 +99,27 @@ def test_networks_have_defences_of_gradients(defences: dict[str, Any], expected:
     with pytest.raises(ConfigError) as raised:
         check(Path("exp.toml"), experiment, DRAWN, 2)
     assert expected in str(raised.value)
+
+
+def test_a_feature_party_may_have_an_optimiser_of_its_own(tmp_path: Path) -> None:
+    """In its own file, of networks alone; the centralised model, which has the job's, is no measure of such a run."""
+    pytest.importorskip("torch", reason="needs treetap[neural]")
+    plain = _experiment({}, protocol="splitnn").model_dump(exclude_unset=True)
+
+    def amplified(party: int, **job: Any) -> ExperimentFile:
+        parties = [{**each, "optimizer": "amplified"} if k == party else each for k, each in enumerate(plain["party"])]
+        return ExperimentFile.model_validate({**plain, "party": parties, "job": {**plain["job"], **job}})
+
+    table = pa.table({ID: [str(k) for k in range(10)], "a": range(10), "b": range(10), "y": [k % 2 for k in range(10)]})
+    settings = write_tables(amplified(1, batch_size=4), table, DRAWN, tmp_path)
+    assert settings["lab"]["optimizer"] == "amplified"
+    assert "optimizer" not in settings["clinic"]
+    held_out = table.take(pa.array(DRAWN.test))
+    assert not Comparison(amplified(1, batch_size=4), settings, 0, held_out).comparable
+    with pytest.raises(ValidationError, match="optimizer of clinic: is of a feature party; leave it out"):
+        amplified(0)
+    with pytest.raises(ValidationError, match="optimizer of lab: protocol 'boosting' trains by none; leave it out"):
+        ExperimentFile.model_validate({**amplified(1).model_dump(exclude_unset=True), "job": {"protocol": "boosting"}})
 
 
 def test_sentences() -> None:

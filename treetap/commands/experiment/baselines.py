@@ -66,6 +66,7 @@ class Comparison:
             self._learned = read_labels(self._trained[self._names[0]], label, self._params.objective)
         self._truth = truth(rows, ID, label, self._ids, self._learned)
         self._defences = experiment.defences
+        self._amplified = any(party.optimizer is not None for party in experiment.party)
         self._joined = self._predict(self._names, self._of_defences())
 
     @property
@@ -74,12 +75,12 @@ class Comparison:
 
         Aligned by private set intersection, its records are in another order, so that draws of them differ. The
         centralised model has no noise, neither of leaf weights nor of labels. A network's private draws are known only
-        where they follow from the job's seed.
+        where they follow from the job's seed, and it has the job's optimiser at every party.
         """
         if self._params.adds_noise or self._defences.label_dp is not None:
             return False
         if isinstance(self._params, SplitnnParams):
-            return self._alignment == "sorted-ids" and self._params.reproducible
+            return self._alignment == "sorted-ids" and self._params.reproducible and not self._amplified
         assert isinstance(self._params, TreeParams)
         return self._alignment == "sorted-ids" or not self._params.draws_records
 

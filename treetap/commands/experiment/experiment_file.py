@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from party.defences.settings import Defences
-from treetap.commands.experiment.party_table import PartyTable, column_faults, label_faults
+from treetap.commands.experiment.party_table import PartyTable, column_faults, label_faults, optimizer_faults
 from treetap.commands.jobs.job_file import JobTable, has_parameter
 from treetap.protocols.libraries import missing_library
 from treetap.protocols.registry import PREDICTION, TRAINING, prediction, training
@@ -152,7 +152,8 @@ class ExperimentFile(Strict):
 
     @model_validator(mode="after")
     def _parties(self) -> ExperimentFile:
-        if faults := [*column_faults(self.party), *label_faults(self.party, self.job)]:
+        faults = [*column_faults(self.party), *label_faults(self.party, self.job)]
+        if faults := [*faults, *optimizer_faults(self.party, self.job)]:
             raise ValueError("; ".join(faults))
         if faults := self.job.params().party_faults(self.in_order[0], self.in_order[1:]):
             raise ValueError("; ".join(faults))

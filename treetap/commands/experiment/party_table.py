@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from treetap.commands.jobs.job_file import JobTable
+from treetap.commands.jobs.job_file import JobTable, has_parameter
 from treetap.names import Name
 from treetap.protocols.registry import training
 from treetap.strict import Strict
@@ -20,7 +20,8 @@ class PartyTable(Strict):
     """One party: the columns it gets, by name or as a random share of those that no party names.
 
     `labels`: it is the label holder. Where labels are spread over the parties it labels a random share of the training
-    rows that no file names, or the rows whose ids are in the file `label_rows`.
+    rows that no file names, or the rows whose ids are in the file `label_rows`. `optimizer`: see
+    `party.config.PartyConfig`.
     """
 
     name: Name
@@ -31,6 +32,7 @@ class PartyTable(Strict):
     label_rows: str | None = None
     record: Literal["received", "both", "off"] | None = None
     workers: Annotated[int, Field(ge=1, le=256)] | None = None
+    optimizer: Literal["amplified"] | None = None
 
     @model_validator(mode="after")
     def _one_of(self) -> PartyTable:
@@ -66,6 +68,14 @@ def column_faults(parties: Sequence[PartyTable]) -> list[str]:
     if sum(party.share or 0 for party in parties) > 1 + 1e-9:
         return ["the shares add up to more than 1"]
     return []
+
+
+def optimizer_faults(parties: Sequence[PartyTable], job: JobTable) -> list[str]:
+    """Faults of who has an optimiser of its own: feature parties of a network alone."""
+    given = [party for party in parties if party.optimizer is not None]
+    if given and not has_parameter(job.protocol, "optimizer"):
+        return [f"optimizer of {given[0].name}: protocol {job.protocol!r} trains by none; leave it out"]
+    return [f"optimizer of {party.name}: is of a feature party; leave it out" for party in given if party.labels]
 
 
 def label_faults(parties: Sequence[PartyTable], job: JobTable) -> list[str]:

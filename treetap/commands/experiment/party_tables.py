@@ -46,6 +46,8 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
             **(POLICY | {"label_holders": _others(experiment, party)} if experiment.spread else _allowing(experiment)),
         }
         settings[party.name] = {"policy": policy, "workers": party.workers, "tables": tables}
+        if party.optimizer is not None:
+            settings[party.name]["optimizer"] = party.optimizer
         if party.labels and experiment.defences.named():
             settings[party.name]["defences"] = experiment.defences.model_dump(exclude_defaults=True)
     if experiment.spread:
