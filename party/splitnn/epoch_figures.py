@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from party.growth.label_state import finite
+from treetap.errors import DataError
 from treetap.neural.early_stopping import EarlyStopping
 from treetap.neural.objective import Objective
 from treetap.wire.v2 import setup_pb2, types_pb2
@@ -36,9 +37,20 @@ class EpochFigures:
         """True if no epoch is to follow."""
         return self._stopping.stopped
 
+    @property
+    def best_epoch(self) -> int | None:
+        """The best epoch so far; None before the first."""
+        return self._stopping.best_epoch
+
     def take(self, epoch: int, objective: Objective, loss: float, training: Scored, validation: Scored) -> bool:
-        """Note the figures of an epoch; True if its weights are the best so far."""
+        """Note the figures of an epoch; True if its weights are the best so far.
+
+        Raises:
+            DataError: the validation loss is not finite, and no epoch before had one: there would be no best one.
+        """
         watched = loss if self._stopping.rounds is None else objective.watched(*validation)
+        if self.best_epoch is None and not np.isfinite(watched):
+            raise DataError(f"the validation loss of epoch {epoch} is not finite; a smaller learning_rate keeps it so")
         self._history = [
             *self._history[:epoch],
             {"train_loss": loss, **self._measured(objective, training, validation)},

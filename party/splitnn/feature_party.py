@@ -15,7 +15,7 @@ from party.setup.steps import PUBLISHED, UNPUBLISHED, load_job_table, manifest_o
 from party.splitnn.bodies import BATCHES, EMBEDDINGS, GRADIENTS, size_of
 from party.splitnn.job import NetworkJob
 from party.splitnn.numbers import send, send_blocks, take
-from treetap.errors import BadInput, DataError
+from treetap.errors import BadInput, DataError, Malformed
 from treetap.neural.feature_side import FeatureSide
 from treetap.neural.inputs import Inputs
 from treetap.tables.reading import Table
@@ -146,10 +146,18 @@ class FeatureParty:
         return empty_result()
 
     async def store_epoch(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Store the state after the epoch, before the label holder stores its own."""
+        """Store the state after the epoch, before the label holder stores its own.
+
+        Raises:
+            Malformed: the epoch is not the best one, where without early stopping each is.
+        """
         self._job.order.check(request)
-        side = required(self._side)
-        best = side.weights() if request.protocol.splitnn.store_epoch.best else None
+        side, is_best = required(self._side), request.protocol.splitnn.store_epoch.best
+        if not is_best and self._params.early_stopping_rounds is None:
+            raise Malformed(
+                f"store_epoch of round {request.round} says that this epoch is not the best, as each is here"
+            )
+        best = side.weights() if is_best else None
         await self._context.offload(lambda: self._job.states.save(request.round + 1, side.state(), best), whole=True)
         self._job.order.done(request)
         return empty_result()

@@ -22,7 +22,7 @@ from party.splitnn.bodies import BATCHES, EMBEDDINGS, GRADIENTS, size_of
 from party.splitnn.epoch_figures import EpochFigures, Scored, published_network
 from party.splitnn.job import NetworkJob
 from party.splitnn.numbers import send, take
-from treetap.errors import BadInput, OutOfOrder
+from treetap.errors import BadInput, Malformed, OutOfOrder
 from treetap.models.durable import write_whole
 from treetap.models.store import CLEAN_METRICS
 from treetap.neural.label_side import LabelSide
@@ -174,10 +174,16 @@ class LabelHolder:
         )
 
     async def store_epoch(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Store the state after the epoch; every other party has stored its own."""
+        """Store the state after the epoch; every other party has stored its own.
+
+        Raises:
+            Malformed: the coordinator says of the best epoch another thing than this party has said.
+        """
         self._job.order.check(request)
-        side = required(self._side)
-        best = side.weights() if request.protocol.splitnn.store_epoch.best else None
+        side, is_best = required(self._side), request.protocol.splitnn.store_epoch.best
+        if is_best != (self._figures.best_epoch == request.round):
+            raise Malformed(f"store_epoch of round {request.round} comes with another choice of the best epoch")
+        best = side.weights() if is_best else None
         state = {**side.state(), **self._figures.state()}
         await self._context.offload(lambda: self._job.states.save(request.round + 1, state, best), whole=True)
         self._job.order.done(request)

@@ -20,6 +20,7 @@ from tests.campaign.stages import Stage
 from tests.campaign.workers import FaultyEngine
 from tests.pivodl.federations import assert_central_model, centralised_with, released
 from tests.simulator import Federation
+from tests.splitnn.small_job import assert_network
 from tests.worlds import PARTIES, assert_oracles_model, lattice_tolerance
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.wire.transcript import TranscriptReader
@@ -27,7 +28,7 @@ from treetap.wire.v2 import jobs_pb2
 
 #: Files that a party may have below its state when no job is unfinished.
 ALLOWED = re.compile(
-    r"models/[a-z0-9-]+/((trees|leakage|repaired)\.jsonl|(job|manifest|names|clean_metrics)\.json)"
+    r"models/[a-z0-9-]+/((trees|leakage|repaired)\.jsonl|(job|manifest|names|clean_metrics)\.json|weights\.npz)"
     r"|label_budget\.jsonl|noisy_labels/[0-9]+\.npz"
     r"|transcripts/[a-z0-9-]+/[0-9]+\.tap"
     r"|predictions/[a-z0-9-]+(\.attributions)?\.parquet"
@@ -93,11 +94,15 @@ def named(status: jobs_pb2.JobStatus, found: Findings) -> None:
 
 
 def model(federation: Federation, stage: Stage, job: str, found: Findings) -> None:
-    """The parties' shards are the oracle's model; with noise the centralised one of the same noise.
+    """The parties' shards are the oracle's model; with noise the centralised one of the same noise; a
+    network's weights are those of one graph.
 
     Of a model of classes, the label holder's account of what its trees showed, and its repairs, are right too.
     """
     try:
+        if stage.name == "network":
+            assert_network(federation.states, job)
+            return
         if stage.defences.label_dp is not None:
             defended.assert_noisy_model(federation.states, stage, job)
             return

@@ -25,6 +25,7 @@ from tests.oracle import OracleModel
 from tests.pivodl import small_job
 from tests.replay import HERE, JOB, ORACLE, asked
 from tests.simulator import COORDINATOR, Federation, Message, run
+from tests.splitnn import small_job as network
 from tests.trainings import policies
 from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores
 from treetap.errors import Defect, TreetapError
@@ -41,6 +42,8 @@ STAGES: dict[str, tuple[str, int] | None] = {
     "growing from spread labels": ("settle_children", 10),
     "publishing from spread labels": ("publish", 3),
 }
+if network.INSTALLED:
+    STAGES |= {"training a network": ("embedding_gradients", 5), "publishing a network": ("publish", 2)}
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,9 @@ class Corruption:
 
 
 def _of(stage: str) -> tuple[World, setup_pb2.JobSpec, OracleModel]:
-    """The world of a stage, its training and the model."""
+    """The world of a stage, its training and the model, of a network none."""
+    if stage.endswith("network"):
+        return HERE, network.JOB, OracleModel([], 0)
     if stage.endswith("spread labels"):
         return small_job.HERE, small_job.JOB, small_job.ORACLE
     return HERE, JOB, ORACLE
@@ -261,6 +266,9 @@ def _judged(federation: Federation, corruption: Corruption, status: jobs_pb2.Job
     if status.state != "finished":
         return _named(corruption, status.error)
     try:
+        if corruption.stage.endswith("network"):
+            network.assert_network(federation.states)
+            return "right"
         assert_oracles_model(federation.states, _of(corruption.stage)[2])
         if status.predictions:
             assert_oracles_scores(status.predictions, ORACLE, HERE.newcomers, 16)

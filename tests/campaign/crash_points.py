@@ -1,6 +1,7 @@
 """Every process ended, or its power cut, at its every file operation of a training: plans without chance.
 
-The trainings are three with a label holder, of which two defend its labels, and one with labels of all parties.
+The trainings are three with a label holder, of which two defend its labels, one with labels of all parties, and one of
+a network.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from tests.campaign.disk import CRASHES
 from tests.campaign.label_draws import Used, label_draws
 from tests.campaign.plans import Plan
 from tests.campaign.rig import Rig
-from tests.campaign.stages import stage
+from tests.campaign.stages import playable, stage
 from tests.pivodl.small_job import nonces
 from tests.simulator import COORDINATOR, run
 from tests.worlds import PARTIES
 
-STAGES = ("boosting", "boosting-withheld", "forest-noisy", "pivodl-noise")
+STAGES = ("boosting", "boosting-withheld", "forest-noisy", "pivodl-noise", "network")
 
 
 def operations(name: str) -> dict[str, int]:
@@ -41,7 +42,7 @@ def points(count: int) -> Iterator[Plan]:
     """`count` plans with one crash each, spread evenly over all processes, operations and ways to crash."""
     every = [
         (name, who, at, how)
-        for name in STAGES
+        for name in filter(playable, STAGES)
         for who, most in operations(name).items()
         for at in range(most)
         for how in CRASHES

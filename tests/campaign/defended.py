@@ -22,6 +22,7 @@ from tests.worlds import PARTIES, assert_oracles_model
 from treetap.models.store import LEAKAGE, read_leakage, read_model, read_repaired
 from treetap.trees.ensemble import Tree
 from treetap.trees.grafting import RepairedTree
+from treetap.trees.params import TreeParams
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.trees.repair import repair
 
@@ -122,6 +123,7 @@ def _expected(name: str, labels: bytes) -> tuple[OracleModel, list[RepairedTree]
     """The oracle's model on noisy labels, and its repairs."""
     here = stages.stage(name)
     noisy = np.frombuffer(labels, dtype=np.int64)
+    assert isinstance(here.params, TreeParams)
     model = oracle(replace(here.here, y=noisy), here.params)
     clean = here.here.y.astype(np.int64)
     central, _ = trained_centrally(here.here.parties, noisy, clean, here.params, here.here.classes)

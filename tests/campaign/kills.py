@@ -20,8 +20,8 @@ from tests.pivodl.small_job import nonces
 from tests.simulator import COORDINATOR, Message, run
 from tests.worlds import PARTIES
 
-#: Trainings by PIVODL, by boosting, and by boosting on the records that private set intersection finds.
-STAGES = ("pivodl", "boosting", "boosting-psi")
+#: Trainings by PIVODL, by boosting, by boosting on the records that private set intersection finds, and of a network.
+STAGES = ("pivodl", "boosting", "boosting-psi", "network")
 #: Virtual seconds after which everybody who waited for a dead process has given up.
 AWAY_S = 200.0
 #: One plan of so many uses the real ciphers.

@@ -25,8 +25,10 @@ from tests.pivodl import small_job
 from tests.replay import HERE, PARAMS
 from tests.serving.served import CLIENT
 from tests.simulator import COORDINATOR, Federation, run
+from tests.splitnn import small_job as network
 from tests.trainings import oracle, policies
 from tests.worlds import PARTIES, World, spec, world
+from treetap.trees.job_params import JobParams
 from treetap.trees.params import ForestParams, TreeParams
 from treetap.wire.v2 import setup_pb2
 
@@ -36,12 +38,13 @@ class Stage:
     """A world, a job over it, the model that it must have of the labels as they are, and the label holder's defences.
 
     Attributes:
+        model: the oracle's trees; none of a network, see `tests.splitnn.small_job`.
         budget: the most ε that its policy has for noisy labels; None without these.
     """
 
     name: str
     here: World
-    params: TreeParams
+    params: JobParams
     job: setup_pb2.JobSpec
     model: OracleModel
     defences: Defences = field(default_factory=Defences)
@@ -78,6 +81,8 @@ BUDGET = 30.0
 @cache
 def stage(name: str) -> Stage:
     """A stage by its name in `plans.STAGES`. Of one with noise the model is not known before."""
+    if name == "network":
+        return Stage(name, HERE, network.PARAMS, network.JOB, OracleModel([], 0))
     here, more, own = HERE, {}, Defences()
     params: TreeParams = PARAMS
     if name == "boosting-psi":
@@ -104,6 +109,11 @@ def stage(name: str) -> Stage:
         here, params = small_job.HERE, replace(small_job.PARAMS, epsilon=8.0)
     job, budget = spec(params, obfuscation="standard", **more), BUDGET if own.label_dp else None
     return Stage(name, here, params, job, oracle(here, params), own, budget)
+
+
+def playable(name: str) -> bool:
+    """True if the libraries that a stage needs are there."""
+    return name != "network" or network.INSTALLED
 
 
 def federation(folder: Path, name: str, *, record: bool, **more: Any) -> Federation:

@@ -11,6 +11,7 @@ import pytest
 from tests.campaign.crash_points import points
 from tests.campaign.plans import Plan, drawn
 from tests.campaign.schedule import carry_out
+from tests.campaign.stages import playable
 
 FOUND = sorted((Path(__file__).parent / "found").glob("*.json"))
 #: Schedules of each test, and how many tests of them there are.
@@ -37,6 +38,8 @@ def test_schedules(part: int, tmp_path: Path) -> None:
     """Whatever breaks: the oracle's model and scores, every stop named, nothing left, no key on any disk."""
     for seed in range(part * EACH, (part + 1) * EACH):
         plan = drawn(seed)
+        if not playable(plan.stage):
+            continue
         assert carry_out(plan, tmp_path / str(seed)).findings == [], plan.to_json()
 
 

@@ -1,0 +1,65 @@
+"""A small job of a network that campaigns play: two epochs of two batches, of which a party may sit some out.
+
+Importing it imports no PyTorch; see `INSTALLED`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.parquet as pq
+
+from tests.replay import HERE
+from tests.splitnn.jobs import PARAMS as LARGER
+from tests.worlds import PARTIES, spec
+from treetap.models.arrays import read_arrays
+from treetap.models.store import WEIGHTS
+from treetap.neural.params import DEFAULT, Bottom, Top
+from treetap.protocols.libraries import missing_library
+from treetap.protocols.registry import training
+
+#: True if the library that networks need is there.
+INSTALLED = not missing_library("splitnn", training("splitnn"))
+PARAMS = replace(
+    LARGER, batch_size=8, bottom={DEFAULT: Bottom(width=2)}, top=Top((2,)), party_dropout={PARTIES[1]: 0.4}
+)
+JOB = spec(PARAMS)
+
+
+@cache
+def _in_one_graph() -> tuple[dict[str, dict[str, npt.NDArray[Any]]], npt.NDArray[np.float64]]:
+    """The weights of all parties, and the scores (N, 1) of the new records."""
+    from tests.splitnn.networks import oracle, tables_of
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for party, (_, tables) in HERE.tables.items():
+            (folder / party).mkdir()
+            for table, content in tables.items():
+                pq.write_table(content, folder / party / f"{table}.parquet")
+        network, scalers = oracle(folder, HERE, PARAMS)
+        inputs = {party: scalers[party].apply(table) for party, table in tables_of(folder, HERE, "predict")}
+    return network.weights(), network.scores(inputs, np.arange(len(HERE.new[0]), dtype=np.int64))
+
+
+def assert_network(states: dict[str, Path], job: str = "job") -> None:
+    """The published weights are those of one graph, bit by bit."""
+    for party, weights in _in_one_graph()[0].items():
+        found = read_arrays(states[party] / "models" / job / WEIGHTS)
+        assert sorted(found) == sorted(weights), f"{party} has other weights"
+        for name, values in weights.items():
+            assert found[name].tobytes() == values.tobytes(), f"{party}: {name} differs"
+
+
+def assert_scores(path: Path) -> None:
+    """A file of predictions has the scores of one graph."""
+    found = pq.read_table(path).column("score").to_numpy()
+    exact = _in_one_graph()[1][:, 0]
+    assert found.shape == exact.shape
+    assert np.abs(found - exact).max() < 1e-6, "other scores"
