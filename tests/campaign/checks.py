@@ -100,7 +100,7 @@ def model(federation: Federation, stage: Stage, job: str, found: Findings) -> No
     Of a model of classes, the label holder's account of what its trees showed, and its repairs, are right too.
     """
     try:
-        if stage.name == "network":
+        if stage.name == "splitnn":
             assert_network(federation.states, job)
             return
         if stage.defences.label_dp is not None:

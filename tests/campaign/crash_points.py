@@ -20,7 +20,7 @@ from tests.pivodl.small_job import nonces
 from tests.simulator import COORDINATOR, run
 from tests.worlds import PARTIES
 
-STAGES = ("boosting", "boosting-withheld", "forest-noisy", "pivodl-noise", "network")
+STAGES = ("boosting", "boosting-withheld", "forest-noisy", "pivodl-noise", "splitnn")
 
 
 def operations(name: str) -> dict[str, int]:

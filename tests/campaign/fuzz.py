@@ -51,9 +51,6 @@ OWN_WORD = {
     ("leaf_weights", "weight"): "a weight that only its keeper has computed",
     ("embeddings", "values"): "outputs of a model that only the feature party has",
     ("embedding_gradients", "values"): "gradients of a loss that only the label holder has",
-    ("trained_epoch", "best"): "the choice of the label holder, which alone has the validation records' labels",
-    ("trained_epoch", "stopped"): "the same",
-    ("store_epoch", "best"): "the same, as the coordinator passes it on",
 }
 #: CPU seconds that a case may take (a training takes 0.2), and bytes by which a process may grow meanwhile.
 MOST_CPU_S, MOST_BYTES = 20.0, 400 * 2**20

@@ -21,7 +21,7 @@ from tests.simulator import COORDINATOR, Message, run
 from tests.worlds import PARTIES
 
 #: Trainings by PIVODL, by boosting, by boosting on the records that private set intersection finds, and of a network.
-STAGES = ("pivodl", "boosting", "boosting-psi", "network")
+STAGES = ("pivodl", "boosting", "boosting-psi", "splitnn")
 #: Virtual seconds after which everybody who waited for a dead process has given up.
 AWAY_S = 200.0
 #: One plan of so many uses the real ciphers.

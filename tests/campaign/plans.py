@@ -26,7 +26,7 @@ STAGES = {
     "pivodl-noise": 4,
     "boosting-withheld": 10,
     "forest-noisy": 14,
-    "network": 12,
+    "splitnn": 12,
 }
 #: Stages whose models predict.
 TRAINED = {"boosting": 80, "boosting-withheld": 8, "forest-noisy": 12}
@@ -55,7 +55,7 @@ _IN_A_TRAINING = (100, 80, 25)
 #: How many times as many a training on another stage has.
 _LONGER = {"pivodl": (2.8, 1.6, 1.2), "pivodl-paper": (3.6, 1.6, 1.5), "pivodl-secure": (3.2, 1.6, 1.5)}
 _LONGER |= {"pivodl-noise": _LONGER["pivodl"], "boosting-withheld": (1.2, 1.6, 1.2), "forest-noisy": (1.0, 2.2, 1.1)}
-_LONGER["network"] = (0.45, 1.4, 0.04)  # it has no workers
+_LONGER["splitnn"] = (0.45, 1.4, 0.04)  # it has no workers
 _EVERYBODY = (*PARTIES, COORDINATOR)
 #: One plan of so many uses the real ciphers.
 REAL_EVERY = 10

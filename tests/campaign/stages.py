@@ -81,7 +81,7 @@ BUDGET = 30.0
 @cache
 def stage(name: str) -> Stage:
     """A stage by its name in `plans.STAGES`. Of one with noise the model is not known before."""
-    if name == "network":
+    if name == "splitnn":
         return Stage(name, HERE, network.PARAMS, network.JOB, OracleModel([], 0))
     here, more, own = HERE, {}, Defences()
     params: TreeParams = PARAMS
@@ -113,7 +113,7 @@ def stage(name: str) -> Stage:
 
 def playable(name: str) -> bool:
     """True if the libraries that a stage needs are there."""
-    return name != "network" or network.INSTALLED
+    return name != "splitnn" or network.INSTALLED
 
 
 def federation(folder: Path, name: str, *, record: bool, **more: Any) -> Federation:

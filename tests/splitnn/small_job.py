@@ -11,7 +11,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
@@ -33,35 +32,25 @@ JOB = spec(PARAMS)
 
 
 @cache
-def _in_one_graph() -> tuple[dict[str, dict[str, npt.NDArray[Any]]], npt.NDArray[np.float64]]:
-    """The weights of all parties, and the scores (N, 1) of the new records."""
-    from tests.splitnn.networks import oracle, tables_of
+def _in_one_graph() -> dict[str, dict[str, npt.NDArray[Any]]]:
+    """The weights of all parties."""
+    from tests.splitnn.networks import oracle
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for party, (_, tables) in HERE.tables.items():
             (folder / party).mkdir()
-            for table, content in tables.items():
-                pq.write_table(content, folder / party / f"{table}.parquet")
-        network, scalers = oracle(folder, HERE, PARAMS)
-        inputs = {party: scalers[party].apply(table) for party, table in tables_of(folder, HERE, "predict")}
-    return network.weights(), network.scores(inputs, np.arange(len(HERE.new[0]), dtype=np.int64))
+            pq.write_table(tables["train"], folder / party / "train.parquet")
+        network, _ = oracle(folder, HERE, PARAMS)
+    return network.weights()
 
 
 def assert_network(states: dict[str, Path], job: str = "job") -> None:
     """The published weights are those of one graph, bit by bit; `DataError` if a file of a model is damaged."""
-    for party, weights in _in_one_graph()[0].items():
+    for party, weights in _in_one_graph().items():
         folder = states[party] / "models" / job
         read_manifest(folder)
         found = read_arrays(folder / WEIGHTS)
         assert sorted(found) == sorted(weights), f"{party} has other weights"
         for name, values in weights.items():
             assert found[name].tobytes() == values.tobytes(), f"{party}: {name} differs"
-
-
-def assert_scores(path: Path) -> None:
-    """A file of predictions has the scores of one graph."""
-    found = pq.read_table(path).column("score").to_numpy()
-    exact = _in_one_graph()[1][:, 0]
-    assert found.shape == exact.shape
-    assert np.abs(found - exact).max() < 1e-6, "other scores"
