@@ -64,9 +64,13 @@ class _Cut(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        """The gradient (n, width) as the feature party reads it."""
+        """The gradient (n, width) as the feature party reads it.
+
+        Its rows lie one after the other, as in a message: in the graph they are columns of the joined gradient, and a
+        sum over such columns can be rounded in another order.
+        """
         with torch.enable_grad():
-            return ctx.returned(gradients[0]), None, None
+            return ctx.returned(gradients[0].contiguous()), None, None
 
 
 class CentralNetwork:

@@ -170,6 +170,13 @@ def test_any_sizes(data: st.DataObject) -> None:
     check(World(params, columns[:parties], records), resume_at=data.draw(st.sampled_from([None, 1])))
 
 
+def test_embeddings_of_one_number() -> None:
+    """In one graph their gradient is a column between others, whose sum PyTorch rounds in another order."""
+    bottom = {"shop": Bottom(width=1), "telco": Bottom(width=2)}
+    params = job(epochs=2, batch_size=10, optimizer="adam", bottom=bottom, top=Top(), schedule="constant")
+    check(World(params, [None, 0, 0], records=20))
+
+
 def test_a_last_batch_of_one_record_with_batch_normalisation() -> None:
     """37 records by 12: the last batch has 13, over which each channel has a mean and a deviation."""
     bottom = {"default": Bottom(kind="cnn", channels=(2, 4), width=3, norm="batch")}

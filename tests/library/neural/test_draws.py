@@ -92,8 +92,8 @@ def test_laplace_is_finite_at_the_ends_of_the_uniform_numbers(monkeypatch: pytes
 def test_an_order_is_a_permutation_with_ties_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each place once; records with equal keys keep their order on every machine."""
     assert sorted(Draws(b"k").order(100, "o").tolist()) == list(range(100))
-    monkeypatch.setattr(Draws, "keys", lambda *_: np.array([5, 1, 5, 1], dtype=np.uint64))
-    assert Draws(b"k").order(4, "o").tolist() == [1, 3, 0, 2]
+    monkeypatch.setattr(Draws, "keys", lambda *_: np.array([5, 1] * 50, dtype=np.uint64))
+    assert Draws(b"k").order(100, "o").tolist() == [*range(1, 100, 2), *range(0, 100, 2)]
 
 
 def test_chances() -> None:
