@@ -150,6 +150,13 @@ def seconds(value: float) -> str:
 
 def unscored(document: Document) -> str:
     """The reason why there are no scores, bounds and class counts; empty where there are."""
+    if document.of_network and not document.labelled:
+        if any(party.network and party.network.gradient_labels for party in document.parties.values()):
+            return "Only labels that a party is assumed to know were given: figures are on the records that have one."
+        return (
+            "No labels were given, so nothing is scored, and attacks that need known labels are left out: say [label], "
+            "or [known]."
+        )
     if not document.labelled:
         return (
             "No labels were given, so nothing is scored: V-measure, bounds and information compare with the true "

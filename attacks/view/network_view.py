@@ -52,7 +52,14 @@ class NetworkView:
 
     def taken_part(self, epoch: int) -> list[int]:
         """The batches of an epoch that the party did not sit out."""
-        return [k for k in range(self.schedule.batches) if self.schedule.takes_part(epoch, k, self.party)]
+        every = range(self.schedule.batches)
+        if not self.params.party_dropout.get(self.party):
+            return list(every)
+        return [batch for batch in every if self.schedule.takes_part(epoch, batch, self.party)]
+
+    def takes_part_in(self, epoch: int) -> bool:
+        """True if the party does not sit out every batch of an epoch."""
+        return any(self.schedule.takes_part(epoch, batch, self.party) for batch in range(self.schedule.batches))
 
     def gradients(self, epoch: int) -> GradientRows:
         """The gradients of an epoch.
@@ -92,15 +99,20 @@ class NetworkView:
 
 
 def network_view(party: str, params: SplitnnParams, records: int, messages: NetworkMessages) -> NetworkView:
-    """The view of a party by its messages."""
-    return NetworkView(party, params, records, messages.places(), messages)
+    """The view of a party by its messages. Raises Malformed for gradients of an epoch that the job does not have."""
+    batches = messages.places()
+    if batches and max(batches) >= params.epochs:
+        raise Malformed(f"{GRADIENTS} of epoch {max(batches)}: the job has {params.epochs}")
+    return NetworkView(party, params, records, batches, messages)
 
 
 def lost_batches(view: NetworkView) -> list[str]:
-    """Batches without gradients although the party took part, as a sentence each; of the epochs up to the last one."""
+    """Sentences on gradients that are not there although the party took part, of the epochs up to the last one."""
     found = []
-    for epoch in range(max(view.epochs, default=-1) + 1):
-        lost = [batch for batch in view.taken_part(epoch) if batch not in view.batches.get(epoch, [])]
-        if lost:
-            found.append(f"epoch {epoch}: the gradients of {len(lost)} batches are not in the transcript")
+    before = [epoch for epoch in range(max(view.epochs, default=0)) if epoch not in view.batches]
+    if absent := [epoch for epoch in before if view.takes_part_in(epoch)]:
+        found.append(f"{len(absent)} epochs before the last one have no gradients in the transcript")
+    for epoch, batches in view.batches.items():
+        if lost := len(set(view.taken_part(epoch)) - set(batches)):
+            found.append(f"epoch {epoch}: the gradients of {lost} batches are not in the transcript")
     return found

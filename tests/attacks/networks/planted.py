@@ -51,7 +51,7 @@ def by_class(labels: Ints, noise: float = 0.0) -> Gradients:
     """One direction for each class, with lengths that vary, and noise around it."""
 
     def gradients(epoch: int, records: Ints) -> Floats:
-        draw = np.random.default_rng(epoch)
+        draw = np.random.default_rng([epoch, int(records[0])])
         length = draw.uniform(0.1, 2.0, (len(records), 1))
         return length * (np.eye(WIDTH)[labels[records]] + noise * draw.normal(size=(len(records), WIDTH)))
 
@@ -60,7 +60,9 @@ def by_class(labels: Ints, noise: float = 0.0) -> Gradients:
 
 def at_random(_labels: Ints) -> Gradients:
     """Gradients that have nothing to do with the labels."""
-    return lambda epoch, records: np.random.default_rng(100 + epoch).normal(size=(len(records), WIDTH))
+    return lambda epoch, records: np.random.default_rng([100 + epoch, int(records[0])]).normal(
+        size=(len(records), WIDTH)
+    )
 
 
 def constant(_labels: Ints) -> Gradients:
@@ -76,10 +78,14 @@ def planted(
     classes: int = 3,
     params: SplitnnParams = PARAMS,
     parts: int = 1,
+    again: Gradients | None = None,
     tampered: Callable[[exchange_pb2.PeerMessage], None] | None = None,
     **changes: Any,
 ) -> Planted:
-    """Write a log of a training that recorded all that it received; `parts`: messages of a batch."""
+    """Write a log of a training that recorded all that it received; `parts`: messages of a batch.
+
+    `again`: the gradients of a second attempt at the last epoch.
+    """
     params = replace(params, **changes)
     draw = np.random.default_rng(1)
     labels = draw.integers(0, classes, records)
@@ -90,7 +96,18 @@ def planted(
     with TranscriptWriter(transcript) as writer:
 
         def write(kind: Any, peer: str, step: str, round: int, stage: int, message: Any) -> None:
-            writer.append(kind, peer, step, "job", 1, round, stage, message)
+            attempt = getattr(message, "attempt", 1)
+            writer.append(kind, peer, step, "job", attempt, round, stage, message)
+
+        def train(epoch: int, attempt: int, gradients: Gradients) -> None:
+            for batch, places in enumerate(schedule.epoch(epoch)):
+                if not schedule.takes_part(epoch, batch, PARTY):
+                    continue
+                for message in _messages(epoch, batch, gradients(epoch, places), params.wire_type, parts):
+                    message.attempt = attempt
+                    if tampered is not None:
+                        tampered(message)
+                    write(TranscriptRecord.RECEIVED, HOLDER, "embedding_gradients", epoch, batch, message)
 
         prepare = control_pb2.StepRequest(job="job", attempt=1)
         prepare.setup.prepare.CopyFrom(setup_pb2.Prepare(spec=spec(params, 2, key_bits=0, obfuscation="")))
@@ -98,13 +115,9 @@ def planted(
         alignment = transcript_pb2.OwnAlignment(first=0, rows=rows.tolist())
         write(TranscriptRecord.OWN, "", "own_alignment", 0, 0, alignment)
         for epoch in range(params.epochs):
-            for batch, places in enumerate(schedule.epoch(epoch)):
-                if not schedule.takes_part(epoch, batch, PARTY):
-                    continue
-                for message in _messages(epoch, batch, gradients(epoch, places), params.wire_type, parts):
-                    if tampered is not None:
-                        tampered(message)
-                    write(TranscriptRecord.RECEIVED, HOLDER, "embedding_gradients", epoch, batch, message)
+            train(epoch, 1, gradients)
+        if again is not None:
+            train(params.epochs - 1, 2, again)
         publish = control_pb2.StepRequest(job="job", attempt=1)
         publish.setup.publish.SetInParent()
         write(TranscriptRecord.RECEIVED, "coordinator", "publish", 0, 0, publish)

@@ -32,9 +32,12 @@ from tests.attacks.networks.planted import (
     planted,
 )
 from tests.commands.command import refused, treetap
+from tests.worlds import PARTIES
 from treetap.errors import BadInput, Malformed
 from treetap.neural.schedule import Schedule
+from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2 import exchange_pb2
+from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 
 def audited(log: Planted, **changes: Any) -> Document:
@@ -116,7 +119,7 @@ def _long_by_class(labels: Ints) -> Gradients:
     side = np.array([-1.0, 3.0])
 
     def gradients(epoch: int, records: Ints) -> np.ndarray[Any, np.dtype[np.float64]]:
-        noise = np.random.default_rng(epoch).normal(size=(len(records), WIDTH))
+        noise = np.random.default_rng([epoch, int(records[0])]).normal(size=(len(records), WIDTH))
         return side[labels[records], None] * np.ones(WIDTH) + 0.05 * noise
 
     return gradients
@@ -198,6 +201,28 @@ def test_gradients_that_do_not_fit(
     with pytest.raises(Malformed, match="epoch 0, batch 0") as failure:
         audited(log)
     assert said in str(failure.value)
+
+
+def test_the_last_attempt_at_an_epoch_counts(tmp_path: Path) -> None:
+    """As after a resume: gradients of an epoch that was begun again are those of its last attempt."""
+    log = planted(tmp_path, at_random, again=constant(np.zeros(0, dtype=np.int64)))
+    view = read_view(log.transcript)
+    assert (view.attempt, view.faults) == (2, ())
+    assert view.network is not None
+    assert len(np.unique(view.network.gradients(0).values, axis=0)) == 240
+    assert len(np.unique(view.network.gradients(1).values, axis=0)) == 1
+
+
+def test_an_epoch_that_the_job_does_not_have(tmp_path: Path) -> None:
+    """It is refused when the transcript is read."""
+    log = planted(tmp_path, by_class)
+    with TranscriptWriter(log.transcript) as writer:
+        message = exchange_pb2.PeerMessage(job="job", attempt=1, round=2, part=0, last=True)
+        message.protocol.splitnn.embedding_gradients.SetInParent()
+        place = ("embedding_gradients", "job", 1, 2, 0)
+        writer.append(TranscriptRecord.RECEIVED, PARTIES[0], *place, message)
+    with pytest.raises(Malformed, match="embedding_gradients of epoch 2: the job has 2"):
+        read_view(log.transcript)
 
 
 def test_lost_batches_are_reported(tmp_path: Path) -> None:
