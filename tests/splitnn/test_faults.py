@@ -125,7 +125,7 @@ def test_a_bad_network_changes_no_bit(network: dict[str, float], tmp_path: Path)
     The label holder may be behind with them: a feature party awaits no answer to them, unlike to those of a batch.
     """
     here = world(27, (1, 1, 1), seed=5)
-    assert Schedule.of(MANY_BLOCKS, 27).blocks == 8
+    assert len(Schedule.of(MANY_BLOCKS, 27).validation_batches()) == 8
 
     async def main(seed: int) -> None:
         running = federation(tmp_path / str(seed), here, faults=Faults(**network, seed=seed))

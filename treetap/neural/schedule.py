@@ -48,11 +48,6 @@ class Schedule:
         """Batches of an epoch, those of validation records left out."""
         return len(self._starts(len(self.training)))
 
-    @property
-    def blocks(self) -> int:
-        """Batches of validation records after those of an epoch."""
-        return len(self._starts(len(self.validation)))
-
     def epoch(self, epoch: int) -> list[Ints]:
         """Places of the records of each batch, in an order of the epoch's own: call it once an epoch, it is no look-up.
 
