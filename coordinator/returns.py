@@ -7,6 +7,7 @@ has left there. The service of the parties that are present goes on meanwhile.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
@@ -15,6 +16,7 @@ from coordinator.runtime.roster import Roster
 from treetap.protocols.prediction import AWAY_DEADLINES, degrades_serving
 from treetap.wire.v2 import prediction_pb2
 
+log = logging.getLogger(__name__)
 #: Seconds that a party which is asked again has for its answer.
 ANSWER_S = 3.0
 
@@ -52,6 +54,7 @@ class Returns:
         self._judge()
         self._on_trial += self._progress.back
         away = [party for party in self._opening.away if party not in self._on_trial]
+        log.info("%s: back; a new attempt includes it", ", ".join(self._progress.back))
         self._opening.away[:] = away
         self._progress.away(away)
 
