@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 import socketserver
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -28,7 +29,7 @@ from tests.worlds import PARTIES, world
 from treetap import version
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.revocation import revoke
-from treetap.commands.doctor import connections
+from treetap.commands.doctor import configuration, connections
 from treetap.commands.doctor.connections import Finding
 from treetap.commands.local_federation import LocalFederation
 from treetap.protocols.libraries import installed_version, libraries
@@ -297,6 +298,14 @@ def test_optional_libraries(tmp_path: Path, certs: Path) -> None:
         version, line = installed_version(name), said[f"library {name}"]
         assert line.startswith(version or f"is not installed: jobs of protocol {' and '.join(protocols)} are refused")
         assert bool(version) != (f"pip install 'treetap[{extra}]'" in line)
+
+
+def test_an_optional_library_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line says which jobs are refused without it and what to install, and is no fault: most parties need none."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    found = next(each for each in configuration._libraries() if each.subject == "library torch")
+    said = "is not installed: jobs of protocol splitnn are refused; pip install 'treetap[neural]' if there will be any"
+    assert (found.level, found.message) == ("ok", said)
 
 
 def test_certificates(tmp_path: Path, certs: Path) -> None:

@@ -15,6 +15,8 @@ from tests.commands.command import treetap, write
 from tests.needs import needs_library_of
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.jobs.job_file import JobFile
+from treetap.commands.model.card import card
+from treetap.commands.model.view import describe
 from treetap.errors import ConfigError
 from treetap.neural.params import Bottom, SplitnnParams, Top
 from treetap.protocols.job_spec import params_of
@@ -174,6 +176,22 @@ def test_an_experiment_on_images(tmp_path: Path) -> None:
     assert received == {"EMBEDDING": "clinic", "EMBEDDING_GRADIENT": "lab"}
     assert any("DIMIP with λ = 0.1 on lab" in said for said in found["defences"]["says"])
     assert_audited(found, tmp_path)
+    assert_shown({party: tmp_path / path for party, path in found["model"].items()})
+
+
+def assert_shown(models: dict[str, Path]) -> None:
+    """`treetap model` reads what the parties have published: images and sizes, and a card of the label holder's."""
+    lab = describe(models["lab"])
+    (image,) = lab["inputs"]["images"]
+    assert (image["name"], image["shape"], [each["name"] for each in lab["inputs"]["columns"]]) == (
+        *("right", [1, 6, 4]),
+        ["size"],
+    )
+    assert [(each["name"], each["weights"]) for each in lab["networks"]] == [("bottom", 25 * 8 + 8 + 8 * 6 + 6)]
+    assert describe(models["clinic"])["widths"] == {"lab": 6}
+    content = card(models["clinic"], names=True)
+    assert (content["own_inputs"], content["epochs"]["trained"]) == (["left"], 2)
+    assert "PUBLIC_KEY" not in {each["class"] for each in content["disclosure"]["classes"]}
 
 
 def assert_audited(found: dict[str, Any], folder: Path) -> None:
