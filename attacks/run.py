@@ -165,7 +165,7 @@ def run_network(task: Task) -> dict[str, Any]:
         "party": view.party,
         "job": view.job,
         "protocol": view.protocol,
-        **{name: found[name] for name in ("epochs", "attacked", "sat_out", "width")},
+        **{name: found[name] for name in ("epochs", "attacked", "sat_out", "width", "amplified")},
         **found[task.name],
         "reasons": found["reasons"],
         "faults": list(view.faults),

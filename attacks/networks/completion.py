@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from statistics import fmean, pstdev
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +47,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Completion:
-    """Accuracies of one way to complete, over the draws: mean, and deviation (None of a single draw).
+    """Accuracies of one way to complete.
 
     Attributes:
         head: `mlp` or `linear`.
@@ -61,16 +60,6 @@ class Completion:
     bottom: str
     tuned: bool
     accuracies: tuple[float, ...]
-
-    @property
-    def mean(self) -> float:
-        """The mean over the draws."""
-        return fmean(self.accuracies)
-
-    @property
-    def deviation(self) -> float | None:
-        """The standard deviation over the draws."""
-        return pstdev(self.accuracies) if len(self.accuracies) > 1 else None
 
 
 def completions(
@@ -135,5 +124,5 @@ def completed(
 
 
 def epochs_of(records: int, passed: int) -> int:
-    """Passes over so many records: about `passed` records in all, from 5 to 200 times each."""
+    """The number of passes over this many records: about `passed` records in all, each 5 to 200 times."""
     return min(_MOST_EPOCHS, max(_LEAST_EPOCHS, passed // max(1, records)))

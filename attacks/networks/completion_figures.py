@@ -51,7 +51,6 @@ def completion_figures(evidence: Evidence, reasons: dict[str, str]) -> dict[str,
         "records": len(evaluation.records),
         "left_out": max(0, len(everything) - len(evaluation.records)),
         "majority": majority(evaluation.labels),
-        "amplified": own.amplified,
         "rows": [
             _row(by_labels, head, together, name, len(labels[name][0].records))
             for head in HEADS

@@ -1,4 +1,4 @@
-"""What an attacker on a split network has: gradients of some epochs, known labels, its own model; and its bounds."""
+"""The evidence of an attacker on a split network, within bounds: gradients, known labels, its own model and table."""
 
 from __future__ import annotations
 

@@ -50,6 +50,7 @@ def findings(evidence: Evidence, only: str | None = None) -> dict[str, Any]:
         "attacked": len(evidence.epochs),
         "sat_out": batches,
         "width": view.width,
+        "amplified": None if evidence.own is None else evidence.own.amplified,
         **found,
         "reasons": reasons,
     }

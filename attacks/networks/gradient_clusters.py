@@ -32,13 +32,11 @@ class Clusters:
         outcome: see `Outcome`.
         groups: (n,) the cluster of each row.
         clusters: their number.
-        silhouette: the mean silhouette where it chose the number, else None.
     """
 
     outcome: Outcome
     groups: Ints = field(repr=False)
     clusters: int
-    silhouette: float | None = None
 
 
 def gradient_clusters(rows: GradientRows, classes: int | None, seed: int = 0) -> Clusters:
@@ -52,16 +50,13 @@ def gradient_clusters(rows: GradientRows, classes: int | None, seed: int = 0) ->
         return Clusters("no gradients", np.zeros(0, dtype=np.int64), 0)
     if float(np.abs(points - points[0]).max()) < _SAME:
         return Clusters("one direction", np.zeros(len(points), dtype=np.int64), 1)
-    chosen, silhouette = classes, None
-    if chosen is None:
-        chosen, silhouette = _by_silhouette(points, seed)
-    chosen = min(chosen, len(points))
+    chosen = min(_by_silhouette(points, seed) if classes is None else classes, len(points))
     groups = k_means(points.astype(np.float64), None, chosen, starts=_STARTS, seed=seed)
-    return Clusters("clusters", groups, chosen, silhouette)
+    return Clusters("clusters", groups, chosen)
 
 
-def _by_silhouette(points: Rows, seed: int) -> tuple[int, float]:
-    """The number of clusters with the largest mean silhouette, the first of several, and that silhouette."""
+def _by_silhouette(points: Rows, seed: int) -> int:
+    """The number of clusters with the largest mean silhouette, the first of several."""
     from sklearn.metrics import silhouette_score
 
     every = np.arange(len(points), dtype=np.int64)
@@ -76,4 +71,4 @@ def _by_silhouette(points: Rows, seed: int) -> tuple[int, float]:
         found = float(silhouette_score(sample, groups))
         if found > best[1]:
             best = (clusters, found)
-    return best
+    return best[0]

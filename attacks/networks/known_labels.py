@@ -27,13 +27,11 @@ class KnownLabels:
         truth: (N,) numbers of classes by which results are scored; `UNKNOWN` where there is none.
         pool: places of the records whose labels the party may know.
         classes: names of the classes; none without labels.
-        given: True if the party's known labels are a file of their own, not draws from all.
     """
 
     truth: Ints = field(repr=False)
     pool: Ints = field(repr=False)
     classes: list[str]
-    given: bool
 
     @classmethod
     def of(cls, records: int, labels: Labels | None, known: tuple[Ints, Labels] | None) -> KnownLabels:
@@ -46,11 +44,11 @@ class KnownLabels:
         if labels is not None:
             truth[:] = labels.values
         if known is None:
-            return cls(truth, np.flatnonzero(truth != UNKNOWN), classes, given=False)
+            return cls(truth, np.flatnonzero(truth != UNKNOWN), classes)
         places, own = known
         classes += [name for name in own.classes if name not in classes]
         truth[places] = numbered(own, classes)
-        return cls(truth, np.sort(places), classes, given=True)
+        return cls(truth, np.sort(places), classes)
 
     @property
     def scored(self) -> Ints:

@@ -126,28 +126,29 @@ class CompletionFigures(_Part):
     """Model completion, measured on `records` of evaluation: those of the party's `own table` of other records, or some
     of the training `set aside`, on whose labels the published bottom was trained.
 
-    `majority`: the share of their largest class. `amplified`: the party trained with active completion's optimiser.
+    `majority`: the share of their largest class.
     """
 
     evaluated_on: Literal["own table", "set aside"]
     records: Count
     left_out: Count
     majority: float
-    amplified: bool
     rows: list[CompletionRow]
 
 
 class NetworkFigures(_Part):
     """All attacks on one party's log and model; `reasons`: attack, or a part of one → why it was left out.
 
-    `epochs`: those with gradients; `attacked`: how many of them. `sat_out`: batches that the party sat out by
-    `party_dropout`. `width`: numbers of a gradient.
+    `epochs`: those with gradients, of which `attacked` were attacked. `sat_out`: batches that the party sat out by
+    `party_dropout`. `width`: numbers of a gradient. `amplified`: the party trained with the optimiser of active
+    completion, as the manifest of its model says; null where that is not given.
     """
 
     epochs: Count
     attacked: Count
     sat_out: Count
     width: Count
+    amplified: bool | None
     gradient_clusters: ClusterFigures | None = Field(alias="gradient-clusters")
     gradient_labels: LabelFigures | None = Field(alias="gradient-labels")
     norm: ScoreFigures | None

@@ -116,7 +116,7 @@ def networks(document: Document) -> Networks | None:
         gain=gain_row(document),
         gain_reason=document.gain.reason,
         reasons=[[name, what, why] for name, each in parties.items() for what, why in each.reasons.items()],
-        amplified=[name for name, each in parties.items() if each.completion is not None and each.completion.amplified],
+        amplified=[name for name, each in parties.items() if each.amplified],
         start=short(x(0)),
         end=short(x(1)),
     )

@@ -135,6 +135,8 @@ def _networks(document: Document, console: Console) -> None:
     if document.gain is not None and document.gain.reason:
         _say(console, *_wrapped(f"Gain over alone that is kept: {document.gain.reason}.", console))
     for name, each in figures:
+        if each.amplified:
+            _say(console, f'{name} trained with optimizer = "amplified": its completion is the active one.')
         for what, why in each.reasons.items():
             _say(console, *_wrapped(f"{name}: {what} is left out: {why}.", console, "  "))
 

@@ -113,7 +113,7 @@ def test_completion_stands_beside_its_floors(scored: tuple[Document, NetworkFigu
     """Each head, frozen and tuned, with few and with all labels; the amplified optimiser is named."""
     completion = scored[1].completion
     assert completion is not None
-    assert (completion.evaluated_on, completion.records, completion.amplified) == ("set aside", 32, True)
+    assert (completion.evaluated_on, completion.records, scored[1].amplified) == ("set aside", 32, True)
     ways = {(row.head, row.tuned, row.labels): row for row in completion.rows}
     assert len(ways) == 8
     for (_, _, labels), row in ways.items():
@@ -140,6 +140,7 @@ def test_the_report_says_what_is_covered(scored: tuple[Document, NetworkFigures]
         assert f"{found.gradient_clusters.v_measure:.3f}" in text
         assert f"{found.gradient_labels.inferred.accuracy:.3f}" in text
         assert "20 known labels" in text
+        assert "amplified" in text
     assert "active completion" in page
     assert page.count('class="dumbbell"') == 8
     for section in ("glance", "bounds", "trees"):
