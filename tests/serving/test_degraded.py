@@ -21,7 +21,7 @@ from coordinator.returns import ANSWER_S
 from party.server.http_json import predict_reply
 from tests.replay import HERE, PARAMS
 from tests.serving.served import CLIENT, IDS, LABEL_HOLDER, B, C, ask, config, serve
-from tests.simulator import COORDINATOR, Federation, Message, run
+from tests.simulator import COORDINATOR, Faults, Federation, Message, run
 from tests.worlds import spec
 from treetap.errors import ConfigError, NotServed, Silent, Unreachable
 from treetap.protocols import interactive
@@ -70,9 +70,9 @@ async def degrading(folder: Path, **changes: Any) -> AsyncIterator[tuple[Federat
     federation = Federation(folder, HERE.tables, serve={LABEL_HOLDER: config(**changes)})
     assert (await federation.train(spec(DROPPED, obfuscation="standard"))).state == "finished"
     scores = Scores()
-    for away in ((), (B,), (B, C)):
+    for away in ((), (B,), (C,), (B, C)):
         await scores.measure(federation, *away)
-    assert len({tuple(found) for found in scores.by_away.values()}) == 3
+    assert len({tuple(found) for found in scores.by_away.values()}) == 4
     await serve(federation, away_policy="degrade", away_deadline_s=DEADLINE_S)
     yield federation, scores
     await federation.close()
@@ -240,6 +240,41 @@ def test_a_party_that_comes_back_without_its_table_is_left_out_again(tmp_path: P
             table.write_bytes(content)
             await asyncio.sleep(8 * DEADLINE_S)
             check(await answer(federation), scores)
+
+    run(main())
+
+
+@pytest.mark.usefixtures("_allowed")
+def test_a_party_that_is_suspended(tmp_path: Path) -> None:
+    """It takes connections and answers nothing; once it runs on, what it was asked meanwhile disturbs no attempt."""
+
+    async def main() -> None:
+        async with degrading(tmp_path) as (federation, scores):
+            federation.freeze(B)
+            check(await answer(federation, B), scores)
+            await asyncio.sleep(3 * DEADLINE_S)
+            check(await answer(federation, B), scores)
+            attempt = state(federation).attempt
+            federation.freeze(B, thaw=True)
+            check(await answer(federation), scores)
+            assert state(federation).attempt == attempt + 1
+
+    run(main())
+
+
+@pytest.mark.usefixtures("_allowed")
+def test_a_bad_network_while_parties_go_and_come_back(tmp_path: Path) -> None:
+    """Lost, doubled and late messages: every answer is the one of the parties that it does not list."""
+
+    async def main() -> None:
+        async with degrading(tmp_path) as (federation, scores):
+            federation.faults = Faults(drop=0.05, lose_reply=0.05, double=0.1, delay_s=0.3, late_s=3.0, seed=11)
+            for party in (B, C, B):
+                federation.kill(party)
+                check(await answer(federation, party), scores)
+                federation.start(party)
+                check(await answer(federation), scores)
+            federation.faults = Faults()
 
     run(main())
 
