@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch", reason="needs treetap[neural]")
 from tests.library.neural.worlds import NAMES, World, assert_same  # noqa: E402
 from treetap.errors import DataError  # noqa: E402
 from treetap.neural.label_defences import GradientDefence, LabelDefences  # noqa: E402
+from treetap.neural.numbers import rounded  # noqa: E402
 from treetap.neural.params import Bottom, SplitnnParams, Top  # noqa: E402
 
 NOISE = GradientDefence("noise", scale=0.001)
@@ -183,6 +184,29 @@ def test_a_last_batch_of_one_record_with_batch_normalisation() -> None:
     world = World(job(bottom=bottom), images=True)
     assert [len(rows) for rows in world.schedule.epoch(0)] == [12, 12, 13]
     check(world)
+
+
+def test_records_that_are_not_trained_on_change_nothing() -> None:
+    """Embeddings and scores of validation and prediction are by running means: no buffer moves, no batch matters."""
+    bottom = {"default": Bottom(kind="cnn", channels=(2,), width=3, norm="batch")}
+    sides = World(job(bottom=bottom), images=True).federation().train()
+    before, rows = sides.weights(), np.arange(8)
+    together = sides.others["shop"].embed(rows)
+    assert np.allclose(together[:1], sides.others["shop"].embed(rows[:1]), atol=1e-6)
+    assert np.allclose(sides.scores(rows)[:1], sides.scores(rows[:1]), atol=1e-6)
+    assert_same(sides.weights(), before)
+    assert not np.allclose(together, sides.others["shop"].forward(rows), atol=1e-3)
+
+
+def test_each_side_returns_the_numbers_that_are_read() -> None:
+    """Embeddings and gradients are rounded to the type of the wire before they are bytes."""
+    world = World(job(wire_type="bfloat16"), defences=LabelDefences(gradient=NOISE))
+    sides, rows = world.federation(), np.arange(12)
+    sent = sides.others["shop"].forward(rows)
+    returned = sides.holder.train(rows, {"shop": sent}, 0, 0, 0.1).gradients["shop"]
+    for values in (sent, returned, sides.others["shop"].embed(rows)):
+        assert torch.equal(values, rounded(values, "bfloat16"))
+        assert values.dtype == torch.float32
 
 
 def test_early_stopping_takes_the_best_epoch() -> None:

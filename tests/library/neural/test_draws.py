@@ -96,6 +96,13 @@ def test_an_order_is_a_permutation_with_ties_in_place(monkeypatch: pytest.Monkey
     assert Draws(b"k").order(100, "o").tolist() == [*range(1, 100, 2), *range(0, 100, 2)]
 
 
+def test_what_has_probability_0_never_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even by the smallest of all numbers."""
+    monkeypatch.setattr(Draws, "keys", lambda *_: np.zeros(1, dtype=np.uint64))
+    assert not Draws(b"k").happens(0.0, "p")
+    assert Draws(b"k").happens(2.0**-53, "p")
+
+
 def test_chances() -> None:
     """Probability 0 never happens, 1 always, and 0.3 in its share of 2,000 draws."""
     draws = Draws(b"k")
