@@ -145,6 +145,7 @@ class ServedPrediction:
             away=self._opening.away,
         )
         self._context.costs.byte_counts.sent(client, "predict", bytes_by_class(self._counted(answer)))
+        self._served_models.metrics.answered_without(answer.away)
         self._context.recorder.answered(client, self._context.attempt, answer)
         return answer
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import prometheus_client
 
@@ -41,6 +41,9 @@ class PartyMetrics(ProcessMetrics):
             "treetap_served_request_seconds",
             "Time from a request to its answer, of answered requests.",
             REQUEST_SECONDS,
+        )
+        self._without = self.counter(
+            "treetap_served_without_total", "Answers to clients that were computed without a feature party.", "peer"
         )
         self._blocks = self.histogram("treetap_served_block_records", "Records scored in one round.", BLOCK_RECORDS)
         self._waiting = self.gauge("treetap_served_waiting_records", "Records that wait for a round.")
@@ -86,6 +89,11 @@ class PartyMetrics(ProcessMetrics):
         self._requests.labels(client, outcome).inc()
         if outcome == "answered":
             self._request_seconds.observe(seconds)
+
+    def answered_without(self, peers: Iterable[str]) -> None:
+        """Count an answer to a client that was computed without these feature parties."""
+        for peer in peers:
+            self._without.labels(peer).inc()
 
     def block_taken(self, records: int) -> None:
         """Record the number of clients' records that a round begins with."""

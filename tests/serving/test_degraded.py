@@ -145,6 +145,9 @@ def test_asking_again_does_not_disturb_those_who_are_present(tmp_path: Path) -> 
                 check(await ask(federation, *IDS), scores)
                 await asyncio.sleep(1)
             assert (state(federation).attempt, state(federation).serving.refused) == (attempt, 0)
+            metrics = federation.node(LABEL_HOLDER).served_models.metrics.registry
+            assert metrics.get_sample_value("treetap_served_without_total", {"peer": B}) == 121
+            assert metrics.get_sample_value("treetap_served_without_total", {"peer": C}) is None
             asked = [message for message in federation.log[before:] if message.to == B]
             assert {message.word for message in asked} == {"leave"}
             times = 120 / DEADLINE_S
