@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from party.runtime.expected import ALLOWANCE
+from party.runtime.expected import ALLOWANCE, OVERHEAD
 from party.runtime.outbox import MESSAGE_BYTES
 from treetap.neural.params import NUMBER_BYTES
 from treetap.wire.v2 import splitnn_pb2
@@ -18,10 +18,10 @@ BATCHES = range(1 << 31)
 _FIELDS = 64
 
 
-def size_of(rows: int, width: int, wire_type: str) -> int:
-    """Most bytes of a series with the numbers of this number of rows."""
+def size_of(rows: int, width: int, wire_type: str, blocks: int = 1) -> int:
+    """Most bytes of a series with the numbers of this number of rows; `blocks`: in so many that may go one by one."""
     size = rows * width * NUMBER_BYTES[wire_type]
-    return size + (size // MESSAGE_BYTES + 1) * _FIELDS + ALLOWANCE
+    return size + (size // MESSAGE_BYTES + blocks) * (_FIELDS + OVERHEAD) + ALLOWANCE
 
 
 def bodies(kind: str, content: bytes, width: int, wire_type: str) -> Iterator[Numbers]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from party.alignment.steps import ALIGNED, ALIGNMENT
@@ -63,8 +63,9 @@ class FeatureParty:
     @property
     def receives(self) -> Receives:
         """See `Role.receives`."""
-        most = size_of(self._params.batch_size + 1, self._width, self._params.wire_type)
-        gradients = Expected([self._spec.aggregator], lambda: most, range(self._params.epochs), BATCHES)
+        width, rounds = self._params.bottom_of(self._context.party).width, range(self._params.epochs)
+        most = size_of(self._params.batch_size + 1, width, self._params.wire_type)
+        gradients = Expected([self._spec.aggregator], lambda: most, rounds, BATCHES)
         return {**self._job.alignment.receives, GRADIENTS: gradients}
 
     async def prepare(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
@@ -181,7 +182,7 @@ class FeatureParty:
     async def close(self) -> None:
         """Do nothing: this role has no workers' state."""
 
-    async def _validation(self, epoch: int) -> AsyncIterator[Any]:
+    async def _validation(self, epoch: int) -> AsyncGenerator[Any, None]:
         """The embeddings (n, width) of each block of validation records."""
         side = required(self._side)
         for rows in self._job.schedule.validation_batches():
@@ -194,7 +195,3 @@ class FeatureParty:
         if not bool(embeddings.isfinite().all()):
             fault = f"the embeddings of {where} are not finite; a smaller learning_rate keeps them so"
             raise DataError(fault).at(self._context.party)
-
-    @property
-    def _width(self) -> int:
-        return self._params.bottom_of(self._context.party).width

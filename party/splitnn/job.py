@@ -9,6 +9,7 @@ from party.alignment.steps import ALIGNMENT, Alignment, alignment_steps
 from party.config import PartyConfig
 from party.runtime.context import StepContext, required
 from party.runtime.step_order import StepOrder, StepTable
+from party.splitnn.bodies import size_of
 from party.splitnn.stored_states import StoredStates
 from treetap.errors import BadInput
 from treetap.models.store import WEIGHTS
@@ -80,10 +81,14 @@ class NetworkJob:
             "reproducible": params.reproducible,
         }
 
-    @property
-    def most_rows(self) -> int:
-        """Most rows of a series: those of a batch or, once the records are aligned, the validation records."""
-        return max(self.params.batch_size + 1, len(self._schedule.validation) if self._schedule else 0)
+    def most_bytes(self, width: int) -> int:
+        """Most bytes of a series: that of a batch or, once the records are aligned, of the validation records."""
+        wire_type, schedule = self.params.wire_type, self._schedule
+        of_batch = size_of(self.params.batch_size + 1, width, wire_type)
+        if schedule is None:
+            return of_batch
+        held = len(schedule.validation)
+        return max(of_batch, size_of(held, width, wire_type, -(-held // self.params.batch_size)))
 
     async def publish(self, manifest: dict[str, Any], kinds: tuple[str, ...] = ()) -> None:
         """Publish the best epoch's weights as a model with a manifest, and further files of these kinds."""

@@ -18,7 +18,7 @@ from party.runtime.messages import Rows
 from party.runtime.step_order import NEXT_ROUND, OPENING, RESUMED, THIS_ROUND, Next, StepTable
 from party.setup.labelled_table import LabelledTable, load_labelled_table
 from party.setup.steps import manifest_of
-from party.splitnn.bodies import BATCHES, EMBEDDINGS, GRADIENTS, size_of
+from party.splitnn.bodies import BATCHES, EMBEDDINGS, GRADIENTS
 from party.splitnn.epoch_figures import EpochFigures, Scored, published_network
 from party.splitnn.job import NetworkJob
 from party.splitnn.numbers import send, take
@@ -68,9 +68,7 @@ class LabelHolder:
         """See `Role.receives`."""
         parties, rounds = list(self._spec.feature_parties), range(self._params.epochs)
         width = max(self._params.bottom_of(party).width for party in parties)
-        embeddings = Expected(
-            parties, lambda: size_of(self._job.most_rows, width, self._params.wire_type), rounds, BATCHES
-        )
+        embeddings = Expected(parties, lambda: self._job.most_bytes(width), rounds, BATCHES)
         return {**self._job.alignment.receives, EMBEDDINGS: embeddings}
 
     async def prepare(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:

@@ -2,43 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import cast
 
 import torch
 
 from party.runtime.context import StepContext
+from party.runtime.outbox import MESSAGE_BYTES
 from party.splitnn.bodies import Numbers, bodies
 from treetap.errors import Malformed
 from treetap.neural.numbers import from_bytes, to_bytes
 from treetap.wire.frame import content_of
+
+#: Seconds after which numbers are sent although there are few.
+LONGEST_S = 2.0
 
 
 async def send(
     context: StepContext, to: str, kind: str, values: torch.Tensor, wire_type: str, round: int, stage: int = 0
 ) -> None:
     """Send a tensor (n, width) in messages of bounded size."""
-
-    async def whole() -> AsyncIterator[torch.Tensor]:
-        yield values
-
-    await send_blocks(context, to, kind, whole(), wire_type, round, stage)
+    content = to_bytes(values, wire_type)
+    await context.outbox.send(to, kind, bodies(kind, content, values.shape[1], wire_type), round=round, stage=stage)
 
 
 async def send_blocks(
     context: StepContext,
     to: str,
     kind: str,
-    blocks: AsyncIterator[torch.Tensor],
+    blocks: AsyncGenerator[torch.Tensor, None],
     wire_type: str,
     round: int,
-    stage: int,
+    stage: int = 0,
 ) -> None:
-    """Send a tensor whose blocks of rows (n, width) are computed one after the other, as one series."""
-    series = context.outbox.open(to, kind, round, stage)
-    async for values in blocks:
-        for body in bodies(kind, to_bytes(values, wire_type), values.shape[1], wire_type):
+    """Send a tensor whose blocks of rows (n, width) are computed one after the other, as one series.
+
+    Its messages have about the usual size, or go sooner, so that their reader hears of them.
+    """
+    series, now = context.outbox.open(to, kind, round, stage), asyncio.get_running_loop().time
+    waiting, width, since = bytearray(), 0, now()
+
+    async def put() -> None:
+        for body in bodies(kind, bytes(waiting), width, wire_type):
             await series.put(body)
+        waiting.clear()
+
+    async with aclosing(blocks):
+        async for values in blocks:
+            width = values.shape[1]
+            waiting += to_bytes(values, wire_type)
+            if len(waiting) >= MESSAGE_BYTES or now() - since > LONGEST_S:
+                await put()
+                since = now()
+    if waiting:
+        await put()
     await series.close()
 
 

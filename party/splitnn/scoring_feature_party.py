@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+
+import torch
 
 from party.alignment.steps import ALIGNMENT
 from party.config import PartyConfig
@@ -14,16 +15,12 @@ from party.runtime.context import Step, StepContext, empty_result
 from party.runtime.expected import Receives
 from party.runtime.job_store import Store
 from party.runtime.messages import Rows
-from party.runtime.outbox import MESSAGE_BYTES
 from party.runtime.step_order import NEXT_ROUND, OPENING, Next, StepTable
-from party.splitnn.bodies import EMBEDDINGS, bodies
+from party.splitnn.bodies import EMBEDDINGS
+from party.splitnn.numbers import send_blocks
 from party.splitnn.published import trained_bottom
-from treetap.neural.numbers import to_bytes
 from treetap.neural.trained import pieces
 from treetap.wire.v2 import control_pb2, prediction_pb2
-
-#: Seconds after which embeddings are sent although there are few.
-LONGEST_S = 2.0
 
 STEPS: StepTable = {
     OPENING: (Next("open_model"),),
@@ -68,7 +65,8 @@ class FeatureParty:
         if not self._taken:
             await context.offload(lambda: self._network.take(opened.aligned))
             self._taken = True
-        await self._send(rows, number)
+        blocks = self._embeddings(rows)
+        await send_blocks(context, self._opening.recipient, EMBEDDINGS, blocks, self._wire_type, number)
         context.mailbox.forget(number)
         opened.order.done(request)
         return empty_result()
@@ -76,20 +74,10 @@ class FeatureParty:
     async def close(self) -> None:
         """Do nothing: this role has no workers' state."""
 
-    async def _send(self, rows: Rows, number: int) -> None:
-        """Send embeddings in messages of about the usual size, or sooner, so that the label holder hears of them."""
-        context, now = self._context, asyncio.get_running_loop().time
-        series = context.outbox.open(self._opening.recipient, EMBEDDINGS, round=number)
-        waiting, since = bytearray(), now()
+    async def _embeddings(self, rows: Rows) -> AsyncGenerator[torch.Tensor, None]:
+        """The embeddings (n, width) of records, piece after piece."""
         for piece in pieces(rows):
-            waiting += await context.offload(lambda piece=piece: self._embedded(piece))  # type: ignore[misc]
-            context.progress.done += len(piece)
-            if len(waiting) >= MESSAGE_BYTES or now() - since > LONGEST_S or context.progress.done == len(rows):
-                for body in bodies(EMBEDDINGS, bytes(waiting), self._network.width, self._wire_type):
-                    await series.put(body)
-                waiting, since = bytearray(), now()
-        await series.close()
-
-    def _embedded(self, rows: Rows) -> bytes:
-        """The embeddings of some records, as they are sent."""
-        return to_bytes(self._network.embed(rows, self._wire_type), self._wire_type)
+            yield await self._context.offload(
+                lambda piece=piece: self._network.embed(piece, self._wire_type)  # type: ignore[misc]
+            )
+            self._context.progress.done += len(piece)

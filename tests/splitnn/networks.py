@@ -11,8 +11,7 @@ from party.defences.settings import Defences
 from tests.simulator import Federation
 from tests.splitnn.jobs import EMITS
 from tests.worlds import PARTIES, World, spec
-from treetap.models.arrays import read_arrays
-from treetap.models.store import WEIGHTS
+from treetap.models.store import read_weights
 from treetap.neural.centralised import CentralNetwork, central_network
 from treetap.neural.inputs import InputScaler
 from treetap.neural.label_defences import LabelDefences
@@ -64,8 +63,8 @@ def oracle_scores(folder: Path, here: World, params: SplitnnParams, *away: str) 
 
 
 def published(folder: Path, here: World, job: str = "job") -> Weights:
-    """The weights of all parties' published models."""
-    return {party: read_arrays(folder / party / "state" / "models" / job / WEIGHTS) for party in here.tables}
+    """The weights of all parties' published models; `DataError` if a model is not there or damaged."""
+    return {party: read_weights(folder / party / "state" / "models" / job)[1] for party in here.tables}
 
 
 def assert_same_bits(found: Weights, expected: Weights) -> None:

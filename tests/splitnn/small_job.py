@@ -17,8 +17,7 @@ import pyarrow.parquet as pq
 from tests.replay import HERE
 from tests.splitnn.jobs import PARAMS as LARGER
 from tests.worlds import PARTIES, spec
-from treetap.models.arrays import read_arrays
-from treetap.models.store import WEIGHTS, read_manifest
+from treetap.models.store import read_weights
 from treetap.neural.params import DEFAULT, Bottom, Top
 from treetap.protocols.libraries import missing_library
 from treetap.protocols.registry import training
@@ -48,9 +47,7 @@ def _in_one_graph() -> dict[str, dict[str, npt.NDArray[Any]]]:
 def assert_network(states: dict[str, Path], job: str = "job") -> None:
     """The published weights are those of one graph, bit by bit; `DataError` if a file of a model is damaged."""
     for party, weights in _in_one_graph().items():
-        folder = states[party] / "models" / job
-        read_manifest(folder)
-        found = read_arrays(folder / WEIGHTS)
+        _, found = read_weights(states[party] / "models" / job)
         assert sorted(found) == sorted(weights), f"{party} has other weights"
         for name, values in weights.items():
             assert found[name].tobytes() == values.tobytes(), f"{party}: {name} differs"

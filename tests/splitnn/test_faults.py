@@ -18,12 +18,16 @@ import pytest
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
 import tests.simulator
+from party.runtime.expected import OVERHEAD, Expected
+from party.splitnn.bodies import EMBEDDINGS, bodies, size_of
 from tests.simulator import COORDINATOR, Faults, Federation, Message, run
 from tests.splitnn.jobs import PARAMS
 from tests.splitnn.networks import assert_same_bits, federation, oracle, published, trained
 from tests.worlds import PARTIES, World, spec, world
 from treetap.neural.params import DEFAULT, Bottom, SplitnnParams, Top
 from treetap.neural.schedule import Schedule
+from treetap.wire.frame import filled
+from treetap.wire.v2 import exchange_pb2
 
 T = TypeVar("T")
 HOLDER, B, _ = PARTIES
@@ -139,6 +143,17 @@ def test_a_bad_network_changes_no_bit(network: dict[str, float], tmp_path: Path)
         await running.close()
 
     run(main())
+
+
+@pytest.mark.parametrize(("rows", "width", "batch"), [(40_000, 1, 2), (5000, 4, 12), (700, 3000, 64)])
+def test_a_series_has_room_for_blocks_that_go_one_by_one(rows: int, width: int, batch: int) -> None:
+    """Where each takes long, many small messages make up the embeddings of the validation records."""
+    blocks = -(-rows // batch)
+    expected = Expected([B], lambda: size_of(rows, width, "bfloat16", blocks))
+    (body,) = bodies(EMBEDDINGS, bytes(batch * width * 2), width, "bfloat16")
+    message = exchange_pb2.PeerMessage(job="j" * 63, attempt=999, round=99_999, stage=99_999, part=99_999)
+    filled(message, EMBEDDINGS, body)
+    assert blocks * (len(message.SerializeToString()) + OVERHEAD) <= expected.most(B, 0, 0)
 
 
 @pytest.mark.parametrize("frozen", [HOLDER, B])
