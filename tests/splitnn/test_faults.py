@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -201,3 +201,84 @@ def test_who_sits_out_waits_as_long_as_the_others_need(tmp_path: Path, monkeypat
     assert (status.state, status.error) == ("finished", "")
     network, _ = oracle(tmp_path, THREE, params)
     assert_same_bits(published(tmp_path, THREE), network.weights())
+
+
+def _like_threads(seconds: float) -> Callable[..., Any]:
+    """An `Offload` whose work goes on when its caller is gone, as in a thread, and takes virtual seconds."""
+
+    async def offload(work: Callable[[], T], *, whole: bool = False) -> T:
+        async def later() -> T:
+            await asyncio.sleep(seconds)
+            return work()
+
+        going = asyncio.ensure_future(later())
+        try:
+            return await asyncio.shield(going)
+        except asyncio.CancelledError:
+            if whole:
+                await asyncio.wait({going})
+            raise
+
+    return offload
+
+
+@pytest.mark.parametrize("word", ["train_epoch", "store_epoch"])
+def test_work_that_goes_on_in_a_thread_leaves_nothing(
+    word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job is cancelled while threads compute, or write: no file comes after that, and another job is trained."""
+    monkeypatch.setattr(tests.simulator, "in_place", _like_threads(0.7))
+
+    async def main() -> None:
+        running = federation(tmp_path, TWO)
+        reached = asyncio.Event()
+
+        def hook(message: Message) -> None:
+            if (message.word, message.to, message.served) == (word, B, False):
+                reached.set()
+
+        running.hook = hook
+        training = asyncio.ensure_future(running.train(spec(TINY, parties=2)))
+        await reached.wait()
+        await asyncio.sleep(0.3)
+        assert (await running.jobs.cancel("job")).state == "cancelled"
+        assert (await training).state == "cancelled"
+        await asyncio.sleep(30.0)
+        for state in running.states.values():
+            assert list((state / "jobs").iterdir()) == []
+        running.hook = None
+        status = await running.train(spec(TINY, parties=2), "another")
+        assert (status.state, status.error) == ("finished", "")
+        network, _ = oracle(tmp_path, TWO, TINY)
+        assert_same_bits(published(tmp_path, TWO, status.job), network.weights())
+        await running.close()
+
+    run(main())
+
+
+def test_an_attempt_begins_while_work_of_the_one_before_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that computes when the coordinator dies ends later, and changes nothing of the next attempt."""
+    monkeypatch.setattr(tests.simulator, "in_place", _like_threads(0.7))
+
+    async def main() -> None:
+        running = federation(tmp_path, TWO)
+        gradients = 0
+
+        def hook(message: Message) -> None:
+            nonlocal gradients
+            gradients += (message.word, message.served) == ("embedding_gradients", True)
+            if gradients == 3:
+                running.hook = None
+                running.kill(COORDINATOR)
+                running.start(COORDINATOR)
+
+        running.hook = hook
+        assert (await running.train(spec(TINY, parties=2))).state == "interrupted"
+        status = await running.resume()
+        assert (status.state, status.error) == ("finished", "")
+        _assert_whole(running, TWO, TINY)
+        await running.close()
+
+    run(main())
