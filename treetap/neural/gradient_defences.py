@@ -3,9 +3,10 @@
 The four baselines of the paper on DIMIP (its section 5.1), as Fu et al. 2022 ("Label inference attacks against vertical
 federated learning", section 5.3) define them. All noise is drawn from the label holder's private draws.
 
-A draw's name has the SHA-256 of the gradient that it hides: a batch that is repeated after an interruption gets the
-same noise for the same gradient, and other noise for another one. Otherwise a feature party that breaks a job off and
-sends other embeddings for the same batch would see the difference of two gradients without noise.
+A draw's name has the SHA-256 of the gradient that it hides, and the settings: a batch that is repeated after an
+interruption gets the same noise for the same gradient, and other noise for another one, or at another scale. Otherwise
+a feature party that breaks a job off and sends other embeddings for the same batch would see the difference of two
+gradients without noise, and two scales of one noise would give both noise and gradient.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _DEVIATIONS = 2.0
 def applied(defence: GradientDefence, gradient: torch.Tensor, draws: Draws, *path: str | int) -> torch.Tensor:
     """The gradient (n, width) that is sent in the place of this one; `path`: the name of its draws."""
     flat = gradient.reshape(-1)
-    path = (*path, digest_of(flat))
+    path = (*path, digest_of(flat), repr(defence))
     if defence.kind == "noise":
         found = flat + _noise(defence, flat, draws, *path)
     elif defence.kind == "compression":

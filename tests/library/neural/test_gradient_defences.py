@@ -16,9 +16,9 @@ GRADIENT = torch.tensor([[0.5, -2.0, 0.1], [0.0, 1.0, -0.3]])
 PATH = ("gradient", "shop", 3, 1)
 
 
-def named(gradient: torch.Tensor) -> tuple[str | int, ...]:
+def named(defence: GradientDefence, gradient: torch.Tensor) -> tuple[str | int, ...]:
     """The name of the draws for a gradient."""
-    return (*PATH, digest_of(gradient))
+    return (*PATH, digest_of(gradient), repr(defence))
 
 
 def sent(defence: GradientDefence, gradient: torch.Tensor = GRADIENT, *path: str | int) -> np.ndarray:
@@ -32,7 +32,7 @@ def sent(defence: GradientDefence, gradient: torch.Tensor = GRADIENT, *path: str
 def test_noise_is_that_of_the_draw_with_this_name() -> None:
     """Added number by number; another batch, party or key has other noise; the same one the same, in any order."""
     noise = GradientDefence("noise", scale=0.25)
-    expected = GRADIENT.numpy() + DRAWS.laplace(0.25, 6, *named(GRADIENT)).reshape(2, 3).astype(np.float32)
+    expected = GRADIENT.numpy() + DRAWS.laplace(0.25, 6, *named(noise, GRADIENT)).reshape(2, 3).astype(np.float32)
     other = sent(noise, GRADIENT, "gradient", "shop", 3, 2)
     assert np.array_equal(sent(noise), expected)
     assert not np.isclose(other, expected).any()
@@ -54,6 +54,12 @@ def test_another_gradient_of_the_same_batch_has_other_noise() -> None:
     other[1, 2] += 1e-6
     assert np.abs(sent(noise, other) - sent(noise)).min() > 1e-4
     assert np.array_equal(sent(noise, GRADIENT.clone()), sent(noise))
+
+
+def test_another_scale_has_other_noise() -> None:
+    """Else two scales of one noise, before and after a restart of the label holder, would give the gradient."""
+    small, large = (sent(GradientDefence("noise", scale=scale)) - GRADIENT.numpy() for scale in (0.25, 0.5))
+    assert np.abs(large - 2 * small).min() > 1e-3
 
 
 def test_a_scale_of_0_changes_nothing() -> None:
@@ -99,15 +105,16 @@ def test_levels_beside_a_rule_by_hand() -> None:
     step = 4 * values.std() / 2
     expected = np.round(values / step) * step
     assert sent(GradientDefence("levels", levels=2)) == pytest.approx(expected, rel=1e-6)
-    noisy = sent(GradientDefence("levels", levels=2, scale=0.1))
-    assert noisy == pytest.approx(expected + DRAWS.laplace(0.1, 6, *named(GRADIENT)).reshape(2, 3), rel=1e-5)
+    defence = GradientDefence("levels", levels=2, scale=0.1)
+    noise = DRAWS.laplace(0.1, 6, *named(defence, GRADIENT)).reshape(2, 3)
+    assert sent(defence) == pytest.approx(expected + noise, rel=1e-5)
     assert sent(GradientDefence("levels", levels=2), torch.ones(2, 2)).tolist() == [[1.0, 1.0], [1.0, 1.0]]
 
 
 def ppdl_by_hand(defence: GradientDefence, gradient: np.ndarray) -> np.ndarray:
     """In a random order, numbers whose noisy size reaches the noisy threshold are sent with noise, up to a share."""
     flat = gradient.reshape(-1).astype(np.float64)
-    path = named(torch.from_numpy(gradient))
+    path = named(defence, torch.from_numpy(gradient))
     noise = {name: DRAWS.laplace(defence.scale, len(flat), *path, name) for name in ("threshold", "size", "sent")}
     found, left = np.zeros(len(flat)), int(np.ceil(defence.share * len(flat)))
     for place in DRAWS.order(len(flat), *path, "order"):
