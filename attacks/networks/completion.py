@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,10 @@ Ints = npt.NDArray[np.int64]
 #: Records that a fit passes over, about: few known labels are passed over more often.
 _PASSED_FROZEN, _PASSED_TUNED = 40_000, 4_000
 _LEAST_EPOCHS, _MOST_EPOCHS = 5, 200
+#: The fewest steps of a bottom; the rate follows from their number, so that a weight can go about 1 in all of them.
+_LEAST_STEPS = 300
+#: The width from which a linear head has the plain rate: its scores are sums over the width, few numbers go further.
+_WIDE = 64
 
 
 @dataclass(frozen=True)
@@ -112,8 +116,9 @@ def completed(
     draws, path = attack_draws(seed), ("completion", draw)
     embeddings = outputs(bottom, inputs, known.records)
     scaler = Standardised(embeddings)
-    fit = Fit(epochs_of(len(known.records), _PASSED_TUNED if tuned else _PASSED_FROZEN))
-    top = head(kind, embeddings.shape[1], classes, fit, draws, *path)
+    width = embeddings.shape[1]
+    fit = _tuning(len(known.records)) if tuned else _fitting(len(known.records), kind, width)
+    top = head(kind, width, classes, fit, draws, *path)
     if tuned:
         whole = nn.Sequential(bottom, scaler, top)
         return fitted(whole, inputs, known.records, known.labels, fit, draws, *path, statistics=False)
@@ -123,6 +128,20 @@ def completed(
     return nn.Sequential(bottom, scaler, top)
 
 
-def epochs_of(records: int, passed: int) -> int:
+def _fitting(records: int, kind: str, width: int) -> Fit:
+    """The fit of a head alone."""
+    plain = Fit(_epochs(records, _PASSED_FROZEN))
+    return replace(plain, rate=plain.rate * max(1.0, _WIDE / width)) if kind == "linear" else plain
+
+
+def _tuning(records: int) -> Fit:
+    """The fit of a bottom with its head."""
+    plain = Fit(_epochs(records, _PASSED_TUNED))
+    batches = -(-records // plain.batch)
+    epochs = max(plain.epochs, -(-_LEAST_STEPS // batches))
+    return replace(plain, epochs=epochs, rate=max(plain.rate, 1.0 / (epochs * batches)))
+
+
+def _epochs(records: int, passed: int) -> int:
     """The number of passes over this many records: about `passed` records in all, each 5 to 200 times."""
     return min(_MOST_EPOCHS, max(_LEAST_EPOCHS, passed // max(1, records)))
