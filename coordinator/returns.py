@@ -19,8 +19,6 @@ from treetap.wire.v2 import prediction_pb2
 log = logging.getLogger(__name__)
 #: Seconds that a party which is asked again has for its answer.
 ANSWER_S = 3.0
-#: Times that the time until the next question doubles, at most: by then it is the longest that there is.
-_MOST_DOUBLINGS = 32
 
 
 class Returns:
@@ -74,8 +72,7 @@ class Returns:
 
     async def _ask(self) -> None:
         while not self._progress.back:
-            longer = 2.0 ** min(self._in_vain, _MOST_DOUBLINGS)
-            await asyncio.sleep(min(self._opening.away_deadline_s * longer, AWAY_DEADLINES[1]))
+            await asyncio.sleep(min(self._opening.away_deadline_s * 2.0**self._in_vain, AWAY_DEADLINES[1]))
             away = list(self._opening.away)
             lost = await self._begin(away).leave(ANSWER_S)
             self._progress.back = [party for party in away if party not in lost]

@@ -130,18 +130,3 @@ def test_one_thread_of_the_job() -> None:
     bottom.embed(np.arange(3), "float32")
     assert torch.get_num_threads() == 1
     torch.set_num_threads(before)
-
-
-def test_numbers_that_overflow_are_named() -> None:
-    """A record may be so far from those of the training that float32 does not hold its embedding, or its score."""
-    _, opened = _trained(PARAMS)
-    bottom, top = trained_bottom(opened[B]), trained_top(opened[HOLDER])
-    for model in (bottom._model, top._model):
-        for weight in model.parameters():
-            torch.nn.init.constant_(weight, 30.0)
-    table = replace(TABLES[B], features=np.full((2, 3), 1e38))
-    bottom.take(replace(table, ids=table.ids[:2], rows=table.rows[:2]))
-    with pytest.raises(DataError, match="a record has numbers too far from those of the training: its embedding is"):
-        bottom.embed(np.arange(2), "float32")
-    with pytest.raises(DataError, match="a record has embeddings too far from those of the training: its score is not"):
-        top.scores(torch.zeros(2, 3), {B: torch.full((2, 3), 1e38)})

@@ -48,18 +48,11 @@ class TrainedBottom:
         self._inputs = self._scaler.apply(table)
 
     def embed(self, rows: Rows, wire_type: str) -> torch.Tensor:
-        """The embeddings (n, width) of the records at these places, as a reader of this wire type has them.
-
-        Raises:
-            DataError: one is not finite.
-        """
+        """The embeddings (n, width) of the records at these places, as a reader of this wire type has them."""
         pin(self._threads)
         assert self._inputs is not None  # the role takes its table first
         parts = [embedded(self._model, self._inputs, piece, wire_type) for piece in pieces(rows)]
-        found = torch.cat(parts) if parts else torch.zeros(0, self.width)
-        if not bool(torch.isfinite(found).all()):
-            raise DataError("a record has numbers too far from those of the training: its embedding is not finite")
-        return found
+        return torch.cat(parts) if parts else torch.zeros(0, self.width)
 
 
 class TrainedTop:
@@ -97,20 +90,13 @@ class TrainedTop:
         """Scores (n, K) of records by their embeddings, the label holder's own ones and those of feature parties.
 
         `embeddings`: (n, width) by party; one without them counts with zeros, as if it sat out a batch of the training.
-
-        Raises:
-            DataError: a score is not finite.
         """
         pin(self._threads)
         others = [embeddings.get(name, torch.zeros(len(own), width)) for name, width in self.widths.items()]
         joined = torch.cat([own, *others], dim=1)
         self._model.eval()
         with torch.no_grad():
-            parts = [self._objective.scores(self._model(piece)) for piece in torch.split(joined, PIECE)]
-        found = np.concatenate(parts)
-        if not np.isfinite(found).all():
-            raise DataError("a record has embeddings too far from those of the training: its score is not finite")
-        return found
+            return np.concatenate([self._objective.scores(self._model(piece)) for piece in torch.split(joined, PIECE)])
 
 
 def pieces(rows: Rows) -> Iterator[Rows]:

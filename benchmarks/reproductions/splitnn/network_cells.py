@@ -23,6 +23,8 @@ CURVE = (0.03, 0.1, 1.0)
 #: Of the table of defences: λ, ε, and one defence of gradients of each kind.
 DIMIP, EPSILON = 0.3, 2.0
 GRADIENT = tuple(kind[1] for kind in BASELINES.values())
+#: The momentum that a job has unless it says otherwise.
+MOMENTUM = 0.9
 TABLES = ("obesity", "har", "drive", "fars", "credit", "bank")
 #: Those that are also divided by turns.
 TURNS = ("obesity", "drive")
@@ -42,6 +44,7 @@ class Cell:
         label_dp: ε of noisy labels, drawn in `stages`; 0: labels as they are.
         amplified: the feature party scales its steps (active model completion).
         turns: of tables, the parties own every second column each, not a half of them.
+        momentum: of SGD, for images.
     """
 
     set: str
@@ -55,6 +58,7 @@ class Cell:
     stages: int = 1
     amplified: bool = False
     turns: bool = False
+    momentum: float = 0.0
 
     def key(self) -> dict[str, Any]:
         """The cell as it stands in the file of results: what differs from the defaults."""
@@ -120,6 +124,8 @@ def figure_6(seeds: Sequence[int]) -> list[Cell]:
     found += [replace(each, dimip=0.3, random_labels=False) for each in core]
     first = core[0]
     found += [replace(first, dimip=weight) for weight in CURVE]
+    found += [replace(first, dimip=weight, momentum=MOMENTUM) for weight in (0.0, DIMIP)]
+    found.append(replace(first, way=ALONE, momentum=MOMENTUM))
     found += [replace(first, gradient=each) for kind in BASELINES.values() for each in kind]
     found += [replace(first, amplified=True, dimip=weight) for weight in (0.0, 0.03, 0.3)]
     found += [replace(first, amplified=True, gradient=kind[1]) for kind in BASELINES.values()]

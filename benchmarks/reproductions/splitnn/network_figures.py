@@ -56,7 +56,8 @@ class Figures:
 
     def kept(self, cell: Cell) -> tuple[Found, Found] | None:
         """The gain over the label holder alone, of a cell and without a defence, over the seeds that have all three."""
-        plain, alone = Cell(cell.set, 0, turns=cell.turns), Cell(cell.set, 0, way=ALONE, turns=cell.turns)
+        plain = Cell(cell.set, 0, turns=cell.turns, momentum=cell.momentum)
+        alone = replace(plain, way=ALONE)
         rows = []
         for seed in SEEDS:
             three = [self._result(replace(each, seed=seed), "") for each in (cell, plain, alone)]

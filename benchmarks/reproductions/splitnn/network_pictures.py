@@ -100,7 +100,7 @@ def _against(
     title: str,
     name: str = "fashion",
 ) -> Panel:
-    kept = {text: cell for text, cell in dimip.items() if cell.random_labels}
+    kept = {text: cell for text, cell in dimip.items() if cell.random_labels and not cell.momentum}
     series = [Series("DIMIP", _points(figures, kept, attack, "accuracy"))]
     for kind in BASELINES:
         cells = {text: cell for text, cell in others.items() if cell.gradient.startswith(kind)}

@@ -29,7 +29,7 @@ def params_of(cell: Cell, *, epochs: int | None = None, resnet: bool = False) ->
     usual: dict[str, Any] = {
         "threads": 1,
         "schedule": "cosine",
-        "momentum": 0.0,
+        "momentum": cell.momentum,
         "reproducible": True,
         "seed": cell.seed,
     }

@@ -13,6 +13,7 @@ from network_cells import (
     DIMIP,
     FEDERATED,
     GRADIENT,
+    MOMENTUM,
     MULTI_HEAD,
     TABLES,
     TURNS,
@@ -122,6 +123,8 @@ def dimip_cells(name: str = "fashion") -> dict[str, Cell]:
     cells = {f"λ {weight:g}": Cell(name, 0, dimip=weight) for weight in weights}
     if name == "fashion":
         cells |= {f"λ {DIMIP:g} without L_R": Cell(name, 0, dimip=DIMIP, random_labels=False)}
+        for weight in (0.0, DIMIP):
+            cells[f"λ {weight:g}, momentum {MOMENTUM:g}"] = Cell(name, 0, dimip=weight, momentum=MOMENTUM)
     return cells
 
 

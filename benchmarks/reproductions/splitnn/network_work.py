@@ -9,7 +9,7 @@ from typing import Any
 
 from feature_log import FeatureLog
 from network_attacks import attacked, floors, untrained
-from network_cells import Cell, Scale
+from network_cells import ALONE, Cell, Scale
 from network_trainings import run, split_for
 from resumable import Results
 
@@ -26,7 +26,10 @@ class Work:
             self._trained(cell)
 
     def attack(self, cell: Cell) -> None:
-        """Attack what the training of a cell left; it is trained again where nothing was kept."""
+        """Attack what the training of a cell left, if a feature party took part; train it where nothing was kept."""
+        if cell.way == ALONE:
+            self.train(cell)
+            return
         if self._results.get(self._key(cell, "attacks")) is not None:
             return
         split = split_for(cell, self._scale)
