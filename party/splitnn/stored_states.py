@@ -30,6 +30,7 @@ class StoredStates:
 
     def __init__(self, context: StepContext) -> None:
         self._store, self._job = context.store, context.job
+        self._best = 0  # epochs after which the best weights are, as far as the state in memory knows
 
     @property
     def epochs(self) -> int:
@@ -48,23 +49,29 @@ class StoredStates:
                 f"{self._store.folder}: has no state of job {self._job} after epoch {epochs}; bring a back-up of it "
                 "back, or cancel the job and train again"
             )
+        self._best = int(arrays.pop(BEST))
         return arrays
 
     def save(self, epochs: int, state: Arrays, best: Arrays | None) -> None:
         """Put the state after this number of epochs on disk; `best`: its weights, where they are to be published."""
         if best is not None:
-            self._store.save_arrays(BEST, best)
-        self._store.save_arrays(_name(epochs), {**state, EPOCHS: np.array(epochs)})
+            self._best = epochs
+            self._store.save_arrays(BEST, {**best, EPOCHS: np.array(epochs)})
+        self._store.save_arrays(_name(epochs), {**state, EPOCHS: np.array(epochs), BEST: np.array(self._best)})
 
     def write_shard(self) -> None:
         """Write the best epoch's weights as the shard of the model.
 
         Raises:
-            DataError: they are not there.
+            DataError: they are not there, or those of an epoch that was trained again after an interruption, and was
+                not the best then.
         """
-        best = self._store.load_arrays(BEST)
-        if best is None:
-            raise DataError(f"{self._store.folder}: has no weights of job {self._job}; cancel the job and train again")
+        best, last = self._store.load_arrays(BEST), self._store.load_arrays(_name(self.epochs))
+        if best is None or last is None or int(best.pop(EPOCHS)) != int(last[BEST]):
+            raise DataError(
+                f"{self._store.folder}: has no weights of the best epoch of job {self._job}; cancel the job and train "
+                "again"
+            )
         content = io.BytesIO()
         np.savez(content, allow_pickle=False, **best)
         write_whole(self._store.path(WEIGHTS), content.getvalue())

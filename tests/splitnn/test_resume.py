@@ -7,18 +7,25 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
+from party.runtime.context import StepContext
+from party.runtime.job_store import JobStore
 from party.splitnn import stored_states
+from party.splitnn.stored_states import StoredStates
 from tests.simulator import LIFE, Federation, Message, run
 from tests.splitnn.networks import assert_same_bits, federation, oracle, published
 from tests.splitnn.test_faults import TINY, TWO
 from tests.worlds import PARTIES, manifest, spec, world
+from treetap.errors import DataError
 from treetap.models.arrays import read_arrays
+from treetap.models.store import WEIGHTS
 from treetap.neural.params import SplitnnParams
 from treetap.wire.v2 import jobs_pb2
 
@@ -122,6 +129,24 @@ FATES: dict[str, tuple[Callable[[Federation], None], str]] = {
     ),
     "damaged private key of the label holder": (_damaged(HOLDER, "private"), r"label-holder: .*private\.npz: is dama"),
 }
+
+
+def test_weights_of_an_attempt_that_broke_off_are_not_published(tmp_path: Path) -> None:
+    """The third epoch was the best, and is not when it is trained again: another party has sent other embeddings."""
+    store = JobStore(tmp_path / "jobs" / "job", tmp_path / "models" / "job")
+    store.claim("1")
+    context = cast(StepContext, SimpleNamespace(store=store, job="job"))
+    state, second, third = ({"own/weight": np.full(3, value)} for value in (0.0, 2.0, 3.0))
+    states = StoredStates(context)
+    states.save(2, state, second)
+    states.save(3, state, third)
+    states.write_shard()
+    assert read_arrays(store.path(WEIGHTS))["own/weight"].tolist() == [3.0] * 3
+    states = StoredStates(context)
+    assert list(states.load(2)) == ["own/weight"]
+    states.save(3, state, None)
+    with pytest.raises(DataError, match="has no weights of the best epoch of job job; cancel the job and train again"):
+        states.write_shard()
 
 
 def _keys(seed: int) -> Callable[[], bytes]:
