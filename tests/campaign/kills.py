@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.campaign.cipher import KeysMade, ciphers
 from tests.campaign.plans import Plan
 from tests.campaign.rig import Rig
-from tests.campaign.stages import stage
+from tests.campaign.stages import playable, stage
 from tests.pivodl.small_job import nonces
 from tests.simulator import COORDINATOR, Message, run
 from tests.worlds import PARTIES
@@ -47,7 +47,7 @@ def kills(names: tuple[str, ...]) -> tuple[Plan, ...]:
     """One plan for each stage, process, message, and moment of it."""
     moments = [
         (name, who, message.number, served)
-        for name in names
+        for name in filter(playable, names)
         for message in messages(name)
         for who in (*PARTIES, COORDINATOR)
         for served in ((False, True) if who in (message.sender, message.to) else (False,))
