@@ -17,7 +17,9 @@ pytest.importorskip("torch", reason="needs treetap[neural]")
 from attacks.audit import audit
 from attacks.audit_file import AuditedParty, AuditFile, LabelTable
 from attacks.document import Document, parse
+from attacks.networks.names import ATTACKS
 from attacks.networks.results import NetworkFigures
+from attacks.report import html
 from attacks.run import Task, run_network, show_network
 from attacks.view.view import read_view
 from tests.attacks.networks.planted import (
@@ -223,6 +225,25 @@ def test_an_epoch_that_the_job_does_not_have(tmp_path: Path) -> None:
         writer.append(TranscriptRecord.RECEIVED, PARTIES[0], *place, message)
     with pytest.raises(Malformed, match="embedding_gradients of epoch 2: the job has 2"):
         read_view(log.transcript)
+
+
+def test_numbers_for_labels_are_not_attacked(tmp_path: Path) -> None:
+    """Every attack is left out with the reason, and the page says it."""
+    document = audited(planted(tmp_path, by_class, objective="reg:squarederror"))
+    found = document.parties[PARTY].network
+    assert found is not None
+    assert set(found.reasons) == set(ATTACKS)
+    assert set(found.reasons.values()) == {"the label is a number, and these attacks look for classes"}
+    assert "the label is a number, and these attacks look for classes" in html(document.plain())
+
+
+def test_a_page_without_labels(tmp_path: Path) -> None:
+    """Clusters are counted and not scored; attacks that need labels are left out with the reason."""
+    document = audited(planted(tmp_path, by_class), label=None, classes=3)
+    page = html(document.plain())
+    assert "attacks that need known labels are left out" in page
+    assert "no label of a record with a gradient is known" in page
+    assert "received gradients of 2 epochs" in page
 
 
 def test_lost_batches_are_reported(tmp_path: Path) -> None:
