@@ -5,7 +5,6 @@ Fitted by cross-entropy with Adam (Kingma, Ba 2015); the weights, the order of r
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,9 +14,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from treetap.neural.architectures import initialised, linear
+from treetap.neural.architectures import top_model
 from treetap.neural.draws import Draws
 from treetap.neural.inputs import Inputs
+from treetap.neural.params import Top
 
 Ints = npt.NDArray[np.int64]
 #: The heads: `mlp` of three layers, and `linear` (MLP_sim of the paper on DIMIP).
@@ -54,13 +54,7 @@ class Standardised(nn.Module):
 def head(kind: str, inputs: int, classes: int, fit: Fit, draws: Draws, *path: str | int) -> nn.Module:
     """A head with its initial weights: (n, inputs) → (n, classes)."""
     sizes = (fit.hidden, fit.hidden) if kind == "mlp" else ()
-    layers: list[tuple[str, nn.Module]] = []
-    for number, size in enumerate(sizes):
-        layers += [(f"linear{number}", linear(inputs, size)), (f"relu{number}", nn.ReLU())]
-        inputs = size
-    return initialised(
-        nn.Sequential(OrderedDict([*layers, (f"linear{len(sizes)}", linear(inputs, classes))])), draws, *path, kind
-    )
+    return top_model(Top(sizes), inputs, classes, draws, *path, kind)
 
 
 def fitted(

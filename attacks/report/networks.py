@@ -9,8 +9,8 @@ from attacks.document import Document, Party
 from attacks.networks.results import ClusterFigures, CompletionRow, Measured, NetworkFigures
 from attacks.report.glossary import count, score
 from attacks.report.scale import BOTTOM, LEFT, TOP, Frame, Linear, polyline, short
+from attacks.report.scores import HEIGHT, LABELS, WIDTH, Curve, Curves
 
-WIDTH, HEIGHT, LABELS = 440, 250, 108
 #: Width and height of the picture of one way to complete, on an axis of accuracy from 0 to 1.
 DOTS_WIDTH, DOTS_HEIGHT, MARGIN = 240, 20, 6
 
@@ -42,26 +42,6 @@ COVERED = (
     "completion measures, and leaves most of what the returned gradients tell about the labels of the training, which "
     "clusters measure. Noise on gradients does the reverse."
 )
-
-
-class Curve(NamedTuple):
-    """V-measure by epoch: a path, its end, and its label's position."""
-
-    label: str
-    style: str
-    path: str
-    end: tuple[str, str]
-    label_y: str
-
-
-@dataclass(frozen=True)
-class Curves:
-    """A party's picture of V-measure by epoch, and its table."""
-
-    frame: Frame
-    curves: list[Curve]
-    heads: list[str]
-    table: list[list[str]]
 
 
 class Dot(NamedTuple):

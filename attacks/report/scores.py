@@ -15,7 +15,7 @@ WIDTH, HEIGHT, LABELS = 440, 250, 108
 
 
 class Curve(NamedTuple):
-    """One attack's V-measure after 1, 2, ... trees: a path, its end, and its label's position."""
+    """One attack's V-measure by trees or epochs: a path, its end, and its label's position."""
 
     label: str
     style: str
@@ -26,7 +26,7 @@ class Curve(NamedTuple):
 
 @dataclass(frozen=True)
 class Curves:
-    """A party's curves; `table` has a row per number of trees where any attack has a figure, thinned if long."""
+    """A party's curves; `table` has a row for each number of trees where any attack has a figure, thinned, or epoch."""
 
     frame: Frame
     curves: list[Curve]

@@ -40,7 +40,7 @@ def bottom_model(settings: Bottom, shape: InputShape, draws: Draws, *path: str |
         DataError: the inputs do not fit the kind, or the weights are too many.
     """
     _check_weights("bottom", lambda: _bottom(settings, shape))
-    return initialised(_bottom(settings, shape), draws, *path)
+    return _initialised(_bottom(settings, shape), draws, *path)
 
 
 def top_model(settings: Top, inputs: int, outputs: int, draws: Draws, *path: str | int) -> nn.Module:
@@ -50,10 +50,10 @@ def top_model(settings: Top, inputs: int, outputs: int, draws: Draws, *path: str
         DataError: the weights are too many.
     """
     _check_weights("top", lambda: _mlp(inputs, settings.hidden, outputs))
-    return initialised(_mlp(inputs, settings.hidden, outputs), draws, *path)
+    return _initialised(_mlp(inputs, settings.hidden, outputs), draws, *path)
 
 
-def initialised(model: nn.Module, draws: Draws, *path: str | int) -> nn.Module:
+def _initialised(model: nn.Module, draws: Draws, *path: str | int) -> nn.Module:
     """The model with its initial weights: uniform in ±1/√(inputs of a unit), norms at 1 and 0.
 
     This is `kaiming_uniform_(a=√5)` (He et al. 2015), which PyTorch's own layers begin with.
@@ -82,11 +82,6 @@ class _Conv(nn.Conv2d):
         """As of `_Linear`."""
 
 
-def linear(inputs: int, outputs: int) -> nn.Module:
-    """A linear layer whose weights have no value yet: see `initialised`."""
-    return _Linear(inputs, outputs)
-
-
 def _check_weights(which: str, make: Callable[[], nn.Module]) -> None:
     """Raise DataError if a model has too many weights, before it takes memory."""
     with torch.device("meta"):
@@ -111,9 +106,9 @@ def _bottom(settings: Bottom, shape: InputShape) -> nn.Module:
 def _mlp(inputs: int, hidden: Sequence[int], outputs: int) -> nn.Sequential:
     layers: list[tuple[str, nn.Module]] = []
     for number, size in enumerate(hidden):
-        layers += [(f"linear{number}", linear(inputs, size)), (f"relu{number}", nn.ReLU())]
+        layers += [(f"linear{number}", _Linear(inputs, size)), (f"relu{number}", nn.ReLU())]
         inputs = size
-    return nn.Sequential(OrderedDict([*layers, (f"linear{len(hidden)}", linear(inputs, outputs))]))
+    return nn.Sequential(OrderedDict([*layers, (f"linear{len(hidden)}", _Linear(inputs, outputs))]))
 
 
 def _conv(inputs: int, outputs: int, size: int = 3, stride: int = 1) -> nn.Module:
@@ -140,7 +135,7 @@ def _cnn(settings: Bottom, channels: int, height: int, width: int) -> nn.Sequent
             (f"pool{number}", nn.MaxPool2d(2)),
         ]
         channels, height, width = size, height // 2, width // 2
-    layers += [("flat", nn.Flatten()), ("linear", linear(channels * height * width, settings.width))]
+    layers += [("flat", nn.Flatten()), ("linear", _Linear(channels * height * width, settings.width))]
     return nn.Sequential(OrderedDict(layers))
 
 
@@ -186,7 +181,7 @@ class _Resnet(nn.Module):
                 blocks.append(_Block(inputs, outputs, 2 if stage and not number else 1, settings.norm))
                 inputs = outputs
         self.blocks = nn.Sequential(*blocks)
-        self.linear = linear(inputs, settings.width)
+        self.linear = _Linear(inputs, settings.width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(n, channels, h, w) → (n, width)."""

@@ -16,7 +16,7 @@ import torch
 
 from treetap.errors import DataError
 from treetap.neural.architectures import bottom_model
-from treetap.neural.dimip import Dimip
+from treetap.neural.dimip import dimip_terms
 from treetap.neural.draws import Draws
 from treetap.neural.early_stopping import EarlyStopping
 from treetap.neural.feature_side import BOTTOM, PIECE, embedded
@@ -99,18 +99,8 @@ class CentralNetwork:
         self._optimisers = {
             party.name: Optimiser(self.models[party.name], params, amplified=party.amplified) for party in parties
         }
-        self._dimip = {
-            name: Dimip(
-                name,
-                params.bottom_of(name).width,
-                classes,
-                weight,
-                holder.draws,
-                random_labels=self._defences.random_labels,
-            )
-            for name, weight in self._defences.dimip.items()
-            if weight > 0 and name in names
-        }
+        widths = {name: params.bottom_of(name).width for name in names}
+        self._dimip = dimip_terms(self._defences, widths, classes, holder.draws)
         self.stopping = EarlyStopping(params.early_stopping_rounds)
 
     def train(self, after: After | None = None) -> CentralNetwork:

@@ -13,20 +13,20 @@ embeddings, so that the feature party runs the code that it runs without the def
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import nn
 from torch.nn import functional
 
 from treetap.errors import ConfigError
-from treetap.neural.architectures import initialised, linear
+from treetap.neural.architectures import top_model
 from treetap.neural.draws import Draws
+from treetap.neural.label_defences import LabelDefences
 from treetap.neural.optimiser import load_state, load_weights, state_of, weights_of
+from treetap.neural.params import Top
 
 Array = npt.NDArray[np.generic]
 #: Units of the two hidden layers of q_ψ.
@@ -51,9 +51,7 @@ class Dimip:
         if classes < 2:
             raise ConfigError(f"defences: dimip of {party}: the labels must be classes, and this job's are numbers")
         self._party, self._weight, self._draws, self._random_labels = party, weight, draws, random_labels
-        layers = [("linear0", linear(width, HIDDEN)), ("relu0", nn.ReLU())]
-        layers += [("linear1", linear(HIDDEN, HIDDEN)), ("relu1", nn.ReLU()), ("linear2", linear(HIDDEN, classes))]
-        self.predictor: nn.Module = initialised(nn.Sequential(OrderedDict(layers)), draws, "dimip", party)
+        self.predictor = top_model(Top((HIDDEN, HIDDEN)), width, classes, draws, "dimip", party)
         self._optimiser = torch.optim.Adam(self.predictor.parameters(), lr=RATE)
 
     def gradient(self, embeddings: torch.Tensor, labels: npt.NDArray[Any], epoch: int, batch: int) -> torch.Tensor:
@@ -85,3 +83,12 @@ class Dimip:
         load_weights({_PREDICTOR: self.predictor}, arrays)
         kept = {name.removeprefix(_ADAM): each for name, each in arrays.items() if name.startswith(_ADAM)}
         load_state(self._optimiser, dict(self.predictor.named_parameters()), kept)
+
+
+def dimip_terms(defences: LabelDefences, widths: Mapping[str, int], classes: int, draws: Draws) -> dict[str, Dimip]:
+    """The terms of a job by feature party, of those with a λ above 0; `widths`: of the embeddings, by feature party."""
+    return {
+        name: Dimip(name, widths[name], classes, weight, draws, random_labels=defences.random_labels)
+        for name, weight in defences.dimip.items()
+        if weight > 0 and name in widths
+    }

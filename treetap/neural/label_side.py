@@ -12,7 +12,7 @@ import torch
 
 from treetap.errors import DataError
 from treetap.neural.architectures import bottom_model, top_model
-from treetap.neural.dimip import Dimip
+from treetap.neural.dimip import dimip_terms
 from treetap.neural.draws import Draws
 from treetap.neural.feature_side import BOTTOM
 from treetap.neural.gradient_defences import applied
@@ -63,11 +63,7 @@ class LabelSide:
         self.widths = {name: params.bottom_of(name).width for name in feature_parties}
         self.models = models_of(params, party, feature_parties, inputs, objective, draws)
         self._optimiser = Optimiser(self.models, params)
-        self._dimip = {
-            name: Dimip(name, self.widths[name], objective.classes, weight, draws, random_labels=defences.random_labels)
-            for name, weight in defences.dimip.items()
-            if weight > 0 and name in self.widths
-        }
+        self._dimip = dimip_terms(defences, self.widths, objective.classes, draws)
 
     def train(self, rows: Rows, embeddings: Mapping[str, torch.Tensor], epoch: int, batch: int, rate: float) -> Trained:
         """One batch: forward, backward, a step of the own weights, and the gradients of those who took part.
