@@ -19,7 +19,7 @@ _FIELDS = 64
 
 
 def size_of(rows: int, width: int, wire_type: str, blocks: int = 1) -> int:
-    """Most bytes of a series with the numbers of this number of rows; `blocks`: in so many that may go one by one."""
+    """Most bytes of a series with the numbers of this number of rows, in `blocks` that may go one by one."""
     size = rows * width * NUMBER_BYTES[wire_type]
     return size + (size // MESSAGE_BYTES + blocks) * (_FIELDS + OVERHEAD) + ALLOWANCE
 

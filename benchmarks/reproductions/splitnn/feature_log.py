@@ -1,4 +1,4 @@
-"""What a training leaves at the feature party: its own model, and the gradients that returned to it, by epoch."""
+"""The feature party's files after a training: its own model, and the gradients that returned to it, by epoch."""
 
 from __future__ import annotations
 

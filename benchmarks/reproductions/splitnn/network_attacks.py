@@ -1,4 +1,4 @@
-"""What the feature party makes of its own model and of its log after a training, and the floors without a federation.
+"""Attacks by the feature party on its own model and on its log after a training, and the floors without a federation.
 
 Completion is measured on the test records, by five draws of 40 known labels and by all labels of the training records;
 clusters and inferred labels of gradients on the training records.

@@ -1,4 +1,4 @@
-"""What the reproduction measures: each training of a table or figure, once per seed."""
+"""The cells of the reproduction: each training of a table or figure, once per seed."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Scale:
-    """How a cell is run otherwise than its set says.
+    """Changes of a cell against the settings of its set.
 
     `most`: at most that many records of each part. `epochs`: in the place of those of the set. `resnet`: ResNet-18 in
     the place of the small bottoms for images.
@@ -84,7 +84,7 @@ class Scale:
     resnet: bool = False
 
     def key(self) -> dict[str, Any]:
-        """What it adds to a cell in the file of results."""
+        """The keys that it adds to a cell in the file of results."""
         return {name: value for name, value in vars(self).items() if value}
 
 

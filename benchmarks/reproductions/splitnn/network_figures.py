@@ -51,7 +51,7 @@ class Figures:
         return self.of(Cell(name, 0), figure, "floors")
 
     def federation(self, cell: Cell) -> dict[str, Any]:
-        """What the federation of a cell and its centralised training have differed in."""
+        """The differences between the federation of a cell and its centralised training."""
         return self._results.get(cell.key() | FEDERATED_SCALE.key() | {"asked": "federation"}) or {}
 
     def kept(self, cell: Cell) -> tuple[Found, Found] | None:

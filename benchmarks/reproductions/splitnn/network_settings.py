@@ -56,7 +56,7 @@ def params_of(cell: Cell, *, epochs: int | None = None, resnet: bool = False) ->
 
 
 def defences_of(cell: Cell) -> LabelDefences:
-    """What the label holder does to the gradients."""
+    """The label holder's changes of the gradients."""
     dimip = {FEATURE: cell.dimip} if cell.dimip else {}
     return LabelDefences(dimip, gradient_defence(cell.gradient), cell.random_labels)
 

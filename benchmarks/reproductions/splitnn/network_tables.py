@@ -161,7 +161,7 @@ def _title(cell: Cell) -> str:
 
 
 def floors(figures: Figures) -> Rows:
-    """What needs no federation: an untrained bottom with a head, and training from scratch."""
+    """The floors, which need no federation: an untrained bottom with a head, and training from scratch."""
     rows = [["set", "bottom", "40 labels, %", "40 labels, one layer", "all labels", "all labels, one layer"]]
     for name in ("fashion", "cifar10"):
         for title, way in (("untrained", ""), ("from scratch", "_tuned")):

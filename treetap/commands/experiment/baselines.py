@@ -116,7 +116,7 @@ class Comparison:
         return found
 
     def _of_defences(self) -> dict[str, Any]:
-        """What the label holder's defences change of the centralised model of all columns."""
+        """Arguments by which the centralised model of all columns has the label holder's defences."""
         if not self._defences.named():
             return {}
         if self._protocol.grows_trees:

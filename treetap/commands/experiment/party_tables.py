@@ -64,7 +64,7 @@ def read_as_party(config: Mapping[str, Any], missing: float, like: Table | None 
 
 
 def _allowing(experiment: ExperimentFile) -> dict[str, Any]:
-    """What a policy says beside its defaults for a job: its switches, and classes that no party gets by default."""
+    """The lines of a policy beside its defaults for a job: its switches, and classes that no party gets by default."""
     first, *others = experiment.in_order
     spec = experiment.job.spec(first, others, "train")
     classes = {name for sent in sent_in_training(spec, "coordinator") for name in sent.classes}

@@ -49,7 +49,7 @@ def described(manifest: Json, arrays: Mapping[str, Array]) -> Json:
 
 
 def published(found: Json, *, names: bool) -> Json:
-    """What a card of the label holder's description has of the network: settings that all parties know, and the top.
+    """The network in a card of the label holder's description: settings that all parties know, and the top.
 
     The first layer of the label holder's own model would tell the number of its inputs. `names`: also their names.
     """
