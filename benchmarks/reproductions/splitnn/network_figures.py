@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, pstdev
 from typing import Any
@@ -32,14 +33,14 @@ class Found:
 
 
 class Figures:
-    """The figures of a file of results at full scale."""
+    """The figures of a file of results at full scale, over these seeds."""
 
-    def __init__(self, results: Results) -> None:
-        self._results = results
+    def __init__(self, results: Results, seeds: Sequence[int] = SEEDS) -> None:
+        self._results, self._seeds = results, seeds
 
     def of(self, cell: Cell, name: str, asked: str = "") -> Found | None:
         """A figure of a cell over all seeds that have it; None if none has."""
-        found = [each[name] for seed in SEEDS if name in (each := self._result(replace(cell, seed=seed), asked))]
+        found = [each[name] for seed in self._seeds if name in (each := self._result(replace(cell, seed=seed), asked))]
         return Found(tuple(found)) if found else None
 
     def attack(self, cell: Cell, name: str) -> Found | None:
@@ -59,7 +60,7 @@ class Figures:
         plain = Cell(cell.set, 0, turns=cell.turns, momentum=cell.momentum)
         alone = replace(plain, way=ALONE)
         rows = []
-        for seed in SEEDS:
+        for seed in self._seeds:
             three = [self._result(replace(each, seed=seed), "") for each in (cell, plain, alone)]
             if all(three):
                 own, without, single = (each["accuracy"] for each in three)

@@ -40,7 +40,7 @@ def write_page(results: Results, out: Path) -> Path:
         if not page.exists():
             copyfile(Path(__file__).parent / PAGE, page)
         page.write_text(with_tables(page.read_text(), results))
-        write_pictures(Figures(results), out)
+        write_pictures(results, out)
     except OSError as failure:
         raise BadInput(f"{failure.filename or page}: {failure.strerror or failure}") from None
     return page
@@ -58,7 +58,7 @@ def with_tables(text: str, results: Results) -> str:
         "active": attacked(figures, active_cells()),
         "joint": attacked(figures, joint_cells(), after=True),
         "weights": attacked(figures, dimip_cells("cifar10")),
-        "both": attacked(figures, both_cells()),
+        "both": attacked(Figures(results, (0,)), both_cells()),
         "floors": floors(figures),
         "federations": federations(figures),
     }

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from network_cells import ALONE, BASELINES, DIMIP, MULTI_HEAD, Cell
+from network_cells import ALONE, BASELINES, MULTI_HEAD, Cell
 from network_figures import Figures
 from network_tables import SHARES, active_cells, baseline_cells, both_cells, dimip_cells, joint_cells
+from resumable import Results
 
 COLOURS = ("#0072b2", "#e69f00", "#b4232a", "#009e73", "#8c8c8c", "#cc79a7")
 MARKS = ("o", "s", "D", "v", "^", "x")
@@ -36,8 +37,9 @@ class Panel:
     upright: Mapping[str, float | None]
 
 
-def write_pictures(figures: Figures, out: Path) -> None:
+def write_pictures(results: Results, out: Path) -> None:
     """Every picture of the page."""
+    figures = Figures(results)
     _draw([_quitting(figures, "fashion"), _quitting(figures, "cifar10")], out / "figure-3.svg", "Quitting")
     passive = dimip_cells(), baseline_cells()
     few, every = "completion_mlp", "completion_mlp_all"
@@ -57,7 +59,7 @@ def write_pictures(figures: Figures, out: Path) -> None:
         out / "figure-7.svg",
         "Dropout and DIMIP together, and DIMIP on CIFAR-10",
     )
-    _draw([_both(figures)], out / "both.svg", "Completion against attacks on gradients")
+    _draw([_both(Figures(results, (0,)))], out / "both.svg", "Completion against attacks on gradients")
 
 
 def _active() -> tuple[dict[str, Cell], dict[str, Cell]]:
@@ -128,7 +130,7 @@ def _both(figures: Figures) -> Panel:
     floor = figures.floor("fashion", "completion_mlp")
     untrained = None if floor is None else 100 * floor.mean
     x, y = "completion of the model, 40 labels, %", "training labels from gradients, 40 known, %"
-    return Panel(f"λ {DIMIP:g}", x, y, series, {}, {"untrained bottom": untrained})
+    return Panel("Completion against attacks on gradients", x, y, series, {}, {"untrained bottom": untrained})
 
 
 def _draw(panels: Sequence[Panel], path: Path, title: str) -> None:

@@ -22,7 +22,7 @@ _EMITTED = {HOLDER: "EMBEDDING_GRADIENT", FEATURE: "EMBEDDING"}
 
 
 def compared(cell: Cell, scale: Scale) -> dict[str, Any]:
-    """Train a cell in both ways: the largest difference of a weight, beside the largest weight, and seconds.
+    """Train a cell in both ways: the largest difference of a weight, and seconds.
 
     Raises:
         BadInput: the cell has labels or a party's optimiser that the centralised code draws or sets in its own way.
@@ -49,10 +49,9 @@ def compared(cell: Cell, scale: Scale) -> dict[str, Any]:
             raise TreetapError(status.error or status.state)
         spent = time.monotonic() - begun
         found = {party: read_arrays(here.state(party) / "models" / name / WEIGHTS) for party in PARTIES}
-    largest, difference, equal = 0.0, 0.0, True
+    difference, equal = 0.0, True
     for party, weights in expected.items():
         for key, values in weights.items():
-            largest = max(largest, float(np.abs(values).max()))
             difference = max(
                 difference, float(np.abs(found[party][key].astype(np.float64) - values.astype(np.float64)).max())
             )
@@ -60,7 +59,6 @@ def compared(cell: Cell, scale: Scale) -> dict[str, Any]:
     return {
         "equal": equal,
         "difference": difference,
-        "largest": largest,
         "seconds": spent,
         "centralised_seconds": alone,
     }
