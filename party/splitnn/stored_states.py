@@ -29,7 +29,7 @@ class StoredStates:
     """The states of one party for one job."""
 
     def __init__(self, context: StepContext) -> None:
-        self._store, self._job = context.store, context.job
+        self._store, self._job, self._party = context.store, context.job, context.party
         self._best = 0  # epochs after which the best weights are, as far as the state in memory knows
 
     @property
@@ -53,8 +53,15 @@ class StoredStates:
         return arrays
 
     def save(self, epochs: int, state: Arrays, best: Arrays | None) -> None:
-        """Put the state after this number of epochs on disk; `best`: its weights, where they are to be published."""
+        """Put the state after this number of epochs on disk; `best`: its weights, where they are to be published.
+
+        Raises:
+            DataError: these are not finite, as after the last step of a network that diverges.
+        """
         if best is not None:
+            if not all(np.isfinite(each).all() for each in best.values()):
+                fault = f"the weights after epoch {epochs - 1} are not finite; a smaller learning_rate keeps them so"
+                raise DataError(fault).at(self._party)
             self._best = epochs
             self._store.save_arrays(BEST, {**best, EPOCHS: np.array(epochs)})
         self._store.save_arrays(_name(epochs), {**state, EPOCHS: np.array(epochs), BEST: np.array(self._best)})

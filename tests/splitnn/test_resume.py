@@ -135,7 +135,7 @@ def test_weights_of_an_attempt_that_broke_off_are_not_published(tmp_path: Path) 
     """The third epoch was the best, and is not when it is trained again: another party has sent other embeddings."""
     store = JobStore(tmp_path / "jobs" / "job", tmp_path / "models" / "job")
     store.claim("1")
-    context = cast(StepContext, SimpleNamespace(store=store, job="job"))
+    context = cast(StepContext, SimpleNamespace(store=store, job="job", party=B))
     state, second, third = ({"own/weight": np.full(3, value)} for value in (0.0, 2.0, 3.0))
     states = StoredStates(context)
     states.save(2, state, second)
@@ -147,6 +147,17 @@ def test_weights_of_an_attempt_that_broke_off_are_not_published(tmp_path: Path) 
     states.save(3, state, None)
     with pytest.raises(DataError, match="has no weights of the best epoch of job job; cancel the job and train again"):
         states.write_shard()
+
+
+def test_weights_that_are_not_finite_are_not_stored(tmp_path: Path) -> None:
+    """The last step of a training may spoil them: no later batch would show it."""
+    store = JobStore(tmp_path / "jobs" / "job", tmp_path / "models" / "job")
+    states = StoredStates(cast(StepContext, SimpleNamespace(store=store, job="job", party=B)))
+    says = "the weights after epoch 1 are not finite; a smaller learning_rate keeps them so"
+    with pytest.raises(DataError, match=says) as failure:
+        states.save(2, {}, {"weight": np.zeros(2), "bias": np.array([0.0, np.inf])})
+    assert failure.value.party == B
+    assert not store.folder.exists()
 
 
 def _keys(seed: int) -> Callable[[], bytes]:

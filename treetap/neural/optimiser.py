@@ -119,7 +119,7 @@ def load_weights(models: Mapping[str, nn.Module], arrays: Mapping[str, Array]) -
     """Set weights and buffers to those that `weights_of` has returned.
 
     Raises:
-        ValueError: a weight is missing, superfluous or of another shape.
+        ValueError: a weight is missing, superfluous, or of another shape or type.
     """
     for prefix, model in models.items():
         own = {key[len(prefix) + 1 :]: each for key, each in arrays.items() if key.startswith(f"{prefix}/")}
@@ -129,5 +129,7 @@ def load_weights(models: Mapping[str, nn.Module], arrays: Mapping[str, Array]) -
         for name, tensor in expected.items():
             if tuple(own[name].shape) != tuple(tensor.shape):
                 raise ValueError(f"weight {prefix}/{name}: shape {own[name].shape}, not {tuple(tensor.shape)}")
+            if own[name].dtype != tensor.numpy().dtype:
+                raise ValueError(f"weight {prefix}/{name}: numbers of {own[name].dtype}, not {tensor.numpy().dtype}")
             with torch.no_grad():
                 tensor.copy_(torch.from_numpy(np.array(own[name])))

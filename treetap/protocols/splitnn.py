@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from treetap.neural.label_defences import LabelDefences
 from treetap.neural.params import SplitnnParams
 from treetap.protocols.emissions import (
     BLOCKS,

@@ -142,6 +142,10 @@ def test_a_state_is_a_copy() -> None:
             lambda arrays: arrays.update({"m/weight": np.zeros((1, 2))}),
             r"weight m/weight: shape \(1, 2\), not \(1, 1\)",
         ),
+        (
+            lambda arrays: arrays.update({"m/weight": np.array([["1"]])}),
+            "weight m/weight: numbers of <U1, not float32",
+        ),
     ],
 )
 def test_weights_that_do_not_fit_are_refused(change, said: str) -> None:
