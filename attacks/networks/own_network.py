@@ -13,7 +13,7 @@ from attacks.networks.draws import attack_draws
 from attacks.view.network_view import NetworkView
 from attacks.view.view import View
 from treetap.errors import DataError
-from treetap.models.store import read_weights
+from treetap.models.store import MANIFEST, read_weights
 from treetap.neural.architectures import bottom_model
 from treetap.neural.feature_side import BOTTOM
 from treetap.neural.inputs import Inputs, InputScaler
@@ -24,23 +24,59 @@ from treetap.tables.reading import Table, read_table
 
 
 @dataclass(frozen=True)
+class _Described:
+    """The part of a published model's manifest that says how its tables are read and scaled."""
+
+    scaler: InputScaler
+    columns: list[str]
+    categories: dict[str, Category]
+    shapes: dict[str, tuple[int, ...]]
+    missing: float | None
+    amplified: bool
+
+    @classmethod
+    def of(cls, model: Path, manifest: dict[str, Any]) -> _Described:
+        """The part of this manifest, which anyone may have written; `DataError` if it is no network's."""
+        try:
+            return cls(
+                InputScaler.from_dict(manifest["inputs"]),
+                [str(name) for name in manifest["source_columns"]],
+                {str(name): Category.from_dict(each) for name, each in manifest["categories"].items()},
+                {str(name): tuple(map(int, each["shape"])) for name, each in manifest["tensors"].items()},
+                None if manifest["missing"] is None else float(manifest["missing"]),
+                bool(manifest.get("amplified")),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise DataError(f"{model / MANIFEST}: is not that of a network; bring a back-up of it back") from None
+
+    def table(self, path: Path, id_column: str) -> Table:
+        """A table with the columns of the model, encoded as those of the training."""
+        config = TableConfig(path=path, id=id_column, columns=self.columns)
+        return read_table(
+            config, with_label=False, missing=self.missing, categories=self.categories, shapes=self.shapes
+        )
+
+
+@dataclass(frozen=True)
 class OwnNetwork:
     """A party's part of a network.
 
     Attributes:
         bottom: with its published weights.
         inputs: of the common records, in their order.
-        amplified: the party trained with `optimizer = "amplified"`, active completion.
-        manifest: of the published model.
+        described: the columns, and whether the party trained with `optimizer = "amplified"`, active completion.
     """
 
     view: NetworkView = field(repr=False)
     bottom: nn.Module = field(repr=False)
     inputs: Inputs = field(repr=False)
-    scaler: InputScaler = field(repr=False)
-    amplified: bool
-    manifest: dict[str, Any] = field(repr=False)
+    described: _Described = field(repr=False)
     seed: int
+
+    @property
+    def amplified(self) -> bool:
+        """True if the party trained by active completion."""
+        return self.described.amplified
 
     @property
     def weights(self) -> int:
@@ -50,7 +86,7 @@ class OwnNetwork:
     def untrained(self, draw: int) -> nn.Module:
         """A bottom of the same architecture with fresh weights."""
         settings = self.view.params.bottom_of(self.view.party)
-        return bottom_model(settings, self.scaler.shape, attack_draws(self.seed), "untrained", draw)
+        return bottom_model(settings, self.described.scaler.shape, attack_draws(self.seed), "untrained", draw)
 
     def evaluation(self, path: Path, id_column: str) -> tuple[Table, Inputs]:
         """Another table of the party, of records that were not trained on, and its inputs.
@@ -58,8 +94,8 @@ class OwnNetwork:
         Raises:
             DataError: the file cannot be read, or has other columns than the training.
         """
-        table = _table(path, id_column, self.manifest)
-        return table, self.scaler.apply(table)
+        table = self.described.table(path, id_column)
+        return table, self.described.scaler.apply(table)
 
 
 def load_own_network(model: Path, table: Path, view: View, id_column: str = "id", seed: int = 0) -> OwnNetwork:
@@ -74,28 +110,19 @@ def load_own_network(model: Path, table: Path, view: View, id_column: str = "id"
     if view.rows is None:
         raise DataError(f"{view.path}: does not say which rows of {view.party}'s table the records are")
     manifest, weights = read_weights(model)
-    if (manifest["job"], manifest["party"], manifest["role"]) != (view.job, view.party, "feature_party"):
+    if [manifest.get(name) for name in ("job", "party", "role")] != [view.job, view.party, "feature_party"]:
         raise DataError(f"{model}: is not the model that {view.party} trained in job {view.job!r}")
-    scaler = InputScaler.from_dict(manifest["inputs"])
-    own = _table(table, id_column, manifest)
+    described = _Described.of(model, manifest)
+    own = described.table(table, id_column)
     if len(own.ids) <= int(view.rows.max(initial=-1)):
         raise DataError(
             f"{table}: has {len(own.ids)} rows, but row {int(view.rows.max()) + 1} of {view.party}'s table took part "
             f"in job {view.job!r}: this is another table, or another version of it"
         )
-    bottom = bottom_model(network.params.bottom_of(view.party), scaler.shape, attack_draws(seed), "published")
+    bottom = bottom_model(network.params.bottom_of(view.party), described.scaler.shape, attack_draws(seed), "published")
     try:
         load_weights({BOTTOM: bottom}, weights)
     except ValueError as fault:
         raise DataError(f"{model}: the weights are not those of this model: {fault}") from None
-    inputs = scaler.apply(own.take(np.argsort(own.rows)[view.rows]))
-    return OwnNetwork(network, bottom, inputs, scaler, bool(manifest.get("amplified")), manifest, seed)
-
-
-def _table(path: Path, id_column: str, manifest: dict[str, Any]) -> Table:
-    """A table with the columns of the model, encoded as those of the training."""
-    config = TableConfig(path=path, id=id_column, columns=manifest["source_columns"])
-    categories = {name: Category.from_dict(each) for name, each in manifest["categories"].items()}
-    shapes = {name: tuple(each["shape"]) for name, each in manifest["tensors"].items()}
-    missing = manifest["missing"]
-    return read_table(config, with_label=False, missing=missing, categories=categories, shapes=shapes)
+    inputs = described.scaler.apply(own.take(np.argsort(own.rows)[view.rows]))
+    return OwnNetwork(network, bottom, inputs, described, seed)

@@ -128,15 +128,22 @@ class InputScaler:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> InputScaler:
-        """The scaler of a manifest."""
-        images = {
-            name: ImageScaler(tuple(each["shape"]), tuple(each["mean"]), tuple(each["deviation"]))
-            for name, each in content["images"].items()
-        }
-        columns, mean, deviation, indicated = (
-            tuple(content[name]) for name in ("columns", "mean", "deviation", "indicated")
-        )
+        """The scaler of a manifest; `KeyError`, `TypeError`, `ValueError` or `AttributeError` where it is none."""
+        images = {str(name): _image_scaler(each) for name, each in content["images"].items()}
+        columns, indicated = tuple(map(str, content["columns"])), tuple(map(int, content["indicated"]))
+        mean, deviation = (tuple(map(float, content[name])) for name in ("mean", "deviation"))
+        if not len(columns) == len(mean) == len(deviation) or not set(indicated) <= set(range(len(columns))):
+            raise ValueError("means, deviations or indicators are not those of the columns")
         return cls(columns, mean, deviation, indicated, images)
+
+
+def _image_scaler(entry: Mapping[str, Any]) -> ImageScaler:
+    """That of a manifest; raises as `InputScaler.from_dict`."""
+    channels, height, width = map(int, entry["shape"])
+    mean, deviation = (tuple(map(float, entry[name])) for name in ("mean", "deviation"))
+    if not len(mean) == len(deviation) == channels:
+        raise ValueError("means or deviations are not those of the channels")
+    return ImageScaler((channels, height, width), mean, deviation)
 
 
 def _repeated(table: Table) -> set[str]:

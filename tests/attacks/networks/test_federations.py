@@ -6,6 +6,7 @@ import io
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +31,7 @@ from tests.splitnn.jobs import EMITS, PARAMS
 from tests.worlds import PARTIES, World, spec, world
 from treetap.errors import BadInput, DataError
 from treetap.models.arrays import read_arrays
-from treetap.models.store import WEIGHTS
+from treetap.models.store import WEIGHTS, read_weights
 
 HOLDER, PARTY = PARTIES[:2]
 RECORDS = 160
@@ -190,6 +191,32 @@ def test_files_of_another_party_are_refused(own: Path, here: World, tmp_path: Pa
         load_own_network(model, tmp_path / "short.parquet", view)
     with pytest.raises(DataError, match="is not the model that feature-b trained in job 'other'"):
         load_own_network(model, own / "own.parquet", replace(view, job="other"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"inputs": None},
+        {"inputs": {}},
+        {"inputs": {"columns": ["c"], "mean": ["x"], "deviation": [1], "indicated": [], "images": {}}},
+        {"inputs": {"columns": ["c"], "mean": [], "deviation": [1], "indicated": [], "images": {}}},
+        {"inputs": {"columns": ["c"], "mean": [0], "deviation": [1], "indicated": [5], "images": {}}},
+        {"tensors": {"c": {"shape": 3}}},
+        {"categories": {"c": []}},
+        {"source_columns": 7},
+        {"missing": "often"},
+    ],
+    ids=str,
+)
+def test_a_manifest_that_is_no_networks_is_named(
+    change: dict[str, Any], own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its checksum says nothing about who wrote it: a field of another form is one error, with the file's name."""
+    model = own / "state" / "models" / "job"
+    manifest, weights = read_weights(model)
+    monkeypatch.setattr("attacks.networks.own_network.read_weights", lambda _: ({**manifest, **change}, weights))
+    with pytest.raises(DataError, match=r"models/job/manifest\.json: is not that of a network"):
+        load_own_network(model, own / "own.parquet", read_view(own / "state"))
 
 
 def test_the_bottom_is_the_published_one(own: Path) -> None:
