@@ -9,20 +9,26 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.needs import needs_library_of
+from tests.splitnn.jobs import PARAMS as NETWORK_PARAMS
 from tests.system.federations import ended, settings
 from tests.worlds import PARTIES, World, spec, world
 from treetap.commands.local_federation import LocalFederation
 from treetap.protocols.prediction import predict_request
+from treetap.protocols.registry import training_name
+from treetap.trees.job_params import JobParams
 from treetap.trees.params import BoostingParams
 from treetap.wire.v2 import jobs_pb2
 
 PARAMS = BoostingParams(objective="reg:squarederror", n_estimators=2, max_depth=2, max_bin=8)
+NETWORK = replace(NETWORK_PARAMS, objective="reg:squarederror")
 #: Record types of TLS: change of cipher, alert, handshake, data.
 TLS_TYPES = {20, 21, 22, 23}
 ETH_P_ALL = 0x0003
@@ -123,13 +129,18 @@ def _secrets(here: World) -> list[bytes]:
     return [each for each in found if len(each) >= 8]
 
 
-@pytest.mark.parametrize("alignment", ["psi", "sorted-ids"])
-def test_only_tls_is_on_the_wire(alignment: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("params", "alignment"), [(PARAMS, "psi"), (PARAMS, "sorted-ids"), (NETWORK, "psi")], ids=["psi", "ids", "network"]
+)
+def test_only_tls_is_on_the_wire(params: JobParams, alignment: str, tmp_path: Path) -> None:
     """Every flow is a sequence of TLS records from its first byte; no id, feature value or label is among its bytes."""
+    job = spec(params, alignment=alignment)
+    needs_library_of(training_name(job))
     here = _named(world(60, (2, 1, 1), objective="reg:squarederror", seed=8))
+    emits = {name: ["parties"] for name in ("EMBEDDING", "EMBEDDING_GRADIENT")}
+    parties = settings(tmp_path, {"train": here}, emits=emits, reproducible=True)
     sniffer = Sniffer()
-    with sniffer.running(), LocalFederation(tmp_path, settings(tmp_path, {"train": here})) as federation:
-        job = spec(PARAMS, alignment=alignment)
+    with sniffer.running(), LocalFederation(tmp_path, parties) as federation:
         federation.operator.submit(jobs_pb2.SubmitRequest(job="job", spec=job))
         assert ended(federation, "job").state == "finished"
         asked = predict_request(job="new", model="job", table="train-new")
