@@ -42,14 +42,13 @@ DEFENCES = ("id_lmid", "label_dp", "grafting", "refit", "reduced_leakage")
 TREES_GUESS = (
     "trees send a record both ways at the splits of a party that is away, and clients would get guesses; use retry"
 )
-#: Name of a protocol that predicts → its module, where one that trains under the same name is `PROTOCOL` and this one
-#: `PREDICTION`; an option without a protocol is one of the first's.
+#: Name of a protocol that predicts → its module; an option without a protocol is one of the first's.
 PREDICTION: Mapping[str, str] = {
     "interactive": "treetap.protocols.interactive",
     "eini": "treetap.protocols.eini",
     "eini-lattice": "treetap.protocols.lattice",
     "masked": "treetap.protocols.masked",
-    "splitnn": "treetap.protocols.splitnn",
+    "splitnn": "treetap.protocols.splitnn_prediction",
 }
 
 
@@ -178,8 +177,7 @@ def prediction(name: str) -> PredictionProtocol:
     """The protocol of that name; `ConfigError` where none predicts under it."""
     if name not in PREDICTION:
         raise ConfigError(f"protocol = {name!r}: must be one of {', '.join(PREDICTION)}")
-    module = importlib.import_module(PREDICTION[name])
-    found: PredictionProtocol = module.PREDICTION if name in TRAINING else module.PROTOCOL
+    found: PredictionProtocol = importlib.import_module(PREDICTION[name]).PROTOCOL
     return found
 
 

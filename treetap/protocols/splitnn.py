@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
 from treetap.neural.params import SplitnnParams
 from treetap.protocols.emissions import (
-    BLOCKS,
     Emission,
     label_holder_opens,
     label_holder_reports,
@@ -17,7 +15,7 @@ from treetap.protocols.emissions import (
     to_label_holder,
 )
 from treetap.protocols.own_priors import OwnPriors, columns_digest
-from treetap.protocols.registry import Floats, PredictionProtocol, Tables, TrainingProtocol
+from treetap.protocols.registry import Floats, Tables, TrainingProtocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,20 +67,6 @@ def _permissions(spec: setup_pb2.JobSpec) -> Sequence[str]:
     return ("reproducible",) if params_as(spec, SplitnnParams).reproducible else ()
 
 
-@dataclass(frozen=True)
-class NetworkOptions:
-    """See `treetap.protocols.registry.Options`: a prediction follows from the model."""
-
-    def completed(self, spec: setup_pb2.JobSpec) -> NetworkOptions:
-        """See `Options`."""
-        del spec
-        return self
-
-    def faults(self) -> list[str]:
-        """See `Options`."""
-        return []
-
-
 PROTOCOL = TrainingProtocol(
     field="splitnn",
     params=SplitnnParams,
@@ -103,25 +87,4 @@ PROTOCOL = TrainingProtocol(
     permissions=_permissions,
     defences=("dimip", "gradient", "label_dp"),
     own_priors=own_priors,
-)
-
-PREDICTION = PredictionProtocol(
-    field="splitnn",
-    summary="of models of splitnn: embeddings to the label holder",
-    options=NetworkOptions,
-    block=16_384,
-    no_degrade="",
-    sends=(*BLOCKS, Emission("embeddings", to_label_holder)),
-    opens_sums=label_holder_opens,
-    sends_attributions=(),
-    library="torch",
-    extra="neural",
-    foreign={
-        "form": "a network has no levels to go down; leave it out",
-        "key_bits": "embeddings are not encrypted; leave it out",
-    },
-    of_trees=False,
-    roles=("scoring_label_holder.LabelHolder", "scoring_feature_party.FeatureParty"),
-    no_explanation="a network has no decision paths, and no feature has a share of an embedding; leave them out",
-    no_degraded_serving="",
 )
