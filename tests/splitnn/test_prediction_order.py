@@ -21,7 +21,8 @@ from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.splitnn.jobs import PARAMS, spec
 from tests.splitnn.networks import federation
 from tests.splitnn.networks import oracle_scores as expected
-from tests.splitnn.test_prediction import FRESH, HERE, HOLDER, B, C, answer, serve
+from tests.splitnn.test_prediction import FRESH, HERE, HOLDER, B, C
+from tests.splitnn.test_serving import answer, serve
 from tests.step_tables import Asked, Line, TableReader, lines_of, taken
 from tests.worlds import PARTIES
 from treetap.errors import OutOfOrder
