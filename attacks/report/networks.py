@@ -39,8 +39,8 @@ DOTS = {
 #: The sentence that a reader of completion figures must have.
 COVERED = (
     "DIMIP covers the extractor, and not the log: it lowers what the party's model tells about labels, which "
-    "completion measures, and leaves most of what the returned gradients tell about the labels of the training, which "
-    "clusters measure. Noise on gradients does the reverse."
+    "completion measures; what the returned gradients tell about the labels of the training, which clusters and "
+    "inferred labels measure, it lowers in part at best. Noise on gradients does the reverse."
 )
 
 
