@@ -14,7 +14,7 @@ from attacks.view.network_view import NetworkView
 from attacks.view.view import View
 from treetap.errors import DataError
 from treetap.models.store import MANIFEST, read_weights
-from treetap.neural.architectures import bottom_model
+from treetap.neural.architectures import bottom_model, bottom_to_load
 from treetap.neural.feature_side import BOTTOM
 from treetap.neural.inputs import Inputs, InputScaler
 from treetap.neural.optimiser import load_weights
@@ -119,7 +119,7 @@ def load_own_network(model: Path, table: Path, view: View, id_column: str = "id"
             f"{table}: has {len(own.ids)} rows, but row {int(view.rows.max()) + 1} of {view.party}'s table took part "
             f"in job {view.job!r}: this is another table, or another version of it"
         )
-    bottom = bottom_model(network.params.bottom_of(view.party), described.scaler.shape, attack_draws(seed), "published")
+    bottom = bottom_to_load(network.params.bottom_of(view.party), described.scaler.shape)
     try:
         load_weights({BOTTOM: bottom}, weights)
     except ValueError as fault:

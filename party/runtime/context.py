@@ -33,7 +33,7 @@ class Offload(Protocol):
         """The result of `work()`.
 
         `whole`: a caller that is cancelled waits for the end of the work first, as it must where that writes files:
-        once a session has ended, the next one or nobody has them.
+        once a session has ended, they are the next one's, or no session's.
         """
         ...
 

@@ -10,10 +10,10 @@ from party.alignment.steps import ALIGNED, ALIGNMENT
 from party.config import PartyConfig
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.expected import Expected, Receives
-from party.runtime.step_order import NEXT_ROUND, OPENING, RESUMED, THIS_ROUND, Next, StepTable
+from party.runtime.step_order import OPENING, Next, StepTable
 from party.setup.steps import PUBLISHED, UNPUBLISHED, load_job_table, manifest_of
 from party.splitnn.bodies import BATCHES, EMBEDDINGS, GRADIENTS, size_of
-from party.splitnn.job import NetworkJob
+from party.splitnn.job import EPOCH_STEPS, NetworkJob
 from party.splitnn.numbers import send, send_blocks, take
 from treetap.errors import BadInput, DataError, Malformed
 from treetap.neural.feature_side import FeatureSide
@@ -32,11 +32,7 @@ STEPS: StepTable = {
         Next("fit_inputs", when=ALIGNED),
         Next("publish", when=PUBLISHED),
     ),
-    ALIGNMENT: (Next("fit_inputs"),),
-    "fit_inputs": (Next("train_epoch", RESUMED), Next("publish")),
-    "train_epoch": (Next("store_epoch", THIS_ROUND),),
-    "store_epoch": (Next("train_epoch", NEXT_ROUND), Next("publish")),
-    "publish": (),
+    **EPOCH_STEPS,
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from party.alignment.steps import ALIGNMENT, Alignment, alignment_steps
 from party.config import PartyConfig
 from party.runtime.context import StepContext, required
-from party.runtime.step_order import StepOrder, StepTable
+from party.runtime.step_order import NEXT_ROUND, RESUMED, THIS_ROUND, Next, StepOrder, StepTable
 from party.splitnn.bodies import size_of
 from party.splitnn.stored_states import StoredStates
 from treetap.errors import BadInput
@@ -20,6 +20,15 @@ from treetap.neural.schedule import Schedule
 from treetap.protocols.job_spec import params_as
 from treetap.tables.reading import Table
 from treetap.wire.v2 import setup_pb2
+
+#: The rows of every role's step table from the inputs on.
+EPOCH_STEPS: StepTable = {
+    ALIGNMENT: (Next("fit_inputs"),),
+    "fit_inputs": (Next("train_epoch", RESUMED), Next("publish")),
+    "train_epoch": (Next("store_epoch", THIS_ROUND),),
+    "store_epoch": (Next("train_epoch", NEXT_ROUND), Next("publish")),
+    "publish": (),
+}
 
 
 class NetworkJob:

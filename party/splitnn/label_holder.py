@@ -15,12 +15,12 @@ from party.config import PartyConfig
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.expected import Expected, Receives
 from party.runtime.messages import Rows
-from party.runtime.step_order import NEXT_ROUND, OPENING, RESUMED, THIS_ROUND, Next, StepTable
+from party.runtime.step_order import OPENING, Next, StepTable
 from party.setup.labelled_table import LabelledTable, load_labelled_table
 from party.setup.steps import manifest_of
 from party.splitnn.bodies import BATCHES, EMBEDDINGS, GRADIENTS
 from party.splitnn.epoch_figures import EpochFigures, Scored, published_network
-from party.splitnn.job import NetworkJob
+from party.splitnn.job import EPOCH_STEPS, NetworkJob
 from party.splitnn.numbers import send, take
 from treetap.errors import BadInput, Malformed, OutOfOrder
 from treetap.models.durable import write_whole
@@ -36,11 +36,7 @@ from treetap.wire.v2 import control_pb2, setup_pb2, splitnn_pb2
 STEPS: StepTable = {
     OPENING: (Next("prepare"),),
     "prepare": (Next(ALIGNMENT), Next("fit_inputs", when=ALIGNED)),
-    ALIGNMENT: (Next("fit_inputs"),),
-    "fit_inputs": (Next("train_epoch", RESUMED), Next("publish")),
-    "train_epoch": (Next("store_epoch", THIS_ROUND),),
-    "store_epoch": (Next("train_epoch", NEXT_ROUND), Next("publish")),
-    "publish": (),
+    **EPOCH_STEPS,
 }
 
 

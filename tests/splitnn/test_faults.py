@@ -124,7 +124,7 @@ def test_killed_at_every_message(victim: str, tmp_path: Path) -> None:
     ids=["lossy", "slow", "doubling"],
 )
 def test_a_bad_network_changes_no_bit(network: dict[str, float], tmp_path: Path) -> None:
-    """What is lost, late, doubled or overtaken: the network of one graph, also of a job with many validation records.
+    """Messages lost, late, doubled or overtaken: the network of one graph, also of a job with many validation records.
 
     The label holder may be behind with them: a feature party awaits no answer to them, unlike to those of a batch.
     """
@@ -147,7 +147,7 @@ def test_a_bad_network_changes_no_bit(network: dict[str, float], tmp_path: Path)
 
 @pytest.mark.parametrize(("rows", "width", "batch"), [(40_000, 1, 2), (5000, 4, 12), (700, 3000, 64)])
 def test_a_series_has_room_for_blocks_that_go_one_by_one(rows: int, width: int, batch: int) -> None:
-    """Where each takes long, many small messages make up the embeddings of the validation records."""
+    """Many small messages make up the embeddings of the validation records, where each block takes long."""
     blocks = -(-rows // batch)
     expected = Expected([B], lambda: size_of(rows, width, "bfloat16", blocks))
     (body,) = bodies(EMBEDDINGS, bytes(batch * width * 2), width, "bfloat16")

@@ -58,7 +58,7 @@ MISFITS: dict[str, tuple[World, SplitnnParams, str]] = {
 
 @pytest.mark.parametrize("what", MISFITS)
 def test_it_is_named(what: str, tmp_path: Path) -> None:
-    """The job fails as bad input, no party keeps a file of it, and nobody is blamed who did as the job says."""
+    """The job fails as bad input, no party keeps a file of it, and no party is blamed that did as the job says."""
     here, params, says = MISFITS[what]
 
     async def main() -> None:

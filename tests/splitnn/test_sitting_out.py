@@ -1,4 +1,4 @@
-"""Party-wise Dropout in a federation: who sits a batch out, batches of nobody, batches and parties of all sizes."""
+"""Party-wise Dropout in a federation: parties that sit out, batches of no party, batches and parties of all sizes."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_who_sits_out_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert_same_bits(published(tmp_path, THREE), network.weights())
 
 
-def test_a_batch_of_nobody(tmp_path: Path) -> None:
+def test_a_batch_of_no_party(tmp_path: Path) -> None:
     """The label holder has no columns, and every feature party sits out: the top learns from its biases alone."""
     here = world(9, (0, 1, 1), seed=3)
     params = replace(TINY, epochs=3, party_dropout={B: 0.6, C: 0.6}, seed=4)

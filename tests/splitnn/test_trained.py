@@ -46,7 +46,7 @@ TABLES = {HOLDER: _table(2, False, 1), B: _table(3, False, 2), C: _table(0, True
 
 
 def _opened(manifest: dict[str, Any], weights: dict[str, Any], party: str) -> Any:
-    """What a prediction has opened, as far as the models need it."""
+    """The part of an opened model that the models need."""
     return SimpleNamespace(manifest=json.loads(json.dumps(manifest)), weights=weights, party=party, name="model")
 
 

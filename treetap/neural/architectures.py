@@ -39,8 +39,7 @@ def bottom_model(settings: Bottom, shape: InputShape, draws: Draws, *path: str |
     Raises:
         DataError: the inputs do not fit the kind, or the weights are too many.
     """
-    _check_weights("bottom", lambda: _bottom(settings, shape))
-    return _initialised(_bottom(settings, shape), draws, *path)
+    return _initialised(bottom_to_load(settings, shape), draws, *path)
 
 
 def top_model(settings: Top, inputs: int, outputs: int, draws: Draws, *path: str | int) -> nn.Module:
@@ -49,8 +48,19 @@ def top_model(settings: Top, inputs: int, outputs: int, draws: Draws, *path: str
     Raises:
         DataError: the weights are too many.
     """
+    return _initialised(top_to_load(settings, inputs, outputs), draws, *path)
+
+
+def bottom_to_load(settings: Bottom, shape: InputShape) -> nn.Module:
+    """As `bottom_model`, with weights that have no value until they are loaded. Raises DataError as it does."""
+    _check_weights("bottom", lambda: _bottom(settings, shape))
+    return _bottom(settings, shape)
+
+
+def top_to_load(settings: Top, inputs: int, outputs: int) -> nn.Module:
+    """As `top_model`, with weights that have no value until they are loaded. Raises DataError as it does."""
     _check_weights("top", lambda: _mlp(inputs, settings.hidden, outputs))
-    return _initialised(_mlp(inputs, settings.hidden, outputs), draws, *path)
+    return _mlp(inputs, settings.hidden, outputs)
 
 
 def _initialised(model: nn.Module, draws: Draws, *path: str | int) -> nn.Module:

@@ -12,8 +12,7 @@ import numpy.typing as npt
 import torch
 
 from treetap.errors import DataError
-from treetap.neural.architectures import bottom_model, top_model
-from treetap.neural.draws import Draws
+from treetap.neural.architectures import bottom_to_load, top_to_load
 from treetap.neural.feature_side import BOTTOM, PIECE, embedded
 from treetap.neural.inputs import Inputs, InputScaler
 from treetap.neural.label_side import TOP
@@ -39,7 +38,7 @@ class TrainedBottom:
         """Raises DataError: the weights are those of another model."""
         self.width = settings.width
         self._scaler, self._threads = scaler, threads
-        self._model = bottom_model(settings, scaler.shape, Draws(b""), BOTTOM)
+        self._model = bottom_to_load(settings, scaler.shape)
         _load({BOTTOM: self._model}, weights)
         self._inputs: Inputs | None = None
 
@@ -74,7 +73,7 @@ class TrainedTop:
         """Raises DataError: the weights are those of another model."""
         self.widths, self._own, self._objective, self._threads = dict(widths), own, objective, threads
         inputs = sum(widths.values()) + (own.width if own is not None else 0)
-        self._model = top_model(settings, inputs, objective.outputs, Draws(b""), TOP)
+        self._model = top_to_load(settings, inputs, objective.outputs)
         _load({TOP: self._model}, weights)
 
     def take(self, table: Table) -> None:
