@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from shutil import copyfile
 
 from treetap.errors import BadInput
 
@@ -22,6 +24,26 @@ def filled(text: str, name: str, rows: Rows, page: str) -> str:
     body = "\n".join(_table(rows)) if len(rows) > 1 else "No results are at hand."
     between = re.compile(f"{re.escape(start)}.*?{re.escape(end)}", re.DOTALL)
     return between.sub(lambda _: f"{start}\n{body}\n{end}", text)
+
+
+def write_marked_page(source: Path, out: Path, fill: Callable[[str], str], draw: Callable[[], None]) -> Path:
+    """Fill the tables of a page in the folder `out`, a copy of `source` if there is none; then draw what is beside it.
+
+    Returns the page's path.
+
+    Raises:
+        BadInput: the page lacks the marks of a table, or a file cannot be written.
+    """
+    page = out / source.name
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        if not page.exists():
+            copyfile(source, page)
+        page.write_text(fill(page.read_text()))
+        draw()
+    except OSError as failure:
+        raise BadInput(f"{failure.filename or page}: {failure.strerror or failure}") from None
+    return page
 
 
 def _table(rows: Rows) -> list[str]:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import struct
 from collections.abc import Iterable
-from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
+from tests.blindness.coordinator_view import OPEN, WINDOW, Seen, on_disk, with_long_names
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES, World, joined_model, spec, world
 from treetap.models.store import TREES
@@ -25,33 +21,13 @@ from treetap.wire.v2 import control_pb2, exchange_pb2
 
 pytestmark = pytest.mark.xdist_group("blindness")
 
-OPEN = {"CONTROL", "TOPOLOGY", "METRIC", "SIZE", "USAGE"}
 PARAMS = BoostingParams(objective="reg:squarederror", n_estimators=3, max_depth=3, max_bin=8)
 METRICS = {"train_rmse"}
-#: Bytes of a ciphertext or key that are looked for: chance does not repeat so many.
-WINDOW = 12
-
-
-class Seen(NamedTuple):
-    """What the coordinator received, sent, was told and wrote; what it must not have; and where that is to be found."""
-
-    events: list[bytes]
-    requests: list[bytes]
-    everything: bytes
-    secrets: dict[str, list[bytes]]
-    parties: bytes
 
 
 def _named_world() -> World:
     """A regression (labels are as good as unique numbers) with ids and columns that do not occur by chance."""
-    here = world(40, (2, 2, 1), objective="reg:squarederror", missing=0.1, seed=8)
-    for columns, tables in here.tables.values():
-        for name, table in tables.items():
-            ids = pa.array([f"patient-{cell}" for cell in table.column("id").to_pylist()])
-            named = ["id", *(f"measurement-{c}" if c in columns else c for c in table.column_names[1:])]
-            tables[name] = table.set_column(0, "id", ids).rename_columns(named)
-        columns[:] = [f"measurement-{column}" for column in columns]
-    return here
+    return with_long_names(world(40, (2, 2, 1), objective="reg:squarederror", missing=0.1, seed=8))
 
 
 def _numbers(values: Iterable[float]) -> list[bytes]:
@@ -65,18 +41,6 @@ def _numbers(values: Iterable[float]) -> list[bytes]:
 
 def _windows(block: bytes, step: int = 64) -> list[bytes]:
     return [block[at : at + WINDOW] for at in range(0, len(block) - WINDOW, step)]
-
-
-def _on_disk(folder: Path) -> bytes:
-    """Every file, and what the journal holds in base64 too."""
-    content = []
-    for path in sorted(folder.rglob("*")):
-        if path.is_file():
-            content.append(path.read_bytes())
-            for line in path.read_text().splitlines():
-                event = json.loads(line)
-                content += [base64.b64decode(event[key]) for key in ("spec", "opening", "status") if key in event]
-    return b"\n".join(content)
 
 
 def _of_parties(federation: Federation) -> bytes:
@@ -156,7 +120,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
         events = federation.seen_by_coordinator
         statuses = [status.SerializeToString() for status in federation.jobs.status("")]
         told = [text.encode() for text in federation.told_coordinator]
-        disk = _on_disk(folder / COORDINATOR)
+        disk = on_disk(folder / COORDINATOR)
         secrets = _secrets(federation, here)
         requests = [request.SerializeToString() for _, _, request in federation.conducted]
         await federation.close()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import struct
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,6 +16,7 @@ pytest.importorskip("torch", reason="needs treetap[neural]")
 
 from party.defences.settings import Defences, Gradient
 from tests.blindness.comparison import PLAIN, shown
+from tests.blindness.coordinator_view import OPEN, WINDOW, Seen, on_disk, with_long_names
 from tests.blindness.observed import Crossed, Observed, observed
 from tests.simulator import COORDINATOR, Message
 from tests.splitnn.jobs import EMITS, PARAMS, spec
@@ -28,37 +27,19 @@ from treetap.wire.frame import content_of, name_of
 from treetap.wire.v2 import control_pb2, setup_pb2, splitnn_pb2
 
 HOLDER, FEATURE, OTHER = PARTIES
-#: Classes that may reach the coordinator.
-OPEN = {"CONTROL", "TOPOLOGY", "METRIC", "SIZE", "USAGE"}
 LAMBDA, SCALE = 0.3718281828459045, 0.0031415926535897
 DEFENCES: dict[str, Any] = {"dimip": {FEATURE: LAMBDA}, "gradient": {"kind": "noise", "scale": SCALE}}
 LONGER = replace(PARAMS, epochs=3, reproducible=False)
-#: Bytes of a tensor that are looked for: chance does not repeat so many.
-WINDOW = 12
-
-
-class Seen(NamedTuple):
-    """What the coordinator received, sent, was told and wrote; what it must not have; and the parties' own files."""
-
-    events: list[bytes]
-    requests: list[bytes]
-    everything: bytes
-    secrets: dict[str, list[bytes]]
-    parties: bytes
 
 
 def _named_world() -> World:
     """A world whose ids, columns and classes do not occur by chance."""
-    here = world(49, (2, 2, 1), seed=8)
-    for columns, tables in here.tables.values():
+    here = with_long_names(world(49, (2, 2, 1), seed=8))
+    for _, tables in here.tables.values():
         for name, table in tables.items():
-            ids = pa.array([f"patient-{cell}" for cell in table.column("id").to_pylist()])
-            named = ["id", *(f"measurement-{c}" if c in columns else c for c in table.column_names[1:])]
-            tables[name] = table.set_column(0, "id", ids).rename_columns(named)
-            if "y" in named:
+            if "y" in table.column_names:
                 classes = pa.array([f"diagnosis-{cell}" for cell in table.column("y").to_pylist()])
-                tables[name] = tables[name].set_column(named.index("y"), "y", classes)
-        columns[:] = [f"measurement-{column}" for column in columns]
+                tables[name] = table.set_column(table.column_names.index("y"), "y", classes)
     return here
 
 
@@ -80,7 +61,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
         assert (status.state, federation.hook) == ("finished", None), status.error
         statuses = [each.SerializeToString() for each in federation.jobs.status("")]
         told = [text.encode() for text in federation.told_coordinator]
-        disk = _journal(folder / COORDINATOR)
+        disk = on_disk(folder / COORDINATOR)
         events, requests = (
             federation.seen_by_coordinator,
             [each.SerializeToString() for _, _, each in federation.conducted],
@@ -97,17 +78,6 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
 
 #: Policies of jobs that are not reproducible.
 _PRIVATE = {name: {"emits": lines["emits"]} for name, lines in EMITS.items()}
-
-
-def _journal(folder: Path) -> bytes:
-    """Every file of the coordinator, and what the journal holds in base64 too."""
-    content = []
-    for path in sorted(each for each in folder.rglob("*") if each.is_file()):
-        content.append(path.read_bytes())
-        for line in path.read_text().splitlines():
-            event = json.loads(line)
-            content += [base64.b64decode(event[key]) for key in ("spec", "opening", "status") if key in event]
-    return b"\n".join(content)
 
 
 def _secrets(here: World, folder: Path, crossed: list[Any]) -> dict[str, list[bytes]]:

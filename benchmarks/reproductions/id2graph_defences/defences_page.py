@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from shutil import copyfile
 from typing import Any
 
 from claims import dominance, lowest, repairs, verdicts
@@ -13,10 +12,8 @@ from defended_cells import MORE_SETS
 from frontier_pictures import write_pictures
 from frontier_tables import equal_trees, federations, points, table_3
 from frontiers import Frontier, frontiers
-from marked_tables import Rows, filled
+from marked_tables import Rows, filled, write_marked_page
 from resumable import Results
-
-from treetap.errors import BadInput
 
 PAGE, POINTS = "README.md", "points.json"
 
@@ -27,19 +24,14 @@ def write_page(results: Results, out: Path) -> Path:
     Raises:
         BadInput: the page lacks the marks of a table, or cannot be written.
     """
-    page = out / PAGE
     every, without = frontiers(results, own=True), frontiers(results, own=False)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        if not page.exists():
-            copyfile(Path(__file__).parent / PAGE, page)
-        page.write_text(with_tables(page.read_text(), results))
+
+    def draw() -> None:
         write_pictures(every, without, out)
         lines = ",\n".join(json.dumps(_plain(it)) for it in (*every, *without))
         (out / POINTS).write_text(f"[\n{lines}\n]\n")
-    except OSError as failure:
-        raise BadInput(f"{failure.filename or page}: {failure.strerror or failure}") from None
-    return page
+
+    return write_marked_page(Path(__file__).parent / PAGE, out, lambda text: with_tables(text, results), draw)
 
 
 def with_tables(text: str, results: Results) -> str:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from shutil import copyfile
 
-from marked_tables import Rows, filled
+from marked_tables import Rows, filled, write_marked_page
 from network_figures import Figures
 from network_pictures import write_pictures
 from network_tables import (
@@ -23,8 +22,6 @@ from network_tables import (
 )
 from resumable import Results
 
-from treetap.errors import BadInput
-
 PAGE = "README.md"
 
 
@@ -34,16 +31,8 @@ def write_page(results: Results, out: Path) -> Path:
     Raises:
         BadInput: the page lacks the marks of a table, or cannot be written.
     """
-    page = out / PAGE
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        if not page.exists():
-            copyfile(Path(__file__).parent / PAGE, page)
-        page.write_text(with_tables(page.read_text(), results))
-        write_pictures(results, out)
-    except OSError as failure:
-        raise BadInput(f"{failure.filename or page}: {failure.strerror or failure}") from None
-    return page
+    source = Path(__file__).parent / PAGE
+    return write_marked_page(source, out, lambda text: with_tables(text, results), lambda: write_pictures(results, out))
 
 
 def with_tables(text: str, results: Results) -> str:
