@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import selectors
 import signal
+import sys
 import threading
 from collections.abc import Callable
 
 import pytest
 
 from treetap.commands.ending import ENDED, as_ctrl_c
-from treetap.commands.jobs import client
 from treetap.commands.jobs.client import Operator, OperatorConfig
 from treetap.commands.local_federation import clean_end
 
@@ -91,16 +92,20 @@ def test_signals_that_are_ignored_stay_ignored() -> None:
         lambda operator: operator.resume("job"),
     ],
 )
-def test_ctrl_c_before_a_call_has_begun_leaves_no_warning(
+def test_ctrl_c_while_the_loop_of_a_call_is_made_leaves_no_complaint(
     ask: Callable[[Operator], object], monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
-    """While the event loop is made, which takes a while."""
+    """The call ends before it begins: no half-made loop, no coroutine that was never awaited."""
+    made, complaints = selectors.DefaultSelector, list[object]()
 
-    def interrupted(_: object) -> None:
+    def interrupted() -> selectors.BaseSelector:
         signal.raise_signal(signal.SIGINT)
+        return made()
 
-    monkeypatch.setattr(client.asyncio, "run", interrupted)
+    monkeypatch.setattr(selectors, "DefaultSelector", interrupted)
+    monkeypatch.setattr(sys, "unraisablehook", complaints.append)
     with pytest.raises(KeyboardInterrupt):
         ask(Operator(OperatorConfig(coordinator="127.0.0.1:9", insecure=True)))
     gc.collect()
+    assert complaints == []
     assert [text for text in (str(warning.message) for warning in recwarn) if "never awaited" in text] == []

@@ -42,6 +42,7 @@ LABEL_HOLDER, B, C = PARTIES
 HOLDER = Identity(LABEL_HOLDER, Role.PARTY)
 HERE = world(24, (1, 1, 1), fresh=6, seed=25)
 PARAMS = BoostingParams(n_estimators=2, max_depth=2, max_bin=4)
+SILENCE_S = 6.0
 IDS = [f"r{24 + i:05d}" for i in range(6)]
 EXACT = [score for (score,) in oracle_predict(HERE.oracle(PARAMS), HERE.newcomers)]
 
@@ -279,8 +280,10 @@ def test_ctrl_c_cancels(tmp_path: Path) -> None:
     Over plain HTTP on loopback, where names are believed.
     """
     parties = settings(tmp_path, {"here": HERE})
+    for each in parties.values():
+        each["silence_s"] = SILENCE_S
     parties[LABEL_HOLDER]["serve"] = {"clients": ["app"], "http": "127.0.0.1:0", "plain_http": True}
-    with LocalFederation(tmp_path, parties) as running:
+    with LocalFederation(tmp_path, parties, {"silence_s": SILENCE_S}) as running:
         running.write_operator_file()
         running.operator.submit(jobs_pb2.SubmitRequest(job="here", spec=spec(PARAMS, table="here")))
         assert ended(running, "here").state == "finished"

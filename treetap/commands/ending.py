@@ -1,16 +1,19 @@
-"""Signals that end a command as Ctrl-C does."""
+"""Signals that end a command as Ctrl-C does, and calls that they end."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 #: Raised in a block of `as_ctrl_c` that a signal ends: outside, or inside `asyncio.run`.
 ENDED = (KeyboardInterrupt, asyncio.CancelledError)
+_NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
@@ -44,6 +47,39 @@ def as_ctrl_c(*numbers: signal.Signals) -> Iterator[list[signal.Signals]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def run(call: Coroutine[Any, Any, T]) -> T:
+    """Run a call in an event loop of its own.
+
+    A signal ends the call, never the making of its loop: a loop that is half made complains on the operator's screen.
+    """
+    try:
+        with _deferred():
+            runner = asyncio.Runner()
+            runner.get_loop()
+        with runner:
+            return runner.run(call)
+    finally:
+        call.close()  # a Ctrl-C before it began; else Python warns of it on the operator's screen
+
+
+@contextmanager
+def _deferred() -> Iterator[None]:
+    """Let the signals that Python handles in this block come when it is over."""
+    came: list[int] = []
+    here = threading.current_thread() is threading.main_thread()
+    found = {number: signal.getsignal(number) for number in _NUMBERS} if here else {}
+    before = {number: handler for number, handler in found.items() if callable(handler)}
+    for number in before:
+        signal.signal(number, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if came:
+        signal.raise_signal(came[0])
 
 
 def _cancel_all() -> None:

@@ -8,12 +8,13 @@ answer, it would begin the job twice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from google.protobuf.message import Message
 
+from treetap.commands.ending import run
 from treetap.errors import BadInput, Interrupted, Unanswered, Unreachable
 from treetap.names import Address as AddressText
 from treetap.names import Name, check_name
@@ -27,7 +28,6 @@ from treetap.wire.timeouts import Reconnects, Timeouts
 from treetap.wire.v2 import jobs_pb2
 from treetap.wire.visible_message import visible_message
 
-T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 OnStatus = Callable[[jobs_pb2.JobStatus], None]
 #: Deadlines of an operator's calls; a coordinator that sends no status of a running job for `silence_s` has gone.
@@ -87,14 +87,14 @@ class Operator:
         """Stop a job and have every party delete its state."""
         _check(job)
         name = jobs_pb2.JobName(job=job)
-        return _run(self._ask(lambda stub: stub.Cancel(name, timeout=rpc.ASK_DEADLINE), repeat=True))
+        return run(self._ask(lambda stub: stub.Cancel(name, timeout=rpc.ASK_DEADLINE), repeat=True))
 
     def prune(self, jobs: Sequence[str], days: float, *, dry_run: bool) -> list[str]:
         """Have the coordinator forget these jobs, or all that ended more than `days` ago; returns their names."""
         for job in jobs:
             _check(job)
         request = jobs_pb2.PruneRequest(jobs=jobs, days=days, dry_run=dry_run)
-        return list(_run(self._ask(lambda stub: stub.Prune(request, timeout=rpc.ASK_DEADLINE), repeat=False)).jobs)
+        return list(run(self._ask(lambda stub: stub.Prune(request, timeout=rpc.ASK_DEADLINE), repeat=False)).jobs)
 
     def status(self, job: str = "") -> list[jobs_pb2.JobStatus]:
         """The status of one job or of all."""
@@ -106,19 +106,19 @@ class Operator:
             found = jobs_of(aiter(stub.Status(request, timeout=rpc.ASK_DEADLINE)))
             return jobs_pb2.StatusReply(jobs=[status async for status in joined(found)])
 
-        return list(_run(self._ask(ask, repeat=True)).jobs)
+        return list(run(self._ask(ask, repeat=True)).jobs)
 
     def watch(
         self, job: str, on_status: OnStatus, until: Callable[[jobs_pb2.JobStatus], bool] | None = None
     ) -> jobs_pb2.JobStatus:
         """Follow a job until it does not run any more, or until `until(status)` is true; returns the last status."""
         _check(job)
-        return _run(self._watch(job, on_status, until or _never))
+        return run(self._watch(job, on_status, until or _never))
 
     def _begin(self, call: Callable[[rpc.JobsStub], Awaitable[jobs_pb2.JobAccepted]], job: str) -> str:
         """Call once; returns the job's name. `job`: that of the request, which may have none."""
         try:
-            return _run(self._ask(call, repeat=False)).job
+            return run(self._ask(call, repeat=False)).job
         except Unanswered as failure:
             look = f"treetap status {job}".strip()
             raise Interrupted(f"{failure}; it may have accepted the job all the same; see: {look}") from None
@@ -178,14 +178,6 @@ async def _again(error: Unreachable, dialer: rpc.GrpcDialer, reconnects: Reconne
         return False
     await dialer.close()  # a channel that has just failed would fail the next call without an attempt
     return await reconnects.again()
-
-
-def _run(call: Coroutine[Any, Any, T]) -> T:
-    """Run a call in an event loop of its own."""
-    try:
-        return asyncio.run(call)
-    finally:
-        call.close()  # a Ctrl-C before it began; else Python warns of it on the operator's screen
 
 
 def _never(_status: jobs_pb2.JobStatus) -> bool:
