@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from google.protobuf.message import Message
@@ -35,13 +36,11 @@ def put(params: Any, message: Message) -> None:
 def read(message: Message, kind: type[Params]) -> Params:
     """The dataclass of a message; a field that is absent has its default."""
     found: dict[str, Any] = {}
-    hints = get_type_hints(kind)
-    for field in fields(kind):  # type: ignore[arg-type] # every kind is a dataclass
-        holder = _holder(message, field.name)
-        if holder.DESCRIPTOR.fields_by_name[field.name].has_presence and not holder.HasField(field.name):
+    for name, inner in _dataclasses_in(kind).items():  # type: ignore[arg-type] # a type is hashable
+        holder = _holder(message, name)
+        if holder.DESCRIPTOR.fields_by_name[name].has_presence and not holder.HasField(name):
             continue
-        value = getattr(holder, field.name)
-        found[field.name] = _plain(value, _dataclass_in(hints[field.name]))
+        found[name] = _plain(getattr(holder, name), inner)
     return kind(**found)
 
 
@@ -52,6 +51,13 @@ def _put_entries(entries: Mapping[str, Any], field: Any) -> None:
             put(value, field[name])
         else:
             field[name] = value
+
+
+@cache
+def _dataclasses_in(kind: type) -> dict[str, type | None]:
+    """Each field of a dataclass, and the dataclass in its type; kept, as types of texts are compiled."""
+    hints = get_type_hints(kind)
+    return {field.name: _dataclass_in(hints[field.name]) for field in fields(kind)}
 
 
 def _dataclass_in(hint: Any) -> type | None:
