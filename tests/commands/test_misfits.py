@@ -30,7 +30,7 @@ from treetap.wire.tls import TlsFiles
 
 pytestmark = pytest.mark.xdist_group("misfits")
 
-#: A command ends in 10 s, and waits for no deadline of an hour; a busy machine may need 30.
+#: Seconds that a command may take on a busy machine; alone it takes two or three.
 MOST_S = 30.0
 LABEL_HOLDER, FEATURE_B, FEATURE_C = PARTIES
 OTHER_VERSION = (

@@ -6,14 +6,13 @@ import asyncio
 import signal
 import threading
 from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from types import FrameType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 #: Raised in a block of `as_ctrl_c` that a signal ends: outside, or inside `asyncio.run`.
 ENDED = (KeyboardInterrupt, asyncio.CancelledError)
-_NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
@@ -55,25 +54,23 @@ def run(call: Coroutine[Any, Any, T]) -> T:
     A signal ends the call, never the making of its loop: a loop that is half made complains on the operator's screen.
     """
     try:
-        with _deferred():
-            runner = asyncio.Runner()
-            runner.get_loop()
-        with runner:
+        with closing(asyncio.Runner()) as runner:
+            with undisturbed():
+                runner.get_loop()
             return runner.run(call)
     finally:
         call.close()  # a Ctrl-C before it began; else Python warns of it on the operator's screen
 
 
 @contextmanager
-def _deferred() -> Iterator[None]:
-    """Let the signals that Python handles in this block come when it is over."""
+def undisturbed() -> Iterator[None]:
+    """Delay signals that end this process until the block ends: their exceptions could rise anywhere within it."""
     came: list[int] = []
+    before = {}
     here = threading.current_thread() is threading.main_thread()
-    found = {number: signal.getsignal(number) for number in _NUMBERS} if here else {}
-    before = {number: handler for number, handler in found.items() if callable(handler)}
-    for number in before:
-        signal.signal(number, lambda number, _: came.append(number))
     try:
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT) if here else ():
+            before[number] = signal.signal(number, lambda number, _: came.append(number))
         yield
     finally:
         for number, handler in before.items():

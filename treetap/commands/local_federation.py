@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from treetap.commands.certs.authority import create_authority, issue
-from treetap.commands.ending import ENDED, as_ctrl_c
+from treetap.commands.ending import ENDED, as_ctrl_c, undisturbed
 from treetap.commands.jobs.client import Operator, OperatorConfig
 from treetap.errors import BadInput, Interrupted
 from treetap.process.config import TlsConfig
@@ -78,23 +77,6 @@ def clean_end() -> Iterator[None]:
             if came:
                 raise SystemExit(128 + came[0]) from None
             raise
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Delay signals that end this process until the block ends: their exceptions could rise anywhere within it."""
-    came: list[int] = []
-    before = {}
-    here = threading.current_thread() is threading.main_thread()
-    try:
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT) if here else ():
-            before[number] = signal.signal(number, lambda number, _: came.append(number))
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if came:
-        signal.raise_signal(came[0])
 
 
 class LocalFederation:
@@ -229,7 +211,7 @@ class LocalFederation:
     def _spawn(self, name: str, kind: str) -> None:
         config = self.folder / name / "config.toml"
         command = [sys.executable, "-m", "treetap", kind, "--config", str(config), "--until-stdin-closes"]
-        with (self.folder / name / "log.txt").open("ab") as log, _undisturbed():
+        with (self.folder / name / "log.txt").open("ab") as log, undisturbed():
             self._processes[name] = subprocess.Popen(  # noqa: S603 - our own command
                 [*command, *self._options],
                 stdin=subprocess.PIPE,
