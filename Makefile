@@ -60,6 +60,7 @@ bench: $(VENV)/.dev  ## building blocks, the wire, alignment, credit training an
 	$(BIN)/python benchmarks/party_away.py
 	$(BIN)/python benchmarks/serving.py
 	$(BIN)/python benchmarks/splitnn.py
+	$(BIN)/python benchmarks/defended_steps.py
 	$(BIN)/python benchmarks/network_away.py
 
 protos: $(VENV)/.dev  ## regenerate treetap/wire/v2 from protos/

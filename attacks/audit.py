@@ -1,4 +1,4 @@
-"""An audit: every feature party's transcript under every attack, scored where labels are given.
+"""An audit: every party's transcript under every attack, scored where labels or columns are given.
 
 The auditor is not a party: it may hold labels and several parties' tables at once. Each attack still gets only one
 party's transcript and columns.
@@ -17,6 +17,7 @@ from attacks.advice.frontiers_at_hand import given
 from attacks.audit_file import AuditedParty, AuditFile, LabelTable
 from attacks.document import Document
 from attacks.id2graph.settings import Settings
+from attacks.label_holder_audit import attacked, label_holder, read_holder
 from attacks.networks.gain import gain
 from attacks.networks.settings import NetworkSettings
 from attacks.pivodl.findings import exact_weights, findings
@@ -50,15 +51,22 @@ def audit(file: AuditFile, *, by_tree: bool, progress: Progress) -> Document:
             number of classes is not given.
         Malformed: a transcript was changed.
     """
+    holder = label_holder(file)
     views = {
-        party.name: read_view(party.transcript, file.job, party.name, file.ca, file.revoked) for party in file.party
+        party.name: read_holder(file, party)
+        if party.name == holder
+        else read_view(party.transcript, file.job, party.name, file.ca, file.revoked)
+        for party in file.party
     }
     first = _one_job(views)
     frontier = None if file.frontier is None else given(file.frontier, first.protocol, file.data_digest)
-    held = {party.name: _held(party, views[party.name], file) for party in file.party}
+    held = {
+        party.name: (None, None) if party.name == holder else _held(party, views[party.name], file)
+        for party in file.party
+    }
     known = next((labels for _, labels in held.values() if labels is not None), None)
     clusters = len(known.classes) if known is not None else file.classes
-    of_trees = first.network is None
+    of_trees = training(first.protocol).grows_trees
     if clusters is None and not first.regression and of_trees:
         raise BadInput("the number of groups to look for is not given: say [label], or classes = 2 or more")
     settings = file.attack_settings(first.protocol)
@@ -79,7 +87,10 @@ def audit(file: AuditFile, *, by_tree: bool, progress: Progress) -> Document:
         features = None if own is None else own.features
         more[name] = findings(view, first.records, features, labels, exact_weights(shared))
     if not of_trees:
-        more = _networks(file, views, held, progress)
+        more = _networks(file, {name: view for name, view in views.items() if name != holder}, held, progress)
+    if holder is not None:
+        party = next(party for party in file.party if party.name == holder)
+        more[holder] = {"victims": attacked(file, party, views[holder], progress)}
     for number, (name, kind) in enumerate(works):
         progress(number, len(works), f"{name}: {kind}")
         table, labels = held[name]
@@ -96,7 +107,7 @@ def audit(file: AuditFile, *, by_tree: bool, progress: Progress) -> Document:
             "records": first.records,
             "classes": None if known is None else len(known.classes),
             "class_names": None if known is None else known.classes,
-            "labelled": file.label is not None,
+            "labelled": file.label is not None and set(views) != {holder},
             "trees": max(len(view.trees) for view in views.values()),
             "max_depth": first.max_depth,
             "discount": settings.discount,
@@ -160,14 +171,16 @@ def _networks(
     held: Mapping[str, tuple[Table | None, Labels | None]],
     progress: Progress,
 ) -> dict[str, dict[str, Any]]:
-    """The attacks on each party of a split network. Raises BadInput where PyTorch is not installed."""
+    """The attacks of each feature party of a split network. Raises BadInput where PyTorch is not installed."""
+    if not views:
+        return {}
     protocol = next(iter(views.values())).protocol
     require_library(protocol, training(protocol))
     from attacks.networks.party_audit import PartyFiles, audited_party
 
     settings, found = NetworkSettings.read(file.network), {}
-    for number, party in enumerate(file.party):
-        progress(number, len(file.party), f"{party.name}: gradients and model")
+    for number, party in enumerate(party for party in file.party if party.name in views):
+        progress(number, len(views), f"{party.name}: gradients and model")
         files = PartyFiles(
             party.table, party.id, party.model, _source(file.known), party.evaluation, _source(file.evaluation)
         )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
+from attacks.features.names import ATTACKS as ON_COLUMNS
+from attacks.features.settings import FeatureSettings
 from attacks.id2graph.settings import Settings, usual_discount
 from attacks.networks.settings import NetworkSettings
 from attacks.registry import ATTACKS
@@ -28,9 +30,11 @@ class LabelTable(Strict):
 
 
 class AuditedParty(Strict):
-    """One feature party: its transcript, and its own table; without a table the attacks use the transcript alone.
+    """One party: its transcript, and its own table; without a table the attacks use the transcript alone.
 
-    Of a split network also `model`, the folder of its published model, and `evaluation`, its table of other records.
+    The label holder of a split network is one too, if [[victim]] names whose columns it attacks; its table is needed.
+    Of a feature party of a split network also `model`, the folder of its published model, and `evaluation`, its table
+    of other records.
     """
 
     name: Name
@@ -40,6 +44,49 @@ class AuditedParty(Strict):
     columns: Annotated[list[str], Field(min_length=1)] | None = None
     model: Path | None = None
     evaluation: Path | None = None
+
+
+class Victim(Strict):
+    """A feature party of a split network, whose columns the label holder attacks.
+
+    `auxiliary`: records whose columns the label holder knows. `victims`: a table whose ids are the records to guess;
+    by default those of `truth`, or all common records, that are not auxiliary. `truth`: their columns, by which guesses
+    are scored; `model`: the party's published model; no attack but match-exact reads it, and none reads `truth`.
+    `id`: the id column of all of these; `columns`: of `auxiliary` and `truth`, by default all but the ids.
+    `attributes`: those that are guessed one by one. `epoch`: of the training, from 1, by default the last whole one.
+    `predicted`: the name of a prediction, whose embeddings are attacked instead; `records`: the label holder's table of
+    it.
+    """
+
+    name: Name
+    auxiliary: Path
+    truth: Path | None = None
+    victims: Path | None = None
+    model: Path | None = None
+    id: str = "id"
+    columns: Annotated[list[str], Field(min_length=1)] | None = None
+    attributes: Annotated[list[str], Field(min_length=1)] | None = None
+    attacks: Annotated[list[str], Field(min_length=1)] | None = None
+    epoch: Annotated[int, Field(ge=1)] | None = None
+    predicted: Name | None = None
+    records: Path | None = None
+
+    @field_validator("attacks")
+    @classmethod
+    def _known(cls, names: list[str] | None) -> list[str] | None:
+        if unknown := [name for name in names or () if name not in ON_COLUMNS]:
+            raise ValueError(f"unknown attack on columns {unknown[0]!r}; known are {', '.join(ON_COLUMNS)}")
+        return names
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Victim:
+        if self.predicted is not None and self.records is None:
+            raise ValueError("predicted needs records, the label holder's own table of the predicted records")
+        if self.predicted is None and self.records is not None:
+            raise ValueError("records is of a prediction: name it as predicted, or leave records out")
+        if self.predicted is not None and self.epoch is not None:
+            raise ValueError("a prediction has no epochs: give either predicted or epoch")
+        return self
 
 
 class Accuracies(Strict):
@@ -64,7 +111,8 @@ class AuditFile(Strict):
     it, by which the audit knows that the frontier is of this table.
 
     Of a split network: `known`: labels that each party is assumed to know, otherwise drawn from [label]; `evaluation`:
-    labels of the records in the parties' `evaluation` tables; `network`: settings of the attacks; `accuracy`.
+    labels of the records in the parties' `evaluation` tables; `network`: settings of the attacks; `accuracy`; `victim`:
+    the feature parties whose columns the label holder attacks; `features`: settings of these attacks.
     """
 
     job: str | None = None
@@ -81,6 +129,8 @@ class AuditFile(Strict):
     evaluation: LabelTable | None = None
     network: dict[str, Any] = {}
     accuracy: Accuracies = Accuracies()
+    victim: list[Victim] = []
+    features: dict[str, Any] = {}
     party: Annotated[list[AuditedParty], Field(min_length=1)]
 
     @field_validator("attacks")
@@ -100,11 +150,21 @@ class AuditFile(Strict):
         check_network_settings(settings)
         return settings
 
+    @field_validator("features")
+    @classmethod
+    def _sound_features(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        check_feature_settings(settings)
+        return settings
+
     @model_validator(mode="after")
     def _distinct(self) -> AuditFile:
-        names = [party.name for party in self.party]
-        if len(set(names)) < len(names):
-            raise ValueError("two [[party]] have one name")
+        tables: tuple[tuple[str, Sequence[AuditedParty | Victim]], ...] = (
+            ("party", self.party),
+            ("victim", self.victim),
+        )
+        for what, rows in tables:
+            if len({row.name for row in rows}) < len(rows):
+                raise ValueError(f"two [[{what}]] have one name")
         return self
 
     def attack_settings(self, protocol: str) -> Settings:
@@ -124,6 +184,14 @@ def check_network_settings(settings: Mapping[str, Any]) -> None:
     """Check the settings of attacks on networks; ValueError naming each one that is unknown or wrong."""
     try:
         NetworkSettings.read(settings)
+    except BadInput as fault:
+        raise ValueError(str(fault)) from None
+
+
+def check_feature_settings(settings: Mapping[str, Any]) -> None:
+    """Check the settings of attacks on columns; ValueError naming each one that is unknown or wrong."""
+    try:
+        FeatureSettings.read(settings)
     except BadInput as fault:
         raise ValueError(str(fault)) from None
 
@@ -157,6 +225,11 @@ def read(run: Path) -> AuditFile:
     update["party"] = [
         party.model_copy(update={name: _beside(base, getattr(party, name)) for name in places}) for party in file.party
     ]
+    files = ("auxiliary", "truth", "victims", "model", "records")
+    update["victim"] = [
+        victim.model_copy(update={name: _beside(base, getattr(victim, name)) for name in files})
+        for victim in file.victim
+    ]
     return file.model_copy(update=update)
 
 
@@ -186,3 +259,22 @@ def of_run(
             row["model"], row["evaluation"] = networks[row["name"]]
         content["evaluation"] = {"path": evaluation, "column": label[1], "id": id_column}
     return {**content, "party": rows}
+
+
+def with_label_holder(
+    content: Mapping[str, Any],
+    id_column: str,
+    holder: tuple[str, str, str],
+    victims: Mapping[str, tuple[str, ...]],
+) -> dict[str, Any]:
+    """The content of an audit file with the label holder as attacker too.
+
+    `holder`: name, transcript, table. `victims`: feature party → its auxiliary records, all its columns, its model.
+    """
+    name, transcript, table = holder
+    attacker = {"name": name, "transcript": transcript, "table": table, "id": id_column}
+    rows = [
+        {"name": name, "auxiliary": auxiliary, "truth": truth, "model": model, "id": id_column}
+        for name, (auxiliary, truth, model) in victims.items()
+    ]
+    return {**content, "party": [*content["party"], attacker], "victim": rows}

@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from attacks.advice.results import Advice
+from attacks.features.results import VictimFigures
 from attacks.networks.results import GainFigures, NetworkFigures
 from attacks.pivodl.results import DifferentialFigures, DisclosedFigures, GainInversionFigures, LabelGuess
 from treetap.errors import BadInput
@@ -163,11 +164,11 @@ class SeenTree(_Part):
 
 
 class Party(_Part):
-    """One feature party: its traffic and the attacks' results. `faults`: gaps of the transcript behind all figures.
+    """One attacker: its traffic and its attacks' results. `faults`: gaps of the transcript behind all figures.
 
     `signed`: what the transcript's signatures show; empty in documents of versions without them. Of a PIVODL job, and
-    only of such a one, `label_guess` and the fields after it up to `disclosed`; of a split network, and only of such a
-    one, `network`.
+    only of such a one, `label_guess` and the fields after it up to `disclosed`; of a feature party of a split network,
+    and only of such a one, `network`; of a label holder `victims`: feature party → attacks on its columns.
     """
 
     transcript: str
@@ -185,6 +186,7 @@ class Party(_Part):
     differential: DifferentialFigures | None = None
     disclosed: DisclosedFigures | None = None
     network: NetworkFigures | None = None
+    victims: dict[str, VictimFigures] | None = None
 
     @property
     def of_pivodl(self) -> dict[str, Any]:
@@ -195,7 +197,7 @@ class Party(_Part):
     def _without_absent(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what other protocols do not have: their documents stay as they were."""
         found: dict[str, Any] = plain(self)
-        optional = (*PIVODL_ATTACKS, "network")
+        optional = (*PIVODL_ATTACKS, "network", "victims")
         return {key: value for key, value in found.items() if key not in optional or value is not None}
 
 
@@ -231,6 +233,16 @@ class Document(_Part):
     def of_network(self) -> bool:
         """True for the audit of a split network."""
         return self.gain is not None
+
+    @property
+    def victims(self) -> dict[str, VictimFigures]:
+        """Feature party → the label holder's attacks on its columns; none where no label holder is audited."""
+        return {name: each for party in self.parties.values() for name, each in (party.victims or {}).items()}
+
+    @property
+    def on_labels(self) -> dict[str, Party]:
+        """The parties whose attacks are on labels: all but a label holder whose attacks are on columns."""
+        return {name: party for name, party in self.parties.items() if party.victims is None}
 
     @model_serializer(mode="wrap")
     def _without_gain(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:

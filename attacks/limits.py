@@ -9,6 +9,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from attacks.document import AttackName, AttackResult, Document, Party
+from attacks.features.results import VictimFigures
+from attacks.features.strength import attribute_figure, record_strength
 from attacks.registry import ATTACKS
 from treetap.errors import BadInput
 
@@ -22,6 +24,13 @@ GENERAL = {
 OF_NETWORKS = {
     "gradient-clusters": "the V-measure of the clusters of gradients",
     "gradient-labels": "the share of other training labels that follow from gradients and the known ones",
+}
+#: The same of a label holder's attacks on columns, which no labels score.
+ON_COLUMNS = {
+    "attributes": "the accuracy of the guess of any column, of numbers its R²",
+    "decode": "by an inverse network: SSIM of images; of tables the share of the mean record's error that is removed",
+    "match": "the same by a surrogate of the feature party's model",
+    "match-exact": "the same by the feature party's published model",
 }
 V_MEASURE, ACCURACY = "a V-measure", "an accuracy"
 #: The same of jobs of pivodl.
@@ -43,8 +52,9 @@ def parse(texts: Sequence[str]) -> dict[str, float]:
             limit = math.nan
         if not 0 <= limit <= 1:
             raise BadInput(f"--fail-above {text!r}: say LIMIT=V with V from 0 to 1, as in any=0.4")
-        if name not in (*GENERAL, *ATTACKS, *OF_PIVODL, *OF_NETWORKS):
-            known = ", ".join([*GENERAL, *ATTACKS, *OF_PIVODL, *OF_NETWORKS])
+        every = (*GENERAL, *ATTACKS, *OF_PIVODL, *OF_NETWORKS, *ON_COLUMNS)
+        if name not in every:
+            known = ", ".join(every)
             raise BadInput(f"--fail-above {text!r}: unknown limit {name!r}; known are {known}")
         if name in limits:
             raise BadInput(f"--fail-above names {name} twice")
@@ -60,6 +70,9 @@ def exceeded(document: Document, limits: Mapping[str, float]) -> list[str]:
     """
     found: list[str] = []
     for name, limit in limits.items():
+        if name in ON_COLUMNS:
+            found += _on_columns(document, name, limit)
+            continue
         if document.classes is None:
             why = "the label is a number, not a class" if document.labelled else "no [label] is given"
             raise BadInput(f"--fail-above {name}: nothing is scored: {why}")
@@ -134,6 +147,38 @@ def _figures_of(party: Party) -> Iterator[tuple[str, str, float | None]]:
         yield "gradient-clusters", ACCURACY, clusters.accuracy
     if labels is not None and labels.inferred is not None:
         yield "gradient-labels", ACCURACY, labels.inferred.accuracy
+
+
+def _on_columns(document: Document, name: str, limit: float) -> Iterator[str]:
+    """Figures of a label holder's attacks on columns above a limit, each on the scale that tells most."""
+    if not document.victims:
+        raise BadInput(
+            f"--fail-above {name}: no label holder's attacks on columns are in this audit: name whose in [[victim]]"
+        )
+    found = [(victim, *each) for victim, figures in document.victims.items() for each in _figures_on(figures, name)]
+    if not found:
+        raise BadInput(
+            f"--fail-above {name}: nothing is scored: the attack was not run, or [[victim]] has no truth = …"
+        )
+    for victim, what, value in found:
+        if value > limit:
+            yield f"{victim}: {what} of {value:.3f}, above {limit:g}"
+
+
+def _figures_on(figures: VictimFigures, name: str) -> Iterator[tuple[str, float]]:
+    """Sentence and figure of each result of an attack on columns that is scored."""
+    if name == "attributes":
+        for each in figures.attributes:
+            if each.headline is not None and (value := attribute_figure(each, each.headline)) is not None:
+                measure = ACCURACY if each.kind == "class" else "an R²"
+                yield f"attributes, {each.headline}, guesses {each.name} with {measure}", value
+        return
+    for guess in figures.reconstructions:
+        if guess.attack == name and guess.headline is not None:
+            scores, value = getattr(guess, guess.headline), record_strength(guess, guess.headline)
+            what = "removes a share of the mean record's error" if scores.ssim is None else "reaches an SSIM"
+            if value is not None:
+                yield f"{name}, {guess.headline}, {what}", value
 
 
 def _guessed(document: Document, limit: float) -> Iterator[str]:

@@ -43,6 +43,7 @@ class Policy(Strict):
     centralised_labels: bool = False
     reproducible: bool = False
     label_budget: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    min_sensitivity: Annotated[float, Field(gt=0, le=1e6)] | None = None
     max_leakage: Annotated[float, Field(ge=0)] | None = None
     on_max_leakage: Literal["stop", "withdraw"] = "stop"
     emits: dict[str, list[str]] = {}
@@ -122,6 +123,15 @@ class Policy(Strict):
                 f"{party} takes no part in a job that uses its labels as they are: its policy says label_budget = "
                 f"{self.label_budget:g}; write label_dp = {{epsilon = 1.0}} under [defences] of {party}'s file and "
                 f"restart {party}"
+            )
+
+    def check_sensitivity(self, party: str, sensitivity: float) -> None:
+        """Raise `Refused` if embeddings of this party's columns would be learned with a smaller ε than it asks for."""
+        if self.min_sensitivity is not None and sensitivity < self.min_sensitivity:
+            raise Refused(
+                f"{party} sends no embeddings that are learned with sensitivity = {sensitivity:g}: its policy says "
+                f"min_sensitivity = {self.min_sensitivity:g}; write at least that under [defences] of {party}'s file "
+                f"and restart {party}"
             )
 
     def check_permissions(self, party: str, names: Iterable[str]) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import compileall
+import contextlib
 import gc
+import importlib
 import os
 import shutil
 import signal
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 #: Free bytes that the memory file system must have before temporary folders are put there.
 ROOM = 2 * 2**30
 MEMORY = Path("/dev/shm")
+#: What tests import beside each other.
+PACKAGES = ("treetap", "party", "coordinator", "attacks")
 
 # Processes that tests start inherit these. Tables of tests are small: threads of numpy, scikit-learn and xgboost only
 # wait for each other. Without stored bytecode each of several hundred processes would compile all sources again.
@@ -73,6 +78,26 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """Two more than there are cores: at any time some tests wait for processes or containers."""
     return len(os.sched_getaffinity(0)) + 2
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compile a share of all sources and import a share of the test files first, each worker another one.
+
+    Every worker imports all of them. Without stored bytecode, all would compile each of them at the same time.
+    """
+    config = session.config
+    worker = getattr(config, "workerinput", None)
+    if worker is None or config.args != config.getini("testpaths"):
+        return
+    number, root = int(worker["workerid"].removeprefix("gw")), Path(__file__).parents[1]
+    share = slice(number, None, worker["workercount"])
+    for path in sorted(path for folder in PACKAGES for path in (root / folder).rglob("*.py"))[share]:
+        compileall.compile_file(path, quiet=2)
+    tests = sorted(path.relative_to(root) for path in (root / "tests").rglob("test_*.py") if "files" not in path.parts)
+    for path in tests[share]:
+        # What is wrong with a file is said when it is collected.
+        with contextlib.suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(".".join(path.with_suffix("").parts))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

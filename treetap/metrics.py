@@ -11,6 +11,7 @@ import socket
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from socketserver import ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import ServerHandler, WSGIRequestHandler, WSGIServer
@@ -42,13 +43,17 @@ class ProcessMetrics:
         prometheus_client.ProcessCollector(registry=self.registry)
         build = self.gauge("treetap_build_info", "Release and protocol version; always 1.", *_BUILD)
         build.labels(kind, name, package_version(), str(PROTOCOL_VERSION)).set(1)
-        self._sent = self.counter(
-            "treetap_sent_bytes_total", "Bytes of messages sent, by receiver and class.", "peer", "disclosure"
+        # Series are kept by their labels, here and below: to find one, the library takes longer than to count.
+        self._sent = cache(
+            self.counter(
+                "treetap_sent_bytes_total", "Bytes of messages sent, by receiver and class.", "peer", "disclosure"
+            ).labels
         )
-        self._messages = self.counter(
-            "treetap_sent_messages_total", "Messages sent that have bytes of the class.", "peer", "disclosure"
+        self._messages = cache(
+            self.counter(
+                "treetap_sent_messages_total", "Messages sent that have bytes of the class.", "peer", "disclosure"
+            ).labels
         )
-        self._of_class: dict[tuple[str, str], tuple[Counter, Counter]] = {}  # since a library's look-up takes longer
 
     def counter(self, name: str, help_text: str, *labels: str) -> Counter:
         """A new counter of this process."""
@@ -64,13 +69,8 @@ class ProcessMetrics:
 
     def sent(self, to: str, disclosure: str, size: int) -> None:
         """Count a message to `to` with a number of bytes of a class."""
-        counters = self._of_class.get((to, disclosure))
-        if counters is None:
-            counters = self._sent.labels(to, disclosure), self._messages.labels(to, disclosure)
-            self._of_class[to, disclosure] = counters
-        size_of, number_of = counters
-        size_of.inc(size)
-        number_of.inc()
+        self._sent(to, disclosure).inc(size)
+        self._messages(to, disclosure).inc()
 
     def serve(self, listen: str | None) -> str | None:
         """Answer `GET /metrics` at `host:port` from threads until the process ends; returns the address. None: do not.

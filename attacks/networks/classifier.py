@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from treetap.neural.architectures import top_model
 from treetap.neural.draws import Draws
+from treetap.neural.gradient_descent import Adam
 from treetap.neural.inputs import Inputs
 from treetap.neural.params import Top
 
@@ -71,7 +72,7 @@ def fitted(
 
     `statistics`: False keeps those of batch normalisation as they are, of a bottom that was trained before.
     """
-    optimiser = torch.optim.Adam(model.parameters(), lr=fit.rate, fused=True)
+    optimiser = Adam(dict(model.named_parameters()), fused=True)
     truth = torch.from_numpy(labels)
     model.train()
     if not statistics:
@@ -80,10 +81,10 @@ def fitted(
                 layer.eval()
     for epoch in range(fit.epochs):
         for places in _batches(draws.order(len(records), *path, "order", epoch), fit.batch):
-            optimiser.zero_grad(set_to_none=True)
+            optimiser.clear()
             scores = model(_taken(inputs, records[places]))
             torch.autograd.backward(functional.cross_entropy(scores, truth[torch.from_numpy(places)]))
-            optimiser.step()
+            optimiser.step(fit.rate)
     return model
 
 

@@ -18,13 +18,14 @@ from treetap.neural.architectures import bottom_model, bottom_to_load
 from treetap.neural.feature_side import BOTTOM
 from treetap.neural.inputs import Inputs, InputScaler
 from treetap.neural.optimiser import load_weights
+from treetap.neural.params import SplitnnParams
 from treetap.tables.categories import Category
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import Table, read_table
 
 
 @dataclass(frozen=True)
-class _Described:
+class Described:
     """The part of a published model's manifest that says how its tables are read and scaled."""
 
     scaler: InputScaler
@@ -35,7 +36,7 @@ class _Described:
     amplified: bool
 
     @classmethod
-    def of(cls, model: Path, manifest: dict[str, Any]) -> _Described:
+    def of(cls, model: Path, manifest: dict[str, Any]) -> Described:
         """The part of this manifest, which anyone may have written; `DataError` if it is no network's."""
         try:
             return cls(
@@ -70,7 +71,7 @@ class OwnNetwork:
     view: NetworkView = field(repr=False)
     bottom: nn.Module = field(repr=False)
     inputs: Inputs = field(repr=False)
-    described: _Described = field(repr=False)
+    described: Described = field(repr=False)
     seed: int
 
     @property
@@ -109,20 +110,30 @@ def load_own_network(model: Path, table: Path, view: View, id_column: str = "id"
     assert network is not None  # of another job no attack on a network runs
     if view.rows is None:
         raise DataError(f"{view.path}: does not say which rows of {view.party}'s table the records are")
-    manifest, weights = read_weights(model)
-    if [manifest.get(name) for name in ("job", "party", "role")] != [view.job, view.party, "feature_party"]:
-        raise DataError(f"{model}: is not the model that {view.party} trained in job {view.job!r}")
-    described = _Described.of(model, manifest)
+    described, bottom = published_bottom(model, network.params, view.party, view.job)
     own = described.table(table, id_column)
     if len(own.ids) <= int(view.rows.max(initial=-1)):
         raise DataError(
             f"{table}: has {len(own.ids)} rows, but row {int(view.rows.max()) + 1} of {view.party}'s table took part "
             f"in job {view.job!r}: this is another table, or another version of it"
         )
-    bottom = bottom_to_load(network.params.bottom_of(view.party), described.scaler.shape)
+    inputs = described.scaler.apply(own.take(np.argsort(own.rows)[view.rows]))
+    return OwnNetwork(network, bottom, inputs, described, seed)
+
+
+def published_bottom(model: Path, params: SplitnnParams, party: str, job: str) -> tuple[Described, nn.Module]:
+    """Load a feature party's published model: how it reads its tables, and its bottom.
+
+    Raises:
+        DataError: there is no such model, or it is of another job or party.
+    """
+    manifest, weights = read_weights(model)
+    if [manifest.get(name) for name in ("job", "party", "role")] != [job, party, "feature_party"]:
+        raise DataError(f"{model}: is not the model that {party} trained in job {job!r}")
+    described = Described.of(model, manifest)
+    bottom = bottom_to_load(params.bottom_of(party), described.scaler.shape)
     try:
         load_weights({BOTTOM: bottom}, weights)
     except ValueError as fault:
         raise DataError(f"{model}: the weights are not those of this model: {fault}") from None
-    inputs = described.scaler.apply(own.take(np.argsort(own.rows)[view.rows]))
-    return OwnNetwork(network, bottom, inputs, described, seed)
+    return described, bottom

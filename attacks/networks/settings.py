@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
-from treetap.errors import BadInput
-from treetap.trees.job_params import Range, out_of_range
+from attacks.ranged_settings import RangedSettings
+from treetap.trees.job_params import Range
 
 _RANGES = {
     "known": Range(1, 1_000_000, integer=True),
@@ -20,7 +19,7 @@ _RANGES = {
 
 
 @dataclass(frozen=True)
-class NetworkSettings:
+class NetworkSettings(RangedSettings):
     """Settings of all attacks on a feature party's log and model.
 
     Attributes:
@@ -35,21 +34,12 @@ class NetworkSettings:
         BadInput: on construction; names every wrong field and its range.
     """
 
+    ATTACKS: ClassVar = "attacks on networks"
+    RANGES: ClassVar = _RANGES
+
     known: int = 40
     draws: int = 5
     most_records: int = 10_000
     most_epochs: int = 10
     most_weights: int = 2_000_000
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if wrong := out_of_range(self, _RANGES):
-            raise BadInput("settings of attacks on networks: " + "; ".join(wrong))
-
-    @classmethod
-    def read(cls, given: Mapping[str, Any]) -> NetworkSettings:
-        """Read settings from a mapping. Raises BadInput naming every unknown or wrong field."""
-        known = [field.name for field in fields(cls)]
-        if unknown := sorted(set(given) - set(known)):
-            raise BadInput(f"settings of attacks on networks: unknown: {', '.join(unknown)}; known: {', '.join(known)}")
-        return cls(**given)

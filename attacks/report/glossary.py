@@ -115,6 +115,20 @@ ADVICE_TERMS = {
     "Price": "how much of the model's AUC on held-out records is lost. AUC: the chance that of two records of "
     "different classes the model ranks the right one higher; 0.5 is guessing, 1 perfect.",
 }
+#: Terms of a label holder's attacks on columns.
+COLUMN_TERMS = {
+    "attributes": "a classifier, or a regression, for each column, fitted to the auxiliary records.",
+    "decode": "an inverse network, from embeddings to whole records.",
+    "match": "a surrogate of the party's own model is fitted; the record is sought whose embedding by it is nearest.",
+    "match-exact": "the same with the published model, which a label holder has not: an upper bound for a prediction.",
+    "raw, standardised": "embeddings as they came; with mean 0 and standard deviation 1 in each coordinate, by those "
+    "of the auxiliary records, which every label holder can do.",
+    "floor": "what needs no embedding: the most frequent value, the mean number, the mean auxiliary record.",
+    "SSIM": "likeness of images, 1 for the image itself (Wang et al. 2004). PSNR: the error of pixels in decibels, "
+    "more is nearer. MSE: the mean squared error, less is nearer.",
+    "R²": "the share of a number's variance that the guess explains; below 0 the mean would be nearer.",
+    "macro F1, precision, recall": "means over the classes, so that rare ones count as much as frequent ones.",
+}
 NOT_A_PROOF = (
     "Nothing here is a proof. A low figure says that these attacks found little, not that there is little to find; "
     "parties that pool their logs know more than each alone."
@@ -150,6 +164,8 @@ def seconds(value: float) -> str:
 
 def unscored(document: Document) -> str:
     """The reason why there are no scores, bounds and class counts; empty where there are."""
+    if not document.on_labels and document.parties:
+        return ""
     if document.of_network and not document.labelled:
         if any(party.network and party.network.gradient_labels for party in document.parties.values()):
             return "Only labels that a party is assumed to know were given: figures are on the records that have one."

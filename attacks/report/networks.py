@@ -76,10 +76,10 @@ class Networks:
 
 
 def networks(document: Document) -> Networks | None:
-    """The section of a split network; None of another job."""
-    if document.gain is None:
-        return None
+    """The section of a split network; None of another job, and where a label holder alone is audited."""
     parties = {name: party.network for name, party in document.parties.items() if party.network is not None}
+    if document.gain is None or (document.parties and not document.on_labels):
+        return None
     x = Linear(0, 1, MARGIN, DOTS_WIDTH - MARGIN)
     drawn = {name: _curves(each.gradient_clusters) for name, each in parties.items() if each.gradient_clusters}
     return Networks(

@@ -15,6 +15,7 @@ from attacks.document import Document, parse
 from attacks.report import (
     advice,
     bounds,
+    columns,
     glossary,
     matrix,
     networks,
@@ -110,6 +111,16 @@ def _figures(document: Document) -> dict[str, Any]:
         "network_dots": networks.DOTS,
         "network_box": (networks.DOTS_WIDTH, networks.DOTS_HEIGHT),
         "network_covered": networks.COVERED,
+        "columns": columns.columns(document),
+        "column_heads": {
+            "records": columns.RECORD_HEADS,
+            "attributes": columns.ATTRIBUTE_HEADS,
+            "classes": columns.CLASS_HEADS,
+            "reasons": columns.REASON_HEADS,
+        },
+        "column_dots": columns.DOTS,
+        "column_box": (columns.WIDTH, columns.HEIGHT),
+        "column_rescaled": columns.RESCALED,
         "box": (trees.BOX, trees.BOX_HEIGHT),
     }
 

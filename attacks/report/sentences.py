@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from attacks.document import Document, Party
+from attacks.features.results import VictimFigures
 from attacks.networks.results import NetworkFigures
+from attacks.report.columns import words
 from attacks.report.glossary import count, share, unscored
 from attacks.report.scores import best
 from attacks.report.summary import known_nodes, largest_class
@@ -20,8 +22,16 @@ class Sentence(NamedTuple):
 
 
 def sentences(document: Document) -> list[Sentence]:
-    """One for each audited party."""
-    return [_sentence(document, name, party) for name, party in document.parties.items()]
+    """One for each audited party, and of a label holder one for each party whose columns it attacks."""
+    found = [_sentence(document, name, party) for name, party in document.on_labels.items()]
+    for holder, party in document.parties.items():
+        found += [_of_columns(holder, name, figures) for name, figures in (party.victims or {}).items()]
+    return found
+
+
+def _of_columns(holder: str, victim: str, figures: VictimFigures) -> Sentence:
+    """The sentence of a label holder on one party's columns."""
+    return Sentence(holder, f"read embeddings of {victim}. {' '.join(words(figures))}", False)
 
 
 def _sentence(document: Document, name: str, party: Party) -> Sentence:

@@ -35,7 +35,7 @@ class Glance(NamedTuple):
 
 def glances(document: Document) -> list[Glance]:
     """The lines of all feature parties."""
-    return [glance(name, party, document.trees) for name, party in document.parties.items()]
+    return [glance(name, party, document.trees) for name, party in document.on_labels.items()]
 
 
 def glance(name: str, party: Party, trees: int) -> Glance:

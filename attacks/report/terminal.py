@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from attacks.document import Document, parse
+from attacks.report import columns as on_columns
 from attacks.report import networks, pivodl
 from attacks.report.advice import best_lines
 from attacks.report.glossary import ATTACKS, NOT_A_PROOF, count, rank, unscored
@@ -51,6 +52,7 @@ def print_summary(document: Document | Mapping[str, Any], console: Console) -> N
     _learned(content, console)
     if content.of_network:
         _networks(content, console)
+        _columns(content, console)
     else:
         _attacks(content, console)
         _shared(content, console)
@@ -58,7 +60,8 @@ def print_summary(document: Document | Mapping[str, Any], console: Console) -> N
     if reason := unscored(content):
         _say(console, reason)
     if content.of_network:
-        _say(console, *_wrapped(f"{networks.COVERED} {NOT_A_PROOF}", console))
+        said = [networks.COVERED] * bool(content.on_labels) + [on_columns.RESCALED] * bool(content.victims)
+        _say(console, *_wrapped(" ".join([*said, NOT_A_PROOF]), console))
         return
     words = (
         "V-measure: 0 if groups are independent of the classes, 1 if they are the classes. It is the largest over the "
@@ -132,13 +135,35 @@ def _networks(document: Document, console: Console) -> None:
     ):
         if found := [row for each in rows for row in each]:
             _table(console, title, heads, found, names)
-    if document.gain is not None and document.gain.reason:
+    if document.gain is not None and document.gain.reason and document.on_labels:
         _say(console, *_wrapped(f"Gain over alone that is kept: {document.gain.reason}.", console))
     for name, each in figures:
         if each.amplified:
             _say(console, f'{name} trained with optimizer = "amplified": its completion is the active one.')
         for what, why in each.reasons.items():
             _say(console, *_wrapped(f"{name}: {what} is left out: {why}.", console, "  "))
+
+
+def _columns(document: Document, console: Console) -> None:
+    """The label holder's attacks on columns."""
+    victims = document.victims
+    for title, heads, rows in (
+        (
+            "Columns of feature parties, one by one",
+            on_columns.ATTRIBUTE_HEADS,
+            [(name, on_columns.attribute_row(it)) for name, each in victims.items() for it in each.attributes],
+        ),
+        (
+            "Columns of feature parties: whole records",
+            on_columns.RECORD_HEADS,
+            [(name, row) for name, each in victims.items() for row in on_columns.record_rows(each)],
+        ),
+    ):
+        if rows:
+            _table(console, title, ("of", *heads), [[name, *row] for name, row in rows], 3)
+    for name, each in victims.items():
+        for what, why in each.reasons.items():
+            _say(console, *_wrapped(f"{name}: {what}: {why}.", console, "  "))
 
 
 def _leaks(document: Document, console: Console) -> None:

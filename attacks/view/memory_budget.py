@@ -18,7 +18,7 @@ class MemoryBudget:
         self._limit = self._left = half_of_memory() if limit is None else limit
 
     def take(self, size: int) -> None:
-        """Count `size` bytes that are kept. Raises BadInput above the limit."""
+        """Count `size` bytes that are kept, below 0 that are released. Raises BadInput above the limit."""
         self._left -= size
         if self._left < 0:
             raise BadInput(f"its records take up more than {self._limit >> 20} MiB, half of this machine's memory")

@@ -43,7 +43,7 @@ def load_own_table(path: Path, view: View, id_column: str = "id", columns: Seque
                 f"{path}: lacks column {name!r}, at which {view.party} split: this is another party's table"
             )
     wanted = [name for name in have if name != id_column] if columns is None else list(columns)
-    _check_names(path, have, [id_column, *wanted])
+    check_names(path, have, [id_column, *wanted])
     config = TableConfig(path=path, id=id_column, columns=wanted, encode="ordinal")
     table = read_table(config, with_label=False, missing=view.missing)
     if len(table.ids) <= int(view.rows.max(initial=-1)):
@@ -91,7 +91,7 @@ def load_known_labels(
 
 def _labelled(path: Path, label: str, own: Table, id_column: str) -> tuple[Table, npt.NDArray[np.int64]]:
     """A table of labels, and for each record of `own` its place there, -1 where it is not there."""
-    _check_names(path, columns_of(path), [id_column, label])
+    check_names(path, columns_of(path), [id_column, label])
     table = read_table(TableConfig(path=path, id=id_column, label=label), with_label=True, missing=None)
     place_of = {value: place for place, value in enumerate(table.ids)}
     return table, np.array([place_of.get(value, -1) for value in own.ids], dtype=np.int64)
@@ -107,7 +107,7 @@ def _classes(table: Table, label: str) -> Labels:
     return found
 
 
-def _check_names(path: Path, have: list[str], wanted: list[str]) -> None:
+def check_names(path: Path, have: list[str], wanted: list[str]) -> None:
     """Check that each column is in the table once; the error shows the auditor, who holds the table, its columns."""
     for name in wanted:
         if have.count(name) != 1 or wanted.count(name) != 1:

@@ -7,7 +7,7 @@ a later attempt, and a job's name used again for another submission.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,8 +17,10 @@ from google.protobuf.message import Message
 
 from attacks.view.known_trees import Ints, KnownNode, OwnSplit, TreeView, known_nodes
 from attacks.view.memory_budget import MemoryBudget
-from attacks.view.network_messages import GRADIENTS, NetworkMessages
+from attacks.view.network_messages import NetworkMessages
 from attacks.view.pivodl_messages import OF_TREES, SENT, JobMessages
+from attacks.view.prediction_messages import PredictionMessages
+from attacks.view.series import Series
 from treetap.errors import BadInput, Malformed
 from treetap.wire.frame import content_of, name_of
 from treetap.wire.records import rows_of
@@ -39,6 +41,8 @@ _KINDS: Mapping[Kind, Mapping[type[Message], str]] = {
     TranscriptRecord.OWN: {transcript_pb2.OwnSplit: "own_split", transcript_pb2.OwnAlignment: "own_alignment"},
 }
 _MOST_ROWS = 2**62
+#: The messages of one kind from one sender for one level.
+Messages = Series[exchange_pb2.PeerMessage]
 #: A set of records as it was sent: chunks, in the order of the messages.
 Chunks = list[types_pb2.RecordChunk]
 
@@ -53,34 +57,13 @@ class TrafficKey(NamedTuple):
 
 
 @dataclass
-class _Series:
-    """The messages of one kind from one sender for one level, which may come in any order and repeatedly."""
-
-    parts: dict[int, exchange_pb2.PeerMessage] = field(default_factory=dict)
-    last: int | None = None
-
-    def add(self, message: exchange_pb2.PeerMessage) -> None:
-        if self.parts.setdefault(message.part, message) != message:
-            raise Malformed(f"{name_of(message)}: part {message.part} came twice with different content")
-        if message.last:
-            self.last = message.part
-
-    @property
-    def whole(self) -> bool:
-        return self.last is not None and len(self.parts) == self.last + 1 == max(self.parts) + 1
-
-    def in_order(self) -> list[exchange_pb2.PeerMessage]:
-        return [self.parts[part] for part in sorted(self.parts)]
-
-
-@dataclass
 class TreeReplay:
     """One tree as it was grown in one attempt. `stored`: this party was asked to store it on disk."""
 
     index: int
     attempt: int
-    series: dict[tuple[str, str, int], _Series] = field(default_factory=dict)
-    sent: dict[tuple[str, str, int], _Series] = field(default_factory=dict)
+    series: dict[tuple[str, str, int], Messages] = field(default_factory=dict)
+    sent: dict[tuple[str, str, int], Messages] = field(default_factory=dict)
     own: dict[int, transcript_pb2.OwnSplit] = field(default_factory=dict)
     stored: bool = False
 
@@ -91,7 +74,7 @@ class TreeReplay:
             sets += [list(split.left), list(split.right)]
         return {chunks[-1].start + chunks[-1].span for chunks in sets if chunks}
 
-    def of(self, step: str, *, sent: bool = False) -> list[tuple[str, int, _Series]]:
+    def of(self, step: str, *, sent: bool = False) -> list[tuple[str, int, Messages]]:
         """Peer, level and messages of each complete series of one step."""
         series = self.sent if sent else self.series
         found = [(peer, level, each) for (peer, name, level), each in sorted(series.items()) if name == step]
@@ -200,9 +183,26 @@ class TranscriptReplay:
     bytes: Counter[TrafficKey] = field(default_factory=Counter)
     shared: JobMessages = field(default_factory=JobMessages)
     network: NetworkMessages = field(default_factory=NetworkMessages)
+    predicted: PredictionMessages = field(default_factory=PredictionMessages)
 
     def tree(self, index: int, attempt: int) -> TreeReplay:
         return self.trees_by_attempt.setdefault((index, attempt), TreeReplay(index, attempt))
+
+    @property
+    def begun(self) -> bool:
+        """True once the job, a training or a prediction, is known."""
+        return self.spec is not None or self.prediction
+
+    @property
+    def total(self) -> int:
+        """N, on which all sets of records must agree; before the first set, the number of aligned records.
+
+        Raises Malformed if they do not.
+        """
+        totals = {total for tree in self.trees_by_attempt.values() for total in tree.totals()}
+        if len(totals) > 1:
+            raise Malformed(f"its sets are of {' and of '.join(map(str, sorted(totals)))} records")
+        return totals.pop() if totals else max((sum(map(len, parts)) for parts in self.alignments.values()), default=0)
 
     def take(self, record: TranscriptRecord) -> None:
         """Take the transcript's next record. Raises Malformed."""
@@ -228,10 +228,16 @@ class TranscriptReplay:
     def _take_step(self, record: TranscriptRecord, request: control_pb2.StepRequest) -> None:
         if record.step == "publish":
             self.finished = True
+        elif record.step == "store_epoch":
+            self.network.stored(record.round, self.budget)
         elif record.step == "store_tree":
             self.tree(record.round, record.attempt).stored = True
         elif record.step == "open_model":
             self.prediction = True
+            self.predicted.openings[record.attempt] = request.prediction.open_model
+        elif record.step == "write_predictions":
+            self.finished = True
+            self.predicted.written.add(record.attempt)
         elif record.step == "apply_splits":
             self.owners |= {decision.owner for decision in request.growth.apply_splits.decisions}
 
@@ -240,18 +246,20 @@ class TranscriptReplay:
         if record.step in ("sampled_records", "instance_spaces") and not sent:
             self.budget.take(len(record.message))
             where = (record.peer, record.step, record.stage)
-            self.tree(record.round, record.attempt).series.setdefault(where, _Series()).add(message)
+            self.tree(record.round, record.attempt).series.setdefault(where, Messages()).add(message, message)
         elif record.step in (SENT if sent else OF_TREES):
             self.budget.take(len(record.message))
             tree = self.tree(record.round, record.attempt)
             where = (record.peer, record.step, record.stage)
-            (tree.sent if sent else tree.series).setdefault(where, _Series()).add(message)
+            (tree.sent if sent else tree.series).setdefault(where, Messages()).add(message, message)
         elif record.step in ("labelled_records", "record_bins", "candidate_records") and not sent:
             self.budget.take(len(record.message) if record.step == "labelled_records" else 0)
             self.shared.take(record.peer, message, record.step)
-        elif record.step == GRADIENTS and not sent:
+        elif record.step == self.network.kind and not sent:
+            self.network.take(record.peer, message, self.budget)
+        elif record.step == "block_records" and sent:
             self.budget.take(len(record.message))
-            self.network.take(record.peer, message)
+            self.predicted.take(message)
         elif record.step == "record_digest" and sent:
             self.own_digest = message.alignment.record_digest.digest
 
@@ -268,17 +276,21 @@ class TranscriptReplay:
 
 
 def read_replay(
-    path: Path, ca: Path | None = None, revoked: Path | None = None
+    path: Path,
+    ca: Path | None = None,
+    revoked: Path | None = None,
+    network: Callable[[], NetworkMessages] = NetworkMessages,
 ) -> tuple[TranscriptReplay, list[str], Anchor]:
     """Replay the last submission of the job in one transcript (a folder or file).
 
-    Returns also the faults, and what its signatures show; `ca`, `revoked`: see `TranscriptReader`.
+    Returns also the faults, and what its signatures show; `ca`, `revoked`: see `TranscriptReader`. `network`: makes the
+    place of a split network's numbers, which says which of them are kept.
 
     Raises:
         Malformed: a changed, cut or missing record other than at the very end, or records of another job.
         BadInput: the file is not the transcript's first one, or takes up too much memory.
     """
-    reader, budget = TranscriptReader(path, ca, revoked), MemoryBudget()
+    reader = TranscriptReader(path, ca, revoked)
     replay: TranscriptReplay | None = None
     faults = []
     for record in reader:
@@ -288,18 +300,18 @@ def read_replay(
                     f"{path}: begins with record {record.sequence}: the transcript's files before it are missing; "
                     "give the whole folder"
                 )
-            replay = TranscriptReplay(record.job, budget)
+            replay = TranscriptReplay(record.job, network=network())
         try:
             if record.job != replay.job:
                 raise Malformed(f"it is of job {record.job!r}, those before it are of job {replay.job!r}")
-            if record.step == "prepare":
-                prepare = _prepare(record)
-                if replay.spec is not None and prepare.submission != replay.submission:
+            if record.step in ("prepare", "open_model"):
+                spec, submission = _beginning(record)
+                if replay.begun and submission != replay.submission:
                     faults.append(f"job {replay.job!r} was submitted more than once; only the last one counts")
-                    replay = TranscriptReplay(record.job, budget)
-                if replay.spec not in (None, prepare.spec):
+                    replay = TranscriptReplay(record.job, network=network())
+                if replay.begun and replay.spec != spec:
                     raise Malformed("the job is another one than before")
-                replay.spec, replay.submission = prepare.spec, prepare.submission
+                replay.spec, replay.submission = spec, submission
             replay.take(record)
         except (Malformed, BadInput) as fault:
             raise type(fault)(f"{path}: record {record.sequence}: {fault}") from None
@@ -310,11 +322,14 @@ def read_replay(
     return replay, faults, reader.anchor
 
 
-def _prepare(record: TranscriptRecord) -> setup_pb2.Prepare:
+def _beginning(record: TranscriptRecord) -> tuple[setup_pb2.JobSpec | None, str]:
+    """The job, None of a prediction, and the nonce of its submission."""
     message = checked(record)
     if not isinstance(message, control_pb2.StepRequest):
-        raise Malformed(f"its message is a {record.message_type}, which is no prepare")
-    return message.setup.prepare
+        raise Malformed(f"its message is a {record.message_type}, which is no {record.step}")
+    if record.step == "open_model":
+        return None, message.prediction.open_model.prediction
+    return message.setup.prepare.spec, message.setup.prepare.submission
 
 
 def checked(record: TranscriptRecord) -> Message:

@@ -8,6 +8,7 @@ Vertical Federated Learning", section 4.2, names the first two).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -15,15 +16,19 @@ from typing import NamedTuple
 
 import numpy as np
 
+from attacks.view.embeddings_view import EmbeddingsView, embeddings_view
 from attacks.view.known_trees import Ints, TreeView
-from attacks.view.network_view import NetworkView, lost_batches, network_view
+from attacks.view.network_messages import EMBEDDINGS, NetworkMessages
+from attacks.view.network_view import NetworkView
+from attacks.view.owner import feature_party, label_holder
 from attacks.view.pivodl_view import PivodlView, pivodl_view
+from attacks.view.received_rows import lost_batches
 from attacks.view.replay import TranscriptReplay, TreeReplay, read_replay
 from attacks.view.transcripts import located
 from treetap.errors import BadInput, ConfigError, Malformed
 from treetap.neural.params import SplitnnParams
 from treetap.protocols.job_spec import check_spec, params_of
-from treetap.protocols.registry import training, training_name
+from treetap.protocols.registry import training_name
 from treetap.trees.ensemble import ROOT
 from treetap.trees.job_params import REGRESSIONS, JobParams
 from treetap.trees.params import TreeParams
@@ -44,7 +49,7 @@ class Traffic(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """The knowledge of one feature party about one training job.
+    """The knowledge of one party about one training job: a feature party, or the label holder of a split network.
 
     `path`: the transcript's folder or file. `records`: N, the records common to all parties; positions in trees are in
     their common order. `rows`: (N,) their rows in the party's own table, from 0; None if the transcript
@@ -55,6 +60,7 @@ class View:
     `sent` is empty unless the party recorded both directions. `faults`: gaps of the transcript that limit every result.
     `anchor`: what its signatures show. `pivodl`: what it knows beside, of a PIVODL job; there `label_holder` has all
     parties that label records. `network`: its gradients, of a split network, which has no trees (`max_depth` 0).
+    `embeddings`: of the label holder of a split network those of the feature parties, and no `network`.
     """
 
     path: Path
@@ -78,6 +84,7 @@ class View:
     anchor: Anchor = field(default_factory=lambda: Anchor("empty"))
     pivodl: PivodlView | None = field(default=None, repr=False)
     network: NetworkView | None = field(default=None, repr=False)
+    embeddings: EmbeddingsView | None = field(default=None, repr=False)
 
     @property
     def regression(self) -> bool:
@@ -126,8 +133,20 @@ def read_view(
         Malformed: records were changed, removed or inserted, are of another job or party, or contradict each other; a
             signature does not fit, or is another party's.
     """
+    return read_messages(path, job, party, ca, revoked, NetworkMessages)
+
+
+def read_messages(
+    path: Path,
+    job: str | None,
+    party: str | None,
+    ca: Path | None,
+    revoked: Path | None,
+    network: Callable[[], NetworkMessages],
+) -> View:
+    """Read the view of a party by the numbers of a split network that it keeps: see `read_view`, `read_replay`."""
     with located(path, job) as place:
-        replay, faults, anchor = read_replay(place, ca, revoked)
+        replay, faults, anchor = read_replay(place, ca, revoked, network)
         shown = path if path.is_file() else place  # not the temporary folder of an unpacked archive
         try:
             view = _view(shown, replay, party, anchor, [f"{shown}: {fault}" for fault in faults])
@@ -144,16 +163,24 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
         what = "is of a prediction: no model is trained in it" if replay.prediction else "holds no training yet"
         raise BadInput(f"{path}: the transcript of {replay.job!r} {what}")
     params = _params(spec)
-    name = _whose(path, replay, spec, party)
-    total = _total(replay)
+    of_holder = replay.network.kind == EMBEDDINGS
+    name = (label_holder if of_holder else feature_party)(path, replay, spec, party)
+    total = replay.total
     max_depth = params.max_depth if isinstance(params, TreeParams) else 0
     trees, unfinished = _trees(path, replay, total, max_depth)
     if gaps := _gaps([tree.index for tree in trees]):
         faults.append(f"{path}: trees {gaps} are not in the transcript: recording began later")
-    network = _network(name, spec, params, replay, total)
-    faults += [] if network is None else [f"{path}: {gap}" for gap in lost_batches(network)]
+    network, embeddings, done = None, None, f"{len(trees)} complete trees"
+    if isinstance(params, SplitnnParams):
+        _check_senders(replay, spec)
+        if of_holder:
+            embeddings = _embeddings(path, name, spec, params, replay)
+            lost, done = embeddings.faults(), f"embeddings of {embeddings.seen} epochs"
+        else:
+            network = NetworkView.of(name, spec.aggregator, params, total, replay.network)
+            lost, done = lost_batches(network), f"gradients of {len(network.epochs)} epochs"
+        faults += [f"{path}: {each}" for each in lost]
     if not replay.finished:
-        done = f"{len(trees)} complete trees" if network is None else f"gradients of {len(network.epochs)} epochs"
         faults.append(
             f"{path}: ends before its job does (after {done}): the job runs or was interrupted, "
             "or the end of the transcript is missing"
@@ -188,6 +215,7 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
         anchor=anchor,
         pivodl=pivodl,
         network=network,
+        embeddings=embeddings,
     )
 
 
@@ -196,15 +224,25 @@ def _label_holders(view: PivodlView) -> str:
     return ", ".join(name for name in view.parties if len(view.ownership.get(name, [0])))
 
 
-def _network(
-    party: str, spec: setup_pb2.JobSpec, params: JobParams, replay: TranscriptReplay, total: int
-) -> NetworkView | None:
-    """The view of a split network; None of another job. Raises Malformed if another party sent gradients."""
-    if not isinstance(params, SplitnnParams):
-        return None
-    if foreign := sorted(replay.network.senders - {spec.aggregator}):
-        raise Malformed(f"{foreign[0]}, which is not the label holder, has sent gradients")
-    return network_view(party, params, total, replay.network)
+def _check_senders(replay: TranscriptReplay, spec: setup_pb2.JobSpec) -> None:
+    """Raise Malformed if the numbers of a split network came from a party that has none to send."""
+    senders, embeddings = replay.network.senders, replay.network.kind == EMBEDDINGS
+    if foreign := sorted(senders - set(spec.feature_parties if embeddings else [spec.aggregator])):
+        role, what = ("a feature party", "embeddings") if embeddings else ("the label holder", "gradients")
+        raise Malformed(f"{foreign[0]}, which is not {role}, has sent {what}")
+
+
+def _embeddings(
+    path: Path, holder: str, spec: setup_pb2.JobSpec, params: SplitnnParams, replay: TranscriptReplay
+) -> EmbeddingsView:
+    """The embeddings in the log of a label holder. Raises BadInput where there are none."""
+    if not replay.network.senders:
+        raise BadInput(
+            f"{path}: holds no embeddings of the feature parties: training has not begun, or {holder} did not record "
+            'it; its policy needs record = "received" or "both" while the job trains'
+        )
+    parties, messages = list(spec.feature_parties), replay.network
+    return embeddings_view(holder, parties, params, replay.total, replay.submission, messages, replay.budget)
 
 
 def _params(spec: setup_pb2.JobSpec) -> JobParams:
@@ -220,37 +258,6 @@ def _gaps(indices: list[int]) -> str:
     """The trees before the last one that are not among these, as ranges; empty if there are none."""
     ranges = [(before + 1, after - 1) for before, after in pairwise([-1, *indices]) if after - before > 1]
     return ", ".join(f"{first} to {last}" if last > first else str(first) for first, last in ranges)
-
-
-def _whose(path: Path, replay: TranscriptReplay, spec: setup_pb2.JobSpec, party: str | None) -> str:
-    """The transcript's party: no party receives its own messages, or is asked to apply another party's splits."""
-    members = [spec.aggregator, *spec.feature_parties]
-    if len(replay.owners) > 1:
-        raise Malformed(f"holds records of several parties: {', '.join(sorted(replay.owners))}")
-    possible = [name for name in members if name not in replay.peers and replay.owners <= {name}]
-    if not possible:
-        raise Malformed("holds records of several parties")
-    if party is not None and party not in possible:
-        raise BadInput(f"{path}: is not the transcript of {party}, but of {' or '.join(possible)}")
-    chosen = party or possible[0]
-    if training(training_name(spec)).one_role:
-        if party is None and len(possible) > 1:
-            raise BadInput(f"{path}: does not say whose transcript it is; name one of {', '.join(possible)}")
-        return chosen
-    if chosen == spec.aggregator and (party or len(possible) == 1):
-        raise BadInput(f"{path}: is the transcript of {chosen}, the label holder, which knows the labels")
-    features = [name for name in possible if name != spec.aggregator]
-    if party is None and len(features) > 1:
-        raise BadInput(f"{path}: does not say whose transcript it is; name one of {', '.join(features)}")
-    return party or features[0]
-
-
-def _total(replay: TranscriptReplay) -> int:
-    """N, on which all sets of records must agree; before the first set, the number of aligned records."""
-    totals = {total for tree in replay.trees_by_attempt.values() for total in tree.totals()}
-    if len(totals) > 1:
-        raise Malformed(f"its sets are of {' and of '.join(map(str, sorted(totals)))} records")
-    return totals.pop() if totals else max((sum(map(len, parts)) for parts in replay.alignments.values()), default=0)
 
 
 def _trees(path: Path, replay: TranscriptReplay, total: int, max_depth: int) -> tuple[list[TreeView], list[TreeView]]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from shutil import copyfile
+
+from resumable import Results
 
 from treetap.errors import BadInput
 
@@ -24,6 +27,37 @@ def filled(text: str, name: str, rows: Rows, page: str) -> str:
     body = "\n".join(_table(rows)) if len(rows) > 1 else "No results are at hand."
     between = re.compile(f"{re.escape(start)}.*?{re.escape(end)}", re.DOTALL)
     return between.sub(lambda _: f"{start}\n{body}\n{end}", text)
+
+
+@dataclass(frozen=True)
+class MarkedPage:
+    """A page whose tables and pictures are made of a file of results.
+
+    Attributes:
+        source: the page with its text and marks.
+        tables: mark in the page → the table that stands there, of these results.
+        pictures: draws the pictures of these results in a folder.
+    """
+
+    source: Path
+    tables: Callable[[Results], Mapping[str, Rows]]
+    pictures: Callable[[Results, Path], None]
+
+    def with_tables(self, text: str, results: Results) -> str:
+        """The page's text with all its tables. Raises BadInput: it lacks the marks of one."""
+        for name, rows in self.tables(results).items():
+            text = filled(text, name, rows, self.source.name)
+        return text
+
+    def write(self, results: Results, out: Path) -> Path:
+        """Fill the tables and draw the pictures in the folder `out`; the page's path.
+
+        Raises:
+            BadInput: the page lacks the marks of a table, or cannot be written.
+        """
+        return write_marked_page(
+            self.source, out, lambda text: self.with_tables(text, results), lambda: self.pictures(results, out)
+        )
 
 
 def write_marked_page(source: Path, out: Path, fill: Callable[[str], str], draw: Callable[[], None]) -> Path:

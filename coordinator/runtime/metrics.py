@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from time import monotonic
 
 from treetap.metrics import ProcessMetrics
@@ -19,11 +20,12 @@ class CoordinatorMetrics(ProcessMetrics):
         self._jobs = self.gauge("treetap_jobs", "Jobs of the journal, by state.", "state")
         for state in STATES:
             self._jobs.labels(state).set(0)
-        self._seconds = self.counter(
+        seconds = self.counter(
             "treetap_asked_step_seconds_total", "Wall time from asking for a step to its answer.", "peer", "step"
         )
-        self._asked = self.counter("treetap_asked_steps_total", "Steps that parties have answered.", "peer", "step")
-        self._running = self.gauge("treetap_asked_steps_running", "Steps that parties are asked for.", "peer", "step")
+        asked = self.counter("treetap_asked_steps_total", "Steps that parties have answered.", "peer", "step")
+        running = self.gauge("treetap_asked_steps_running", "Steps that parties are asked for.", "peer", "step")
+        self._seconds, self._asked, self._running = cache(seconds.labels), cache(asked.labels), cache(running.labels)
 
     def job(self, state: str, before: str | None = None) -> None:
         """Count a job in a state, and no longer in the state before; None: the job is new."""
@@ -39,10 +41,10 @@ class CoordinatorMetrics(ProcessMetrics):
     def asking(self, party: str, step: str) -> Iterator[None]:
         """Measure a step that a party is asked for."""
         began = monotonic()
-        self._running.labels(party, step).inc()
+        self._running(party, step).inc()
         try:
             yield
-            self._asked.labels(party, step).inc()
+            self._asked(party, step).inc()
         finally:
-            self._running.labels(party, step).dec()
-            self._seconds.labels(party, step).inc(monotonic() - began)
+            self._running(party, step).dec()
+            self._seconds(party, step).inc(monotonic() - began)

@@ -1,12 +1,13 @@
-"""Checks that a job can have the defences of the party whose labels it uses: refusals by name before it starts."""
+"""Checks that a job can have the defences of a party's labels and columns: refusals by name before it starts."""
 
 from __future__ import annotations
 
 from party.defences.settings import Defences
 from party.policy import Policy
 from treetap.errors import ConfigError, Refused
+from treetap.neural.params import SplitnnParams
 from treetap.protocols.job_spec import params_of
-from treetap.protocols.registry import training, training_name
+from treetap.protocols.registry import TrainingProtocol, training, training_name
 from treetap.tables.config import TableConfig
 from treetap.trees.job_params import REGRESSIONS, JobParams
 from treetap.trees.params import TreeParams
@@ -23,11 +24,14 @@ def check_defences(
 
     Raises:
         Refused: this party's labels would be used without label differential privacy, and its policy has a budget; or
-            the policy bounds what sets of records tell, and the job's has no such bound.
+            the policy bounds what sets of records tell, and the job's has no such bound; or its columns would be
+            embedded with less sensitivity than its policy asks for.
         ConfigError: the job cannot have a defence that `[defences]` asks for.
     """
     name = training_name(spec)
     protocol = training(name)
+    if spec.aggregator != party or protocol.one_role:
+        _check_columns(party, defences, policy, own, spec, protocol)
     labelled = own is not None and own.label is not None if protocol.one_role else spec.aggregator == party
     if not labelled:
         return
@@ -64,6 +68,37 @@ def check_defences(
         )
     if own is None or not own.columns:
         _check_without_columns(party, defences, spec)
+
+
+def _check_columns(
+    party: str,
+    defences: Defences,
+    policy: Policy,
+    own: TableConfig | None,
+    spec: setup_pb2.JobSpec,
+    protocol: TrainingProtocol,
+) -> None:
+    """Raise for defences of the columns of a feature party that the job cannot have, or that its policy misses."""
+    name, params = training_name(spec), params_of(spec)
+    if lacking := [each for each in defences.named(columns=True) if each not in protocol.column_defences]:
+        raise ConfigError(
+            f"{', '.join(lacking)} under [defences]: protocol {name!r} has no such defence of columns; train a split "
+            f"network, or leave it out of {party}'s file"
+        )
+    if not isinstance(params, SplitnnParams):
+        return
+    policy.check_sensitivity(party, defences.sensitivity)
+    if defences.named(columns=True) and (own is None or not own.columns):
+        raise ConfigError(
+            f"{', '.join(defences.named(columns=True))} under [defences]: table {spec.table!r} of {party} has no "
+            "columns to protect; leave it out"
+        )
+    bottom = params.bottom_of(party)
+    if defences.dp_sgd is not None and bottom.kind != "mlp" and bottom.norm == "batch":
+        raise ConfigError(
+            f'dp_sgd under [defences]: the job has norm = "batch" for {party}, where a record has no gradient of its '
+            f'own; train with norm = "group", or leave dp_sgd out of {party}\'s file'
+        )
 
 
 def check_own_trees(party: str, defences: Defences, params: JobParams, classes: int) -> None:

@@ -1,7 +1,8 @@
-"""The table `[defences]` of a party's own file: what a label holder does against leakage of its labels.
+"""The table `[defences]` of a party's own file: what it does against leakage of its labels, and of its columns.
 
-No other party and no coordinator reads it, and nothing of it is in a job. `id_lmid`, `grafting`, `refit` and
-`reduced_leakage` are of trees, `dimip` and `gradient` of split networks, `label_dp` of both.
+No other party and no coordinator reads it, and nothing of it is in a job. Of labels: `id_lmid`, `grafting`, `refit` and
+`reduced_leakage` are of trees, `dimip` and `gradient` of split networks, `label_dp` of both. Of columns: `sensitivity`
+and `dp_sgd`, at a feature party of a split network.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from treetap.names import ProcessName
+from treetap.neural.feature_defences import SENSITIVITY_NORMS, DpSgd, FeatureDefences
 from treetap.neural.label_defences import GradientDefence, LabelDefences
 from treetap.strict import Strict
 from treetap.trees.withholding import Withholding
@@ -82,12 +84,26 @@ class Gradient(Strict):
         )
 
 
+class DpSgdTable(Strict):
+    """DP-SGD (Abadi et al. 2016): see `treetap.neural.feature_defences.DpSgd`."""
+
+    clip: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+    noise: Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)]
+
+
+#: Defences of a feature party's columns; the others are of labels.
+OF_COLUMNS = ("sensitivity", "dp_sgd")
+#: Settings that say how a defence works.
+_OPTIONS = ("sensitivity_norm", "projections")
+
+
 class Defences(Strict):
-    """Defences of the label; each may be left out.
+    """Defences of labels and of columns; each may be left out.
 
     `grafting`: trees that noisy labels have spoilt are repaired with clean ones by the label holder alone. `refit`:
     the weights of leaves that no repair replaces are computed from clean labels. `dimip`: λ of DIMIP by feature party
-    (`treetap.neural.dimip`).
+    (`treetap.neural.dimip`). `sensitivity`: ε of SensFL, with its norm and projections, and `dp_sgd`: see
+    `treetap.neural.feature_defences.FeatureDefences`.
     """
 
     id_lmid: IdLmid | None = None
@@ -97,6 +113,10 @@ class Defences(Strict):
     reduced_leakage: ReducedLeakage | None = None
     dimip: dict[ProcessName, Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]] = {}
     gradient: Gradient | None = None
+    sensitivity: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
+    sensitivity_norm: Literal[SENSITIVITY_NORMS] = "record"  # type: ignore[valid-type] # the mathematics has the list
+    projections: Annotated[int, Field(ge=1, le=1000)] = 1
+    dp_sgd: DpSgdTable | None = None
 
     @field_validator("dimip", mode="before")
     @classmethod
@@ -116,6 +136,16 @@ class Defences(Strict):
             raise ValueError(
                 "grafting and id_lmid do not go together: the one repairs subtrees that all parties know, the other "
                 "withdraws them; leave one of them out"
+            )
+        idle = [name for name in _OPTIONS if name in self.model_fields_set]
+        if idle and "sensitivity" not in self.model_fields_set:
+            raise ValueError(
+                f"{' and '.join(idle)}: of sensitivity, which is not given; add sensitivity = 0.1, or leave it out"
+            )
+        if self.sensitivity and self.dp_sgd is not None:
+            raise ValueError(
+                "sensitivity and dp_sgd do not go together: the gradient of the Jacobian's norm is neither clipped nor "
+                "noised, and the accountant's ε would not hold; leave one of them out"
             )
         return self
 
@@ -142,6 +172,13 @@ class Defences(Strict):
         """The changes of the gradients that a label holder of a split network returns."""
         return LabelDefences(self.dimip, None if self.gradient is None else self.gradient.of_networks)
 
-    def named(self) -> list[str]:
-        """The names of the defences that are on."""
-        return [name for name in type(self).model_fields if getattr(self, name)]
+    @property
+    def of_columns(self) -> FeatureDefences:
+        """The changes that a feature party of a split network makes in its own steps."""
+        dp_sgd = None if self.dp_sgd is None else DpSgd(self.dp_sgd.clip, self.dp_sgd.noise)
+        return FeatureDefences(self.sensitivity, self.sensitivity_norm, self.projections, dp_sgd)
+
+    def named(self, *, columns: bool = False) -> list[str]:
+        """The names of the defences of labels, or those of columns, that are on."""
+        names = [name for name in type(self).model_fields if name not in _OPTIONS and getattr(self, name)]
+        return [name for name in names if (name in OF_COLUMNS) == columns]

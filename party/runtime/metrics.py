@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import cache
 
 import prometheus_client
 
@@ -21,18 +22,18 @@ class PartyMetrics(ProcessMetrics):
 
     def __init__(self, party: str) -> None:
         super().__init__("party", party)
-        self._seconds = self.counter("treetap_step_seconds_total", "Wall time of steps that have ended.", "step")
-        self._steps = self.counter(
+        seconds = self.counter("treetap_step_seconds_total", "Wall time of steps that have ended.", "step")
+        steps = self.counter(
             "treetap_steps_total", "Steps that have ended: done, failed, or broken off.", "step", "outcome"
         )
-        self._running = self.gauge("treetap_steps_running", "Steps that are under way.", "step")
+        running = self.gauge("treetap_steps_running", "Steps that are under way.", "step")
+        self._seconds, self._steps, self._running = cache(seconds.labels), cache(steps.labels), cache(running.labels)
         self._operations = self.counter(
             "treetap_ciphertext_operations_total", "Encryptions, additions, decryptions and others.", "operation"
         )
         self._ciphertexts = self.counter("treetap_ciphertexts_total", "Ciphertexts made to be sent.", "content")
-        self._mailbox = self.gauge("treetap_mailbox_bytes", "Bytes of messages that wait for their step.", "place")
-        for place in ("memory", "file"):
-            self._mailbox.labels(place).set(0)
+        mailbox = self.gauge("treetap_mailbox_bytes", "Bytes of messages that wait for their step.", "place")
+        self._mailbox = {place: mailbox.labels(place) for place in ("memory", "file")}
         self._requests = self.counter(
             "treetap_served_requests_total", "Requests of clients, by client and outcome.", "client", "outcome"
         )
@@ -72,17 +73,17 @@ class PartyMetrics(ProcessMetrics):
 
     def step_begins(self, step: str) -> None:
         """Count a step as running."""
-        self._running.labels(step).inc()
+        self._running(step).inc()
 
     def step_ended(self, step: str, outcome: str, seconds: float) -> None:
         """Count a step as ended, with its outcome and wall time."""
-        self._running.labels(step).dec()
-        self._steps.labels(step, outcome).inc()
-        self._seconds.labels(step).inc(seconds)
+        self._running(step).dec()
+        self._steps(step, outcome).inc()
+        self._seconds(step).inc(seconds)
 
     def waiting(self, place: str, change: int) -> None:
         """Add `change` bytes (negative: fewer) to the messages that wait in `place`, "memory" or "file"."""
-        self._mailbox.labels(place).inc(change)
+        self._mailbox[place].inc(change)
 
     def request_ended(self, client: str, outcome: str, seconds: float) -> None:
         """Count a client's request that was answered or has failed."""
@@ -135,10 +136,10 @@ class JobCounts(Counter[str]):
 
     def __init__(self, total: prometheus_client.Counter) -> None:
         super().__init__()
-        self._total = total
+        self._total = cache(total.labels)
 
     def __setitem__(self, name: str, count: int) -> None:
-        self._total.labels(name).inc(count - self[name])
+        self._total(name).inc(count - self[name])
         super().__setitem__(name, count)
 
     def update(self, more: Mapping[str, int] | None = None) -> None:  # type: ignore[override] # no other form of it is used

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Mapping
+from functools import partial
 from typing import Any
 
 from party.alignment.steps import ALIGNED, ALIGNMENT
@@ -16,6 +17,7 @@ from party.splitnn.bodies import BATCHES, EMBEDDINGS, GRADIENTS, size_of
 from party.splitnn.job import EPOCH_STEPS, NetworkJob
 from party.splitnn.numbers import send, send_blocks, take
 from treetap.errors import BadInput, DataError, Malformed
+from treetap.neural.accountant import DELTA, epsilon, says
 from treetap.neural.feature_side import FeatureSide
 from treetap.neural.inputs import Inputs
 from treetap.tables.reading import Table
@@ -43,7 +45,7 @@ class FeatureParty:
         self._context, self._spec = context, spec
         self._job = NetworkJob(config, context, spec, STEPS)
         self._params = self._job.params
-        self._amplified = config.optimizer == "amplified"
+        self._amplified, self._defences = config.optimizer == "amplified", config.defences.of_columns
         self._table: Table | None = None
         self._side: FeatureSide | None = None
         self._epochs = 0  # after which the state in memory is
@@ -90,10 +92,12 @@ class FeatureParty:
                 "relies on it more, an attack, for audits",
                 self._context.job,
             )
-        params, draws, party = self._params, job.draws, self._context.party
+        if self._defences.dp_sgd is not None:
+            log.warning("job %s: %s", self._context.job, says(self._defences.dp_sgd, self._params.epochs))
+        params, draws, party, defences = self._params, job.draws, self._context.party, self._defences
         try:  # draws of millions of initial weights take seconds
             self._side = await self._context.offload(
-                lambda: FeatureSide(params, party, inputs, draws, amplified=self._amplified)
+                lambda: FeatureSide(params, party, inputs, draws, amplified=self._amplified, defences=defences)
             )
         except BadInput as failure:
             raise failure.at(self._context.party) from None
@@ -130,9 +134,8 @@ class FeatureParty:
                 shape, waits = (len(rows), side.width), WAITS * (batch + 1 - heard)
                 gradient = await take(context, holder, GRADIENTS, shape, wire_type, epoch, batch, patience=waits)
                 heard, rate = batch + 1, schedule.rate(epoch, batch)
-                await context.offload(
-                    lambda gradient=gradient, rate=rate: side.backward(gradient, rate)  # type: ignore[misc]
-                )
+                back = partial(side.backward, gradient, rate, epoch, batch)
+                await context.offload(back)
             context.metrics.batch(trained=taking_part)
             progress.done = batch + 1
         if len(schedule.validation):
@@ -168,6 +171,7 @@ class FeatureParty:
                 "label_holder": self._spec.aggregator,
                 "epochs": await self._context.offload(lambda: self._job.states.epochs),
                 "amplified": self._amplified,
+                **self._protected(),
                 **manifest_of(self._context, self._spec, required(self._table), self._params.missing),
                 **self._job.described(),
             }
@@ -177,6 +181,16 @@ class FeatureParty:
 
     async def close(self) -> None:
         """Do nothing: this role has no workers' state."""
+
+    def _protected(self) -> dict[str, Any]:
+        """The part of the manifest on defences of the columns; empty without them."""
+        defences = self._defences
+        if defences.sensitivity:
+            return {name: getattr(defences, name) for name in ("sensitivity", "sensitivity_norm", "projections")}
+        if (noise := defences.dp_sgd) is not None:
+            spent = {"epsilon": epsilon(noise, self._params.epochs), "delta": DELTA}
+            return {"dp_sgd": {"clip": noise.clip, "noise": noise.noise, **spent}}
+        return {}
 
     async def _validation(self, epoch: int) -> AsyncGenerator[Any, None]:
         """The embeddings (n, width) of each block of validation records."""

@@ -36,7 +36,7 @@ from treetap.wire.transcript import TranscriptReader, open_message
 from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
-pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
+pytestmark = [pytest.mark.filterwarnings("ignore:a 512-bit"), pytest.mark.xdist_group("pivodl-views")]
 NOISED = replace(PARAMS, epsilon=8.0)
 Seen = tuple[World, CentralPivodlModel, dict[str, Path], dict[str, View]]
 

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-FOLDER = Path(__file__).parents[2] / "benchmarks" / "reproductions"
-DEFENCES = FOLDER / "id2graph_defences"
+from tests.benchmarks.page_commands import REPRODUCTIONS, python
 
-
-def _python(code: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
-    environment = {key: value for key, value in os.environ.items() if key != "TREETAP_DATA"}
-    environment |= {"PYTHONPATH": os.pathsep.join(map(str, (FOLDER.parents[1], DEFENCES, FOLDER)))}
-    command = [sys.executable, "-c", code, *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
+DEFENCES = REPRODUCTIONS / "id2graph_defences"
 
 
 def test_the_page_has_the_tables_of_its_results(tmp_path: Path) -> None:
@@ -31,8 +22,8 @@ from resumable import Results
 page = Path(sys.argv[1]).read_text()
 print(*(with_tables(page, Results(Path(each))) == page for each in sys.argv[2:]))
 """
-    done = _python(code, DEFENCES / "README.md", DEFENCES / "results.jsonl", changed)
-    assert (done.returncode, done.stdout.split()) == (0, ["True", "False"]), done.stderr
+    done = python(DEFENCES, code, DEFENCES / "README.md", DEFENCES / "results.jsonl", changed)
+    assert (done.status, done.out.split()) == (0, ["True", "False"]), done.err
 
 
 def test_verdicts_of_planted_points() -> None:
@@ -51,5 +42,5 @@ for grafted in ((0.81, 0.86, 0.7), (0.81, 0.85, 0.95)):
     repaired = [point("grafting", each.value, auc, 0) for each, auc in zip(noisy, grafted)]
     print(better_at_small(Frontier("", "", True, (1,), (*noisy, *repaired), {}), "grafting", "label_dp"))
 """
-    done = _python(code)
-    assert done.stdout.split() == ["2", "1", "True", "False"], done.stderr
+    done = python(DEFENCES, code)
+    assert done.out.split() == ["2", "1", "True", "False"], done.err

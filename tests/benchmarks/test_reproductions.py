@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+from tests.commands.command import python
 from treetap.errors import BadInput
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "reproductions"
@@ -24,13 +22,6 @@ def resumable(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The module of the results file, which the commands import from their own folder."""
     monkeypatch.syspath_prepend(str(FOLDER))
     return importlib.import_module("resumable")
-
-
-def _command(name: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
-    environment = {key: value for key, value in os.environ.items() if key != "TREETAP_DATA"}
-    environment |= {"PYTHONPATH": str(FOLDER.parents[1]), "COLUMNS": "160", "TERM": "dumb"}
-    command = [sys.executable, str(FOLDER / name), *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
 
 
 def test_results_are_found_again(resumable: ModuleType, tmp_path: Path) -> None:
@@ -77,30 +68,32 @@ def test_table_2_goes_on_where_it_stopped(tmp_path: Path) -> None:
     """After one of two seeds only the second is run, and the table holds both, with the paper's figures."""
     path = tmp_path / "results.jsonl"
     words: tuple[str | Path, ...] = ("--sets", "breastcancer", "--over", "centralised", "--results", path, "--json")
-    first = _command("id2graph_table2.py", *words, "--models", "forest", "--seeds", "42")
-    assert first.returncode == 0, first.stderr
+    first = python(FOLDER / "id2graph_table2.py", *words, "--models", "forest", "--seeds", "42")
+    assert first.status == 0, first.err
     before = path.read_text()
-    assert "1 trials, 0 of them" in first.stderr
-    ended = _command("id2graph_table2.py", *words, "--models", "forest", "--seeds", "42", "43")
-    assert "2 trials, 1 of them" in ended.stderr
+    assert "1 trials, 0 of them" in first.err
+    ended = python(FOLDER / "id2graph_table2.py", *words, "--models", "forest", "--seeds", "42", "43")
+    assert "2 trials, 1 of them" in ended.err
     assert path.read_text().startswith(before)
     assert len(path.read_text().splitlines()) == 2
-    rows: list[dict[str, Any]] = json.loads(ended.stdout)["rows"]
+    rows: list[dict[str, Any]] = json.loads(ended.out)["rows"]
     assert [(row["set"], row["model"], row["seeds"]) for row in rows] == [("breastcancer", "forest", [42, 43])]
     assert rows[0]["paper"]["id2graph"] == [0.751, 0.106]
     values = [json.loads(line)["attacks"]["id2graph"]["v_measure"] for line in path.read_text().splitlines()]
     assert rows[0]["ours"]["id2graph"] == pytest.approx([statistics.mean(values), statistics.stdev(values)])
     assert min(values) > 0.4
-    shown = _command("id2graph_table2.py", *words[:-1], "--show", "--markdown")
-    assert shown.stdout.splitlines()[2].startswith("| Breast cancer | forest | centralised | 2 |")
+    shown = python(FOLDER / "id2graph_table2.py", *words[:-1], "--show", "--markdown")
+    assert shown.out.splitlines()[2].startswith("| Breast cancer | forest | centralised | 2 |")
 
 
 def test_figures_are_drawn_from_results(tmp_path: Path) -> None:
     """A picture for the figure asked for, with a line per attack."""
     given = ("--sets", "breastcancer", "--models", "forest", "--seeds", "42", "--out", tmp_path)
-    ended = _command("id2graph_figures.py", "--figures", "7", *given, "--results", tmp_path / "r.jsonl", "--json")
-    assert ended.returncode == 0, ended.stderr
-    found = json.loads(ended.stdout)["7"]
+    ended = python(
+        FOLDER / "id2graph_figures.py", "--figures", "7", *given, "--results", tmp_path / "r.jsonl", "--json"
+    )
+    assert ended.status == 0, ended.err
+    found = json.loads(ended.out)["7"]
     assert [point[0] for point in found["panels"]["breastcancer"]["forest"]["id2graph-quotient"]] == [1, 3, 5, 10, 20]
     picture = (tmp_path / "figure-7.svg").read_text()
     assert all(f">{name}<" in picture for name in ("CL", "UNI", "UNI+CL", "ID2Graph", "number of trees"))
@@ -115,7 +108,7 @@ def test_figures_are_drawn_from_results(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_run_is_said_in_one_line(words: tuple[str, ...], says: str, tmp_path: Path) -> None:
     """Exit status 2, no traceback."""
-    ended = _command("id2graph_table2.py", *words, "--results", tmp_path / "results.jsonl")
-    assert ended.returncode == 2
-    assert says in ended.stderr
-    assert "Traceback" not in ended.stderr
+    ended = python(FOLDER / "id2graph_table2.py", *words, "--results", tmp_path / "results.jsonl")
+    assert ended.status == 2
+    assert says in ended.err
+    assert "Traceback" not in ended.err

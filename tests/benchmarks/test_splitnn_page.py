@@ -4,41 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).parents[2] / "benchmarks" / "reproductions"
-SPLITNN = FOLDER / "splitnn"
+from tests.benchmarks.page_commands import REPRODUCTIONS, page_is_of_its_results, python
+
+SPLITNN = REPRODUCTIONS / "splitnn"
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs treetap[neural]")
 needs_tables = pytest.mark.skipif("TREETAP_DATA" not in os.environ, reason="needs TREETAP_DATA, the public tables")
 
 
-def _python(code: str, *words: str | Path, tables: bool = False) -> subprocess.CompletedProcess[str]:
-    environment = {key: value for key, value in os.environ.items() if tables or key != "TREETAP_DATA"}
-    environment |= {"PYTHONPATH": os.pathsep.join(map(str, (FOLDER.parents[1], SPLITNN, FOLDER)))}
-    command = [sys.executable, *(["-c", code] if code else []), *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
-
-
 def test_the_page_has_the_tables_of_its_results(tmp_path: Path) -> None:
     """Filled again from the results the page stays as it is, and changes where a result is another one."""
-    results = (SPLITNN / "results.jsonl").read_text()
-    changed = tmp_path / "changed.jsonl"
-    changed.write_text(results.replace('"accuracy": 0.8', '"accuracy": 0.9'))
-    code = """
-import sys
-from pathlib import Path
-from network_page import with_tables
-from resumable import Results
-page = Path(sys.argv[1]).read_text()
-print(*(with_tables(page, Results(Path(each))) == page for each in sys.argv[2:]))
-"""
-    done = _python(code, SPLITNN / "README.md", SPLITNN / "results.jsonl", changed)
-    assert (done.returncode, done.stdout.split()) == (0, ["True", "False"]), done.stderr
+    page_is_of_its_results(SPLITNN, "network_page", tmp_path / "r.jsonl", '"accuracy": 0.8', '"accuracy": 0.9')
 
 
 def test_the_gain_that_is_kept(tmp_path: Path) -> None:
@@ -55,8 +35,8 @@ from resumable import Results
 figures = Figures(Results(Path(sys.argv[1])))
 print(*(gain(figures.kept(Cell("fashion", 0, dimip=each))) for each in (0.0, 0.3, 1.0, 0.1)), sep="|")
 """
-    done = _python(code, tmp_path / "results.jsonl")
-    assert done.stdout.strip() == "+10.0 (100 %)|+5.0 (50 %)|−2.0 (0 %)|–", done.stderr
+    done = python(SPLITNN, code, tmp_path / "results.jsonl")
+    assert done.out.strip() == "+10.0 (100 %)|+5.0 (50 %)|−2.0 (0 %)|–", done.err
 
 
 @needs_torch
@@ -83,9 +63,9 @@ asked = {**cell.key(), **scale.key(), "asked": "attacks"}
 both = [{name: value for name, value in each.get(asked).items() if "seconds" not in name} for each in (results, again)]
 print(json.dumps([both[0] == both[1], len(again.path.read_text().splitlines()), both[0]]))
 """
-    done = _python(code, tmp_path, tables=True)
-    assert done.returncode == 0, done.stderr
-    same, lines, found = json.loads(done.stdout)
+    done = python(SPLITNN, code, tmp_path, tables=True)
+    assert done.status == 0, done.err
+    same, lines, found = json.loads(done.out)
     assert (same, lines) == (True, 1)
     assert {"completion_mlp", "completion_linear_all", "clusters", "gradient_labels"} <= found.keys()
     trained = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
@@ -95,7 +75,9 @@ print(json.dumps([both[0] == both[1], len(again.path.read_text().splitlines()), 
 @needs_torch
 def test_without_the_tables_the_command_says_so(tmp_path: Path) -> None:
     """Exit status 2, and no results."""
-    done = _python("", SPLITNN / "networks.py", "figure-5", "--json", tmp_path / "results.jsonl", "--out", tmp_path)
-    assert done.returncode == 2
-    assert "TREETAP_DATA is not set" in done.stderr
+    done = python(
+        SPLITNN, "", SPLITNN / "networks.py", "figure-5", "--json", tmp_path / "results.jsonl", "--out", tmp_path
+    )
+    assert done.status == 2
+    assert "TREETAP_DATA is not set" in done.err
     assert not (tmp_path / "results.jsonl").exists()

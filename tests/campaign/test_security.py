@@ -26,8 +26,11 @@ from treetap.wire.frame import PATHS
 from treetap.wire.v2 import control_pb2, exchange_pb2
 
 SAMPLE = 18
+#: Tests of recorded stories run in one worker, which records them once.
+of_recorded_stories = pytest.mark.xdist_group("recorded-stories")
 
 
+@of_recorded_stories
 def test_altered_messages_end_by_name_or_rightly(tmp_path: Path) -> None:
     """One field of one message has a boundary value: an error that is named, or the oracle's model and scores."""
     found = [(case, carry_out(case, tmp_path / str(number))) for number, case in enumerate(drawn(SAMPLE, seed=10))]
@@ -118,6 +121,7 @@ def test_the_page_has_a_row_for_every_command() -> None:
         assert f"`python -m tests.campaign {name}" in page, f"run python -m tests.campaign {name}, then make assurance"
 
 
+@of_recorded_stories
 def test_cases_are_drawn_from_all_messages() -> None:
     """A seed is its cases; every word of every way is among them, and a change of a message is another message."""
     pytest.importorskip("torch", reason="needs treetap[neural]")
@@ -133,6 +137,7 @@ def test_cases_are_drawn_from_all_messages() -> None:
         assert [change for change in changes(message) if changed(message, change) == message] == [], place
 
 
+@of_recorded_stories
 def test_a_party_that_looks_at_nothing_would_be_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The judge does not accept everything: an unforeseen error is a finding."""
 
@@ -146,6 +151,7 @@ def test_a_party_that_looks_at_nothing_would_be_found(tmp_path: Path, monkeypatc
     assert carry_out(case, tmp_path / "without").kind == "finding"
 
 
+@of_recorded_stories
 def test_a_case_that_takes_long_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Processor time is bounded: what does not end is a finding, not a hang, also where it never waits."""
     (case,) = drawn(1, stories=("boosting",))

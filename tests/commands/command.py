@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from treetap.commands import cli
 from treetap.commands.local_federation import to_toml
 
 #: Seconds that a command may take.
-ENOUGH_S = 60.0
+ENOUGH_S = 120.0
 _forks: ForkServerContext = multiprocessing.get_context("forkserver")
 _forks.set_forkserver_preload(["tests.commands.preloaded"])
 
@@ -58,18 +58,39 @@ def end(process: subprocess.Popen[str], seconds: float = ENOUGH_S) -> Outcome:
 
 def treetap(*words: str | Path, folder: Path | None = None) -> Outcome:
     """Run `treetap …` to its end, in a process that is forked (`tests.commands.prepared`)."""
+    return _forked(prepared.command, words, folder, _environment(), ENOUGH_S)
+
+
+def python(*words: str | Path, paths: Sequence[Path] = (), tables: bool = False) -> Outcome:
+    """Run `python FILE …` or `python -c CODE …` to its end, in such a process.
+
+    `paths`: folders with modules. `tables`: keep TREETAP_DATA, which else is absent as all variables of treetap.
+    """
+    environment = _environment() | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
+    if tables:
+        environment["TREETAP_DATA"] = os.environ["TREETAP_DATA"]
+    return _forked(prepared.python, words, None, environment, 2 * ENOUGH_S)
+
+
+def _forked(
+    target: Callable[..., None],
+    words: Sequence[str | Path],
+    folder: Path | None,
+    environment: Mapping[str, str],
+    seconds: float,
+) -> Outcome:
     with tempfile.TemporaryDirectory() as streams:
         out, err = Path(streams, "out"), Path(streams, "err")
         out.touch()
         err.touch()
-        about = ([str(word) for word in words], str(folder or Path.cwd()), _environment(), str(out), str(err))
-        process = _forks.Process(target=prepared.command, args=about)
+        about = ([str(word) for word in words], str(folder or Path.cwd()), environment, str(out), str(err))
+        process = _forks.Process(target=target, args=about)
         process.start()
-        process.join(ENOUGH_S)
+        process.join(seconds)
         if process.exitcode is None:
             process.kill()
             process.join()
-            raise subprocess.TimeoutExpired(["treetap", *about[0]], ENOUGH_S)
+            raise subprocess.TimeoutExpired(about[0], seconds)
         return Outcome(process.exitcode, out.read_text(), err.read_text())
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
+import runpy
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -33,6 +34,27 @@ def preload() -> None:
 
 def command(words: Sequence[str], folder: str, environment: Mapping[str, str], out: str, err: str) -> None:
     """Be `treetap …`, from the beginning to the end of this process. `out`, `err`: files of its two streams."""
+    _become(folder, environment, out, err)
+    sys.argv = ["treetap", *words]
+    from treetap.commands.cli import main
+
+    main()
+
+
+def python(words: Sequence[str], folder: str, environment: Mapping[str, str], out: str, err: str) -> None:
+    """Be `python FILE …`, or `python -c CODE …`, in the same way."""
+    _become(folder, environment, out, err)
+    sys.path[:0] = [each for each in environment.get("PYTHONPATH", "").split(os.pathsep) if each]
+    if words[0] == "-c":
+        sys.argv = ["-c", *words[2:]]
+        exec(words[1], {"__name__": "__main__"})
+    else:
+        sys.argv = list(words)
+        sys.path.insert(0, os.path.dirname(words[0]))
+        runpy.run_path(words[0], run_name="__main__")
+
+
+def _become(folder: str, environment: Mapping[str, str], out: str, err: str) -> None:
     for descriptor, path, way in ((0, os.devnull, os.O_RDONLY), (1, out, os.O_WRONLY), (2, err, os.O_WRONLY)):
         opened = os.open(path, way)
         os.dup2(opened, descriptor)
@@ -40,7 +62,3 @@ def command(words: Sequence[str], folder: str, environment: Mapping[str, str], o
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
-    sys.argv = ["treetap", *words]
-    from treetap.commands.cli import main
-
-    main()

@@ -1,4 +1,4 @@
-"""`[defences]` of an experiment: who gets them, which jobs are refused, what the report says."""
+"""`[defences]` and `[party.defences]` of an experiment: who gets them, which jobs are refused, what the report says."""
 
 from __future__ import annotations
 
@@ -14,19 +14,23 @@ from pydantic import ValidationError
 
 from party.defences.settings import Defences
 from treetap.commands.experiment.baselines import Comparison
-from treetap.commands.experiment.defended import check, says
+from treetap.commands.experiment.defended import check, defended, says
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import ID, Split
 from treetap.commands.experiment.party_tables import write_tables
 from treetap.commands.local_federation import to_toml
 from treetap.errors import ConfigError
+from treetap.strict import load
 
 ALL: dict[str, Any] = {"label_dp": {"epsilon": 0.5, "stages": 2}, "grafting": True}
 GRADIENTS: dict[str, Any] = {"dimip": {"lab": 0.3}, "gradient": {"kind": "noise", "scale": 1e-3}}
+NOISE: dict[str, Any] = {"dp_sgd": {"clip": 1.0, "noise": 0.5}}
+SENSITIVITY: dict[str, Any] = {"sensitivity": 0.25, "sensitivity_norm": "batch"}
 DRAWN = Split(np.arange(8), np.arange(8, 10), {"clinic": ["a"], "lab": ["b"]})
 
 
-def _experiment(defences: dict[str, Any], **job: Any) -> ExperimentFile:
+def _experiment(defences: dict[str, Any], lab: dict[str, Any] | None = None, **job: Any) -> ExperimentFile:
+    of_columns = {} if lab is None else {"defences": lab}
     one_role = job.get("protocol") == "pivodl"
     labels: list[dict[str, Any]] = [{"label_share": 0.5}] * 2 if one_role else [{"labels": True}, {}]
     options = {} if job.get("protocol") == "splitnn" else {"key_bits": 1024}
@@ -35,7 +39,7 @@ def _experiment(defences: dict[str, Any], **job: Any) -> ExperimentFile:
             "data": {"path": "t.csv", "label": "y"},
             "party": [
                 {"name": "clinic", "columns": ["a"], **labels[0]},
-                {"name": "lab", "columns": ["b"], **labels[1]},
+                {"name": "lab", "columns": ["b"], **labels[1], **of_columns},
             ],
             "job": {**options, **job},
             "defences": defences,
@@ -120,6 +124,109 @@ def test_a_feature_party_may_have_an_optimiser_of_its_own(tmp_path: Path) -> Non
         amplified(0)
     with pytest.raises(ValidationError, match="optimizer of lab: protocol 'boosting' trains by none; leave it out"):
         ExperimentFile.model_validate({**amplified(1).model_dump(exclude_unset=True), "job": {"protocol": "boosting"}})
+
+
+def _table() -> pa.Table:
+    cells = {"a": range(10), "b": [k * k for k in range(10)], "y": [k % 2 for k in range(10)]}
+    return pa.table({ID: [str(k) for k in range(10)], **cells})
+
+
+@pytest.mark.parametrize("lab", [SENSITIVITY, NOISE, NOISE | {"sensitivity": 0.0, "sensitivity_norm": "batch"}])
+def test_a_feature_partys_file_has_its_own(lab: dict[str, Any], tmp_path: Path) -> None:
+    """Its file alone, as they were given; the centralised network steps by them, and is the federation's."""
+    pytest.importorskip("torch", reason="needs treetap[neural]")
+    plain, own = (_experiment({}, given, protocol="splitnn", batch_size=4) for given in (None, lab))
+    settings = write_tables(own, _table(), DRAWN, tmp_path)
+    assert settings["lab"]["defences"] == lab
+    assert "defences" not in settings["clinic"]
+    written = tomllib.loads(to_toml({"defences": settings["lab"]["defences"]}))
+    assert Defences(**written["defences"]) == own.party[1].defences
+    check(Path("exp.toml"), own, DRAWN, 2)
+    rows = _table().take(pa.array(DRAWN.test))
+    without, compared = (Comparison(each, settings, 0, rows) for each in (plain, own))
+    assert compared.comparable
+    found = compared.metrics()
+    assert found["centralised without defences, test"] == without.metrics()["centralised, test"]
+    assert found["centralised, test"]["logloss"] != found["centralised without defences, test"]["logloss"]
+    own = _experiment({}, lab, protocol="splitnn", batch_size=4, reproducible=False)
+    assert not Comparison(own, settings, 0, rows).comparable
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            {"defences": SENSITIVITY},
+            "[defences] sensitivity: protects a feature party's columns, and this table is of labels; move it to "
+            "[party.defences], below the [[party]]",
+        ),
+        ({"clinic": NOISE}, "[party.defences] of clinic: the label holder sends no embeddings of its columns"),
+        ({"lab": GRADIENTS}, "[party.defences] of lab, dimip, gradient: protects labels; move it to [defences]"),
+        ({"lab": SENSITIVITY | NOISE}, "party.[2].defences: sensitivity and dp_sgd do not go together"),
+        ({"lab": {"dp_sgd": {"clip": 0, "noise": 1.0}}}, "party.[2].defences.dp_sgd.clip: "),
+    ],
+)
+def test_defences_in_the_wrong_place(changes: dict[str, Any], expected: str, tmp_path: Path) -> None:
+    """The file, the table and the place where it belongs are named."""
+    pytest.importorskip("torch", reason="needs treetap[neural]")
+    content = _experiment({}, protocol="splitnn").model_dump(exclude_unset=True)
+    parties = [
+        {**party, **({"defences": changes[party["name"]]} if party["name"] in changes else {})}
+        for party in content["party"]
+    ]
+    file = tmp_path / "exp.toml"
+    file.write_text(to_toml({**content, "party": parties, "defences": changes.get("defences", {})}))
+    with pytest.raises(ConfigError) as raised:
+        load(file, ExperimentFile)
+    assert str(raised.value).startswith(str(file))
+    assert expected in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("lab", "job", "expected"),
+    [
+        (SENSITIVITY, {}, "exp.toml: sensitivity under [defences]: protocol 'boosting' has no such defence of columns"),
+        (
+            NOISE,
+            {"protocol": "pivodl", "epsilon": 8.0, "delta": 1e-5, "clip": 2.0, "classes": ["0", "1"]},
+            "exp.toml: dp_sgd under [defences]: protocol 'pivodl' has no such defence of columns",
+        ),
+        (
+            NOISE,
+            {"protocol": "splitnn", "bottom": {"default": {"kind": "cnn", "channels": [4], "norm": "batch"}}},
+            'exp.toml: dp_sgd under [defences]: the job has norm = "batch" for lab',
+        ),
+    ],
+)
+def test_jobs_without_defences_of_columns(lab: dict[str, Any], job: dict[str, Any], expected: str) -> None:
+    """They are refused as the party would, before any process starts."""
+    if job.get("protocol") == "splitnn":
+        pytest.importorskip("torch", reason="needs treetap[neural]")
+    with pytest.raises(ConfigError) as raised:
+        check(Path("exp.toml"), _experiment({}, lab, **job), DRAWN, 2)
+    assert str(raised.value).startswith(expected)
+
+
+def test_sentences_of_columns() -> None:
+    """SensFL against an attacker who standardises; noise with the accountant's ε, and what neither covers."""
+    pytest.importorskip("torch", reason="needs treetap[neural]")
+
+    def said(lab: dict[str, Any], **job: Any) -> str:
+        found = defended(_experiment({}, lab, protocol="splitnn", **job), {}, {}, _table(), _table())
+        assert (found["table"], found["parties"]) == ({}, {"lab": lab})
+        return " ".join(found["says"])
+
+    for words in (
+        'SensFL at lab with ε = 0.25, norm "batch": lowers the sensitivity of its embeddings to its columns.',
+        "an attacker who standardises embeddings undoes a mere rescaling",
+    ):
+        assert words in said(SENSITIVITY)
+    noised = said(NOISE, epochs=4)
+    assert "At lab, DP-SGD with noise 0.5 and clip 1: ε = " in noised
+    assert "after 4 epochs" in noised
+    assert "does not cover embeddings" in noised
+    assert "the noise of lab follows from its seed, which all parties know" in noised
+    assert "seed" not in said(NOISE, reproducible=False)
 
 
 def test_sentences() -> None:

@@ -26,6 +26,8 @@ from treetap.strict import load
 DATA = 'path = "t.csv"\nlabel = "y"\nseed = [0, 1]\n'
 JOB = 'protocol = "forest"\nkey_bits = 1024\nn_estimators = 3\nmax_depth = 4\n'
 FRONTIER = 'trainer = "centralised"\nid_lmid = [0.1, 0.5]\nreduced_leakage = [1]\n'
+#: Tests of one document run in one worker, which makes it once.
+of_one_document = pytest.mark.xdist_group("frontier-document")
 #: The same with the quickest attacks.
 QUICK = FRONTIER + 'attacks = ["uni"]\nsettings = {starts = 1}\n'
 
@@ -231,6 +233,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, FrontierDocume
     return kept, load_frontier(kept / "frontier.json").document
 
 
+@of_one_document
 def test_the_document(made: tuple[Path, FrontierDocument]) -> None:
     """It has each point with its figures over the seeds, and is read back as points for an adviser."""
     folder, document = made
@@ -294,6 +297,7 @@ def test_defences_that_a_job_cannot_have(folder: Path, encoded: str) -> None:
     assert not (folder / "kept").exists()
 
 
+@of_one_document
 def test_documents_that_are_none(made: tuple[Path, FrontierDocument], tmp_path: Path) -> None:
     """A newer version, another file and no file are refused with the path."""
     _, document = made
@@ -305,6 +309,7 @@ def test_documents_that_are_none(made: tuple[Path, FrontierDocument], tmp_path: 
         load_frontier(tmp_path / "absent.json")
 
 
+@of_one_document
 def test_the_page(made: tuple[Path, FrontierDocument]) -> None:
     """A panel for each attack, both reference lines in each, a marker and a row for each point; names are escaped."""
     folder, document = made
@@ -319,6 +324,7 @@ def test_the_page(made: tuple[Path, FrontierDocument]) -> None:
     assert "<b>.csv" not in html(odd)
 
 
+@of_one_document
 def test_larger_parameters_have_larger_markers(made: tuple[Path, FrontierDocument]) -> None:
     """Of one defence's points the last has the largest marker; a point without an AUC is in the table alone."""
     _, document = made

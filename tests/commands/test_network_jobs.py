@@ -104,6 +104,7 @@ compare = true
 [[party]]
 name = "clinic"
 labels = true
+record = "received"
 columns = ["left"]
 [[party]]
 name = "lab"
@@ -156,13 +157,15 @@ def test_an_experiment_sets_its_seeds_and_policies(tmp_path: Path) -> None:
 def test_an_experiment_on_images(tmp_path: Path) -> None:
     """The federation's model is the centralised one, and better than the label holder alone, who has half the image.
 
-    The audit has the gradients and the model of the other party, and the accuracies of the run.
+    The other party's defence included, which its manifest and the run have. The audit has the gradients and the model
+    of the other party, and the accuracies of the run.
     """
     needs_library_of("splitnn")
     _images(tmp_path)
     more = '[predict]\nprotocols = ["splitnn"]\n[defences]\ndimip = {lab = 0.1}\n'
-    more += "[audit]\nnetwork = {known = 20, draws = 1}\n"
-    (tmp_path / "exp.toml").write_text(EXPERIMENT + more)
+    more += "[audit]\nnetwork = {known = 20, draws = 1}\nfeatures = {matched = 4, match_steps = 5, pictures = 1}\n"
+    own = EXPERIMENT.replace("[job]", "[party.defences]\nsensitivity = 0.001\n[job]")
+    (tmp_path / "exp.toml").write_text(own + more)
     outcome = treetap("experiment", "exp.toml", "--json", "--workdir", "run", folder=tmp_path)
     assert (outcome.status, outcome.err) == (0, "")
     (found,) = json.loads(outcome.out)["runs"]
@@ -175,6 +178,10 @@ def test_an_experiment_on_images(tmp_path: Path) -> None:
     received = {row["class"]: row["to"] for row in found["traffic"] if row["class"].startswith("EMBEDDING")}
     assert received == {"EMBEDDING": "clinic", "EMBEDDING_GRADIENT": "lab"}
     assert any("DIMIP with λ = 0.1 on lab" in said for said in found["defences"]["says"])
+    assert found["defences"]["parties"] == {"lab": {"sensitivity": 0.001}}
+    assert any("SensFL at lab with ε = 0.001" in said for said in found["defences"]["says"])
+    manifest = json.loads((tmp_path / found["model"]["lab"] / "manifest.json").read_text())
+    assert (manifest["sensitivity"], manifest["sensitivity_norm"]) == (0.001, "record")
     assert_audited(found, tmp_path)
     assert_shown({party: tmp_path / path for party, path in found["model"].items()})
 
@@ -205,6 +212,13 @@ def assert_audited(found: dict[str, Any], folder: Path) -> None:
     assert {name: document["gain"][name] for name in rows} == {
         name: found["metrics"][row]["accuracy"] for name, row in rows.items()
     }
+    columns = found["audit"]["clinic"]["victims"]["lab"]
+    assert (columns["auxiliary"], columns["victims"], columns["scored"], columns["epoch"]) == (10, 62, True, 1)
+    assert [each["attack"] for each in columns["reconstructions"]] == ["decode", "match", "match-exact"]
+    assert [each["name"] for each in columns["attributes"]] == ["size"]
+    assert "pictures" not in columns
+    assert len(document["parties"]["clinic"]["victims"]["lab"]["pictures"]) == 1
     page = report.read_text()
+    assert "What <bdi>clinic</bdi> could read of <bdi>lab</bdi>" in page
     assert "What the federation gains" in page
     assert "DIMIP covers the extractor, and not the log" in page

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.commands.command import python
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -17,6 +17,5 @@ def test_the_picture_has_the_roles_that_are_drawn(tmp_path: Path) -> None:
     assert changed != drawn
     edited.write_text(changed, encoding="utf-8")
     for path, status in ((DOCS / "pivodl-roles.svg", 0), (edited, 1)):
-        command = [sys.executable, str(DOCS / "render_roles.py"), "--check", str(path)]
-        checked = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert checked.returncode == status, checked.stderr
+        checked = python(DOCS / "render_roles.py", "--check", path)
+        assert checked.status == status, checked.err

@@ -36,10 +36,6 @@ GIVEN_UP_S = 200.0
 REAL = 5
 
 
-def _published(federation: Federation) -> set[str]:
-    return {name for name, state in federation.states.items() if os.listdir(state / "models")}
-
-
 class Assassin:
     """Kills one process at one message, and watches that no model shows before its time."""
 
@@ -48,6 +44,7 @@ class Assassin:
         self.at, self.back_at_once = (number, served), back_at_once
         self.done = False
         self._asked: set[str] = set()  # parties that have been told to publish
+        self._models = {name: f"{state}/models" for name, state in federation.states.items()}
 
     def __call__(self, message: Message) -> None:
         """The hook."""
@@ -62,7 +59,7 @@ class Assassin:
 
     def watch(self) -> None:
         """A party's model is there only after it was told; the label holder's means that everybody's is there."""
-        published = _published(self.federation)
+        published = {name for name, folder in self._models.items() if os.listdir(folder)}
         assert published <= self._asked
         assert PARTIES[0] not in published or published == set(PARTIES)
 

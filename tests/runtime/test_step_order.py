@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +23,7 @@ from party.runtime.step_order import (
     StepTable,
 )
 from party.runtime.steps import StepId
+from tests.commands.command import python
 from tests.replay import with_word
 from treetap.errors import OutOfOrder
 from treetap.wire.v2 import control_pb2
@@ -160,10 +159,9 @@ def test_the_pages_show_the_tables_that_are_executed(tmp_path: Path) -> None:
     page = tmp_path / "protocol-forest.md"
     page.write_text(page.read_text(encoding="utf-8").replace("`share_labels`; `publish`", "`share_labels`"), "utf-8")
     for folder, status in ((DOCS, 0), (tmp_path, 1)):
-        command = [sys.executable, str(DOCS / "render_orders.py"), "--check", "--docs", str(folder)]
-        checked = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert checked.returncode == status, checked.stderr
-        assert ("protocol-forest.md is stale: run make orders" in checked.stderr) == bool(status)
+        checked = python(DOCS / "render_orders.py", "--check", "--docs", folder)
+        assert checked.status == status, checked.err
+        assert ("protocol-forest.md is stale: run make orders" in checked.err) == bool(status)
 
 
 def _moves(statement: ast.stmt) -> bool:

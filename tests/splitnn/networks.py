@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +48,19 @@ def tables_of(folder: Path, here: World, name: str = "train") -> list[tuple[str,
 
 
 def oracle(
-    folder: Path, here: World, params: SplitnnParams, defences: Defences | LabelDefences | None = None
+    folder: Path,
+    here: World,
+    params: SplitnnParams,
+    defences: Defences | LabelDefences | None = None,
+    of_columns: Mapping[str, Defences] | None = None,
 ) -> tuple[CentralNetwork, dict[str, InputScaler]]:
-    """The network that a federation which wrote its tables below `folder` must find, trained."""
+    """The network that a federation which wrote its tables below `folder` must find, trained.
+
+    `defences`: the label holder's; `of_columns`: those of feature parties, by name.
+    """
     found = defences.of_networks if isinstance(defences, Defences) else defences
-    network, scalers = central_network(tables_of(folder, here), here.y, here.classes, params, found)
+    columns = {party: each.of_columns for party, each in (of_columns or {}).items()}
+    network, scalers = central_network(tables_of(folder, here), here.y, here.classes, params, found, columns)
     return network.train(), scalers
 
 

@@ -310,7 +310,7 @@ def _with_images(here: World, size: int) -> World:
 def test_images(size: int, tmp_path: Path) -> None:
     """A party with images embeds them by its network; images of another shape than the training's are refused."""
     here = _with_images(HERE, size)
-    kind = Bottom(kind="cnn", channels=(2,), width=3, norm="batch")
+    kind = Bottom("resnet", channels=(2,), blocks=(1,), width=3, norm="batch", pool="none")
     params = replace(PARAMS, bottom={**PARAMS.bottom, C: kind})
 
     async def main() -> None:

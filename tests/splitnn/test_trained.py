@@ -27,7 +27,10 @@ N = 40
 PARAMS = SplitnnParams(
     epochs=2,
     batch_size=8,
-    bottom={"default": Bottom(hidden=(5,), width=3), C: Bottom(kind="cnn", channels=(4,), width=2, norm="batch")},
+    bottom={
+        "default": Bottom(hidden=(5,), width=3),
+        C: Bottom("resnet", channels=(4,), blocks=(1,), width=2, norm="batch", pool="none"),
+    },
     top=Top((4,)),
 )
 

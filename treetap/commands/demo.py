@@ -47,6 +47,8 @@ JOBS: dict[str, dict[str, Any]] = {
         "reproducible": True,
     },
 }
+#: Settings of the label holder's attacks on columns: few steps, so that the demo takes no longer than it must.
+COLUMN_ATTACKS = {"matched": 16, "match_steps": 100}
 ALGORITHMS = {"boosting": "SecureBoost", "pivodl": "PIVODL", "splitnn": "A split network"}
 
 
@@ -118,7 +120,7 @@ def federation_of(workdir: Path, names: list[str], key_bits: int, protocol: str)
         data=DataTable(path=str(workdir / "breast_cancer.parquet"), label=LABEL, compare=True),
         party=parties,
         job=JobTable.model_validate(job),
-        audit=AuditTable(),
+        audit=AuditTable(features=COLUMN_ATTACKS),
     )
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 from treetap.errors import DataError
 from treetap.neural.draws import Draws
@@ -18,6 +20,10 @@ from treetap.neural.params import Bottom, Top
 MOST_WEIGHTS = 100_000_000
 #: Most groups of a group normalisation.
 _GROUPS = 8
+#: Convolutions with fewer outputs are products of matrices: kernels of oneDNN 3.12 for AVX2 write beyond the gradient
+#: of such weights, and the process crashes.
+_NARROW = 8
+_OF_PERCEPTRONS = (nn.Flatten, nn.Linear, nn.ReLU)
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,33 @@ def top_to_load(settings: Top, inputs: int, outputs: int) -> nn.Module:
     return _mlp(inputs, settings.hidden, outputs)
 
 
+def is_perceptron(model: nn.Module) -> bool:
+    """True for layers one after the other, linear ones and ReLU."""
+    return isinstance(model, nn.Sequential) and all(isinstance(layer, _OF_PERCEPTRONS) for layer in model)
+
+
+@contextmanager
+def held_statistics(model: nn.Module) -> Iterator[None]:
+    """Hold the statistics of batch normalisation fixed: those of the batch that is passed, without their gradient."""
+    layers = _with_statistics(model)
+    for layer in layers:
+        layer.held = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.held = False
+
+
+def has_statistics(model: nn.Module) -> bool:
+    """True for a model with batch normalisation."""
+    return bool(_with_statistics(model))
+
+
+def _with_statistics(model: nn.Module) -> list[_BatchNorm]:
+    return [layer for layer in model.modules() if isinstance(layer, _BatchNorm)]
+
+
 def _initialised(model: nn.Module, draws: Draws, *path: str | int) -> nn.Module:
     """The model with its initial weights: uniform in ±1/√(inputs of a unit), norms at 1 and 0.
 
@@ -90,6 +123,15 @@ class _Linear(nn.Linear):
 class _Conv(nn.Conv2d):
     def reset_parameters(self) -> None:
         """As of `_Linear`."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(n, inputs, h, w) → (n, outputs, h / stride, w / stride); see `_NARROW`."""
+        if self.out_channels >= _NARROW:
+            return super().forward(x)
+        size, stride, padding = self.kernel_size[0], self.stride[0], int(self.padding[0])
+        columns = functional.unfold(x, size, padding=padding, stride=stride)
+        height, width = ((length + 2 * padding - size) // stride + 1 for length in x.shape[2:])
+        return (self.weight.flatten(1) @ columns).reshape(len(x), self.out_channels, height, width)
 
 
 def _check_weights(which: str, make: Callable[[], nn.Module]) -> None:
@@ -127,8 +169,21 @@ def _conv(inputs: int, outputs: int, size: int = 3, stride: int = 1) -> nn.Modul
 
 def _norm(kind: str, channels: int) -> nn.Module:
     if kind == "batch":
-        return nn.BatchNorm2d(channels)
+        return _BatchNorm(channels)
     return nn.GroupNorm(math.gcd(channels, _GROUPS), channels)
+
+
+class _BatchNorm(nn.BatchNorm2d):
+    """Batch normalisation; `held`: see `held_statistics`."""
+
+    held = False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(n, channels, h, w) → (n, channels, h, w)."""
+        if not self.held:
+            return super().forward(x)
+        variance, mean = torch.var_mean(x.detach(), dim=(0, 2, 3), correction=0)
+        return functional.batch_norm(x, mean, variance, self.weight, self.bias, training=False, eps=self.eps)
 
 
 def _cnn(settings: Bottom, channels: int, height: int, width: int) -> nn.Sequential:
@@ -155,7 +210,7 @@ def _resnet(settings: Bottom, channels: int, height: int, width: int) -> nn.Modu
         raise DataError(
             f"blocks has {len(settings.blocks)} entries: each but the first halves the images, which are too small"
         )
-    return _Resnet(settings, channels)
+    return _Resnet(settings, channels, height, width)
 
 
 class _Block(nn.Module):
@@ -176,10 +231,18 @@ class _Block(nn.Module):
         return torch.relu(y + self.skip(x))
 
 
+class _Average(nn.Module):
+    """Global average pooling."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(n, channels, h, w) → (n, channels)."""
+        return x.mean(dim=(2, 3))
+
+
 class _Resnet(nn.Module):
     """Residual stages on small images: the first convolution keeps their size."""
 
-    def __init__(self, settings: Bottom, channels: int) -> None:
+    def __init__(self, settings: Bottom, channels: int, height: int, width: int) -> None:
         super().__init__()
         size = settings.channels[0]
         self.conv, self.norm = _conv(channels, size), _norm(settings.norm, size)
@@ -191,10 +254,13 @@ class _Resnet(nn.Module):
                 blocks.append(_Block(inputs, outputs, 2 if stage and not number else 1, settings.norm))
                 inputs = outputs
         self.blocks = nn.Sequential(*blocks)
-        self.linear = _Linear(inputs, settings.width)
+        self.pool: nn.Module = _Average() if settings.pool == "average" else nn.Flatten()
+        halved = 1 << (len(settings.blocks) - 1)
+        places = 1 if settings.pool == "average" else -(-height // halved) * -(-width // halved)
+        self.linear = _Linear(inputs * places, settings.width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(n, channels, h, w) → (n, width)."""
         y = self.blocks(torch.relu(self.norm(self.conv(x))))
-        found: torch.Tensor = self.linear(y.mean(dim=(2, 3)))
+        found: torch.Tensor = self.linear(self.pool(y))
         return found

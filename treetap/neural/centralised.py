@@ -1,13 +1,14 @@
 """The same training in one graph on joined columns: the model that a federation must find, bit by bit.
 
 Every party's own model, the top and the loss are one graph. Where the cut between parties is, numbers are rounded as on
-the wire, and the gradient that passes backwards is changed as the label holder's defences change it.
+the wire, and the gradient that passes backwards is changed as the label holder's defences change it; a party that
+defends its columns goes on from there by itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from treetap.neural.architectures import bottom_model
 from treetap.neural.dimip import dimip_terms
 from treetap.neural.draws import Draws
 from treetap.neural.early_stopping import EarlyStopping
+from treetap.neural.feature_defences import FeatureDefences
 from treetap.neural.feature_side import BOTTOM, PIECE, embedded
 from treetap.neural.gradient_defences import applied
 from treetap.neural.inputs import Inputs, InputScaler, has_inputs
@@ -27,6 +29,7 @@ from treetap.neural.label_side import TOP, models_of
 from treetap.neural.numbers import rounded
 from treetap.neural.objective import Objective
 from treetap.neural.optimiser import Optimiser, load_weights, weights_of
+from treetap.neural.own_step import own_gradients
 from treetap.neural.params import SplitnnParams
 from treetap.neural.schedule import Schedule
 from treetap.neural.threads import pin
@@ -37,8 +40,9 @@ Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 #: Called after each epoch with its number and the model.
 After = Callable[[int, "CentralNetwork"], None]
-#: Called with feature party, epoch, places of the records (n,) and the gradients (n, width) that return to the party.
-Returned = Callable[[str, int, Rows, torch.Tensor], None]
+#: Called with feature party, epoch, places of the records (n,) and their embeddings (n, width) as they are read, or
+#: the gradients (n, width) that return to the party.
+Seen = Callable[[str, int, Rows, torch.Tensor], None]
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ class Party:
     inputs: Inputs | None
     draws: Draws
     amplified: bool = False
+    defences: FeatureDefences = field(default_factory=FeatureDefences)
 
 
 class _Cut(torch.autograd.Function):
@@ -83,10 +88,16 @@ class CentralNetwork:
         labels: npt.NDArray[Any],
         classes: int,
         defences: LabelDefences | None = None,
-        returned: Returned | None = None,
+        *,
+        taken: Seen | None = None,
+        returned: Seen | None = None,
     ) -> None:
-        """`labels`: (N,) class numbers or targets of the aligned records. Raises DataError: see `Schedule`."""
-        self.params, self.parties, self._labels, self._log = params, parties, labels, returned
+        """`labels`: (N,) class numbers or targets of the aligned records. Raises DataError: see `Schedule`.
+
+        `taken`: called with the embeddings of each batch, and of the records set aside; `returned`: with gradients.
+        """
+        self.params, self.parties, self._labels = params, parties, labels
+        self._log_taken, self._log_returned = taken, returned
         self._defences = defences or LabelDefences()
         self.schedule = Schedule.of(params, len(labels))
         self.objective = Objective.of(params, classes, labels[self.schedule.training])
@@ -114,7 +125,7 @@ class CentralNetwork:
             if self.stopping.rounds is None:
                 continue
             rows = self.schedule.validation
-            if self.stopping.take(epoch, self.objective.watched(self._validation_scores(), self._labels[rows])):
+            if self.stopping.take(epoch, self.objective.watched(self._validation_scores(epoch), self._labels[rows])):
                 kept = self.weights()
             if self.stopping.stopped:
                 break
@@ -132,7 +143,7 @@ class CentralNetwork:
         """Scores (n, K) of records; the embeddings of parties that are away are 0."""
         pin(self.params.threads)
         pieces = np.split(rows, range(PIECE, len(rows), PIECE))
-        return np.concatenate([self._scores(inputs, piece, away) for piece in pieces])
+        return np.concatenate([self._scores(inputs, piece, away, None) for piece in pieces])
 
     def weights(self) -> dict[str, dict[str, Array]]:
         """Party → its weights by name."""
@@ -146,26 +157,45 @@ class CentralNetwork:
             self._optimisers[party.name].clear()
             for model in self.models[party.name].values():
                 model.train()
-        joined = []
+        joined, returned = [], dict[str, torch.Tensor]()
+        apart = dict[str, tuple[torch.Tensor, torch.Tensor]]()  # inputs and embeddings of parties with own defences
         if holder.inputs is not None:
             joined.append(self.models[holder.name][BOTTOM](holder.inputs.batch(rows)))
         for party in others:
             if party not in taking:
                 joined.append(torch.zeros(len(rows), self.params.bottom_of(party.name).width))
                 continue
-            embeddings = self.models[party.name][BOTTOM](_inputs(party).batch(rows))
-            joined.append(self._cut(party.name, embeddings, rows, epoch, batch))
+            x = _inputs(party).batch(rows).requires_grad_(party.defences.sensitivity > 0)
+            embeddings = self.models[party.name][BOTTOM](x)
+            if party.defences != FeatureDefences():
+                apart[party.name] = x, embeddings
+                embeddings = embeddings.detach().requires_grad_()
+            joined.append(self._cut(party.name, embeddings, rows, epoch, batch, returned))
         loss = self.objective.loss(self.models[holder.name][TOP](torch.cat(joined, dim=1)), labels)
         if not bool(torch.isfinite(loss)):
             raise DataError(f"the loss of epoch {epoch}, batch {batch} is not finite")
         torch.autograd.backward(loss)
+        for party in taking:
+            if party.name in apart:
+                model, back = self.models[party.name][BOTTOM], returned[party.name]
+                own_gradients(model, *apart[party.name], back, party.defences, party.draws, party.name, epoch, batch)
         for party in (holder, *taking):
             self._optimisers[party.name].step(self.schedule.rate(epoch, batch))
         return float(loss.detach())
 
-    def _cut(self, party: str, embeddings: torch.Tensor, rows: Rows, epoch: int, batch: int) -> torch.Tensor:
+    def _cut(
+        self,
+        party: str,
+        embeddings: torch.Tensor,
+        rows: Rows,
+        epoch: int,
+        batch: int,
+        kept: dict[str, torch.Tensor],
+    ) -> torch.Tensor:
         draws, labels = self.parties[0].draws, self._labels[rows]
         read = rounded(embeddings.detach(), self.params.wire_type)
+        if self._log_taken is not None:
+            self._log_taken(party, epoch, rows, read)
 
         def returned(gradient: torch.Tensor) -> torch.Tensor:
             if party in self._dimip:
@@ -173,19 +203,22 @@ class CentralNetwork:
             if self._defences.gradient is not None:
                 gradient = applied(self._defences.gradient, gradient, draws, "gradient", party, epoch, batch)
             gradient = rounded(gradient, self.params.wire_type)
-            if self._log is not None:
-                self._log(party, epoch, rows, gradient)
+            if self._log_returned is not None:
+                self._log_returned(party, epoch, rows, gradient)
+            kept[party] = gradient
             return gradient
 
         cut: Any = _Cut
         found: torch.Tensor = cut.apply(embeddings, self.params.wire_type, returned)
         return found
 
-    def _validation_scores(self) -> Floats:
+    def _validation_scores(self, epoch: int) -> Floats:
         own = {party.name: party.inputs for party in self.parties if party.inputs is not None}
-        return np.concatenate([self._scores(own, rows, frozenset()) for rows in self.schedule.validation_batches()])
+        batches = self.schedule.validation_batches()
+        return np.concatenate([self._scores(own, rows, frozenset(), epoch) for rows in batches])
 
-    def _scores(self, inputs: Mapping[str, Inputs], rows: Rows, away: frozenset[str]) -> Floats:
+    def _scores(self, inputs: Mapping[str, Inputs], rows: Rows, away: frozenset[str], epoch: int | None) -> Floats:
+        """Scores (n, K); `epoch`: the one after which they are computed in training."""
         holder, *others = self.parties
         joined = []
         with torch.no_grad():
@@ -200,6 +233,8 @@ class CentralNetwork:
                 else:
                     model = self.models[party.name][BOTTOM]
                     joined.append(embedded(model, inputs[party.name], rows, self.params.wire_type))
+                    if self._log_taken is not None and epoch is not None:
+                        self._log_taken(party.name, epoch, rows, joined[-1])
             return self.objective.scores(self.models[holder.name][TOP](torch.cat(joined, dim=1)))
 
 
@@ -209,8 +244,12 @@ def central_network(
     classes: int,
     params: SplitnnParams,
     defences: LabelDefences | None = None,
+    of_columns: Mapping[str, FeatureDefences] | None = None,
+    taken: Seen | None = None,
 ) -> tuple[CentralNetwork, dict[str, InputScaler]]:
     """The network on aligned tables, the label holder's first, with the draws of a reproducible job; and the scalers.
+
+    `defences`: the label holder's; `of_columns`: those of feature parties, by name.
 
     Raises:
         DataError: see `Schedule` and `bottom_model`.
@@ -225,10 +264,11 @@ def central_network(
             name,
             scalers[name].apply(table) if name in scalers else None,
             Draws.reproducible(params.seed, name),
+            defences=(of_columns or {}).get(name, FeatureDefences()),
         )
         for name, table in tables
     ]
-    return CentralNetwork(params, parties, labels, classes, defences), scalers
+    return CentralNetwork(params, parties, labels, classes, defences, taken=taken), scalers
 
 
 def _bottom(params: SplitnnParams, party: Party) -> torch.nn.Module:

@@ -24,8 +24,9 @@ from torch.nn import functional
 from treetap.errors import ConfigError
 from treetap.neural.architectures import top_model
 from treetap.neural.draws import Draws
+from treetap.neural.gradient_descent import Adam
 from treetap.neural.label_defences import LabelDefences
-from treetap.neural.optimiser import load_state, load_weights, state_of, weights_of
+from treetap.neural.optimiser import arrays_of, load_weights, tensors_of, weights_of
 from treetap.neural.params import Top
 
 Array = npt.NDArray[np.generic]
@@ -52,14 +53,14 @@ class Dimip:
             raise ConfigError(f"defences: dimip of {party}: the labels must be classes, and this job's are numbers")
         self._party, self._weight, self._draws, self._random_labels = party, weight, draws, random_labels
         self.predictor = top_model(Top((HIDDEN, HIDDEN)), width, classes, draws, "dimip", party)
-        self._optimiser = torch.optim.Adam(self.predictor.parameters(), lr=RATE)
+        self._optimiser = Adam(dict(self.predictor.named_parameters()))
 
     def gradient(self, embeddings: torch.Tensor, labels: npt.NDArray[Any], epoch: int, batch: int) -> torch.Tensor:
         """λ ∂(L_A + L_R)/∂e (n, width) at embeddings (n, width), after one step of q_ψ on them; labels (n,)."""
         truth = torch.from_numpy(labels.astype(np.int64))
-        self._optimiser.zero_grad(set_to_none=True)
+        self._optimiser.clear()
         torch.autograd.backward(functional.cross_entropy(self.predictor(embeddings.detach()), truth))
-        self._optimiser.step()  # Eq. 8
+        self._optimiser.step(RATE)  # Eq. 8
         e = embeddings.detach().clone().requires_grad_(True)
         scores = self.predictor(e)
         term = -functional.cross_entropy(scores, truth)  # L_A
@@ -71,7 +72,7 @@ class Dimip:
 
     def state(self) -> dict[str, Array]:
         """q_ψ and its optimiser as arrays, by name."""
-        kept = state_of(self._optimiser, dict(self.predictor.named_parameters()))
+        kept = arrays_of(self._optimiser.kept)
         return {**weights_of({_PREDICTOR: self.predictor}), **{f"{_ADAM}{name}": each for name, each in kept.items()}}
 
     def load(self, arrays: Mapping[str, Array]) -> None:
@@ -82,7 +83,7 @@ class Dimip:
         """
         load_weights({_PREDICTOR: self.predictor}, arrays)
         kept = {name.removeprefix(_ADAM): each for name, each in arrays.items() if name.startswith(_ADAM)}
-        load_state(self._optimiser, dict(self.predictor.named_parameters()), kept)
+        self._optimiser.kept = tensors_of(kept, dict(self.predictor.named_parameters()))
 
 
 def dimip_terms(defences: LabelDefences, widths: Mapping[str, int], classes: int, draws: Draws) -> dict[str, Dimip]:

@@ -10,9 +10,11 @@ import torch
 
 from treetap.neural.architectures import bottom_model
 from treetap.neural.draws import Draws
+from treetap.neural.feature_defences import FeatureDefences
 from treetap.neural.inputs import Inputs
 from treetap.neural.numbers import rounded
 from treetap.neural.optimiser import Optimiser, load_weights, weights_of
+from treetap.neural.own_step import own_gradients
 from treetap.neural.params import SplitnnParams
 from treetap.neural.threads import pin
 
@@ -28,30 +30,41 @@ class FeatureSide:
     """The model of one feature party on its inputs."""
 
     def __init__(
-        self, params: SplitnnParams, party: str, inputs: Inputs, draws: Draws, *, amplified: bool = False
+        self,
+        params: SplitnnParams,
+        party: str,
+        inputs: Inputs,
+        draws: Draws,
+        *,
+        amplified: bool = False,
+        defences: FeatureDefences | None = None,
     ) -> None:
         """`draws`: the party's private ones. `amplified`: see `Optimiser`. Raises DataError: see `bottom_model`."""
-        self._params, self._inputs = params, inputs
+        self._params, self._party, self._inputs, self._draws = params, party, inputs, draws
+        self._defences = defences or FeatureDefences()
         settings = params.bottom_of(party)
         self.width = settings.width
         self._model = bottom_model(settings, inputs.shape, draws, "bottom", party)
         self._optimiser = Optimiser({BOTTOM: self._model}, params, amplified=amplified)
-        self._open: torch.Tensor | None = None  # the embeddings whose gradient is awaited
+        self._open: tuple[torch.Tensor, torch.Tensor] | None = None  # inputs and embeddings whose gradient is awaited
 
     def forward(self, rows: Rows) -> torch.Tensor:
         """The embeddings (n, width) of a batch, as the label holder reads them."""
         pin(self._params.threads)
         self._model.train()
         self._optimiser.clear()
-        self._open = self._model(self._inputs.batch(rows))
-        return rounded(self._open.detach(), self._params.wire_type)
+        x = self._inputs.batch(rows).requires_grad_(self._defences.sensitivity > 0)
+        embeddings = self._model(x)
+        self._open = x, embeddings
+        return rounded(embeddings.detach(), self._params.wire_type)
 
-    def backward(self, gradient: torch.Tensor, rate: float) -> None:
-        """Apply the gradient (n, width) that the label holder has returned for the last embeddings."""
+    def backward(self, gradient: torch.Tensor, rate: float, epoch: int, batch: int) -> None:
+        """Apply the gradient (n, width) that the label holder has returned for the last embeddings, of this batch."""
         pin(self._params.threads)
         assert self._open is not None
-        torch.autograd.backward(self._open, gradient)
+        x, embeddings = self._open
         self._open = None
+        own_gradients(self._model, x, embeddings, gradient, self._defences, self._draws, self._party, epoch, batch)
         self._optimiser.step(rate)
 
     def embed(self, rows: Rows) -> torch.Tensor:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from treetap.neural.gradient_descent import Adam, GradientDescent, Sgd
 from treetap.neural.params import SplitnnParams
 
 Array = npt.NDArray[np.generic]
@@ -17,7 +18,7 @@ MOST_AMPLIFIED = 5.0
 
 
 class Optimiser:
-    """SGD with momentum, or Adam, over the weights of some models.
+    """SGD with momentum, or Adam, over the weights of some models: see `treetap.neural.gradient_descent`.
 
     `amplified`: scale each gradient by clamp(1 + γ g_t / g_{t-1}, 1, 5) with γ = 1, the malicious local optimiser of
     active model completion (Fu et al. 2022, "Label inference attacks against vertical federated learning"), for audits.
@@ -27,38 +28,35 @@ class Optimiser:
         self._weights = {
             f"{prefix}/{name}": weight for prefix, model in models.items() for name, weight in model.named_parameters()
         }
-        weights, rate = list(self._weights.values()), params.learning_rate
-        self._optimiser: torch.optim.Optimizer
-        if params.optimizer == "adam":
-            self._optimiser = torch.optim.Adam(weights, lr=rate, weight_decay=params.weight_decay)
-        else:
-            self._optimiser = torch.optim.SGD(
-                weights, lr=rate, momentum=params.momentum, weight_decay=params.weight_decay
-            )
+        decay = params.weight_decay
+        self._descent: GradientDescent = (
+            Adam(self._weights, weight_decay=decay)
+            if params.optimizer == "adam"
+            else Sgd(self._weights, momentum=params.momentum, weight_decay=decay)
+        )
         self._before: dict[str, torch.Tensor] | None = {} if amplified else None
 
     def clear(self) -> None:
         """Forget the gradients of the batch before."""
-        self._optimiser.zero_grad(set_to_none=True)
+        self._descent.clear()
 
     def step(self, rate: float) -> None:
         """Apply the gradients at a learning rate; weights without a gradient stay as they are."""
         if self._before is not None:
             self._amplify(self._before)
-        for group in self._optimiser.param_groups:
-            group["lr"] = rate
-        self._optimiser.step()
+        self._descent.step(rate)
 
     def state(self) -> dict[str, Array]:
         """Momenta and counts as arrays, by name."""
-        found = state_of(self._optimiser, self._weights)
+        found = arrays_of({name: self._descent.kept.get(name, {}) for name in self._weights})
         for name, gradient in (self._before or {}).items():
             found[f"{name}/before"] = gradient.numpy().copy()
         return found
 
     def load(self, arrays: Mapping[str, Array]) -> None:
         """Continue from a state that `state` has returned."""
-        load_state(self._optimiser, self._weights, {key: each for key, each in arrays.items() if not _is_before(key)})
+        kept = {key: each for key, each in arrays.items() if not _is_before(key)}
+        self._descent.kept = tensors_of(kept, self._weights)
         if self._before is not None:
             before = {key.rpartition("/")[0]: each for key, each in arrays.items() if _is_before(key)}
             self._before = {name: torch.from_numpy(np.array(each)) for name, each in before.items()}
@@ -80,30 +78,29 @@ def _is_before(key: str) -> bool:
     return key.endswith("/before")
 
 
-def state_of(optimiser: torch.optim.Optimizer, weights: Mapping[str, torch.Tensor]) -> dict[str, Array]:
-    """The quantities that an optimiser of PyTorch keeps of some weights, as arrays by `weight/quantity`."""
+def arrays_of(quantities: Mapping[str, Mapping[str, torch.Tensor | None]]) -> dict[str, Array]:
+    """Quantities of each weight, by `weight/quantity`."""
     return {
         f"{name}/{key}": torch.as_tensor(value).detach().numpy().copy()
-        for name, weight in weights.items()
-        for key, value in optimiser.state.get(weight, {}).items()
+        for name, kept in quantities.items()
+        for key, value in kept.items()
         if value is not None
     }
 
 
-def load_state(
-    optimiser: torch.optim.Optimizer, weights: Mapping[str, torch.Tensor], arrays: Mapping[str, Array]
-) -> None:
-    """Set the quantities that an optimiser keeps to those that `state_of` has returned.
+def tensors_of(arrays: Mapping[str, Array], weights: Mapping[str, torch.Tensor]) -> dict[str, dict[str, torch.Tensor]]:
+    """The quantities that `arrays_of` has returned, of these weights.
 
     Raises:
-        ValueError: it is of another weight, or of another shape.
+        ValueError: a quantity is of another weight, or of another shape.
     """
-    optimiser.state.clear()
+    found: dict[str, dict[str, torch.Tensor]] = {}
     for name, each in arrays.items():
         weight, _, key = name.rpartition("/")
         if weight not in weights or np.shape(each) not in {(), tuple(weights[weight].shape)}:
             raise ValueError(f"state {name} of an optimiser is of no weight of this model")
-        optimiser.state[weights[weight]][key] = torch.from_numpy(np.array(each))
+        found.setdefault(weight, {})[key] = torch.from_numpy(np.array(each))
+    return found
 
 
 def weights_of(models: Mapping[str, nn.Module]) -> dict[str, Array]:

@@ -24,6 +24,7 @@ from treetap.trees.job_params import (
 DEFAULT = "default"
 KINDS = ("mlp", "cnn", "resnet")
 NORMS = ("group", "batch")
+POOLS = ("average", "none")
 OPTIMIZERS = ("sgd", "adam")
 SCHEDULES = ("constant", "cosine")
 #: Types of the numbers on the wire.
@@ -51,8 +52,9 @@ class Bottom:
 
     `mlp`: layers of `hidden` sizes with ReLU. `cnn`: for each of `channels` a 3×3 convolution, norm, ReLU and 2×2
     maximum. `resnet`: stages of `blocks` residual blocks on `channels[0]` channels, which each further stage doubles
-    (He et al. 2016; 64 and 2, 2, 2, 2 is ResNet-18). All end in a linear layer of `width`. `norm` is that of
-    convolutions: group normalisation (Wu, He 2018) or batch normalisation.
+    (He et al. 2016; 64 and 2, 2, 2, 2 is ResNet-18), and what these leave of an image by `pool`: the average over all
+    places, or all of them. All end in a linear layer of `width`. `norm` is that of convolutions: group normalisation
+    (Wu, He 2018) or batch normalisation.
     """
 
     kind: str = "mlp"
@@ -61,10 +63,11 @@ class Bottom:
     blocks: tuple[int, ...] = ()
     width: int = 32
     norm: str = "group"
+    pool: str = "average"
 
     def faults(self, where: str) -> list[str]:
         """The faults of the fields, each with its path below `where`."""
-        found = not_a_choice(self, {"kind": KINDS, "norm": NORMS}) + out_of_range(self, {"width": _SIZE})
+        found = not_a_choice(self, {"kind": KINDS, "norm": NORMS, "pool": POOLS}) + out_of_range(self, {"width": _SIZE})
         for name, kinds in (("hidden", ("mlp",)), ("channels", ("cnn", "resnet")), ("blocks", ("resnet",))):
             sizes = getattr(self, name)
             found += _bad_sizes(name, sizes, _BLOCKS if name == "blocks" else _SIZE)
@@ -72,6 +75,8 @@ class Bottom:
                 found.append(f"{name} is of {' and '.join(kinds)}, not of {self.kind}; leave it out")
             if not sizes and self.kind in kinds and name != "hidden":
                 found.append(f"{name} is missing, a list of sizes")
+        if self.pool == "none" and self.kind in KINDS and self.kind != "resnet":
+            found.append(f"pool is of resnet, not of {self.kind}; leave it out")
         if self.kind == "resnet" and not found:
             found += self._resnet_faults()
         return [f"{where}.{each}" for each in found]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import TypeVar
 
 from treetap.errors import ConfigError
@@ -12,7 +13,7 @@ from treetap.protocols.paillier_options import key_faults
 from treetap.protocols.registry import TRAINING, training, training_name
 from treetap.trees.job_params import JobParams
 from treetap.trees.params import TreeParams
-from treetap.wire.v2 import setup_pb2
+from treetap.wire.v2 import protocols_pb2, setup_pb2
 
 Params = TypeVar("Params", bound=JobParams)
 #: Methods of record alignment; the first is the default.
@@ -21,8 +22,14 @@ ALIGNMENTS = tuple(emissions.ALIGNMENTS)
 
 def params_of(spec: setup_pb2.JobSpec) -> JobParams:
     """The parameters of the job's protocol; `ConfigError` lists every value out of range."""
-    found = training(training_name(spec))
-    params = codec.read(getattr(spec.parameters, found.field), found.params)
+    return _valid_params(training_name(spec), spec.parameters.SerializeToString(deterministic=True))
+
+
+@lru_cache(maxsize=64)
+def _valid_params(protocol: str, parameters: bytes) -> JobParams:
+    """Parameters from their serialised message; kept, since most steps of a job ask for them."""
+    found = training(protocol)
+    params = codec.read(getattr(protocols_pb2.Parameters.FromString(parameters), found.field), found.params)
     params.validate()
     return params
 

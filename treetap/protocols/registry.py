@@ -80,6 +80,7 @@ class TrainingProtocol:
             many parties as its policy asks for.
         permissions: the switches of a party's policy that a job needs.
         defences: what `[defences]` of the party with the labels may name.
+        column_defences: what `[defences]` of a feature party may name.
         own_priors: the priors by the label holder's own columns that further stages of `label_dp` need: (table, number
             of classes, label holder, parameters); of a protocol with that defence.
         privacy: what the noise of a job with these parameters covers, as sentences; none of a protocol without noise.
@@ -102,6 +103,7 @@ class TrainingProtocol:
     spreads_labels: Callable[[setup_pb2.JobSpec], bool] = lambda _: False
     permissions: Callable[[setup_pb2.JobSpec], Sequence[str]] = lambda _: ()
     defences: Sequence[str] = ()
+    column_defences: Sequence[str] = ()
     own_priors: Callable[[Table, int, str, Any], OwnPriors] | None = None
     privacy: Callable[[Any], Sequence[str]] = lambda _: ()
     library: str = ""

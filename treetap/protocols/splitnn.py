@@ -18,8 +18,9 @@ from treetap.protocols.own_priors import OwnPriors, columns_digest
 from treetap.protocols.registry import Floats, Tables, TrainingProtocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from treetap.neural.feature_defences import FeatureDefences
     from treetap.neural.label_defences import LabelDefences
     from treetap.privacy.label_dp import Ints
     from treetap.tables.reading import Table
@@ -33,14 +34,18 @@ def predict_centrally(
     classes: int,
     params: SplitnnParams,
     defences: LabelDefences | None = None,
+    of_columns: Mapping[str, FeatureDefences] | None = None,
 ) -> tuple[Floats, Floats]:
-    """See `TrainingProtocol`: by one graph, with the draws of a reproducible job; `defences`: the label holder's."""
+    """See `TrainingProtocol`: by one graph, with the draws of a reproducible job.
+
+    `defences`: the label holder's; `of_columns`: those of feature parties, by name.
+    """
     import numpy as np
 
     from treetap.neural.centralised import central_network
     from treetap.trees.loss import outcome_of
 
-    network, scalers = central_network(before, labels, classes, params, defences)
+    network, scalers = central_network(before, labels, classes, params, defences, of_columns)
     network.train()
     inputs = {name: scalers[name].apply(table) for name, table in after if name in scalers}
     scores = network.scores(inputs, np.arange(len(after[0][1].ids), dtype=np.int64))
@@ -86,5 +91,6 @@ PROTOCOL = TrainingProtocol(
     predicts=("splitnn",),
     permissions=_permissions,
     defences=("dimip", "gradient", "label_dp"),
+    column_defences=("sensitivity", "dp_sgd"),
     own_priors=own_priors,
 )

@@ -15,6 +15,8 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+#: Most numbers of records in groups that are drawn at once.
+CELLS = 2**16
 
 
 class Bounds(NamedTuple):
@@ -81,14 +83,27 @@ def permuted_information(labels: Ints, groups: Ints, rng: np.random.Generator, p
         return 0.0
     label_counts = np.unique(labels, return_counts=True)[1]
     group_counts = np.unique(groups, return_counts=True)[1].astype(np.int64)
-    apart, total = class_entropy(label_counts) + class_entropy(group_counts), 0.0
-    for _ in range(permutations):
-        left, cells = group_counts, []
-        for count in label_counts[:-1].tolist():
-            cells.append(rng.multivariate_hypergeometric(left, count, method="marginals"))
-            left = left - cells[-1]
-        total += max(0.0, apart - class_entropy(np.concatenate([*cells, left])))
-    return total / permutations
+    apart = class_entropy(label_counts) + class_entropy(group_counts)
+    at_once = max(1, CELLS // group_counts.size)
+    parts = [min(at_once, permutations - done) for done in range(0, permutations, at_once)]
+    joint = np.concatenate([_joint_entropies(label_counts, group_counts, rng, part) for part in parts])
+    return float(np.maximum(apart - joint, 0.0).mean())
+
+
+def _joint_entropies(label_counts: Ints, group_counts: Ints, rng: np.random.Generator, orders: int) -> Floats:
+    """Entropies H(Y, S) of label and group, in nats, in random orders of the labels: (orders,)."""
+    left, cells = np.broadcast_to(group_counts, (orders, len(group_counts))), []
+    for number, count in enumerate(label_counts[:-1].tolist()):
+        if number == 0:  # nothing is drawn before: all orders at once
+            drawn = rng.multivariate_hypergeometric(group_counts, count, orders, method="marginals")
+        else:
+            drawn = np.array([rng.multivariate_hypergeometric(each, count, method="marginals") for each in left])
+        cells.append(drawn)
+        left = left - drawn
+    share = np.concatenate([*cells, left], axis=1) / group_counts.sum()
+    logarithm = np.log(share, out=np.zeros_like(share), where=share > 0)
+    entropies: Floats = -np.einsum("oc,oc->o", share, logarithm)
+    return entropies
 
 
 def _divergence(counts: Ints, totals: Ints) -> Floats:

@@ -156,11 +156,11 @@ def _count(data: bytes, at: int, end: int, descriptor: Descriptor, around: str, 
         disclosure, inner = (known[0] or around, known[1]) if known else (UNSPECIFIED, None)
         content = at
         if wire == 0:
-            _, at = _varint(data, at, end)
+            at = at + 1 if at < end and data[at] < 0x80 else _varint(data, at, end)[1]
         elif wire in _FIXED:
             at += _FIXED[wire]
         elif wire == 2:
-            length, content = _varint(data, at, end)
+            length, content = (data[at], at + 1) if at < end and data[at] < 0x80 else _varint(data, at, end)
             at = content + length
         else:
             raise Malformed(f"{descriptor.full_name}: byte {begin} starts no field (wire type {wire})")

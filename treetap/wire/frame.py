@@ -70,13 +70,13 @@ _RESULTS = {kind: path[-1] for path, kind in _contents(control_pb2.StepResult.DE
 def name_of(frame: Message) -> str:
     """The name of a frame's content: of the step, its result, or the message between parties; empty without one."""
     name, current = "", frame
-    oneof: str | None = _outermost(cast(Descriptor, frame.DESCRIPTOR))
+    oneof: str | None = _outermost(frame.DESCRIPTOR)
     while oneof is not None:
         field = current.WhichOneof(oneof)
         if field is None:
             return ""
         name, current = field, getattr(current, field)
-        oneof = _group(cast(Descriptor, current.DESCRIPTOR))
+        oneof = _group(current.DESCRIPTOR)
     return name
 
 

@@ -7,11 +7,10 @@ from pathlib import Path
 
 from accuracy_tables import by_draw, by_epsilon, by_parameter, defaults
 from cost_tables import by_class, comparison_of_gains, costs, disclosed, scaled, shapes, systems, times
-from marked_tables import Rows, filled, write_marked_page
+from marked_tables import MarkedPage, Rows
 from pictures import write_pictures
 from resumable import Results
 
-PAGE = "README.md"
 #: Mark in the page → the table that stands there, its first row the heads of columns.
 TABLES: dict[str, Callable[[Results], Rows]] = {
     "costs": costs,
@@ -27,20 +26,8 @@ TABLES: dict[str, Callable[[Results], Rows]] = {
     "disclosed": disclosed,
     "gains": comparison_of_gains,
 }
-
-
-def write_page(results: Results, out: Path) -> Path:
-    """Fill the tables and draw the plots; the page's path.
-
-    Raises:
-        BadInput: the page lacks the marks of a table, or cannot be written.
-    """
-    source = Path(__file__).parent / PAGE
-    return write_marked_page(source, out, lambda text: with_tables(text, results), lambda: write_pictures(results, out))
-
-
-def with_tables(text: str, results: Results) -> str:
-    """The page's text with all its tables."""
-    for name, made in TABLES.items():
-        text = filled(text, name, made(results), PAGE)
-    return text
+PAGE = MarkedPage(
+    Path(__file__).parent / "README.md",
+    lambda results: {name: made(results) for name, made in TABLES.items()},
+    write_pictures,
+)

@@ -62,9 +62,9 @@ def main() -> int:
                 progress(number, len(missing), cell.name())
                 results.add(run(cell))
         terminal.err.print(f"{sweep}: {time.monotonic() - started:.0f} s", highlight=False)
-    from page import write_page
+    from page import PAGE as page
 
-    terminal.out.print(str(write_page(results, given.out)), highlight=False)
+    terminal.out.print(str(page.write(results, given.out)), highlight=False)
     return 0
 
 

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from divided_sets import Split
 from feature_log import FeatureLog
 from network_cells import Cell
-from network_sets import FEATURE, Split
+from network_sets import FEATURE
 from network_settings import params_of
 
 from attacks.networks.classifier import named

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
+
+from keyed_cells import KeyedCell, KeyedScale
 
 #: How a network is trained: by both parties, by the label holder alone, or with a further head for its own embedding.
 TOGETHER, ALONE, MULTI_HEAD = "together", "alone", "multi-head"
@@ -31,7 +33,7 @@ TURNS = ("obesity", "drive")
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(KeyedCell):
     """One training.
 
     Attributes:
@@ -47,8 +49,6 @@ class Cell:
         momentum: of SGD, for images.
     """
 
-    set: str
-    seed: int
     way: str = TOGETHER
     dropout: float = 0.0
     dimip: float = 0.0
@@ -60,32 +60,12 @@ class Cell:
     turns: bool = False
     momentum: float = 0.0
 
-    def key(self) -> dict[str, Any]:
-        """The cell as it stands in the file of results: what differs from the defaults."""
-        usual = asdict(Cell(self.set, self.seed))
-        changed = {name: value for name, value in asdict(self).items() if value != usual[name]}
-        return {"set": self.set, "seed": self.seed, **changed}
-
-    def name(self) -> str:
-        """A few words for the line of progress."""
-        return ", ".join(f"{name} {value}" for name, value in self.key().items())
-
 
 @dataclass(frozen=True)
-class Scale:
-    """Changes of a cell against the settings of its set.
+class Scale(KeyedScale):
+    """Changes of a cell against the settings of its set; `resnet`: ResNet-18 in the place of small bottoms."""
 
-    `most`: at most that many records of each part. `epochs`: in the place of those of the set. `resnet`: ResNet-18 in
-    the place of the small bottoms for images.
-    """
-
-    most: int | None = None
-    epochs: int | None = None
     resnet: bool = False
-
-    def key(self) -> dict[str, Any]:
-        """The keys that it adds to a cell in the file of results."""
-        return {name: value for name, value in vars(self).items() if value}
 
 
 def quitting(name: str, seeds: Sequence[int], shares: Sequence[float], *, turns: bool = False) -> list[Cell]:
@@ -169,8 +149,3 @@ FEDERATED = (
     Cell("fashion", 0, gradient="noise 0.001"),
 )
 FEDERATED_SCALE = Scale(most=2000, epochs=2)
-
-
-def unique(cells: Iterable[Cell]) -> list[Cell]:
-    """Each cell once, in order."""
-    return list(dict.fromkeys(cells))

@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from statistics import fmean, pstdev
+from dataclasses import replace
 from typing import Any
 
 from network_cells import ALONE, FEDERATED_SCALE, Cell
 from resumable import Results
+from seed_figures import Found
 
 #: Seeds that a page looks for.
 SEEDS = range(10)
 BINARY = ("credit", "bank")
-
-
-@dataclass(frozen=True)
-class Found:
-    """A figure over seeds: its values."""
-
-    values: tuple[float, ...]
-
-    @property
-    def mean(self) -> float:
-        """The mean over the seeds."""
-        return fmean(self.values)
-
-    def text(self, factor: float = 100.0, digits: int = 1) -> str:
-        """The mean, and the standard deviation of several values."""
-        spread = f" ± {factor * pstdev(self.values):.{digits}f}" if len(self.values) > 1 else ""
-        return f"{factor * self.mean:.{digits}f}{spread}"
 
 
 class Figures:
@@ -72,11 +55,6 @@ class Figures:
 
     def _result(self, cell: Cell, asked: str) -> dict[str, Any]:
         return self._results.get(cell.key() | ({"asked": asked} if asked else {})) or {}
-
-
-def shown(found: Found | None, factor: float = 100.0, digits: int = 1) -> str:
-    """A figure for a table: in percent, unless the factor is 1."""
-    return "–" if found is None else found.text(factor, digits)
 
 
 def gain(kept: tuple[Found, Found] | None) -> str:

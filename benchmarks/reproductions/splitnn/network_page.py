@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from marked_tables import Rows, filled, write_marked_page
+from marked_tables import MarkedPage, Rows
 from network_figures import Figures
 from network_pictures import write_pictures
 from network_tables import (
@@ -22,23 +22,11 @@ from network_tables import (
 )
 from resumable import Results
 
-PAGE = "README.md"
 
-
-def write_page(results: Results, out: Path) -> Path:
-    """Fill the tables and draw the pictures; the page's path.
-
-    Raises:
-        BadInput: the page lacks the marks of a table, or cannot be written.
-    """
-    source = Path(__file__).parent / PAGE
-    return write_marked_page(source, out, lambda text: with_tables(text, results), lambda: write_pictures(results, out))
-
-
-def with_tables(text: str, results: Results) -> str:
-    """The page's text with all its tables."""
+def tables(results: Results) -> dict[str, Rows]:
+    """All tables of the page."""
     figures = Figures(results)
-    made: dict[str, Rows] = {
+    return {
         "fashion": quitting(figures, "fashion"),
         "cifar": quitting(figures, "cifar10", PAPER_CIFAR),
         "tables": quitting_tables(figures),
@@ -51,6 +39,6 @@ def with_tables(text: str, results: Results) -> str:
         "floors": floors(figures),
         "federations": federations(figures),
     }
-    for name, rows in made.items():
-        text = filled(text, name, rows, PAGE)
-    return text
+
+
+PAGE = MarkedPage(Path(__file__).parent / "README.md", tables, write_pictures)

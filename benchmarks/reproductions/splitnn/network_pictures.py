@@ -2,45 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from network_cells import ALONE, BASELINES, MULTI_HEAD, Cell
 from network_figures import Figures
 from network_tables import SHARES, active_cells, baseline_cells, both_cells, dimip_cells, joint_cells
+from panels import Panel, Series, draw
 from resumable import Results
-
-COLOURS = ("#0072b2", "#e69f00", "#b4232a", "#009e73", "#8c8c8c", "#cc79a7")
-MARKS = ("o", "s", "D", "v", "^", "x")
-
-
-@dataclass(frozen=True)
-class Series:
-    """Named points (x, y) of one colour; `joined` by a line."""
-
-    title: str
-    points: Sequence[tuple[str, float, float]]
-    joined: bool = True
-
-
-@dataclass(frozen=True)
-class Panel:
-    """One pair of axes, with lines at levels of y and x where there are any."""
-
-    title: str
-    x: str
-    y: str
-    series: Sequence[Series]
-    across: Mapping[str, float | None]
-    upright: Mapping[str, float | None]
 
 
 def write_pictures(results: Results, out: Path) -> None:
     """Every picture of the page."""
     figures = Figures(results)
-    _draw([_quitting(figures, "fashion"), _quitting(figures, "cifar10")], out / "figure-3.svg", "Quitting")
+    draw([_quitting(figures, "fashion"), _quitting(figures, "cifar10")], out / "figure-3.svg", "Quitting")
     passive = dimip_cells(), baseline_cells()
     few, every = "completion_mlp", "completion_mlp_all"
     panels = [
@@ -49,8 +24,8 @@ def write_pictures(results: Results, out: Path) -> None:
         _against(figures, *_active(), few, "Active completion, 40 labels"),
         _against(figures, *_active(), every, "Active completion, all labels"),
     ]
-    _draw(panels, out / "figures-4-5.svg", "Accuracy against completion")
-    _draw(
+    draw(panels, out / "figures-4-5.svg", "Accuracy against completion")
+    draw(
         [
             _joint(figures),
             _against(figures, dimip_cells("cifar10"), {}, few, "CIFAR-10, 40 labels", "cifar10"),
@@ -59,7 +34,7 @@ def write_pictures(results: Results, out: Path) -> None:
         out / "figure-7.svg",
         "Dropout and DIMIP together, and DIMIP on CIFAR-10",
     )
-    _draw([_both(Figures(results, (0,)))], out / "both.svg", "Completion against attacks on gradients")
+    draw([_both(Figures(results, (0,)))], out / "both.svg", "Completion against attacks on gradients")
 
 
 def _active() -> tuple[dict[str, Cell], dict[str, Cell]]:
@@ -131,46 +106,3 @@ def _both(figures: Figures) -> Panel:
     untrained = None if floor is None else 100 * floor.mean
     x, y = "completion of the model, 40 labels, %", "training labels from gradients, 40 known, %"
     return Panel("Completion against attacks on gradients", x, y, series, {}, {"untrained bottom": untrained})
-
-
-def _draw(panels: Sequence[Panel], path: Path, title: str) -> None:
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    from matplotlib import pyplot
-
-    mpl.rcParams.update({"svg.hashsalt": "treetap", "svg.fonttype": "none", "font.size": 9})
-    wide = 3.6 if len(panels) > 1 else 6.5
-    made, axes = pyplot.subplots(
-        1, len(panels), figsize=(wide * len(panels), 3.4 if wide < 4 else 5), squeeze=False, layout="constrained"
-    )
-    for here, panel in zip(axes[0], panels, strict=True):
-        _fill(here, panel)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    made.savefig(path, metadata={"Date": None, "Title": title})
-    pyplot.close(made)
-
-
-def _fill(here: Any, panel: Panel) -> None:
-    for place, series in enumerate(panel.series):
-        if not series.points:
-            continue
-        names, x, y = zip(*series.points, strict=True)
-        line, colour = "-" if series.joined else "none", COLOURS[place % len(COLOURS)]
-        mark = MARKS[(place // len(COLOURS) + place) % len(MARKS)]
-        here.plot(x, y, marker=mark, markersize=5, linestyle=line, linewidth=0.8, color=colour, label=series.title)
-        if series.joined:
-            for name, across, up in zip(names, x, y, strict=True):
-                here.annotate(name.split()[-1], (across, up), fontsize=6, xytext=(3, 3), textcoords="offset points")
-    for name, level in panel.across.items():
-        if level is not None:
-            here.axhline(level, color="#555555", linestyle=":", linewidth=1, label=name)
-    for name, level in panel.upright.items():
-        if level is not None:
-            here.axvline(level, color="#555555", linestyle="--", linewidth=1, label=name)
-    here.set_title(panel.title, fontsize=9)
-    here.set_xlabel(panel.x)
-    here.set_ylabel(panel.y)
-    here.grid(alpha=0.25)
-    if any(series.points for series in panel.series):
-        here.legend(fontsize=6, frameon=False)

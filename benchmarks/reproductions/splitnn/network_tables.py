@@ -21,7 +21,8 @@ from network_cells import (
     Cell,
     both,
 )
-from network_figures import BINARY, Figures, gain, shown
+from network_figures import BINARY, Figures, gain
+from seed_figures import federation_rows, shown
 
 SHARES = (0.0, 0.1, 0.3)
 #: Prototypes of centralised code, before: together, after quitting without dropout, after with p 0.1, alone; percent.
@@ -174,10 +175,4 @@ def floors(figures: Figures) -> Rows:
 
 def federations(figures: Figures) -> Rows:
     """One cell of each figure: how far the weights of a federation lie from those of the centralised code."""
-    rows = [["cell", "same bits", "largest difference of a weight", "federation, s", "centralised, s"]]
-    for cell in FEDERATED:
-        if found := figures.federation(cell):
-            same = "yes" if found["equal"] else "no"
-            seconds = [f"{found[name]:.1f}" for name in ("seconds", "centralised_seconds")]
-            rows.append([cell.name(), same, f"{found['difference']:.2g}", *seconds])
-    return rows
+    return federation_rows((cell.name(), figures.federation(cell)) for cell in FEDERATED)

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from divided_sets import Split
 from feature_log import FeatureLog
 from multi_head import MultiHead
 from network_cells import ALONE, MULTI_HEAD, TOGETHER, Cell, Scale
-from network_sets import FEATURE, HOLDER, Split, split_of
+from network_sets import FEATURE, HOLDER, split_of
 from network_settings import defences_of, params_of
 
-from treetap.neural.centralised import CentralNetwork, Party, Returned
+from treetap.neural.centralised import CentralNetwork, Party, Seen
 from treetap.neural.draws import Draws
 from treetap.neural.feature_side import BOTTOM
 from treetap.neural.own_priors import OwnNetwork
@@ -55,10 +56,10 @@ def _trained(cell: Cell, params: SplitnnParams, split: Split) -> tuple[CentralNe
 
 
 def network_of(
-    cell: Cell, params: SplitnnParams, split: Split, labels: Ints, returned: Returned | None = None
+    cell: Cell, params: SplitnnParams, split: Split, labels: Ints, returned: Seen | None = None
 ) -> CentralNetwork:
     """The network of a cell, not yet trained; `labels`: (N,) those that it is to learn."""
-    return CentralNetwork(params, _parties(cell, split), labels, split.classes, defences_of(cell), returned)
+    return CentralNetwork(params, _parties(cell, split), labels, split.classes, defences_of(cell), returned=returned)
 
 
 def _parties(cell: Cell, split: Split) -> list[Party]:
@@ -90,7 +91,13 @@ def _labels(cell: Cell, params: SplitnnParams, split: Split) -> Ints:
     if not cell.label_dp:
         return labels
     draw = random.Random(f"labels {cell.seed}")
-    own = OwnNetwork(split.own, split.classes, HOLDER, params, Draws.reproducible(cell.seed, f"{HOLDER} stage"))
+    own = OwnNetwork(
+        split.tables["train"][HOLDER],
+        split.classes,
+        HOLDER,
+        params,
+        Draws.reproducible(cell.seed, f"{HOLDER} stage"),
+    )
 
     def priors(known: Ints, noisy: Ints, others: Ints) -> Floats:
         return own.of(others, known, noisy)

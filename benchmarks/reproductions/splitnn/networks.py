@@ -23,27 +23,24 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[2])]
 
+from cell_commands import ended, run_cells, show_path  # noqa: E402
+from keyed_cells import unique  # noqa: E402
 from network_catalogue import SETS  # noqa: E402
-from network_cells import ATTACKED, FEDERATED, FEDERATED_SCALE, SWEEPS, Cell, Scale, unique  # noqa: E402
+from network_cells import ATTACKED, FEDERATED, FEDERATED_SCALE, SWEEPS, Cell, Scale  # noqa: E402
 from resumable import Results  # noqa: E402
-
-from treetap import terminal  # noqa: E402
-from treetap.commands.jobs import progress_view  # noqa: E402
-from treetap.errors import BadInput, TreetapError  # noqa: E402
 
 RESULTS = HERE / "results.jsonl"
 FLOORS, FEDERATION, PAGE = "floors", "federation", "page"
 COMMANDS = (*SWEEPS, FLOORS, FEDERATION, PAGE)
 
 
-def main() -> int:
+def main() -> None:
     """Run what is missing, then draw the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sweeps", nargs="+", choices=COMMANDS, metavar="SWEEP", help=", ".join(COMMANDS))
@@ -60,10 +57,9 @@ def main() -> int:
     for sweep in given.sweeps:
         if sweep != PAGE:
             _run(sweep, _cells(sweep, given.seeds, given.only), scale, results, given.keep)
-    from network_page import write_page
+    from network_page import PAGE as page
 
-    terminal.out.print(str(write_page(results, given.out)), highlight=False)
-    return 0
+    show_path(page.write(results, given.out))
 
 
 def _cells(sweep: str, seeds: list[int] | None, only: list[str] | None) -> list[Cell]:
@@ -83,21 +79,8 @@ def _run(sweep: str, cells: list[Cell], scale: Scale, results: Results, keep: Pa
     small = sweep == FEDERATION and not scale.key()
     work = Work(FEDERATED_SCALE if small else scale, results, keep)
     asks = {FLOORS: work.floors, FEDERATION: work.federate} | dict.fromkeys(ATTACKED, work.attack)
-    ask = asks.get(sweep, work.train)
-    started = time.monotonic()
-    with progress_view.steps(sweep) as progress:
-        for number, cell in enumerate(cells):
-            progress(number, len(cells), cell.name())
-            ask(cell)
-    terminal.err.print(f"{sweep}: {len(cells)} cells, {time.monotonic() - started:.0f} s", highlight=False)
+    run_cells(sweep, cells, asks.get(sweep, work.train))
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        terminal.err.print("stopped; the same command goes on with the trainings that are missing", highlight=False)
-        sys.exit(130)
-    except TreetapError as failure:
-        terminal.err.print(f"networks.py: {failure}", markup=False, highlight=False, soft_wrap=True)
-        sys.exit(2 if isinstance(failure, BadInput) else 1)
+    ended(main, "networks.py")

@@ -11,15 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 
-from tests.worlds import PARTIES, spec
-from treetap.neural.numbers import to_bytes
+from attacks.view.network_messages import GRADIENTS
+from tests.attacks.network_logs import numbers, training_log
+from tests.worlds import PARTIES
 from treetap.neural.params import DEFAULT, Bottom, SplitnnParams
 from treetap.neural.schedule import Schedule
-from treetap.wire.transcript_writer import TranscriptWriter
-from treetap.wire.v2 import control_pb2, exchange_pb2, protocols_pb2, setup_pb2, splitnn_pb2, transcript_pb2
-from treetap.wire.v2.transcript_pb2 import TranscriptRecord
+from treetap.wire.v2 import exchange_pb2
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -93,49 +91,26 @@ def planted(
     schedule, gradients = Schedule.of(params, records), made(labels)
     rows = draw.permutation(records)  # place in the common order → row of the party's file
     transcript = folder / "transcript"
-    with TranscriptWriter(transcript) as writer:
-
-        def write(kind: Any, peer: str, step: str, round: int, stage: int, message: Any) -> None:
-            attempt = getattr(message, "attempt", 1)
-            writer.append(kind, peer, step, "job", attempt, round, stage, message)
+    with training_log(transcript, params, rows) as log:
 
         def train(epoch: int, attempt: int, gradients: Gradients) -> None:
             for batch, places in enumerate(schedule.epoch(epoch)):
                 if not schedule.takes_part(epoch, batch, PARTY):
                     continue
-                for message in _messages(epoch, batch, gradients(epoch, places), params.wire_type, parts):
-                    message.attempt = attempt
+                values = gradients(epoch, places)
+                of_batch = numbers(GRADIENTS, values, params.wire_type, epoch, batch, parts, attempt)
+                for message in of_batch:
                     if tampered is not None:
                         tampered(message)
-                    write(TranscriptRecord.RECEIVED, HOLDER, "embedding_gradients", epoch, batch, message)
+                    log.received(HOLDER, message)
 
-        prepare = control_pb2.StepRequest(job="job", attempt=1)
-        prepare.setup.prepare.CopyFrom(setup_pb2.Prepare(spec=spec(params, 2, key_bits=0, obfuscation="")))
-        write(TranscriptRecord.RECEIVED, "coordinator", "prepare", 0, 0, prepare)
-        alignment = transcript_pb2.OwnAlignment(first=0, rows=rows.tolist())
-        write(TranscriptRecord.OWN, "", "own_alignment", 0, 0, alignment)
         for epoch in range(params.epochs):
             train(epoch, 1, gradients)
         if again is not None:
             train(params.epochs - 1, 2, again)
-        publish = control_pb2.StepRequest(job="job", attempt=1)
-        publish.setup.publish.SetInParent()
-        write(TranscriptRecord.RECEIVED, "coordinator", "publish", 0, 0, publish)
     ids = np.array([f"r{place:05d}" for place in range(records)])
     order = np.argsort(rows)
     columns = {"id": ids[order], "b0": draw.normal(size=records)}
     pq.write_table(pa.table(columns), folder / "own.parquet")
     pq.write_table(pa.table({"id": ids, "y": labels}), folder / "truth.parquet")
     return Planted(transcript, folder / "own.parquet", folder / "truth.parquet", labels, params)
-
-
-def _messages(epoch: int, batch: int, gradients: Floats, wire_type: str, parts: int) -> list[exchange_pb2.PeerMessage]:
-    """The messages of one batch, in order."""
-    found = []
-    for number, rows in enumerate(np.array_split(gradients.astype(np.float32), parts)):
-        values = to_bytes(torch.from_numpy(rows), wire_type)
-        body = splitnn_pb2.EmbeddingGradients(rows=len(rows), width=rows.shape[1], wire_type=wire_type, values=values)
-        content = protocols_pb2.Body(splitnn=splitnn_pb2.SplitnnBody(embedding_gradients=body))
-        place = {"round": epoch, "stage": batch, "part": number, "last": number == parts - 1}
-        found.append(exchange_pb2.PeerMessage(job="job", attempt=1, protocol=content, **place))
-    return found

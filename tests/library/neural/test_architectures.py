@@ -9,7 +9,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs treetap[neural]")
 
+from torch.nn import functional  # noqa: E402
+
 from treetap.errors import DataError  # noqa: E402
+from treetap.neural import architectures  # noqa: E402
 from treetap.neural.architectures import InputShape, bottom_model, top_model  # noqa: E402
 from treetap.neural.draws import Draws  # noqa: E402
 from treetap.neural.params import Bottom, Top  # noqa: E402
@@ -37,6 +40,10 @@ def weights(model: torch.nn.Module) -> int:
         (
             Bottom(kind="resnet", channels=(4,), blocks=(1, 1), width=3), COLOUR, (5, 3, 8, 8),
             (108 + 8) + (144 + 8) * 2 + (288 + 16) + (576 + 16) + (32 + 16) + 8 * 3 + 3,
+        ),
+        (
+            Bottom(kind="resnet", channels=(2,), blocks=(1, 1, 1), width=3, pool="none"), GREY, (5, 1, 28, 14),
+            (18 + 4) + (36 + 4) * 2 + (72 + 8 + 144 + 8 + 8 + 8) + (288 + 16 + 576 + 16 + 32 + 16) + 8 * 7 * 4 * 3 + 3,
         ),
     ],
 )  # fmt: skip
@@ -183,3 +190,19 @@ def test_a_top_that_would_fill_the_memory_is_refused() -> None:
     """The label holder's model has the bound of every party's."""
     with pytest.raises(DataError, match="top: the model has 4,295,229,441 weights; at most 100,000,000"):
         top_model(Top((65_536, 65_536)), 1, 1, DRAWS)
+
+
+@pytest.mark.parametrize(("size", "stride"), [(3, 1), (3, 2), (1, 2)])
+def test_a_narrow_convolution_is_a_convolution(size: int, stride: int) -> None:
+    """Outputs and gradients are those of PyTorch's, within rounding: only the way to compute them differs."""
+    draws = np.random.default_rng(5)
+    x, weight = (torch.from_numpy(draws.normal(size=shape)) for shape in ((5, 2, 6, 5), (3, 2, size, size)))
+    layer = architectures._conv(2, 3, size, stride).double()
+    with torch.no_grad():
+        layer.get_parameter("weight").copy_(weight)
+    weight.requires_grad_()
+    found, expected = layer(x), functional.conv2d(x, weight, stride=stride, padding=size // 2)
+    torch.testing.assert_close(found, expected)
+    found.square().sum().backward()
+    expected.square().sum().backward()
+    torch.testing.assert_close(layer.get_parameter("weight").grad, weight.grad)

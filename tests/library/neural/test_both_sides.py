@@ -139,7 +139,7 @@ def test_sitting_out_changes_no_weight_and_no_momentum() -> None:
     before, rows = sides.others["shop"].state(), world.schedule.epoch(0)[0]
     received = {"telco": sides.others["telco"].forward(rows)}
     trained = sides.holder.train(rows, received, 3, 0, 0.05)
-    sides.others["telco"].backward(trained.gradients["telco"], 0.05)
+    sides.others["telco"].backward(trained.gradients["telco"], 0.05, 3, 0)
     assert set(trained.gradients) == {"telco"}
     assert_same({"shop": dict(sides.others["shop"].state())}, {"shop": dict(before)})
 

@@ -115,9 +115,9 @@ def test_the_predictor_steps_before_the_gradient_is_taken(monkeypatch: pytest.Mo
     which, events = term(), []
     step, loss = which._optimiser.step, functional.cross_entropy
 
-    def stepping() -> None:
+    def stepping(rate: float) -> None:
         events.append("step")
-        step()
+        step(rate)
 
     def scoring(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         events.append(labels.tolist())

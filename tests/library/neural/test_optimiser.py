@@ -9,8 +9,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs treetap[neural]")
 
+from tests.commands.command import python  # noqa: E402
 from treetap.neural.architectures import InputShape, bottom_model  # noqa: E402
 from treetap.neural.draws import Draws  # noqa: E402
+from treetap.neural.gradient_descent import Adam  # noqa: E402
 from treetap.neural.optimiser import Optimiser, load_weights, weights_of  # noqa: E402
 from treetap.neural.params import Bottom, SplitnnParams  # noqa: E402
 
@@ -63,6 +65,21 @@ def test_adam_by_hand() -> None:
         weight -= rate * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
         expected.append(weight)
     assert stepped(ADAM, list(gradients), rates) == pytest.approx(expected, rel=1e-5)
+
+
+def test_fused_adam_differs_by_rounding_alone() -> None:
+    """Attacks take the fused steps, parties the others."""
+    found = []
+    for fused in (False, True):
+        model = one_weight(1.0)
+        descent = Adam(dict(model.named_parameters()), fused=fused)
+        for gradient, rate in ((0.5, 0.1), (-0.2, 0.05), (0.3, 0.02)):
+            descent.clear()
+            model.weight.grad = torch.tensor([[gradient]])
+            descent.step(rate)
+        found.append(float(model.weight.detach()))
+    assert found[0] != 1.0
+    assert found[1] == pytest.approx(found[0], rel=1e-6)
 
 
 @pytest.mark.parametrize("params", [SGD, ADAM])
@@ -161,3 +178,22 @@ def test_the_state_of_another_optimiser_is_refused(name: str) -> None:
     """A momentum of no weight, or of another shape."""
     with pytest.raises(ValueError, match=f"state {name} of an optimiser is of no weight of this model"):
         Optimiser({"m": one_weight(1.0)}, SGD).load({name: np.zeros((2, 2), dtype=np.float32)})
+
+
+@pytest.mark.parametrize("name", ["adam", "sgd"])
+def test_steps_do_not_import_the_compiler_of_pytorch(name: str) -> None:
+    """It takes every process that trains two seconds, and nothing is compiled."""
+    code = f"""
+import sys
+import torch
+from treetap.neural.optimiser import Optimiser
+from treetap.neural.params import SplitnnParams
+model = torch.nn.Linear(2, 1)
+optimiser = Optimiser({{"m": model}}, SplitnnParams(optimizer={name!r}))
+model(torch.ones(3, 2)).sum().backward()
+before = model.weight.detach().clone()
+optimiser.step(0.1)
+print(bool((model.weight != before).all()), "torch._dynamo" in sys.modules)
+"""
+    done = python("-c", code)
+    assert done.out.split() == ["True", "False"], done.err

@@ -77,6 +77,8 @@ def test_a_wrong_field_is_named_with_its_range(field: str, bad: Any, said: str) 
         (Bottom(kind="transformer"), "kind must be one of mlp, cnn, resnet, not 'transformer'"),
         (Bottom(width=0), "width must be a whole number in [1, 65536]"),
         (Bottom(norm="layer"), "norm must be one of group, batch"),
+        (Bottom(pool="max"), "pool must be one of average, none, not 'max'"),
+        (Bottom(kind="cnn", channels=(4,), pool="none"), "pool is of resnet, not of cnn; leave it out"),
         (Bottom(hidden=(0,)), "hidden: must be a whole number in [1, 65536], not 0"),
         (Bottom(hidden=(1.5,)), "hidden: must be a whole number in [1, 65536], not 1.5"),  # type: ignore[arg-type]
         (Bottom(hidden=7), "hidden must be a list of whole numbers, not 7"),  # type: ignore[arg-type]

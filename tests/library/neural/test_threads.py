@@ -71,7 +71,7 @@ def test_each_piece_of_work_pins_the_job_s_threads(threads: int) -> None:
 
     received = after(lambda: shop.forward(rows))
     trained = after(lambda: sides.holder.train(rows, {"shop": received}, 0, 0, 0.1))
-    after(lambda: shop.backward(trained.gradients["shop"], 0.1))
+    after(lambda: shop.backward(trained.gradients["shop"], 0.1, 0, 0))
     embedded = after(lambda: shop.embed(rows))
     after(lambda: sides.holder.scores(rows, {"shop": embedded}))
     after(lambda: world.central().train_epoch(0))

@@ -10,6 +10,7 @@ import numpy as np
 
 from treetap.neural.centralised import CentralNetwork, Party
 from treetap.neural.draws import Draws
+from treetap.neural.feature_defences import FeatureDefences
 from treetap.neural.feature_side import FeatureSide
 from treetap.neural.inputs import Inputs, InputScaler
 from treetap.neural.label_defences import LabelDefences
@@ -38,7 +39,8 @@ def table(records: int, columns: int, *, images: bool = False, seed: int = 0) ->
 class World:
     """A job and its parties' inputs; the first party holds the labels.
 
-    `columns`: of each party's table; None of a label holder without a table.
+    `columns`: of each party's table; None of a label holder without a table. `of_columns`: of each
+    feature party, its defences.
     """
 
     params: SplitnnParams
@@ -46,6 +48,7 @@ class World:
     records: int = 37
     images: bool = False
     defences: LabelDefences = field(default_factory=LabelDefences)
+    of_columns: FeatureDefences = field(default_factory=FeatureDefences)
     amplified: bool = False
     classes: int = 3
 
@@ -67,7 +70,13 @@ class World:
     def central(self) -> CentralNetwork:
         """The untrained network in one graph."""
         parties = [
-            Party(name, own, Draws.reproducible(self.params.seed, name), self.amplified and name == NAMES[1])
+            Party(
+                name,
+                own,
+                Draws.reproducible(self.params.seed, name),
+                self.amplified and name == NAMES[1],
+                FeatureDefences() if name == NAMES[0] else self.of_columns,
+            )
             for name, own in self.inputs.items()
         ]
         return CentralNetwork(self.params, parties, self.labels, self.classes, self.defences)
@@ -88,7 +97,14 @@ class Federation:
         names = [name for name, _ in others]
         self.holder = LabelSide(params, holder, names, own, world.labels, objective, draws[holder], world.defences)
         self.others = {
-            name: FeatureSide(params, name, inputs, draws[name], amplified=world.amplified and name == NAMES[1])
+            name: FeatureSide(
+                params,
+                name,
+                inputs,
+                draws[name],
+                amplified=world.amplified and name == NAMES[1],
+                defences=world.of_columns,
+            )
             for name, inputs in others
             if inputs is not None
         }
@@ -108,7 +124,7 @@ class Federation:
             for name in taking:
                 content = to_bytes(trained.gradients[name], wire_type)
                 gradient = from_bytes(content, len(rows), self.others[name].width, wire_type)
-                self.others[name].backward(gradient, rate)
+                self.others[name].backward(gradient, rate, epoch, batch)
 
     def resumed(self) -> Federation:
         """Other sides that continue from the states of these."""

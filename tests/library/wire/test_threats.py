@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.commands.command import python
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -18,6 +18,5 @@ def test_the_disclosure_table_is_current(tmp_path: Path) -> None:
     page = (DOCS / "threats.md").read_text(encoding="utf-8")
     edited.write_text(page.replace("| CIPHERTEXT |", "| CONTROL |"), encoding="utf-8")
     for path, status in ((DOCS / "threats.md", 0), (edited, 1)):
-        command = [sys.executable, str(DOCS / "render_threats.py"), "--check", str(path)]
-        checked = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert checked.returncode == status, checked.stderr
+        checked = python(DOCS / "render_threats.py", "--check", path)
+        assert checked.status == status, checked.err

@@ -1,4 +1,4 @@
-"""`treetap audit` and `treetap attack`: the information about labels in transcripts."""
+"""`treetap audit` and `treetap attack`: the information about labels, and about columns, in transcripts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def audit(
             help="Exit with 1 above it; may be repeated. any: V-measure of every attack but cl; an attack's name: its "
             "own; accuracy: of every attack but cl; information: share of the label's entropy that all nodes tell; "
             "label_guess, of pivodl: AUC of the guess of other parties' labels; gradient-clusters and gradient-labels, "
-            "of splitnn: V-measure, and share of labels named right.",
+            "of splitnn: V-measure, and share of labels named right; attributes, decode, match and match-exact, of a "
+            "label holder: accuracy or R² of any column, SSIM of images or share of the mean record's error removed.",
         ),
     ] = None,
     allow_partial: Annotated[
@@ -55,7 +56,8 @@ def audit(
     """Attack every feature party's transcript, and report what each of them could infer.
 
     RUN/audit.toml names the transcripts, the parties' own tables, and the labels that score the attacks:
-    docs/audit.md. `treetap demo` and `treetap experiment` with --workdir leave one.
+    docs/audit.md. Of a split network the label holder is an attacker too, on the columns of each feature party that
+    the file names as [[victim]]. `treetap demo` and `treetap experiment` with --workdir leave one.
 
     treetap audit runs/demo/federation --fail-above any=0.4
     """

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from attacks import audit
-from attacks.audit_file import FILE, AuditFile, of_run, read
+from attacks.audit_file import FILE, AuditFile, of_run, read, with_label_holder
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import to_toml
 
@@ -23,6 +23,23 @@ class Networks(NamedTuple):
     evaluation: Path
 
 
+class VictimPlaces(NamedTuple):
+    """Files on one feature party: records that the label holder knows, all columns, and the published model."""
+
+    auxiliary: Path
+    truth: Path
+    model: Path
+
+
+class LabelHolder(NamedTuple):
+    """The label holder as attacker: its transcript and table, and the parties whose columns it attacks."""
+
+    name: str
+    transcript: Path
+    table: Path
+    victims: Mapping[str, VictimPlaces]
+
+
 def write_file(
     folder: Path,
     parties: Mapping[str, tuple[Path, Path, list[str]]],
@@ -30,6 +47,7 @@ def write_file(
     label: tuple[Path, str],
     more: Mapping[str, Any],
     networks: Networks | None = None,
+    holder: LabelHolder | None = None,
 ) -> AuditFile:
     """audit.toml of a run, with paths relative to its folder so that the folder can be moved.
 
@@ -46,6 +64,13 @@ def write_file(
         None if networks is None else {name: (near(m), near(t)) for name, (m, t) in networks.parties.items()},
         "" if networks is None else near(networks.evaluation),
     )
+    if holder is not None:
+        content = with_label_holder(
+            content,
+            id_column,
+            (holder.name, near(holder.transcript), near(holder.table)),
+            {name: tuple(map(near, places)) for name, places in holder.victims.items()},
+        )
     (folder / FILE).write_text(to_toml({**more, **content}), encoding="utf-8")
     return read(folder)
 
@@ -62,7 +87,9 @@ def run(folder: Path, file: AuditFile, *, by_tree: bool) -> dict[str, Any]:
 
 
 def scores(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Party → attack → its figures; of PIVODL also what its messages disclose."""
+    """Party → attack → its figures; of PIVODL also what its messages disclose; of a label holder `victims`, by party,
+    without pictures.
+    """
     from attacks.document import PIVODL_ATTACKS
     from attacks.networks.names import ATTACKS as ON_NETWORKS
 
@@ -71,6 +98,11 @@ def scores(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             **party["attacks"],
             **{key: party[key] for key in PIVODL_ATTACKS if key in party},
             **{key: found for key in ON_NETWORKS if (found := party.get("network", {}).get(key)) is not None},
+            **({"victims": _without_pictures(party["victims"])} if "victims" in party else {}),
         }
         for name, party in document["parties"].items()
     }
+
+
+def _without_pictures(victims: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {name: {key: value for key, value in each.items() if key != "pictures"} for name, each in victims.items()}

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from treetap.commands.audit import local_job
 from treetap.commands.experiment.baselines import ALONE, UNDEFENDED
@@ -16,6 +18,10 @@ from treetap.commands.experiment.experiment_file import AuditTable, ExperimentFi
 from treetap.commands.experiment.joined_table import ID, Split, content_digest
 from treetap.commands.experiment.party_tables import labels_file
 from treetap.protocols.registry import training
+from treetap.trees import sampling
+
+#: Share of the training records whose columns the label holder is assumed to know, and the fewest and most of them.
+_KNOWN, _LEAST_KNOWN, _MOST_KNOWN = 0.1, 10, 2000
 
 
 def audited(
@@ -23,10 +29,11 @@ def audited(
     asked: AuditTable,
     table: pa.Table,
     drawn: Split,
+    seed: int,
     folder: Path,
     metrics: Mapping[str, Mapping[str, float]],
 ) -> dict[str, Any]:
-    """The audit of the transcripts of all parties but the label holder.
+    """The audit of the transcripts of all parties but the label holder; of a network of its own too, if it records.
 
     `table`: the joined one. `metrics`: those of the run, from which an audit of networks has the gain over alone.
     """
@@ -40,15 +47,17 @@ def audited(
     if asked.frontier is not None:
         more["frontier"] = os.path.relpath(asked.frontier, folder)
     label = (labels_file(experiment, folder), experiment.data.label)
-    networks = None
+    networks = holder = None
     if not training(experiment.job.protocol).grows_trees:
         more |= {"network": asked.network, "accuracy": _accuracies(experiment, metrics)}
         models = {
             name: (state / "models" / "experiment", folder / name / "predict.parquet") for name, state in states.items()
         }
         networks = local_job.Networks(models, folder / experiment.in_order[0] / "predict.parquet")
+        holder = _label_holder(experiment, table, drawn, seed, folder)
+        more |= {} if holder is None else {"features": asked.features}
     started = time.monotonic()
-    file = local_job.write_file(folder, parties, ID, label, more, networks)
+    file = local_job.write_file(folder, parties, ID, label, more, networks, holder)
     document = local_job.run(folder, file, by_tree=asked.by_tree)
     return {
         "audit": local_job.scores(document),
@@ -57,9 +66,36 @@ def audited(
     }
 
 
+def _label_holder(
+    experiment: ExperimentFile, table: pa.Table, drawn: Split, seed: int, folder: Path
+) -> local_job.LabelHolder | None:
+    """The label holder as attacker, with the auxiliary records that it is assumed to know, which are drawn.
+
+    None where it keeps no transcript, or there are too few records to know some and guess others.
+    """
+    party = next(party for party in experiment.party if party.labels)
+    count = min(_MOST_KNOWN, max(_LEAST_KNOWN, round(_KNOWN * len(drawn.train))))
+    if experiment.record(party) == "off" or count >= len(drawn.train):
+        return None
+    rows = np.sort(sampling.generator(seed, "experiment auxiliary").permutation(drawn.train)[:count])
+    victims = {}
+    for other in experiment.party:
+        if other.labels:
+            continue
+        known, own = folder / party.name / f"known-{other.name}.parquet", folder / other.name
+        pq.write_table(table.select([ID, *drawn.columns[other.name]]).take(pa.array(rows)), known, compression="zstd")
+        victims[other.name] = local_job.VictimPlaces(
+            known, own / "train.parquet", own / "state" / "models" / "experiment"
+        )
+    own = folder / party.name
+    return local_job.LabelHolder(
+        party.name, own / "state" / "transcripts" / "experiment", own / "train.parquet", victims
+    )
+
+
 def _accuracies(experiment: ExperimentFile, metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """Accuracies on the held-out rows, as far as the run has them; without defences `undefended` is `together`."""
-    undefended = UNDEFENDED if experiment.defences.named() else "test"
+    undefended = UNDEFENDED if experiment.defended else "test"
     found = {
         name: metrics.get(row, {}).get("accuracy")
         for name, row in (("together", "test"), ("alone", ALONE), ("undefended", undefended))

@@ -65,7 +65,8 @@ class Comparison:
         else:
             self._learned = read_labels(self._trained[self._names[0]], label, self._params.objective)
         self._truth = truth(rows, ID, label, self._ids, self._learned)
-        self._defences = experiment.defences
+        self._defences, self._defended = experiment.defences, experiment.defended
+        self._of_columns = {name: each.of_columns for name, each in experiment.of_columns.items()}
         self._amplified = any(party.optimizer is not None for party in experiment.party)
         self._joined = self._predict(self._names, self._of_defences())
 
@@ -99,7 +100,7 @@ class Comparison:
     def metrics(self) -> dict[str, dict[str, float]]:
         """Test metrics with all parties' columns, and with those and the labels of each party that has both alone."""
         found = {"centralised, test": metrics.evaluate(self._params.objective, self._joined[1], self._truth)}
-        if isinstance(self._params, SplitnnParams) and self._defences.named():
+        if isinstance(self._params, SplitnnParams) and self._defended:
             _, outcome = self._predict(self._names)
             found[UNDEFENDED] = metrics.evaluate(self._params.objective, outcome, self._truth)
         if self._ownership is None:
@@ -116,12 +117,12 @@ class Comparison:
         return found
 
     def _of_defences(self) -> dict[str, Any]:
-        """Arguments by which the centralised model of all columns has the label holder's defences."""
-        if not self._defences.named():
+        """Arguments by which the centralised model of all columns has the parties' defences."""
+        if not self._defended:
             return {}
         if self._protocol.grows_trees:
             return {"withholding": self._defences.withholding}
-        return {"defences": self._defences.of_networks}
+        return {"defences": self._defences.of_networks, "of_columns": self._of_columns}
 
     def _predict(self, parties: Sequence[str], more: Mapping[str, Any] | None = None) -> tuple[Floats, Floats]:
         """Raw scores (n, outputs) and outcome of the test rows, by a model of the training rows and these columns.

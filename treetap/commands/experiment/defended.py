@@ -1,4 +1,4 @@
-"""The effect of the defences of an experiment's label holder: what it withheld, and the models it could publish.
+"""The effect of an experiment's defences: their meaning, what the label holder withheld, models it could publish.
 
 It reads the shards of all parties, which no party of a real federation has.
 """
@@ -23,6 +23,9 @@ from treetap.commands.experiment.spread_labels import truth
 from treetap.errors import ConfigError, Defect
 from treetap.models.json_text import parse
 from treetap.models.store import CLEAN_METRICS, read_manifest
+from treetap.neural import accountant
+from treetap.neural.feature_defences import FeatureDefences
+from treetap.neural.params import SplitnnParams
 from treetap.tables.config import TableConfig
 from treetap.tables.labels import Labels
 from treetap.trees import metrics
@@ -34,7 +37,7 @@ TOLERANCE = 1e-2
 
 
 def check(file: Path, experiment: ExperimentFile, drawn: Split, classes: int) -> None:
-    """Check that the job can have the defences, as its label holder would before it starts.
+    """Check that the job can have the defences, as its parties would before it starts.
 
     Raises:
         ConfigError: it cannot have one, by name, with the `file` that asks for it.
@@ -47,6 +50,9 @@ def check(file: Path, experiment: ExperimentFile, drawn: Split, classes: int) ->
         params = experiment.job.params()
         if isinstance(params, TreeParams):
             check_own_trees(first, experiment.defences, params, classes)
+        for name, given in experiment.of_columns.items():
+            columns = own.model_copy(update={"label": None, "columns": drawn.columns[name]})
+            check_defences(name, given, Policy(), columns, spec)
     except ConfigError as refusal:
         raise ConfigError(f"{file}: {refusal}") from None
 
@@ -66,8 +72,15 @@ def defended(
         Defect: the published model, opened, has other scores than the federation has predicted.
     """
     params, first = experiment.job.params(), experiment.in_order[0]
-    said = {"table": experiment.defences.model_dump(exclude_defaults=True), "says": says(experiment.defences, first)}
+    said: dict[str, Any] = {
+        "table": experiment.defences.model_dump(exclude_defaults=True),
+        "parties": {name: each.model_dump(exclude_unset=True) for name, each in experiment.of_columns.items()},
+        "says": says(experiment.defences, first),
+    }
     if not isinstance(params, TreeParams):
+        assert isinstance(params, SplitnnParams)  # the only protocol without trees
+        for name, each in experiment.of_columns.items():
+            said["says"] += says_of_columns(each.of_columns, name, params)
         return said
     given = {name: each["tables"] for name, each in settings.items()}
     after = {
@@ -132,4 +145,24 @@ def says(defences: Defences, label_holder: str) -> list[str]:
             "same noisy labels and the same messages to feature parties; predictions use "
             f"{' + '.join(name for name in ('grafting', 'refit') if getattr(defences, name))}."
         )
+    return found
+
+
+def says_of_columns(defences: FeatureDefences, party: str, params: SplitnnParams) -> list[str]:
+    """The meaning of a feature party's defences for the figures, as sentences."""
+    found = []
+    if defences.sensitivity:
+        found.append(
+            f'SensFL at {party} with ε = {defences.sensitivity:g}, norm "{defences.sensitivity_norm}": lowers the '
+            "sensitivity of its embeddings to its columns. Smaller embeddings suffice for that, and an attacker who "
+            "standardises embeddings undoes a mere rescaling: protection is what an audit of the label holder finds on "
+            "standardised ones."
+        )
+    if defences.dp_sgd is not None:
+        found.append(f"At {party}, {accountant.says(defences.dp_sgd, params.epochs)}.")
+        if params.reproducible:
+            found.append(
+                f"The job is reproducible: the noise of {party} follows from its seed, which all parties know, and "
+                "that ε is of the same job with reproducible = false."
+            )
     return found

@@ -8,7 +8,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from party.defences.settings import Defences
-from treetap.commands.experiment.party_table import PartyTable, column_faults, label_faults, optimizer_faults
+from treetap.commands.experiment.party_table import (
+    PartyTable,
+    column_faults,
+    defence_faults,
+    label_faults,
+    optimizer_faults,
+)
 from treetap.commands.jobs.job_file import JobTable, has_parameter
 from treetap.protocols.libraries import missing_library
 from treetap.protocols.registry import PREDICTION, TRAINING, prediction, training
@@ -53,7 +59,7 @@ class AuditTable(Strict):
     """The attacks on the feature parties' transcripts after each run; by default those of `treetap audit`.
 
     `frontier`: a document of `treetap frontier`, by which the audit advises; a relative path is from the file's folder.
-    `network`: settings of the attacks on split networks.
+    Of split networks `network`: settings of feature parties' attacks; `features`: of the label holder's on columns.
     """
 
     attacks: Annotated[list[str], Field(min_length=1)] | None = None
@@ -62,18 +68,25 @@ class AuditTable(Strict):
     drawn_only: bool = False
     settings: dict[str, Any] = {}
     network: dict[str, Any] = {}
+    features: dict[str, Any] = {}
     frontier: Path | None = None
 
     @model_validator(mode="after")
     def _known(self) -> AuditTable:
         try:
-            from attacks.audit_file import check_network_settings, check_settings, known_attacks
+            from attacks.audit_file import (
+                check_feature_settings,
+                check_network_settings,
+                check_settings,
+                known_attacks,
+            )
         except ImportError as missing:
             raise ValueError(f"needs {missing.name}: pip install 'treetap[audit]'") from None
         if self.attacks is not None:
             known_attacks(self.attacks)
         check_settings(self.settings)
         check_network_settings(self.network)
+        check_feature_settings(self.features)
         return self
 
 
@@ -97,7 +110,7 @@ class PredictTable(Strict):
 
 
 class ExperimentFile(Strict):
-    """The file that `treetap experiment` reads."""
+    """The file that `treetap experiment` reads. `defences`: of labels; those of columns are in the parties' tables."""
 
     data: DataTable
     party: Annotated[list[PartyTable], Field(min_length=2)]
@@ -140,6 +153,16 @@ class ExperimentFile(Strict):
         return [party.name for party in sorted(self.party, key=lambda party: not party.labels)]
 
     @property
+    def of_columns(self) -> dict[str, Defences]:
+        """The defences of feature parties' columns, by party; without those that have none."""
+        return {party.name: party.defences for party in self.party if party.defences.named(columns=True)}
+
+    @property
+    def defended(self) -> bool:
+        """True if labels or columns have a defence."""
+        return bool(self.defences.named() or self.of_columns)
+
+    @property
     def protocols(self) -> list[str]:
         """The protocols that predict the held-out rows."""
         asked = None if self.predict is None else self.predict.protocols
@@ -153,7 +176,8 @@ class ExperimentFile(Strict):
     @model_validator(mode="after")
     def _parties(self) -> ExperimentFile:
         faults = [*column_faults(self.party), *label_faults(self.party, self.job)]
-        if faults := [*faults, *optimizer_faults(self.party, self.job)]:
+        faults += [*optimizer_faults(self.party, self.job), *defence_faults(self.party, self.defences)]
+        if faults:
             raise ValueError("; ".join(faults))
         if faults := self.job.params().party_faults(self.in_order[0], self.in_order[1:]):
             raise ValueError("; ".join(faults))

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from party.defences.settings import OF_COLUMNS, Defences
 from treetap.commands.jobs.job_file import JobTable, has_parameter
 from treetap.names import Name
 from treetap.protocols.registry import training
@@ -21,7 +22,7 @@ class PartyTable(Strict):
 
     `labels`: it is the label holder. Where labels are spread over the parties it labels a random share of the training
     rows that no file names, or the rows whose ids are in the file `label_rows`. `optimizer`: see
-    `party.config.PartyConfig`.
+    `party.config.PartyConfig`. `defences`: of a feature party's columns.
     """
 
     name: Name
@@ -33,6 +34,7 @@ class PartyTable(Strict):
     record: Literal["received", "both", "off"] | None = None
     workers: Annotated[int, Field(ge=1, le=256)] | None = None
     optimizer: Literal["amplified"] | None = None
+    defences: Defences = Defences()
 
     @model_validator(mode="after")
     def _one_of(self) -> PartyTable:
@@ -76,6 +78,28 @@ def optimizer_faults(parties: Sequence[PartyTable], job: JobTable) -> list[str]:
     if given and not has_parameter(job.protocol, "optimizer"):
         return [f"optimizer of {given[0].name}: protocol {job.protocol!r} trains by none; leave it out"]
     return [f"optimizer of {party.name}: is of a feature party; leave it out" for party in given if party.labels]
+
+
+def defence_faults(parties: Sequence[PartyTable], of_labels: Defences) -> list[str]:
+    """Faults of who has which defences: a feature party those of its columns, `[defences]` those of labels."""
+    faults = []
+    if columns := [name for name in OF_COLUMNS if name in of_labels.model_fields_set]:
+        faults.append(
+            f"[defences] {', '.join(columns)}: protects a feature party's columns, and this table is of labels; move "
+            "it to [party.defences], below the [[party]] whose columns it protects"
+        )
+    for party in parties:
+        if party.labels and party.defences.model_fields_set:
+            faults.append(
+                f"[party.defences] of {party.name}: the label holder sends no embeddings of its columns, and its "
+                "defences of labels are in [defences]; leave it out"
+            )
+        elif labels := party.defences.named():
+            faults.append(
+                f"[party.defences] of {party.name}, {', '.join(labels)}: protects labels; move it to [defences], which "
+                "is the label holder's"
+            )
+    return faults
 
 
 def label_faults(parties: Sequence[PartyTable], job: JobTable) -> list[str]:

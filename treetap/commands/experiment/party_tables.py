@@ -50,6 +50,8 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
             settings[party.name]["optimizer"] = party.optimizer
         if party.labels and experiment.defences.named():
             settings[party.name]["defences"] = experiment.defences.model_dump(exclude_defaults=True)
+        elif party.name in experiment.of_columns:
+            settings[party.name]["defences"] = party.defences.model_dump(exclude_unset=True)
     if experiment.spread:
         joined = table.select([ID, label]).take(pa.array(drawn.train))
         pq.write_table(joined, labels_file(experiment, folder), compression="zstd")

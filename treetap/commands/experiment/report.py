@@ -200,14 +200,32 @@ def print_run(run: dict[str, Any]) -> None:
                 for label, figures in _attack_rows(name, each):
                     scored.add_row(party, label, *figures)
         terminal.out.print(scored)
+        for line in _read_columns(run["audit"]):
+            terminal.out.print(terminal.text(line), soft_wrap=True)
         terminal.out.print(f"audit: {run['audit_report']}", soft_wrap=True)
     peak = max(run["peak_rss_mb"].items(), key=lambda item: item[1], default=("", 0.0))
     terminal.out.print(f"largest process: {peak[0]}, {peak[1]:.0f} MiB")
     terminal.out.file.flush()
 
 
+def _read_columns(audit: dict[str, Any]) -> list[str]:
+    """The columns of each party that a label holder could read, a line each."""
+    if not any("victims" in attacks for attacks in audit.values()):
+        return []
+    from attacks.features.results import VictimFigures  # the attacks need an extra
+    from attacks.report.columns import words
+
+    return [
+        f"{holder} read embeddings of {name}. {' '.join(words(VictimFigures.model_validate(found | {'pictures': []})))}"
+        for holder, attacks in audit.items()
+        for name, found in attacks.get("victims", {}).items()
+    ]
+
+
 def _attack_rows(name: str, found: dict[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
     """Rows of an attack: its name, V-measure, trees or epoch, accuracy and groups; none without such a figure."""
+    if name == "victims":  # on columns, not on labels
+        return []
     if name == "gradient-clusters":
         epoch = "all" if found["epoch"] is None else str(found["epoch"] + 1)
         measures = (_shown(found["v_measure"]), epoch, _shown(found["accuracy"]), str(found["clusters"]))

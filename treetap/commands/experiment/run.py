@@ -52,7 +52,7 @@ def run_file(file: Path, *, as_json: bool, workdir: Path | None) -> None:
     experiment = with_classes(experiment, labels)
     for seed in experiment.data.seeds:  # a fault in the last split is reported before the first run
         drawn = split(experiment, table, seed)
-        if experiment.defences.named():
+        if experiment.defended:
             check(file, experiment, drawn, len(labels.classes))
     runs: list[dict[str, Any]] = []
     try:
@@ -93,7 +93,7 @@ def run_seed(experiment: ExperimentFile, table: pa.Table, seed: int, folder: Pat
         found, done = _run(
             experiment, table, seed, drawn, LocalFederation(folder, settings), started, title or f"seed {seed}"
         )
-        if experiment.defences.named():
+        if experiment.defended:
             models = {party: Path(path) for party, path in found["model"].items()}
             predicted = pq.read_table(done[experiment.protocols[0]].predictions)
             found["defences"] = defended(experiment, settings, models, predicted, rows)
@@ -110,7 +110,7 @@ def run_seed(experiment: ExperimentFile, table: pa.Table, seed: int, folder: Pat
         try:
             from treetap.commands.experiment.audited import audited  # the attacks need an extra
 
-            return found | audited(experiment, experiment.audit, table, drawn, folder, found["metrics"])
+            return found | audited(experiment, experiment.audit, table, drawn, seed, folder, found["metrics"])
         except TreetapError as fault:  # the run itself has succeeded
             return found | {"audit": None, "audit_fault": str(fault)}
     except TreetapError as failure:

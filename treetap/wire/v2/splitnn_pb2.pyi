@@ -154,10 +154,12 @@ class BottomParams(google.protobuf.message.Message):
     BLOCKS_FIELD_NUMBER: builtins.int
     WIDTH_FIELD_NUMBER: builtins.int
     NORM_FIELD_NUMBER: builtins.int
+    POOL_FIELD_NUMBER: builtins.int
     kind: builtins.str
     width: builtins.int
     """Numbers of the embedding of a record."""
     norm: builtins.str
+    pool: builtins.str
     @property
     def hidden(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
     @property
@@ -173,8 +175,9 @@ class BottomParams(google.protobuf.message.Message):
         blocks: collections.abc.Iterable[builtins.int] | None = ...,
         width: builtins.int = ...,
         norm: builtins.str = ...,
+        pool: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["blocks", b"blocks", "channels", b"channels", "hidden", b"hidden", "kind", b"kind", "norm", b"norm", "width", b"width"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["blocks", b"blocks", "channels", b"channels", "hidden", b"hidden", "kind", b"kind", "norm", b"norm", "pool", b"pool", "width", b"width"]) -> None: ...
 
 Global___BottomParams: typing_extensions.TypeAlias = BottomParams
 

@@ -1,0 +1,195 @@
+"""A label holder's attacks on one feature party's columns, from files; see `attacks.features.findings`.
+
+Ids join an auxiliary record to its embedding: the label holder's own table has the ids of the common records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attacks.features.evidence import FeatureEvidence
+from attacks.features.findings import findings
+from attacks.features.real_bottom import load_real_bottom
+from attacks.features.settings import FeatureSettings
+from attacks.view.embedding_rows import EmbeddingRows
+from attacks.view.own_table import check_names
+from attacks.view.view import View
+from treetap.errors import BadInput
+from treetap.tables.config import TableConfig
+from treetap.tables.reading import Table, columns_of, read_table
+from treetap.tables.tensors import shape_text
+
+
+@dataclass(frozen=True)
+class VictimFiles:
+    """The files on one feature party; see `attacks.audit_file.Victim`."""
+
+    name: str
+    auxiliary: Path
+    id: str = "id"
+    columns: list[str] | None = None
+    truth: Path | None = None
+    victims: Path | None = None
+    model: Path | None = None
+
+
+@dataclass(frozen=True)
+class Received:
+    """The embeddings of one feature party that the label holder received.
+
+    Attributes:
+        ids: of all records in the order by which `rows` counts.
+        job: the prediction; None: the training that the view is of.
+        faults: gaps of the prediction's transcript; those of the training are the view's.
+    """
+
+    rows: EmbeddingRows
+    ids: list[str] = field(repr=False)
+    job: str | None = None
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Joined:
+    """Records by id: `place` of an embedding; records without one, of batches that the party sat out, are not there."""
+
+    what: str
+    order: dict[str, int] = field(repr=False)
+    place: dict[str, int] = field(repr=False)
+
+    @classmethod
+    def of(cls, received: Received, job: str) -> _Joined:
+        what = f"the records of prediction {received.job!r}" if received.job else f"the common records of job {job!r}"
+        order = {name: number for number, name in enumerate(received.ids)}
+        place = {received.ids[record]: row for row, record in enumerate(received.rows.records.tolist())}
+        return cls(what, order, place)
+
+    def check(self, path: Path, key: str, ids: Collection[str]) -> None:
+        """Raise BadInput unless all ids are among the records."""
+        if strangers := [name for name in ids if name not in self.order]:
+            raise BadInput(
+                f"{path}: {len(strangers)} of its ids, such as {strangers[0]!r}, are not among {self.what}: leave them "
+                f"out of {key}"
+            )
+
+    def embedded(self, ids: Collection[str]) -> list[str]:
+        """Those of the ids that have an embedding, in the common order."""
+        return sorted((name for name in ids if name in self.place), key=self.order.__getitem__)
+
+
+def audited_victim(
+    view: View,
+    files: VictimFiles,
+    received: Received,
+    settings: FeatureSettings,
+    attributes: Collection[str] | None = None,
+    only: Collection[str] | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> dict[str, Any]:
+    """Run every attack on a party's columns, or `only` some; the fields of `VictimFigures`.
+
+    `truth` and `victims` say which records are guessed, and score; `model` is read by match-exact alone.
+
+    Raises:
+        BadInput: a file cannot be used: see `FeatureEvidence`.
+        DataError: a file cannot be read, or has no such column.
+    """
+    embeddings = view.embeddings
+    assert embeddings is not None  # the view is a label holder's
+    joined = _Joined.of(received, view.job)
+    auxiliary = _table(files.auxiliary, files, view.missing, files.columns)
+    joined.check(files.auxiliary, "auxiliary", auxiliary.ids)
+    truth = None if files.truth is None else _table(files.truth, files, view.missing, auxiliary.sources)
+    wanted = _victims(files, joined, auxiliary, truth, view.missing)
+    known, victims = joined.embedded(auxiliary.ids), joined.embedded(wanted)
+    evidence = FeatureEvidence(
+        party=files.name,
+        bottom=embeddings.params.bottom_of(files.name),
+        auxiliary=_records(auxiliary, known),
+        known=received.rows.values[[joined.place[name] for name in known]],
+        victims=victims,
+        embeddings=received.rows.values[[joined.place[name] for name in victims]],
+        settings=settings,
+        attributes=None if attributes is None else tuple(attributes),
+    )
+    if truth is not None:
+        _check_truth(truth, auxiliary, victims)
+    found = findings(
+        evidence,
+        None if truth is None else _records(truth, victims),
+        None if files.model is None else load_real_bottom(files.model, embeddings.params, files.name, view.job),
+        only,
+        progress,
+    )
+    for what, count in (
+        ("auxiliary records", len(auxiliary.ids) - len(known)),
+        ("victims", len(wanted) - len(victims)),
+    ):
+        if count:
+            found["reasons"][what] = f"{count} have no embedding: the party sat out their batch"
+    if received.faults:
+        found["reasons"]["embeddings"] = "; ".join(received.faults)
+    return {
+        **found,
+        "source": "prediction" if received.job else "training",
+        "job": received.job or view.job,
+        "epoch": received.rows.epoch,
+    }
+
+
+def _victims(
+    files: VictimFiles, joined: _Joined, auxiliary: Table, truth: Table | None, missing: float | None
+) -> list[str]:
+    """Ids of the records to guess."""
+    known = set(auxiliary.ids)
+    if files.victims is not None:
+        ids = _table(files.victims, files, missing, []).ids
+        joined.check(files.victims, "victims", ids)
+        if both := sorted(known.intersection(ids)):
+            raise BadInput(
+                f"{files.victims}: {len(both)} of its ids, such as {both[0]!r}, are auxiliary records of "
+                f"{files.auxiliary}: leave them out of victims or of auxiliary"
+            )
+        return ids
+    ids = list(joined.order) if truth is None else [name for name in truth.ids if name in joined.order]
+    if not (found := [name for name in ids if name not in known]):
+        of = joined.what if truth is None else f"{truth.path}"
+        raise BadInput(f"{files.auxiliary}: has all of {of}, so none is left to guess: leave some out of auxiliary")
+    return found
+
+
+def _check_truth(truth: Table, auxiliary: Table, victims: list[str]) -> None:
+    """Raise BadInput if the truth lacks victims, or has images of another shape, before any attack runs."""
+    if absent := sorted(set(victims) - set(truth.ids)):
+        raise BadInput(
+            f"{truth.path}: lacks {len(absent)} of the victims, such as {absent[0]!r}: add them to truth, or leave "
+            "them out of victims"
+        )
+    for name in auxiliary.sources:
+        shapes = auxiliary.shapes.get(name), truth.shapes.get(name)
+        if shapes[0] != shapes[1]:
+            said = ["no images" if shape is None else f"images of {shape_text(shape)}" for shape in shapes]
+            raise BadInput(
+                f"{truth.path}: column {name!r} holds {said[1]}, and that of {auxiliary.path} {said[0]}: give truth "
+                "and auxiliary the same columns"
+            )
+
+
+def _table(path: Path, files: VictimFiles, missing: float | None, columns: list[str] | None) -> Table:
+    """A table of the auditor or of the label holder; columns of text are numbered."""
+    have = columns_of(path)
+    wanted = [name for name in have if name != files.id] if columns is None else columns
+    check_names(path, have, [files.id, *wanted])
+    config = TableConfig(path=path, id=files.id, columns=wanted, encode="ordinal")
+    return read_table(config, with_label=False, missing=missing)
+
+
+def _records(table: Table, ids: list[str]) -> Table:
+    """The records with these ids, which the table has, in this order."""
+    place = {name: number for number, name in enumerate(table.ids)}
+    return table.take(np.array([place[name] for name in ids], dtype=np.int64))

@@ -1,0 +1,157 @@
+"""The part of an audit in which the label holder attacks: the columns of feature parties of a split network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from attacks.audit_file import AuditedParty, AuditFile, Victim
+from attacks.features.settings import FeatureSettings
+from attacks.view.label_holder_view import read_label_holder
+from attacks.view.own_table import load_own_table
+from attacks.view.predicted_embeddings import read_predicted
+from attacks.view.recorded_job import recorded_job
+from attacks.view.view import View
+from treetap.errors import BadInput
+from treetap.neural.params import SplitnnParams
+from treetap.protocols.job_spec import params_of
+from treetap.protocols.libraries import require_library
+from treetap.protocols.registry import training, training_name
+from treetap.tables.config import TableConfig
+from treetap.tables.reading import read_table
+from treetap.wire.v2 import setup_pb2
+
+if TYPE_CHECKING:
+    from attacks.features.party_audit import Received
+
+
+def label_holder(file: AuditFile) -> str | None:
+    """The [[party]] that attacks the columns of [[victim]]; None without any.
+
+    Raises:
+        BadInput: no [[party]] is the label holder, it has no table, the job is of trees, or a [[victim]] is none of its
+            feature parties or names an epoch that it has not.
+    """
+    if not file.victim:
+        return None
+    specs = {party.name: recorded_job(party.transcript, file.job) for party in file.party}
+    spec = next((spec for spec in specs.values() if spec is not None), None)
+    if spec is None:
+        return None  # the error is that of reading a transcript without a training
+    holder = next((name for name, each in specs.items() if each is not None and each.aggregator == name), None)
+    params = _network(spec)
+    if holder is None:
+        raise BadInput(
+            f"[[victim]] {file.victim[0].name}: the label holder {spec.aggregator} attacks its columns, and no "
+            f'[[party]] is that: add one with name = "{spec.aggregator}", transcript = … and table = …'
+        )
+    if next(party for party in file.party if party.name == holder).table is None:
+        raise BadInput(f"[[party]] {holder}: embeddings are found by the ids of its own table: say table = …")
+    for victim in file.victim:
+        _check(victim, holder, spec, params)
+    return holder
+
+
+def read_holder(file: AuditFile, party: AuditedParty) -> View:
+    """The label holder's view, with the embeddings of the last whole epoch, or else of those that are named.
+
+    Raises BadInput and Malformed: see `read_label_holder`.
+    """
+    named = _epochs(file)
+    last = any(victim.epoch is None for victim in file.victim)
+    return read_label_holder(
+        party.transcript, file.job, party.name, file.ca, file.revoked, epochs=None if last else named
+    )
+
+
+def attacked(
+    file: AuditFile, party: AuditedParty, view: View, progress: Callable[[int, int, str], None]
+) -> dict[str, dict[str, Any]]:
+    """The attacks on the columns of each [[victim]], as the document has them.
+
+    Raises:
+        BadInput: a file cannot be used, or PyTorch is not installed.
+        Malformed: an embedding does not fit its batch.
+    """
+    require_library(view.protocol, training(view.protocol))
+    from attacks.features.party_audit import VictimFiles, audited_victim
+
+    settings, found = FeatureSettings.read(file.features), {}
+    for number, victim in enumerate(file.victim):
+
+        def said(part: str, number: int = number, name: str = victim.name) -> None:
+            progress(number, len(file.victim), f"{name}, its columns: {part}")
+
+        said("embeddings")
+        received = _received(file, party, view, victim)
+        files = VictimFiles(
+            victim.name, victim.auxiliary, victim.id, victim.columns, victim.truth, victim.victims, victim.model
+        )
+        found[victim.name] = audited_victim(view, files, received, settings, victim.attributes, victim.attacks, said)
+    return found
+
+
+def _received(file: AuditFile, party: AuditedParty, view: View, victim: Victim) -> Received:
+    """The embeddings that a [[victim]] names, and the ids of their records."""
+    from attacks.features.party_audit import Received
+
+    assert party.table is not None  # `label_holder` checks it
+    assert view.embeddings is not None
+    if victim.predicted is not None:
+        return _predicted(file, party, view, victim, victim.predicted)
+    ids = load_own_table(party.table, view, party.id, []).ids
+    embeddings = view.embeddings
+    if victim.epoch is not None and victim.epoch - 1 not in embeddings.epochs:
+        again = read_label_holder(
+            party.transcript, file.job, party.name, file.ca, file.revoked, epochs=_epochs(file)
+        ).embeddings
+        assert again is not None
+        if victim.epoch - 1 not in again.epochs:
+            raise BadInput(
+                f"[[victim]] {victim.name}: epoch = {victim.epoch}: {view.path} has no embeddings of that epoch: name "
+                "another one, or leave epoch out for the last whole one"
+            )
+        embeddings = again
+    return Received(embeddings.of(victim.name, None if victim.epoch is None else victim.epoch - 1), ids)
+
+
+def _predicted(file: AuditFile, party: AuditedParty, view: View, victim: Victim, job: str) -> Received:
+    """The embeddings of a prediction, and the ids of its records in the label holder's table of it."""
+    from attacks.features.party_audit import Received
+
+    assert victim.records is not None  # the audit file checks it
+    found = read_predicted(party.transcript, job, view, file.ca, file.revoked)
+    table = read_table(TableConfig(path=victim.records, id=party.id), with_label=False, missing=view.missing)
+    name_of = dict(zip(table.rows.tolist(), table.ids, strict=True))
+    if absent := [row for row in found.rows.tolist() if row not in name_of]:
+        raise BadInput(
+            f"{victim.records}: has {len(table.ids)} rows, but row {absent[0] + 1} of {party.name}'s table is of "
+            f"prediction {job!r}: records = … is another table, or another version of it"
+        )
+    return Received(found.of(victim.name), [name_of[row] for row in found.rows.tolist()], job, found.faults)
+
+
+def _epochs(file: AuditFile) -> set[int]:
+    """The epochs that [[victim]] name, from 0."""
+    return {victim.epoch - 1 for victim in file.victim if victim.epoch is not None}
+
+
+def _network(spec: setup_pb2.JobSpec) -> SplitnnParams:
+    """The parameters of a job of a split network; BadInput of another one."""
+    params = params_of(spec)
+    if not isinstance(params, SplitnnParams):
+        raise BadInput(
+            f"[[victim]]: the job is of protocol {training_name(spec)!r}, in which no party sends embeddings of its "
+            "columns: leave [[victim]] out"
+        )
+    return params
+
+
+def _check(victim: Victim, holder: str, spec: setup_pb2.JobSpec, params: SplitnnParams) -> None:
+    where, parties = f"[[victim]] {victim.name}", ", ".join(spec.feature_parties)
+    if victim.name == holder:
+        raise BadInput(f"{where}: is the label holder itself; name the feature party that it attacks: {parties}")
+    if victim.name not in spec.feature_parties:
+        raise BadInput(f"{where}: is no feature party of the job; name one of {parties}")
+    if victim.epoch is not None and victim.epoch > params.epochs:
+        raise BadInput(f"{where}: epoch = {victim.epoch}: the job has {params.epochs}; name one from 1 to that")

@@ -1,0 +1,272 @@
+"""The columns of feature parties: what a label holder could read of them, beside what needs no embedding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from attacks.document import Document
+from attacks.features.results import Attribute, Reconstruction, VictimFigures
+from attacks.features.strength import attribute_figure, record_strength
+from attacks.report.glossary import count, score, seconds, share
+from attacks.report.scale import Linear, short
+
+#: Width and height of the picture of one column, on an axis of accuracy or R² from 0 to 1.
+WIDTH, HEIGHT, MARGIN = 240, 20, 6
+#: A standardised figure that is so much better than the raw one is named.
+GAP = 0.1
+#: Columns that a sentence names.
+NAMED = 3
+
+RECORD_HEADS = ("attack", "measure", "raw", "standardised", "floor", "stronger", "records", "time")
+ATTRIBUTE_HEADS = (
+    *("column", "measure", "raw", "standardised", "floor", "stronger"),
+    *("records", "left out", "classes", "known"),
+)
+CLASS_HEADS = (
+    *("column", "macro F1, raw", "standardised", "floor", "precision, raw", "standardised", "floor"),
+    *("recall, raw", "standardised", "floor"),
+)
+REASON_HEADS = ("what", "reason")
+#: Figures in the picture of a column → name and class in the style sheet, the last ones on top.
+DOTS: dict[Literal["raw", "standardised", "floor"], tuple[str, str]] = {
+    "floor": ("floor: the most frequent value, of numbers the mean", "cl"),
+    "raw": ("raw embeddings", "received"),
+    "standardised": ("standardised embeddings", "graph"),
+}
+#: Field of the scores of whole records → its name.
+MEASURES = {"ssim": "SSIM", "psnr": "PSNR, dB", "mse": "MSE"}
+#: The figures of a column in the order of tables.
+FIGURES: tuple[Literal["raw", "standardised", "floor"], ...] = ("raw", "standardised", "floor")
+#: The sentence that a reader of raw and standardised figures must have.
+RESCALED = (
+    "A figure that is low raw and high standardised was hidden by scale alone: a defence with such figures rescaled "
+    "the embedding and did not remove what it tells, and whoever holds some known records can undo that. Judge a "
+    "defence by the stronger of the two."
+)
+
+
+class Dot(NamedTuple):
+    """A figure in a picture."""
+
+    style: str
+    at: str
+
+
+class AttributeLine(NamedTuple):
+    """One column: `dots` in the picture, `figures` under `ATTRIBUTE_HEADS`."""
+
+    dots: list[Dot]
+    figures: list[str]
+
+
+class PictureRow(NamedTuple):
+    """One victim: its number, and data URLs by what they show, None where the document has none."""
+
+    number: str
+    images: list[str | None]
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Victims beside their reconstructions, of one column of images."""
+
+    column: str
+    heads: list[str]
+    rows: list[PictureRow]
+
+
+@dataclass(frozen=True)
+class Victim:
+    """The section's part on one feature party."""
+
+    name: str
+    holder: str
+    words: list[str]
+    facts: list[tuple[str, str]]
+    records: list[list[str]]
+    attributes: list[AttributeLine]
+    classes: list[list[str]]
+    pictures: list[Pictures]
+    reasons: list[list[str]]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The section's content. `start`, `end`: of the axis of accuracy and R²."""
+
+    victims: list[Victim]
+    start: str
+    end: str
+
+
+def columns(document: Document) -> Columns | None:
+    """The section of a label holder's attacks; None where no label holder is audited."""
+    x = Linear(0, 1, MARGIN, WIDTH - MARGIN)
+    found = [
+        Victim(
+            name=name,
+            holder=holder,
+            words=words(figures),
+            facts=facts(figures),
+            records=record_rows(figures),
+            attributes=[AttributeLine(_dots(each, x), attribute_row(each)) for each in figures.attributes],
+            classes=[class_row(each) for each in figures.attributes if each.raw is not None],
+            pictures=_pictures(figures),
+            reasons=[[what, why] for what, why in figures.reasons.items()],
+        )
+        for holder, party in document.parties.items()
+        for name, figures in (party.victims or {}).items()
+    ]
+    return Columns(found, short(x(0)), short(x(1))) if found else None
+
+
+def words(figures: VictimFigures) -> list[str]:
+    """Sentences on what the label holder could read of one party's columns."""
+    if not figures.scored:
+        return [
+            f"The columns of the {count(figures.victims)} victims are not at hand, so nothing says how right the "
+            "guesses are."
+        ]
+    said = [
+        f"From the embeddings and {count(figures.auxiliary)} records whose columns it knows, the label holder guessed "
+        f"the columns of {count(figures.victims)} others."
+    ]
+    gains = sorted(((_gain(each), each) for each in figures.attributes if _gain(each) > 0), key=lambda it: -it[0])
+    if gains:
+        said.append("Best read, beside what needs no embedding: " + "; ".join(map(_read, _first(gains))) + ".")
+    if figures.attributes:
+        some = f"{count(len(gains))} of {count(len(figures.attributes))} columns are"
+        said.append(f"{some if gains else 'No column is'} guessed better than by the floor.")
+    if (best := _best(figures)) is not None:
+        said.append(_whole(best))
+    if rescaled := [name for name, low, high, floor in _gaps(figures) if high - max(low, floor) >= GAP]:
+        named = ", ".join(rescaled[:NAMED]) + (f" and {len(rescaled) - NAMED} more" if len(rescaled) > NAMED else "")
+        said.append(f"Better from standardised embeddings than from raw ones, by at least {GAP:g}: {named}.")
+    return said
+
+
+def facts(figures: VictimFigures) -> list[tuple[str, str]]:
+    """The source of the embeddings, and their number."""
+    source = f"prediction {figures.job}" if figures.epoch is None else f"training, epoch {count(figures.epoch + 1)}"
+    return [
+        ("embeddings", source),
+        ("numbers of an embedding", count(figures.width)),
+        ("auxiliary records", count(figures.auxiliary)),
+        ("victims", count(figures.victims)),
+        ("victims left out", count(figures.left_out)),
+    ]
+
+
+def record_rows(figures: VictimFigures) -> list[list[str]]:
+    """The reconstructions under `RECORD_HEADS`, a row for each measure."""
+    rows = []
+    for each in figures.reconstructions:
+        scores = (each.raw, each.standardised, each.floor)
+        last = (each.headline or "–", count(each.records), seconds(each.seconds))
+        if None in scores:
+            rows.append([each.attack, "not scored", "–", "–", "–", *last])
+            continue
+        for field, measure in MEASURES.items():
+            values = [getattr(it, field) for it in scores]
+            if any(value is not None for value in values):
+                rows.append([each.attack, measure, *map(score, values), *last])
+    return rows
+
+
+def attribute_row(each: Attribute) -> list[str]:
+    """A column's figures under `ATTRIBUTE_HEADS`: accuracy of a class, R² of a number."""
+    raw, standardised, floor = (attribute_figure(each, what) for what in FIGURES)
+    return [
+        *(each.name, "accuracy" if each.kind == "class" else "R²", score(raw), score(standardised), score(floor)),
+        *(each.headline or "–", count(each.records), count(each.left_out), count(each.classes), count(each.auxiliary)),
+    ]
+
+
+def class_row(each: Attribute) -> list[str]:
+    """A class's further figures under `CLASS_HEADS`."""
+    found = [
+        score(None if scores is None else getattr(scores, measure))
+        for measure in ("f1", "precision", "recall")
+        for scores in (each.raw, each.standardised, each.floor)
+    ]
+    return [each.name, *found]
+
+
+def _gain(each: Attribute) -> float:
+    """The headline over the floor, as a share of what is left above the floor; 0 where nothing is."""
+    found, floor = attribute_figure(each, each.headline), attribute_figure(each, "floor")
+    if found is None or floor is None or floor >= 1:
+        return 0.0
+    return (found - floor) / (1 - floor)
+
+
+def _first(gains: list[tuple[float, Attribute]]) -> list[Attribute]:
+    return [each for _, each in gains[:NAMED]]
+
+
+def _read(each: Attribute) -> str:
+    found, floor = attribute_figure(each, each.headline), attribute_figure(each, "floor")
+    assert found is not None
+    assert floor is not None
+    if each.kind == "number":
+        return f"{each.name} ({share(found, 1)} of its variance)"
+    return f"{each.name} (right for {share(found, 1)}; its most frequent value is {share(floor, 1)})"
+
+
+def _best(figures: VictimFigures) -> Reconstruction | None:
+    """The strongest attack on whole records but the one with the party's own model."""
+    own = [each for each in figures.reconstructions if each.attack != "match-exact" and each.headline is not None]
+    return max(own, key=lambda each: record_strength(each, each.headline or "raw") or 0.0, default=None)
+
+
+def _whole(each: Reconstruction) -> str:
+    """The sentence on whole records."""
+    assert each.headline is not None
+    found = getattr(each, each.headline)
+    assert each.floor is not None
+    if found.ssim is not None:
+        return (
+            f"Its best images, by {each.attack}, have an SSIM of {score(found.ssim)} (1 is the image itself; the mean "
+            f"known image has {score(each.floor.ssim)})."
+        )
+    removed = record_strength(each, each.headline) or 0.0
+    if removed <= 0:
+        return "No attack guesses whole records better than the mean known record does."
+    return (
+        f"Its best whole records, by {each.attack}, remove {share(removed, 1)} of the error of the mean known record."
+    )
+
+
+def _gaps(figures: VictimFigures) -> list[tuple[str, float, float, float]]:
+    """The figures of all that is scored: what is guessed, raw, standardised, floor."""
+    found: list[tuple[str, tuple[float | None, ...]]] = [
+        (each.name, tuple(attribute_figure(each, what) for what in FIGURES)) for each in figures.attributes
+    ]
+    for each in figures.reconstructions:
+        floor = None if each.floor is None else each.floor.ssim or 0.0
+        found.append((each.attack, (record_strength(each, "raw"), record_strength(each, "standardised"), floor)))
+    return [
+        (name, raw, standardised, floor)
+        for name, (raw, standardised, floor) in found
+        if raw is not None and standardised is not None and floor is not None
+    ]
+
+
+def _dots(each: Attribute, x: Linear) -> list[Dot]:
+    return [
+        Dot(style, short(x(value)))
+        for what, (_, style) in DOTS.items()
+        if (value := attribute_figure(each, what)) is not None
+    ]
+
+
+def _pictures(figures: VictimFigures) -> list[Pictures]:
+    """The pictures by column, each victim a row."""
+    found = []
+    for column in dict.fromkeys(each.column for each in figures.pictures):
+        images = [each.images for each in figures.pictures if each.column == column]
+        heads = list(dict.fromkeys(what for each in images for what in each))
+        rows = [PictureRow(str(k), [each.get(what) for what in heads]) for k, each in enumerate(images, 1)]
+        found.append(Pictures(column, heads, rows))
+    return found

@@ -1,0 +1,101 @@
+"""A label holder's view of a split network: the embeddings that each feature party sent, by record and epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from attacks.view.embedding_rows import EmbeddingRows
+from attacks.view.memory_budget import MemoryBudget
+from attacks.view.network_messages import NetworkMessages
+from attacks.view.received_rows import ReceivedRows, lost_batches
+from treetap.errors import BadInput
+from treetap.neural.params import SplitnnParams
+
+
+@dataclass(frozen=True)
+class EmbeddingsView:
+    """The embeddings in the log of one label holder.
+
+    `records`: N, the records common to all parties. `submission`: the nonce of the job's submission. `received`:
+    feature party → its messages.
+    """
+
+    holder: str
+    params: SplitnnParams
+    records: int
+    submission: str
+    received: dict[str, ReceivedRows] = field(repr=False)
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """The feature parties of the job."""
+        return tuple(self.received)
+
+    @property
+    def epochs(self) -> list[int]:
+        """The epochs, from 0, of which embeddings are held, ascending."""
+        return sorted({epoch for each in self.received.values() for epoch in each.messages.held(each.sender)})
+
+    @property
+    def seen(self) -> int:
+        """Number of epochs of which the log has embeddings, held or not."""
+        return len({epoch for each in self.received.values() for epoch in each.epochs})
+
+    def last_whole(self, party: str) -> int | None:
+        """The last epoch held of which the log has every batch that the party did not sit out; None: there is none."""
+        found = self._of(party)
+        return max((epoch for epoch in found.messages.held(party) if found.whole(epoch)), default=None)
+
+    def of(self, party: str, epoch: int | None = None) -> EmbeddingRows:
+        """The embeddings that a feature party sent in an epoch, from 0; None: in the last whole one.
+
+        Raises:
+            BadInput: there is no such party, or no embeddings of the epoch are held.
+            Malformed: a message does not fit its batch, or is of a batch that the party sat out.
+        """
+        found = self._of(party)
+        held = [each for each in found.messages.held(party) if each in found.batches]
+        chosen = self.last_whole(party) if epoch is None else epoch
+        if chosen is None:
+            raise BadInput(
+                f"{party}: the transcript has no epoch with all its embeddings; choose one of {_numbers(held)}"
+                if held
+                else f"{party}: the transcript has no embeddings of it"
+            )
+        if chosen not in held:
+            raise BadInput(f"{party}: no embeddings of epoch {chosen + 1} are held, only of {_numbers(held)}")
+        return EmbeddingRows(party, chosen, *found.rows(chosen))
+
+    def faults(self) -> list[str]:
+        """Sentences on embeddings that are not in the transcript."""
+        return [f"{party}: {gap}" for party, each in self.received.items() for gap in lost_batches(each)]
+
+    def _of(self, party: str) -> ReceivedRows:
+        if party not in self.received:
+            raise BadInput(f"{party}: is no feature party of the job; they are {', '.join(self.parties)}")
+        return self.received[party]
+
+
+def embeddings_view(
+    holder: str,
+    parties: list[str],
+    params: SplitnnParams,
+    records: int,
+    submission: str,
+    messages: NetworkMessages,
+    budget: MemoryBudget,
+) -> EmbeddingsView:
+    """The view of a label holder by its messages; of the newest epochs alone the last whole one is held.
+
+    Raises:
+        Malformed: an epoch is none of the job's, or the job cannot have these records.
+    """
+    received = {party: ReceivedRows.of(party, party, params, records, messages) for party in parties}
+    found = EmbeddingsView(holder, params, records, submission, received)
+    if messages.newest and (last := {each for each in map(found.last_whole, parties) if each is not None}):
+        messages.drop(set(found.epochs) - last, budget)
+    return found
+
+
+def _numbers(epochs: list[int]) -> str:
+    return f"epochs {', '.join(str(epoch + 1) for epoch in epochs)} (from 1)" if epochs else "no epoch"

@@ -1,0 +1,217 @@
+"""The embeddings that feature parties sent the label holder for a prediction, by record.
+
+A block of a prediction is a set of records that the label holder names; its log has what it names only with `record =
+"both"`. With "received" the records of a whole table follow from its alignment, since blocks hold them in their common
+order: an attempt begins with the first record that has no score yet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from attacks.view.embedding_rows import EmbeddingRows
+from attacks.view.embeddings_view import EmbeddingsView
+from attacks.view.gradient_rows import Ints, Rows
+from attacks.view.network_messages import EMBEDDINGS, NetworkMessages, Numbers
+from attacks.view.received_rows import decoded
+from attacks.view.replay import TranscriptReplay, read_replay
+from attacks.view.transcripts import located
+from attacks.view.view import View
+from treetap.errors import BadInput, Malformed
+
+_REMEDY = 'they are known where the label holder\'s policy says record = "both"'
+
+
+@dataclass(frozen=True)
+class _Block:
+    """One block: the attempt and its number, and the rows of the label holder's table that it holds, one by one."""
+
+    attempt: int
+    number: int
+    rows: Ints
+
+
+@dataclass(frozen=True)
+class PredictedEmbeddings:
+    """The embeddings in the log of one prediction at its label holder.
+
+    `job`: the prediction. `rows`: (N,) rows of the label holder's table of that prediction, from 0: the records of
+    which there are embeddings, by their places. `parties`: the feature parties. `faults`: gaps of the transcript.
+    """
+
+    path: Path
+    job: str
+    rows: Ints = field(repr=False)
+    parties: tuple[str, ...]
+    faults: tuple[str, ...]
+    _trained: EmbeddingsView = field(repr=False)
+    _messages: NetworkMessages = field(repr=False)
+    _blocks: tuple[_Block, ...] = field(repr=False)
+
+    def of(self, party: str) -> EmbeddingRows:
+        """The embeddings that a feature party sent; of a record that came in several blocks the last one.
+
+        Raises:
+            BadInput: there is no such party, or it sent none, as one that was away.
+            Malformed: a message does not fit its block.
+        """
+        if party not in self.parties:
+            raise BadInput(f"{self.path}: {party} is no feature party of it; they are {', '.join(self.parties)}")
+        params = self._trained.params
+        width, place = params.bottom_of(party).width, {row: place for place, row in enumerate(self.rows.tolist())}
+        values: Rows = np.empty((len(self.rows), width), dtype=np.float32)
+        there = np.zeros(len(self.rows), dtype=bool)
+        for block in self._blocks:
+            where = f"{self.path}: {party}: {EMBEDDINGS} of block {block.number}, attempt {block.attempt}"
+            parts = self._messages.parts(party, block.attempt, block.number)
+            if not parts:
+                continue
+            if (count := _count(parts)) != len(block.rows):
+                raise Malformed(f"{where}: {count} rows for {len(block.rows)} records")
+            places, done = np.array([place[row] for row in block.rows.tolist()], dtype=np.int64), 0
+            for part in parts:
+                values[places[done : done + part.rows]] = decoded(part, width, params.wire_type, where)
+                done += part.rows
+            there[places] = True
+        if not there.any():
+            raise BadInput(f"{self.path}: holds no embeddings of {party}, as where it was away")
+        records = np.flatnonzero(there)
+        return EmbeddingRows(party, None, records, values if there.all() else values[records])
+
+
+def read_predicted(
+    path: Path, job: str, training: View, ca: Path | None = None, revoked: Path | None = None
+) -> PredictedEmbeddings:
+    """Read the embeddings in a label holder's transcript of a prediction with a model that it trained.
+
+    `path`, `ca`, `revoked`: see `attacks.view.view.read_view`. `job`: the prediction's name. `training`: the label
+    holder's view of the training (`attacks.view.label_holder_view.read_label_holder`).
+
+    Raises:
+        BadInput: there is no such transcript, it is of a training, of another model, another party's, or too large; or
+            it does not say which records its blocks hold.
+        Malformed: records were changed, or contradict each other; a sender is no feature party.
+    """
+    trained = training.embeddings
+    assert trained is not None  # `training` is a label holder's view of a split network
+    with located(path, job) as place:
+        replay, faults, anchor = read_replay(place, ca, revoked, lambda: NetworkMessages(EMBEDDINGS, of_blocks=True))
+        shown = path if path.is_file() else place
+        _check(shown, replay, trained, training.job)
+        if anchor.signer not in ("", trained.holder):
+            raise Malformed(f"{shown}: is the transcript of {trained.holder}, but {anchor.signer!r} has signed it")
+        try:
+            blocks, left_out = _blocks(shown, replay, trained.parties)
+        except Malformed as fault:
+            raise Malformed(f"{shown}: {fault}") from None
+    serves = any(opening.serve for opening in replay.predicted.openings.values())
+    faults += left_out
+    if not (replay.finished or serves):
+        faults.append("ends before its prediction does: it runs or was interrupted, or the end is missing")
+    every = np.concatenate([block.rows for block in blocks])
+    rows = every[np.sort(np.unique(every, return_index=True)[1])]
+    lines = tuple(f"{shown}: {fault}" for fault in faults)
+    return PredictedEmbeddings(shown, job, rows, trained.parties, lines, trained, replay.network, tuple(blocks))
+
+
+def _check(path: Path, replay: TranscriptReplay, trained: EmbeddingsView, model: str) -> None:
+    """Raise BadInput or Malformed unless the log is the label holder's, of a prediction with this model."""
+    if not replay.prediction:
+        raise BadInput(f"{path}: the transcript of {replay.job!r} is of no prediction")
+    for opening in replay.predicted.openings.values():
+        if (opening.model, opening.submission) != (model, trained.submission):
+            other = "another training of that name" if opening.model == model else f"model {opening.model!r}"
+            raise BadInput(f"{path}: predicts with {other}, not with the one that job {model!r} trained")
+        if opening.recipient != trained.holder:
+            raise BadInput(f"{path}: is of a prediction for {opening.recipient}, not for {trained.holder}")
+    if trained.holder in replay.peers:
+        raise BadInput(f"{path}: is not the transcript of {trained.holder}, the label holder, but of a feature party")
+    if foreign := sorted(replay.network.senders - set(trained.parties)):
+        raise Malformed(f"{path}: {foreign[0]}, which is not a feature party, has sent embeddings")
+    if not replay.network.senders:
+        raise BadInput(f"{path}: holds no embeddings of the feature parties: no block was scored")
+
+
+def _blocks(path: Path, replay: TranscriptReplay, parties: tuple[str, ...]) -> tuple[list[_Block], list[str]]:
+    """The blocks of which the log has embeddings, in the order of the attempts; and a sentence on those left out.
+
+    Raises:
+        BadInput: their records cannot be known.
+        Malformed: parties sent different numbers of rows for a block, or a block has other records than the alignment.
+    """
+    counts = {attempt: _counts(replay.network, parties, attempt) for attempt in sorted(replay.predicted.openings)}
+    counts = {attempt: found for attempt, found in counts.items() if found}
+    found, left_out = list[_Block](), 0
+    for attempt, of_attempt in counts.items():
+        aligned = _aligned(replay, attempt)
+        named = {number: replay.predicted.block(attempt, number, len(aligned)) for number in of_attempt}
+        if any(places is None for places in named.values()):
+            opening = replay.predicted.openings[attempt]
+            if opening.serve or opening.records_file:
+                asked = "clients asked about" if opening.serve else f"{opening.records_file} names"
+                raise BadInput(f"{path}: does not say which records are in its blocks, those that {asked}; {_REMEDY}")
+        inferred = _unscored(replay, counts, attempt)
+        first = 0
+        for number, count in of_attempt.items():
+            places = named[number]
+            rows = aligned[places] if places is not None else None
+            if rows is None and inferred is not None:
+                rows = inferred[first : first + count]
+                if len(rows) != count:
+                    raise Malformed(f"attempt {attempt}, block {number}: more rows than there are records to score")
+            first += count
+            if rows is None:
+                left_out += count
+            else:
+                found.append(_Block(attempt, number, rows))
+    if not found:
+        raise BadInput(f"{path}: does not say which records are in its blocks; {_REMEDY}")
+    sentence = f"{left_out} embeddings of interrupted attempts are left out: it does not say whose they are; {_REMEDY}"
+    return found, [sentence] if left_out else []
+
+
+def _counts(messages: NetworkMessages, parties: tuple[str, ...], attempt: int) -> dict[int, int]:
+    """Block → its records by the rows of each party, for the blocks of an attempt, ascending."""
+    found: dict[int, int] = {}
+    for party in parties:
+        for number in messages.places(party).get(attempt, []):
+            count = _count(messages.parts(party, attempt, number))
+            if found.setdefault(number, count) != count:
+                raise Malformed(f"attempt {attempt}, block {number}: parties sent {found[number]} and {count} rows")
+    if found and sorted(found) != list(range(len(found))):
+        raise Malformed(f"attempt {attempt}: embeddings of a block before the last one are missing")
+    return dict(sorted(found.items()))
+
+
+def _unscored(replay: TranscriptReplay, counts: dict[int, dict[int, int]], attempt: int) -> Ints | None:
+    """Rows of the records, in their common order, that an attempt at a whole table began to score; None: unknown.
+
+    Those of attempt 1 are all. A finished attempt ends with the last record, and attempts before it have scored the
+    records before; whether the last block of an interrupted one was scored is not in the log.
+    """
+    aligned, earlier = _aligned(replay, attempt), [each for each in counts if each < attempt]
+    count = sum(counts[attempt].values())
+    if not earlier and (count == len(aligned) or 1 in replay.predicted.openings):
+        return aligned
+    before = _aligned(replay, earlier[0]) if earlier else aligned
+    alike = all(np.array_equal(before, _aligned(replay, each)) for each in earlier)
+    # where all records have their score, one is scored again
+    if attempt not in replay.predicted.written or not alike or not 1 < count <= len(aligned):
+        return None
+    left = aligned[~np.isin(aligned, before[: len(aligned) - count])]
+    return left if len(left) == count else None
+
+
+def _aligned(replay: TranscriptReplay, attempt: int) -> Ints:
+    """Rows (N,) of the own table that the common records of an attempt are. Raises Malformed without them."""
+    parts = replay.alignments.get(attempt, [])
+    if not parts:
+        raise Malformed(f"attempt {attempt}: does not say which rows of the label holder's table the records are")
+    return np.concatenate(parts)
+
+
+def _count(parts: list[Numbers]) -> int:
+    return sum(part.rows for part in parts)

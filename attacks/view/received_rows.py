@@ -1,0 +1,142 @@
+"""Numbers of one feature party's embeddings in a log, by record and epoch: the embeddings, or their gradients.
+
+The order of the records in each batch follows from the seed of the job, which every party has, and which batches the
+party sat out does too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+
+from attacks.view.gradient_rows import Ints, Rows
+from attacks.view.network_messages import EMBEDDINGS, NetworkMessages, Numbers
+from treetap.errors import DataError, Malformed
+from treetap.neural.params import SplitnnParams
+from treetap.neural.schedule import Schedule
+
+
+@dataclass(frozen=True)
+class ReceivedRows:
+    """The messages about one feature party's embeddings in one log.
+
+    `party`: the feature party. `sender`: the party that sent them. `records`: N, the records common to all parties.
+    `batches`: epoch → its batches of which the log has all numbers. Embeddings of the validation records, which early
+    stopping sets aside, are one batch more, after the others; a party sends them whether it sits out batches or not.
+    """
+
+    party: str
+    sender: str
+    params: SplitnnParams
+    records: int
+    batches: dict[int, list[int]] = field(repr=False)
+    messages: NetworkMessages = field(repr=False)
+
+    @classmethod
+    def of(cls, party: str, sender: str, params: SplitnnParams, records: int, messages: NetworkMessages) -> Self:
+        """The rows by the messages of a log. Raises Malformed for an epoch that the job does not have."""
+        batches = messages.places(sender)
+        if batches and max(batches) >= params.epochs:
+            raise Malformed(f"{messages.kind} of epoch {max(batches)}: the job has {params.epochs}")
+        return cls(party, sender, params, records, batches, messages)
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """Records of every batch. Raises Malformed where the job cannot have these records."""
+        try:
+            return Schedule.of(self.params, self.records)
+        except DataError as fault:
+            raise Malformed(f"{self.records} records: {fault}") from None
+
+    @property
+    def width(self) -> int:
+        """Numbers of the party's embedding, hence of a gradient."""
+        return self.params.bottom_of(self.party).width
+
+    @property
+    def epochs(self) -> list[int]:
+        """The epochs of which the log has numbers, ascending."""
+        return list(self.batches)
+
+    def taken_part(self, epoch: int) -> list[int]:
+        """The batches of an epoch of which there are numbers: those that the party did not sit out."""
+        every, aside = range(self.schedule.batches), [self.schedule.batches] if self._validated else []
+        if not self.params.party_dropout.get(self.party):
+            return [*every, *aside]
+        return [batch for batch in every if self.schedule.takes_part(epoch, batch, self.party)] + aside
+
+    def takes_part_in(self, epoch: int) -> bool:
+        """True if the party does not sit out every batch of an epoch."""
+        every = range(self.schedule.batches)
+        return self._validated or any(self.schedule.takes_part(epoch, batch, self.party) for batch in every)
+
+    def whole(self, epoch: int) -> bool:
+        """True if the log has the numbers of every batch that the party did not sit out, one at least."""
+        taken = self.taken_part(epoch)
+        return bool(taken) and set(taken) <= set(self.batches.get(epoch, ()))
+
+    def rows(self, epoch: int) -> tuple[Ints, Rows]:
+        """Places (n,) of the records with numbers in an epoch, ascending, and the numbers (n, width).
+
+        Raises:
+            Malformed: a message does not fit its batch, or is of a batch that the party sat out.
+        """
+        order, batches, taken = self._order(epoch), self.batches.get(epoch, []), set(self.taken_part(epoch))
+        for batch in batches:
+            if batch not in taken:
+                raise Malformed(f"{self._where(epoch, batch)}: {self.party} sat out this batch, or there is none")
+        places = np.concatenate([np.zeros(0, dtype=np.int64), *(order[batch] for batch in batches)])
+        ascending = np.argsort(places)
+        target = np.empty_like(ascending)
+        target[ascending] = np.arange(len(places))
+        values: Rows = np.empty((len(places), self.width), dtype=np.float32)
+        done = 0
+        for batch in batches:
+            where, parts = self._where(epoch, batch), self.messages.parts(self.sender, epoch, batch)
+            if (rows := sum(part.rows for part in parts)) != len(order[batch]):
+                raise Malformed(f"{where}: {rows} rows for {len(order[batch])} records")
+            for part in parts:
+                values[target[done : done + part.rows]] = decoded(part, self.width, self.params.wire_type, where)
+                done += part.rows
+        return places[ascending], values
+
+    @property
+    def _validated(self) -> bool:
+        return self.messages.kind == EMBEDDINGS and len(self.schedule.validation) > 0
+
+    def _order(self, epoch: int) -> list[Ints]:
+        """Places of the records of each batch, with the validation records after them."""
+        return [*self.schedule.epoch(epoch), *([self.schedule.validation] if self._validated else [])]
+
+    def _where(self, epoch: int, batch: int) -> str:
+        return f"{self.sender}: {self.messages.kind} of epoch {epoch}, batch {batch}"
+
+
+def lost_batches(view: ReceivedRows) -> list[str]:
+    """Sentences on numbers that are not there although the party took part, of the epochs up to the last one."""
+    found, what = [], "embeddings" if view.messages.kind == EMBEDDINGS else "gradients"
+    before = [epoch for epoch in range(max(view.epochs, default=0)) if epoch not in view.batches]
+    if absent := [epoch for epoch in before if view.takes_part_in(epoch)]:
+        found.append(f"{len(absent)} epochs before the last one have no {what} in the transcript")
+    for epoch, batches in view.batches.items():
+        if lost := len(set(view.taken_part(epoch)) - set(batches)):
+            found.append(f"epoch {epoch}: the {what} of {lost} batches are not in the transcript")
+    return found
+
+
+def decoded(part: Numbers, width: int, wire_type: str, where: str) -> Rows:
+    """The rows (n, width) of one message. Raises Malformed, which names `where`, if it is of another form."""
+    from treetap.neural.numbers import from_bytes  # a view of a network without its numbers needs no PyTorch
+
+    if (part.width, part.wire_type) != (width, wire_type):
+        raise Malformed(
+            f"{where}: {part.width} numbers of {part.wire_type!r} a record, where the job has {width} of {wire_type!r}"
+        )
+    try:
+        found: Rows = from_bytes(part.values, part.rows, part.width, part.wire_type).numpy()
+        return found
+    except ValueError as fault:
+        raise Malformed(f"{where}: {fault}") from None
