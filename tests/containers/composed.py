@@ -56,8 +56,8 @@ class Composed:
         )
         self._files = os.pathsep.join(map(str, files))
 
-    def compose(self, *words: str, seconds: float = 200.0, **variables: str) -> Answer:
-        """`docker compose …` on this project."""
+    def compose(self, *words: str, seconds: float = 600.0, **variables: str) -> Answer:
+        """`docker compose …` on this project; what it printed, with status 124, where it has not ended in time."""
         environment = {
             **os.environ,
             "TREETAP_IMAGE": IMAGE,
@@ -65,9 +65,10 @@ class Composed:
             "COMPOSE_FILE": self._files,
         }
         environment |= variables
-        command = [*self.command, "-p", self.project, *words]
+        limited = ["timeout", "--kill-after=20", str(seconds)]  # what was printed until then remains
+        command = [*limited, *self.command, "-p", self.project, *words]
         ended = subprocess.run(
-            command, cwd=ROOT, env=environment, stdin=-3, stdout=-1, stderr=-2, text=True, check=False, timeout=seconds
+            command, cwd=ROOT, env=environment, stdin=-3, stdout=-1, stderr=-2, text=True, check=False
         )
         return Answer(ended.returncode, ended.stdout)
 
@@ -97,7 +98,7 @@ class Composed:
         mounts = self.container(service).attrs["Mounts"]
         return {str(Path(each["Source"]).relative_to(ROOT)) for each in mounts if each["Type"] == "bind"}
 
-    def await_health(self, service: str, seconds: float = 60.0) -> None:
+    def await_health(self, service: str, seconds: float = 180.0) -> None:
         """Wait until the container's own check passes."""
         deadline = time.monotonic() + seconds
         while (health := self.container(service).attrs["State"]["Health"])["Status"] != "healthy":

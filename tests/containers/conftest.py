@@ -16,7 +16,7 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Composed]:
     """The image built, and a project that is removed at the end."""
     docker = pytest.importorskip("docker", reason="the package `docker` is not installed")
     try:
-        client = docker.from_env(timeout=300)
+        client = docker.from_env(timeout=600)
         client.ping()
     except docker.errors.DockerException as failure:
         pytest.skip(f"no Docker engine runs here: {failure}")
