@@ -11,16 +11,17 @@ import argparse
 import asyncio
 import functools
 import json
+import secrets
 import time
 from collections.abc import Callable
 from typing import Any, get_args
 
-import gmpy2
 import numpy as np
 from gmpy2 import mpz
 
+from treetap import arithmetic
 from treetap.paillier.fixed_base import table_bytes, window_for
-from treetap.paillier.joint_cells import feature_sums, plan
+from treetap.paillier.joint_cells import bin_products, plan
 from treetap.paillier.key_holder import KeyHolder
 from treetap.paillier.packing import Packer
 from treetap.paillier.public_key import SHORT_EXPONENT_BITS, Obfuscators
@@ -46,54 +47,69 @@ def best(action: Callable[[], object], count: int) -> float:
 
 def operations(key: SecretKey, slots: Slots) -> dict[str, float]:
     """Single operations in this process, in microseconds unless named otherwise."""
-    public = key.public
+    public, ring = key.public, key.public.ring
     figures: dict[str, float] = {}
     for kind in get_args(Obfuscation):
         start = time.perf_counter()
         key.prepare(kind)
         if kind != "standard":
             bits = SHORT_EXPONENT_BITS if kind == "short-exponent" else public.bits // 2
-            window = window_for(bits, public.bits)
+            window = window_for(bits, public.bits, ring.table_bytes)
             figures[f"tables {kind}, s"] = time.perf_counter() - start
             figures[f"tables {kind}, MB (window {window})"] = 2 * table_bytes(bits, window, public.bits) / 2**20
-        count = 40 if kind == "standard" else 400
+        count = 40 if kind == "standard" else 2000
         plains = [(-1) ** place * (place << 60) for place in range(count)]
         figures[f"encrypt {kind}"] = best(functools.partial(key.encrypt_many, plains, kind), len(plains))
     for kind in ("half-length", "short-exponent"):
         source = Obfuscators(public, kind)
-        figures[f"obfuscator {kind}, non-owner"] = best(functools.partial(source.draw, 20), 20)
-    figures["obfuscator standard, non-owner"] = best(public.standard, 1)
-    blob = key.encrypt_many(range(200), "short-exponent")
+        figures[f"obfuscator {kind}, non-owner"] = best(functools.partial(source.draw, 64), 64)
+    figures["obfuscator standard, non-owner"] = best(functools.partial(public.standard, 8), 8)
+    blob = key.encrypt_many(range(2000), "short-exponent")
     values = public.read(blob)
+    figures["product of ciphertexts"] = best(lambda: ring.multiply(values, values[::-1]), len(values))
+    rows, cells = np.arange(len(values)), np.arange(len(values)) % 32
+    figures["product into 32 cells"] = best(lambda: ring.cell_products(values, rows, cells, 32), len(values))
+    count = 8 * public.ciphertext_bytes
+    figures["decrypt"] = best(lambda: key.decrypt_many(blob[:count]), 8)
+    figures["bytes to numbers"] = best(lambda: public.read(blob), len(values))
+    figures["numbers to bytes"] = best(lambda: public.write(values), len(values))
+    groups = slots.groups_per_plaintext(public.bits)
+    packer = Packer(public, slots.bits, groups)
+    figures["candidates per plaintext"] = groups
+    figures["pack and re-randomise, each of eight"] = best(lambda: packer.pack_fresh(values[: 8 * groups]), 8)
+    return figures
 
-    def add() -> None:
-        product = values[0]
-        for value in values[1:]:
-            product = public.add(product, value)
+
+def pairs(raw: bytes, slots: Slots) -> dict[str, dict[str, float]]:
+    """Single operations by each arithmetic that this machine has, with the bare product of gmpy2 beside them."""
+    names: list[arithmetic.Name] = ["gmpy2"]
+    if arithmetic.choose("auto").name == "ifma":
+        names.append("ifma")
+    figures: dict[str, dict[str, float]] = {}
+    for name in names:
+        arithmetic.use(name)
+        key = SecretKey.from_worker(raw)
+        figures[name] = {"gmpy2 product, bare loop": gmpy2_product(2 * key.public.bits)} | operations(key, slots)
+    if len(names) > 1:
+        figures["gmpy2 / ifma"] = {
+            title: value / figures["ifma"][title]
+            for title, value in figures["gmpy2"].items()
+            if title in figures["ifma"]
+        }
+    return figures
+
+
+def gmpy2_product(bits: int) -> float:
+    """Microseconds of a product modulo a number of `bits` bits: by it figures of different machines are compared."""
+    modulus = mpz(secrets.randbits(bits)) | (mpz(1) << (bits - 1)) | 1
+    values = [mpz(secrets.randbelow(int(modulus))) for _ in range(400)]
 
     def multiply() -> None:
-        product, modulus = values[0], public.n_squared
+        product = values[0]
         for value in values[1:]:
             product = product * value % modulus
 
-    figures["add, PublicKey.add"] = best(add, len(values) - 1)
-    figures["add, bare loop"] = best(multiply, len(values) - 1)
-    figures["decrypt"] = best(lambda: key.decrypt_many(blob[: 20 * public.ciphertext_bytes]), 20)
-    figures["bytes to integer"] = best(lambda: public.read(blob), len(values))
-    figures["integer to bytes"] = best(lambda: public.write(values), len(values))
-    groups = slots.groups_per_plaintext(public.bits)
-    packer = Packer(public, slots.bits, groups)
-
-    def separately() -> mpz:
-        product = mpz(1)
-        for value in reversed(values[:groups]):
-            product = gmpy2.powmod(product, 1 << slots.bits, public.n_squared) * value % public.n_squared
-        return public.rerandomise_standard(product)
-
-    figures["candidates per plaintext"] = groups
-    figures["pack and re-randomise, Horner then r^n"] = best(separately, 1)
-    figures["pack and re-randomise, shared squarings"] = best(lambda: packer.pack_fresh(values[:groups]), 1)
-    return figures
+    return best(multiply, len(values) - 1)
 
 
 def tables(records: int) -> dict[str, tuple[np.ndarray, list[tuple[int, bool]]]]:
@@ -115,7 +131,7 @@ def tables(records: int) -> dict[str, tuple[np.ndarray, list[tuple[int, bool]]]]
 def joint_cells(key: SecretKey, records: int) -> dict[str, dict[str, float]]:
     """One node's bins with and without joint cells, in this process: seconds and products."""
     distinct = key.public.read(key.encrypt_many(range(500), "short-exponent"))
-    values = [distinct[place % len(distinct)] for place in range(records)]
+    values, node = distinct[np.arange(records) % len(distinct)], np.arange(records)
     figures: dict[str, dict[str, float]] = {}
     for title, (codes, shapes) in tables(records).items():
         radices = [bins for bins, _ in shapes]
@@ -125,7 +141,7 @@ def joint_cells(key: SecretKey, records: int) -> dict[str, dict[str, float]]:
         figures[title]["plan, s"] = time.perf_counter() - start
         for name, on in (("off", False), ("on", True)):
             start = time.perf_counter()
-            _, products = feature_sums(values, codes, radices, key.public.n_squared, on)
+            products = bin_products(key.public.ring, values, [(node, codes)], radices, on).computed
             figures[title][f"{name}, s"] = time.perf_counter() - start
             figures[title][f"{name}, products"] = products
     return figures
@@ -206,13 +222,14 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2, help="worker processes (default 2)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args()
+    arithmetic.use(arithmetic.choose("auto").name)
     key = SecretKey.generate(args.bits)
     width = width_for(args.records, 1 << FRACTION_BITS)
     slots = Slots((width, width, width_for(args.records, 1)))
     figures = {
         "key bits": args.bits,
         "records": args.records,
-        "operations, microseconds": operations(key, slots),
+        "operations, microseconds": pairs(key.for_worker(), slots),
         "joint cells": joint_cells(key, args.records),
         f"pipeline, {args.workers} workers": asyncio.run(pipeline(key, slots, args.records, args.workers)),
     }

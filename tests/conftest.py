@@ -60,10 +60,15 @@ class SecondsByFolder:
 def pytest_configure(config: pytest.Config) -> None:
     """Register the sums with this run, and let processes that tests start hear an interrupt.
 
+    This process computes with the native kernels where the machine has them, as parties do by default.
+
     Raises:
         UsageError: pytest-xdist would spread a group, whose tests build on each other, over its workers.
     """
     config.pluginmanager.register(SecondsByFolder(), "seconds-by-folder")
+    from treetap import arithmetic
+
+    arithmetic.use(arithmetic.choose("auto").name)
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as of a shell's `&`: commands that are to be interrupted
         signal.signal(signal.SIGINT, signal.default_int_handler)  # would inherit it
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # as of nohup: what is started hears a hang-up, this run not

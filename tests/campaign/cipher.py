@@ -17,6 +17,7 @@ from gmpy2 import mpz
 from tests.simulator import Federation
 from treetap.paillier.packing import Packer
 from treetap.paillier.public_key import Obfuscators, PublicKey
+from treetap.paillier.residues import Batch
 from treetap.paillier.secret_key import SecretKey
 from treetap.wire.v2 import jobs_pb2, setup_pb2
 
@@ -24,7 +25,6 @@ from treetap.wire.v2 import jobs_pb2, setup_pb2
 _STORE = 8
 _stored: dict[int, list[SecretKey]] = {}
 _generate = SecretKey.generate
-_ONE = mpz(1)
 
 
 class KeysMade:
@@ -71,11 +71,11 @@ def ciphers(keys: KeysMade, *, transparent: bool) -> Iterator[None]:
                 (SecretKey, "encrypt_many", _encrypt_many),
                 (SecretKey, "decrypt_many", _decrypt_many),
                 (SecretKey, "prepare", lambda self, kind: None),
-                (SecretKey, "_obfuscators", lambda self, count, kind: iter([(_ONE, _ONE)] * count)),
-                (PublicKey, "standard", lambda self: _ONE),
-                (Obfuscators, "__init__", lambda self, public, kind, window=None: None),
+                (SecretKey, "_obfuscators", lambda self, count, kind: [ring.ones(count) for ring in self._rings]),
+                (PublicKey, "standard", lambda self, count: self.ring.ones(count)),
+                (Obfuscators, "__init__", _note_key),
                 (Packer, "pack", _pack),
-                (Obfuscators, "draw", lambda self, count: [_ONE] * count),
+                (Obfuscators, "draw", lambda self, count: self._public.ring.ones(count)),
             ):
                 stack.enter_context(patch.object(owner, name, mine))
         yield
@@ -88,15 +88,23 @@ async def quickly_trained(federation: Federation, job: setup_pb2.JobSpec) -> job
 
 
 def _encrypt_many(self: SecretKey, plains: Iterable[int], kind: Any) -> bytes:
-    return self.public.write([self.public.encrypt(plain, _ONE) for plain in plains])
+    messages = list(plains)
+    return self.public.write(self.public.encrypt(messages, self.public.ring.ones(len(messages))))
+
+
+def _note_key(self: Obfuscators, public: PublicKey, kind: str, window: int | None = None) -> None:
+    self._public = public
 
 
 def _decrypt_many(self: SecretKey, ciphertexts: bytes) -> list[int]:
     public = self.public
-    return [public.signed((each - 1) // public.n % public.n) for each in public.read(ciphertexts)]
+    return [public.signed((each - 1) // public.n % public.n) for each in public.ring.numbers(public.read(ciphertexts))]
 
 
-def _pack(self: Packer, ciphertexts: Sequence[mpz], r: mpz) -> mpz:
-    n = self._public.n
-    packed = sum(((each - 1) // n) << (self._bits * place) for place, each in enumerate(ciphertexts))
-    return (1 + packed * n) % self._public.n_squared
+def _pack(self: Packer, ciphertexts: Batch, units: Sequence[mpz]) -> Batch:
+    n, ring = self._public.n, self._public.ring
+    plains = [(each - 1) // n for each in ring.numbers(ciphertexts)]
+    groups = [plains[start : start + self.groups] for start in range(0, len(plains), self.groups)]
+    assert len(groups) == len(units), "not one unit for each packed ciphertext"
+    packed = [sum(each << (self._bits * place) for place, each in enumerate(group)) for group in groups]
+    return ring.batch([1 + plain * n for plain in packed])

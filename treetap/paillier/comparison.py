@@ -48,17 +48,18 @@ def blinded(public: PublicKey, encrypted_bits: bytes, value: int) -> bytes:
         Malformed: not ciphertexts under this key.
     """
     modulus, n = public.n_squared, public.n
-    theirs = public.read(encrypted_bits)
+    theirs = public.ring.numbers(public.read(encrypted_bits))
     own = bits_of(value, len(theirs))
     found = []
     differing = mpz(1)  # ciphertext of Σ (x_j ⊕ y_j) over higher bits
     for bit, y in zip(reversed(theirs), reversed(own), strict=True):
         c = bit * (1 + (1 - y) * n) * gmpy2.powmod(differing, 3, modulus) % modulus
         # A uniform unit as factor hides all of a nonzero plaintext; the obfuscator hides the factor's traces.
-        found.append(public.rerandomise_standard(public.scale(c, int(random_unit(n)))))
+        found.append(gmpy2.powmod(c, random_unit(n), modulus))
+        finish_unit()
         differing = differing * (_negated(bit, modulus) * (1 + n) if y else bit) % modulus
     secrets.SystemRandom().shuffle(found)
-    return public.write(found)
+    return public.write(public.rerandomise_standard(public.ring.batch(found)))
 
 
 def _negated(ciphertext: mpz, modulus: mpz) -> mpz:
@@ -132,9 +133,7 @@ def _encrypt(state: dict[str, Any], name: str, bits: list[int]) -> bytes:
 
 def _blind(state: dict[str, Any], key: bytes, bits: bytes, value: int) -> bytes:
     del state
-    found = blinded(PublicKey.from_bytes(key, allow_512=True), bits, value)  # the size was accepted when it came
-    finish_unit()
-    return found
+    return blinded(PublicKey.from_bytes(key, allow_512=True), bits, value)  # the size was accepted when it came
 
 
 def _open(state: dict[str, Any], name: str, block: bytes) -> bool:

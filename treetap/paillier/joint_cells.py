@@ -5,27 +5,25 @@ several features can be multiplied together once: the product of a *joint cell* 
 those features' bins afterwards, so a group with J occupied cells costs n + O(J) products instead of n per feature. Two
 32-bin features have at most 1,024 cells; ten one-hot columns of one field have ten.
 
-`plan` decides the groups from the data; `feature_sums` applies it recursively, since the marginals of a group with J
-cells are the same problem again with J ciphertexts.
+`plan` decides the groups from the data; `bin_products` applies it in rounds, since the marginals of a group with J
+cells are the same problem again with J ciphertexts. A round multiplies the cells of all nodes and groups in one batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from gmpy2 import mpz
 
-from treetap.worker_process import finish_unit
+from treetap.paillier.residues import Batch, Residues
 
-UNIT = 4096  # products; some 16 ms at 2048 bits
 PLANNED_ROWS = 8192  # counting cells on more records costs time and changes few decisions
 _WORTHWHILE = 0.9  # a group must merge at least a tenth of the records, which also ends the recursion
 _LARGEST_CELL = 2**62
 
 Codes = npt.NDArray[np.integer]
-Table = dict[int, mpz]
 
 
 def plan(codes: Codes, radices: Sequence[int], rows: int | None = None) -> list[tuple[int, ...]]:
@@ -90,57 +88,194 @@ def joint(codes: Codes, group: Sequence[int], radices: Sequence[int]) -> npt.NDA
     return cells
 
 
-def multiply_into(table: Table, cells: Sequence[int], values: Sequence[mpz], modulus: mpz) -> None:
-    """Multiply each value into its cell's product modulo `modulus`; a cell that is absent stands for 1."""
-    for start in range(0, len(values), UNIT):
-        end = start + UNIT
-        for cell, value in zip(cells[start:end], values[start:end], strict=True):
-            if cell in table:
-                table[cell] = table[cell] * value % modulus
-            else:
-                table[cell] = value
-        finish_unit()
+@dataclass(frozen=True)
+class CellTask:
+    """Records of one node, or joint cells of one group of features, whose values are to be multiplied per bin.
 
-
-def marginals(table: Table, group: Sequence[int], radices: Sequence[int], modulus: mpz) -> tuple[dict[int, Table], int]:
-    """Split a group's joint products into one table per feature.
-
-    Returns:
-        Per feature its table bin → product, and the number of products computed.
+    Attributes:
+        places: rows of a batch of ciphertexts, shape (n,); one may occur twice and then counts twice.
+        codes: their bins, shape (n, k).
+        features: the features of the k columns.
+        first: place of the task's first bin among all results.
     """
-    if len(group) == 1:
-        return {group[0]: table}, 0
-    rest = np.fromiter(table.keys(), dtype=np.int64, count=len(table))
-    codes = np.empty((len(table), len(group)), dtype=np.int64)
-    for place in range(len(group) - 1, -1, -1):
-        rest, codes[:, place] = np.divmod(rest, radices[group[place]])
-    inner = [radices[feature] for feature in group]
-    tables, products = feature_sums(list(table.values()), codes, inner, modulus)
-    return {group[place]: tables[place] for place in range(len(group))}, products
+
+    places: npt.NDArray[np.int64]
+    codes: Codes
+    features: tuple[int, ...]
+    first: int
 
 
-def feature_sums(
-    values: Sequence[mpz], codes: Codes, radices: Sequence[int], modulus: mpz, joint_cells: bool = True
-) -> tuple[list[Table], int]:
-    """Product of the values in each bin of each feature.
+@dataclass
+class BinProducts:
+    """Products of ciphertexts per bin, node-major: all bins of all features of a node, those of the next one, ….
+
+    Attributes:
+        values: the products, 1 in empty bins.
+        occupied: the bins that hold a product, shape (bins,).
+        computed: products that it took.
+    """
+
+    values: Batch
+    occupied: npt.NDArray[np.bool_]
+    computed: int = 0
+
+
+def bin_products(
+    ring: Residues,
+    values: Batch,
+    nodes: Sequence[tuple[npt.NDArray[np.int64], Codes]],
+    radices: Sequence[int],
+    joint_cells: bool = True,
+) -> BinProducts:
+    """Product of the values in each bin of each feature, for each node.
 
     Args:
-        values: n ciphertexts.
-        codes: their bins, shape (n, d).
+        ring: arithmetic of the key.
+        values: ciphertexts.
+        nodes: for each node the rows of its records' ciphertexts (n,) and their bins (n, d).
         radices: number of bins of each feature.
-        modulus: n² of the key.
         joint_cells: True if features may share joint cells; otherwise each feature is summed by itself.
-
-    Returns:
-        Per feature a table bin → product, without empty bins, and the number of products computed.
     """
-    tables: dict[int, Table] = {}
-    products = 0
-    groups = plan(codes, radices) if joint_cells else [(feature,) for feature in range(len(radices))]
-    for group in groups:
-        table: Table = {}
-        multiply_into(table, joint(codes, group, radices).tolist(), values, modulus)
-        parts, inner = marginals(table, group, radices, modulus)
-        tables.update(parts)
-        products += len(values) - len(table) + inner
-    return [tables[feature] for feature in range(len(radices))], products
+    width = sum(radices)
+    found = BinProducts(ring.ones(len(nodes) * width), np.zeros(len(nodes) * width, dtype=np.bool_))
+    everything = tuple(range(len(radices)))
+    tasks = [CellTask(places, codes, everything, node * width) for node, (places, codes) in enumerate(nodes)]
+    _multiply(ring, values, tasks, radices, found, joint_cells)
+    return found
+
+
+def marginals(ring: Residues, values: Batch, tasks: Sequence[CellTask], radices: Sequence[int]) -> BinProducts:
+    """Products per bin of one node from those of joint cells, the tasks' places, which hold every feature once."""
+    width = sum(radices)
+    found = BinProducts(ring.ones(width), np.zeros(width, dtype=np.bool_))
+    starts = _starts(radices)
+    several = []
+    for task in tasks:
+        if len(task.features) == 1:
+            at = task.first + starts[task.features[0]] + task.codes[:, 0]
+            found.values[at], found.occupied[at] = values[task.places], True
+        else:
+            several.append(task)
+    _multiply(ring, values, several, radices, found, joint_cells=True)
+    return found
+
+
+def _multiply(
+    ring: Residues,
+    values: Batch,
+    tasks: Sequence[CellTask],
+    radices: Sequence[int],
+    found: BinProducts,
+    joint_cells: bool,
+) -> None:
+    """The tasks' products, in rounds, until every group of joint cells has come down to single features."""
+    while tasks:
+        cells = _Cells()
+        for task in tasks:
+            inner = [radices[feature] for feature in task.features]
+            shared = joint_cells and len(inner) > 1
+            for group in plan(task.codes, inner) if shared else [(column,) for column in range(len(inner))]:
+                cells.add(task, group, inner)
+        values = cells.products(ring, values)
+        found.computed += cells.computed
+        tasks = cells.settle(found, values, radices)
+
+
+class RootCells:
+    """The root's joint cells, which grow block by block: one batch of products for all groups of features.
+
+    Args:
+        groups: disjoint groups that cover all features.
+        radices: number of bins of each feature.
+    """
+
+    def __init__(self, ring: Residues, groups: Sequence[tuple[int, ...]], radices: Sequence[int]) -> None:
+        self._ring, self._groups, self._radices = ring, groups, radices
+        self._cells = [np.empty(0, dtype=np.int64) for _ in groups]  # occupied cells of each group, rising
+        self._values = ring.ones(0)
+
+    def add(self, values: Batch, codes: Codes) -> int:
+        """Multiply a block into its cells; the number of products computed."""
+        held, computed, count, first = len(self._values), 0, 0, 0
+        places, numbers = [], []
+        new = np.arange(held, held + len(values), dtype=np.int64)
+        for index, group in enumerate(self._groups):
+            known = self._cells[index]
+            every = np.concatenate([known, joint(codes, group, self._radices)])
+            self._cells[index], number = np.unique(every, return_inverse=True)
+            places += [np.arange(first, first + len(known), dtype=np.int64), new]
+            numbers.append(number + count)
+            first += len(known)
+            count += len(self._cells[index])
+            computed += len(every) - len(self._cells[index])
+        if self._groups:
+            both = np.concatenate([self._values, values])
+            self._values = self._ring.cell_products(both, np.concatenate(places), np.concatenate(numbers), count)
+        return computed
+
+    def bins(self) -> BinProducts:
+        """All bins of all features."""
+        tasks, first = [], 0
+        for group, cells in zip(self._groups, self._cells, strict=True):
+            codes, rest = np.empty((len(cells), len(group)), dtype=np.int64), cells
+            for column in range(len(group) - 1, -1, -1):
+                rest, codes[:, column] = np.divmod(rest, self._radices[group[column]])
+            places = np.arange(first, first + len(cells), dtype=np.int64)
+            tasks.append(CellTask(places, codes, group, 0))
+            first += len(cells)
+        return marginals(self._ring, self._values, tasks, self._radices)
+
+
+class _Cells:
+    """Joint cells of several tasks, multiplied together in one batch."""
+
+    def __init__(self) -> None:
+        self._places: list[npt.NDArray[np.int64]] = []
+        self._cells: list[npt.NDArray[np.int64]] = []
+        self._groups: list[tuple[CellTask, tuple[int, ...], Codes]] = []
+        self._count = 0
+        self.computed = 0
+
+    def add(self, task: CellTask, group: tuple[int, ...], radices: Sequence[int]) -> None:
+        """A group of a task's columns."""
+        numbers, count, first = renumbered(joint(task.codes, group, radices))
+        self._places.append(task.places)
+        self._cells.append(numbers + self._count)
+        self._groups.append((task, group, task.codes[first][:, list(group)]))
+        self._count += count
+        self.computed += len(task.places) - count
+
+    def products(self, ring: Residues, values: Batch) -> Batch:
+        """The product of each cell."""
+        empty = np.empty(0, dtype=np.int64)
+        places, cells = np.concatenate([empty, *self._places]), np.concatenate([empty, *self._cells])
+        return ring.cell_products(values, places, cells, self._count)
+
+    def settle(self, found: BinProducts, values: Batch, radices: Sequence[int]) -> list[CellTask]:
+        """Put the products of single features where they belong; the tasks that are left, of several."""
+        starts, first, left = _starts(radices), 0, []
+        for task, group, codes in self._groups:
+            places = np.arange(first, first + len(codes), dtype=np.int64)
+            first += len(codes)
+            features = tuple(task.features[column] for column in group)
+            if len(features) == 1:
+                at = task.first + starts[features[0]] + codes[:, 0]
+                found.values[at], found.occupied[at] = values[places], True
+            else:
+                left.append(CellTask(places, codes, features, task.first))
+        return left
+
+
+def renumbered(cells: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], int, npt.NDArray[np.int64]]:
+    """Occupied cells numbered 0..J-1 in rising order: the number of each record, J, and one record of each cell."""
+    if not len(cells):
+        return cells, 0, cells
+    numbers, count = _number(cells)
+    first = np.empty(count, dtype=np.int64)
+    first[numbers] = np.arange(len(cells))
+    return numbers, count, first
+
+
+def _starts(radices: Sequence[int]) -> npt.NDArray[np.int64]:
+    """First bin of each feature."""
+    return np.concatenate([[0], np.cumsum(np.asarray(radices, dtype=np.int64))])

@@ -6,19 +6,18 @@ Every kernel takes the worker's memory and the name that a tree, or a pool of ci
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gmpy2 import mpz
 
-from treetap.paillier.joint_cells import Codes, Table, feature_sums, joint, marginals, multiply_into
+from treetap.paillier.joint_cells import BinProducts, Codes, RootCells, bin_products
 from treetap.paillier.packing import Packer
 from treetap.paillier.public_key import PublicKey
+from treetap.paillier.residues import Batch
 from treetap.process.together import together
-from treetap.worker_process import finish_unit
 from treetap.workers import Engine
 
 
@@ -34,22 +33,44 @@ class Tree:
     joint_cells: bool
 
 
-@dataclass
 class Held:
     """Ciphertexts in a worker, in the order in which they came, with the key and the layout of slots."""
 
-    public: PublicKey
-    packer: Packer
-    values: list[mpz]
+    def __init__(self, public: bytes, bits: int, per_plaintext: int) -> None:
+        self.public = PublicKey.from_bytes(public, allow_512=True)  # the size was accepted where the key was made
+        self.packer = Packer(self.public, bits, per_plaintext)
+        self.count = 0
+        self._blocks: list[Batch] = []
+
+    def append(self, ciphertexts: bytes) -> Batch:
+        """Keep a block; its numbers."""
+        values = self.public.read(ciphertexts)
+        self._blocks.append(values)
+        self.count += len(values)
+        return values
+
+    @property
+    def values(self) -> Batch:
+        """All ciphertexts, in one batch."""
+        if len(self._blocks) != 1:
+            joined = np.empty((self.count, *self.public.ring.ones(0).shape[1:]), dtype=self.public.ring.ones(0).dtype)
+            first = 0
+            while self._blocks:  # each is released once it is copied, so that memory does not double
+                block = self._blocks.pop(0)
+                joined[first : first + len(block)] = block
+                first += len(block)
+            self._blocks = [joined]
+        return self._blocks[0]
 
 
-@dataclass
 class WorkerState(Held):
     """A worker's state of a tree: its records' ciphertexts and bins, and the root's cells."""
 
-    tree: Tree
-    codes: list[Codes] = field(default_factory=list)
-    root: list[Table] = field(default_factory=list)
+    def __init__(self, tree: Tree) -> None:
+        super().__init__(tree.public, tree.bits, tree.per_plaintext)
+        self.tree = tree
+        self.codes: list[Codes] = []
+        self.root = RootCells(self.public.ring, tree.root_groups, tree.radices)
 
 
 def offers(bins: int, missing: bool) -> list[tuple[int, bool]]:
@@ -61,53 +82,35 @@ def offers(bins: int, missing: bool) -> list[tuple[int, bool]]:
 
 def open_tree(state: dict[str, Any], name: str, tree: Tree) -> None:
     """Make room for a tree."""
-    held = _room(tree.public, tree.bits, tree.per_plaintext)
-    state[name] = WorkerState(held.public, held.packer, held.values, tree, root=[{} for _ in tree.root_groups])
+    state[name] = WorkerState(tree)
 
 
 def open_pool(state: dict[str, Any], name: str, public: bytes, bits: int, per_plaintext: int) -> None:
     """Make room for ciphertexts that stay for many trees."""
-    state[name] = _room(public, bits, per_plaintext)
-
-
-def _room(public: bytes, bits: int, per_plaintext: int) -> Held:
-    key = PublicKey.from_bytes(public, allow_512=True)  # the size was accepted where the key was made
-    return Held(key, Packer(key, bits, per_plaintext), [])
+    state[name] = Held(public, bits, per_plaintext)
 
 
 def keep(state: dict[str, Any], name: str, ciphertexts: bytes) -> int:
     """Keep a block; place of its first ciphertext."""
     held: Held = state[name]
-    start = len(held.values)
-    held.values += held.public.read(ciphertexts)
+    start = held.count
+    held.append(ciphertexts)
     return start
 
 
 def add(state: dict[str, Any], name: str, codes: Codes, ciphertexts: bytes) -> tuple[int, int]:
     """Keep a block and multiply it into the root's cells; (place of its first ciphertext, products computed)."""
     worker: WorkerState = state[name]
-    values = worker.public.read(ciphertexts)
-    start = len(worker.values)
-    worker.values += values
+    start = worker.count
+    values = worker.append(ciphertexts)
     worker.codes.append(codes)
-    additions = 0
-    for group, table in zip(worker.tree.root_groups, worker.root, strict=True):
-        occupied = len(table)
-        multiply_into(table, joint(codes, group, worker.tree.radices).tolist(), values, worker.public.n_squared)
-        additions += len(values) - (len(table) - occupied)
-    return start, additions
+    return start, worker.root.add(values, codes)
 
 
 def root_bins(state: dict[str, Any], name: str) -> tuple[bytes, int]:
     """Part (a) at the root: (all bins of all features, products computed)."""
     worker: WorkerState = state[name]
-    tables: dict[int, Table] = {}
-    additions = 0
-    for group, table in zip(worker.tree.root_groups, worker.root, strict=True):
-        parts, products = marginals(table, group, worker.tree.radices, worker.public.n_squared)
-        tables.update(parts)
-        additions += products
-    return _dense(worker.public, [tables[feature] for feature in range(len(tables))], worker.tree.radices), additions
+    return _written(worker.public, worker.root.bins())
 
 
 def node_bins(state: dict[str, Any], name: str, nodes: list[npt.NDArray[np.int64]]) -> tuple[bytes, int]:
@@ -117,7 +120,9 @@ def node_bins(state: dict[str, Any], name: str, nodes: list[npt.NDArray[np.int64
         worker.codes = [np.concatenate(worker.codes)]
     empty = np.empty((0, len(worker.tree.radices)), dtype=np.int64)
     tasks = [(places, worker.codes[0][places] if len(places) else empty) for places in nodes]
-    return _sum(worker, tasks, worker.tree.radices, worker.tree.joint_cells)
+    tree = worker.tree
+    found = bin_products(worker.public.ring, worker.values, tasks, tree.radices, tree.joint_cells)
+    return _written(worker.public, found)
 
 
 def pool_bins(
@@ -127,27 +132,13 @@ def pool_bins(
 
     A place that occurs twice counts twice.
     """
-    return _sum(state[name], nodes, radices, joint_cells=True)
+    held: Held = state[name]
+    return _written(held.public, bin_products(held.public.ring, held.values, nodes, radices))
 
 
-def _sum(
-    held: Held, nodes: list[tuple[npt.NDArray[np.int64], Codes]], radices: list[int], joint_cells: bool
-) -> tuple[bytes, int]:
-    parts, additions = [], 0
-    for places, codes in nodes:
-        values = [held.values[place] for place in places.tolist()]
-        tables, products = feature_sums(values, codes, radices, held.public.n_squared, joint_cells)
-        parts.append(_dense(held.public, tables, radices))
-        additions += products
-    return b"".join(parts), additions
-
-
-def _dense(public: PublicKey, tables: list[Table], radices: list[int]) -> bytes:
-    """All bins of all features; an empty bin is the trivial ciphertext 1."""
-    one = mpz(1)
-    return public.write(
-        table.get(code, one) for table, radix in zip(tables, radices, strict=True) for code in range(radix)
-    )
+def _written(public: PublicKey, found: BinProducts) -> tuple[bytes, int]:
+    """Bins as bytes, an empty one as the trivial ciphertext 1; products computed."""
+    return public.write(found.values), found.computed
 
 
 def left_sums(
@@ -158,31 +149,56 @@ def left_sums(
     `shapes` has (n_bins, has_missing) of each of them.
     """
     held: Held = state[name]
-    modulus = held.public.n_squared
-    additions = 0
-
-    def product(left: mpz, right: mpz) -> mpz:
-        nonlocal additions
-        if left == 1 or right == 1:
-            return left * right
-        additions += 1
-        return left * right % modulus
-
-    bins = held.public.read(partial[0])
+    bins = _Sums.read(held.public, partial[0])
     for part in partial[1:]:
-        bins = [product(left, right) for left, right in zip(bins, held.public.read(part), strict=True)]
-    sums: list[mpz] = []
-    start = 0
-    for count, missing in shapes:
-        running, absent = mpz(1), bins[start + count] if missing else mpz(1)
-        for v in range(count if missing else count - 1):
-            running = product(running, bins[start + v])
-            sums.append(running)
-            if missing and v < count - 1:
-                sums.append(product(running, absent))
-        start += count + missing
-        finish_unit()
-    return held.public.write(sums), additions
+        bins.multiply(np.arange(len(bins.values)), _Sums.read(held.public, part))
+    starts = np.cumsum([0, *(count + missing for count, missing in shapes)])[:-1]
+    counts = np.array([count for count, _ in shapes], dtype=np.int64)
+    missing = np.array([has for _, has in shapes], dtype=np.bool_)
+    first = np.cumsum([0, *(len(offers(count, has)) for count, has in shapes)])
+    sums = _Sums.ones(held.public, int(first[-1]))
+    running, at = _Sums.ones(held.public, len(shapes)), first[:-1].copy()
+    for v in range(int(counts.max(initial=0))):
+        here = np.flatnonzero(v < counts - ~missing)
+        running.multiply(here, bins.take(starts[here] + v))
+        sums.put(at[here], running.take(here))
+        at[here] += 1
+        both = here[missing[here] & (v < counts[here] - 1)]
+        sums.put(at[both], running.take(both))
+        sums.multiply(at[both], bins.take(starts[both] + counts[both]))
+        at[both] += 1
+    return held.public.write(sums.values), bins.computed + running.computed + sums.computed
+
+
+class _Sums:
+    """Ciphertexts of sums of which some are empty: the trivial ciphertext 1, which takes no product."""
+
+    def __init__(self, public: PublicKey, values: Batch, occupied: npt.NDArray[np.bool_]) -> None:
+        self._public, self.values, self._occupied = public, values, occupied
+        self.computed = 0
+
+    @classmethod
+    def read(cls, public: PublicKey, data: bytes) -> _Sums:
+        return cls(public, public.read(data), ~public.trivial(data))
+
+    @classmethod
+    def ones(cls, public: PublicKey, count: int) -> _Sums:
+        return cls(public, public.ring.ones(count), np.zeros(count, dtype=np.bool_))
+
+    def take(self, at: npt.NDArray[np.int64]) -> _Sums:
+        return _Sums(self._public, self.values[at], self._occupied[at])
+
+    def put(self, at: npt.NDArray[np.int64], other: _Sums) -> None:
+        self.values[at], self._occupied[at] = other.values, other._occupied
+
+    def multiply(self, at: npt.NDArray[np.int64], other: _Sums) -> None:
+        """Multiply the sums at different places by others."""
+        both = self._occupied[at] & other._occupied
+        only = ~self._occupied[at] & other._occupied
+        self.values[at[both]] = self._public.ring.multiply(self.values[at[both]], other.values[both])
+        self.values[at[only]] = other.values[only]
+        self._occupied[at] |= other._occupied
+        self.computed += int(np.count_nonzero(both))
 
 
 def pack(state: dict[str, Any], name: str, candidates: bytes) -> bytes:

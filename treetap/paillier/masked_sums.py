@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gmpy2 import mpz
 
 from treetap.errors import Malformed
 from treetap.paillier.key_holder import IN_FLIGHT_PER_WORKER, KeyHolder
@@ -32,7 +31,6 @@ from treetap.paillier.public_key import Obfuscators, PublicKey
 from treetap.paillier.secret_key import SecretKey
 from treetap.paillier.slots import Slots
 from treetap.process.together import together
-from treetap.worker_process import finish_unit
 from treetap.workers import Engine, call_all
 
 Ints = npt.NDArray[np.int64]
@@ -297,7 +295,7 @@ class _WorkerState:
         self.public = PublicKey.from_bytes(plan.public, allow_512=True)  # the size was accepted where the key was taken
         self.varying = np.array(plan.varying, dtype=np.int64)
         self.constant = np.array(plan.constant, dtype=np.int64)
-        self.outgoing = plan.outgoing
+        self.outgoing = np.array(plan.outgoing, dtype=np.int64)
         self.entries = max(plan.outgoing) + 1
         self.constants = self.public.read(constants)
         self.fresh = None if plan.obfuscation is None else Obfuscators(self.public, plan.obfuscation)
@@ -316,26 +314,18 @@ def _mask(state: dict[str, Any], name: str, ciphertexts: bytes, masks: Bools) ->
         Ciphertexts record by record, and the number of obfuscators that they took.
     """
     worker: _WorkerState = state[name]
-    modulus, width = worker.public.n_squared, len(worker.varying)
-    values = worker.public.read(ciphertexts)
-    going: list[mpz] = []
-    for place, mask in enumerate(masks):
-        sums: list[mpz | None] = [None] * worker.entries
-        here = values[place * width : (place + 1) * width]
-        for held, entries in ((here, worker.varying), (worker.constants, worker.constant)):
-            for index in np.flatnonzero(mask[entries]).tolist():
-                to = worker.outgoing[entries[index]]
-                known = sums[to]
-                sums[to] = held[index] if known is None else known * held[index] % modulus
-        going += [mpz(1) if value is None else value for value in sums]
-        finish_unit()
+    ring, records = worker.public.ring, len(masks)
+    values = np.concatenate([worker.public.read(ciphertexts), worker.constants])
+    # The place of each entry's ciphertext among the values, record by record, and the outgoing entry that it enters.
+    places = np.empty(masks.shape, dtype=np.int64)
+    places[:, worker.varying] = np.arange(records * len(worker.varying)).reshape(records, -1)
+    places[:, worker.constant] = records * len(worker.varying) + np.arange(len(worker.constant))
+    cells = np.arange(records, dtype=np.int64)[:, np.newaxis] * worker.entries + worker.outgoing
+    going = ring.cell_products(values, places[masks], cells[masks], records * worker.entries)
     if worker.fresh is None:
         return worker.public.write(going), 0
     # An entry from which nothing was kept is 1, so its obfuscator alone goes on: a fresh encryption of zero.
-    fresh = (
-        value * obfuscator % modulus for value, obfuscator in zip(going, worker.fresh.draw(len(going)), strict=True)
-    )
-    return worker.public.write(fresh), len(going)
+    return worker.public.write(ring.multiply(going, worker.fresh.draw(len(going)))), len(going)
 
 
 def _pack(state: dict[str, Any], name: str, sums: bytes) -> bytes:

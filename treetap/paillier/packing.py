@@ -9,28 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 from gmpy2 import mpz
 
 from treetap.paillier.public_key import PublicKey, random_unit
-from treetap.worker_process import finish_unit
-
-_WINDOW = 6
-
-
-def _odd_windows(exponent: mpz) -> list[tuple[int, int]]:
-    """(position, odd digit below 2^6) with Σ digit·2^position = exponent, most significant first."""
-    windows = []
-    top = exponent.bit_length()
-    while top > 0:
-        if not exponent.bit_test(top - 1):
-            top -= 1
-            continue
-        low = max(0, top - _WINDOW)
-        while not exponent.bit_test(low):
-            low += 1
-        windows.append((low, int((exponent >> low) & ((1 << (top - low)) - 1))))
-        top = low
-    return windows
+from treetap.paillier.residues import Batch, Powers
 
 
 class Packer:
@@ -44,32 +27,20 @@ class Packer:
         self._public = public
         self._bits = bits
         self.groups = groups
-        self._windows = _odd_windows(public.n)
+        self._program = Powers.of(int(public.n), [bits * place for place in range(groups)])
 
-    def pack(self, ciphertexts: Sequence[mpz], r: mpz) -> mpz:
-        """r^n · Π ciphertexts[k]^(2^(bits·k)) mod n²: at most `groups` ciphertexts, least significant first.
+    def pack(self, ciphertexts: Batch, units: Sequence[mpz]) -> Batch:
+        """r^n · Π c_k^(2^(bits·k)) mod n² of each `groups` ciphertexts, least significant first; the last has the rest.
 
-        `r` must be a fresh uniform element of Z*_n wherever the result leaves this party (`pack_fresh`).
+        `units` holds the r of each packed ciphertext, fresh uniform elements of Z*_n wherever the result leaves this
+        party (`pack_fresh`).
         """
-        modulus = self._public.n_squared
-        square = r * r % modulus
-        powers = [r]
-        for _ in range((1 << (_WINDOW - 1)) - 1):
-            powers.append(powers[-1] * square % modulus)
-        steps = [(position, powers[digit >> 1]) for position, digit in self._windows]
-        # The trivial ciphertext 1 of an empty sum changes nothing.
-        steps += [(self._bits * place, value) for place, value in enumerate(ciphertexts) if value != 1]
-        steps.sort(key=lambda step: step[0], reverse=True)
-        product, level = mpz(1), steps[0][0]
-        for position, value in steps:
-            for _ in range(level - position):
-                product = product * product % modulus
-            level = position
-            product = product * value % modulus
-        finish_unit()
-        return product  # n is odd, so the last step was at position 0
+        ring, count = self._public.ring, len(units)
+        values = np.concatenate([ciphertexts, ring.ones(1)])
+        places = np.arange(count * self.groups, dtype=np.int64).reshape(count, self.groups)
+        return ring.powers(ring.batch(units), self._program, values, np.minimum(places, len(ciphertexts)))
 
-    def pack_fresh(self, ciphertexts: Sequence[mpz]) -> list[mpz]:
+    def pack_fresh(self, ciphertexts: Batch) -> Batch:
         """Pack any number of ciphertexts, each packed one with its own fresh standard obfuscator."""
-        starts = range(0, len(ciphertexts), self.groups)
-        return [self.pack(ciphertexts[start : start + self.groups], random_unit(self._public.n)) for start in starts]
+        count = -(-len(ciphertexts) // self.groups)
+        return self.pack(ciphertexts, [random_unit(self._public.n) for _ in range(count)])

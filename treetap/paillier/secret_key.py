@@ -14,17 +14,17 @@ Arithmetic is not constant-time: an attacker that can time this process on its o
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NoReturn
 
 import gmpy2
 from gmpy2 import mpz
 
 from treetap.errors import BadInput, Malformed
-from treetap.paillier.fixed_base import FixedBase, random_digits, window_for
+from treetap.paillier.fixed_base import FixedBase, random_exponents
 from treetap.paillier.public_key import SHORT_EXPONENT_BITS, PublicKey, check_key_bits, random_unit
+from treetap.paillier.residues import Batch, power, residues
 from treetap.protocols.paillier_options import OBFUSCATIONS, Obfuscation
-from treetap.worker_process import finish_unit
 
 
 class SecretKey:
@@ -35,10 +35,8 @@ class SecretKey:
         "_h_q",
         "_p",
         "_p_inverse",
-        "_p_squared",
-        "_pp_inverse",
         "_q",
-        "_q_squared",
+        "_rings",
         "_tables",
         "public",
     )
@@ -47,9 +45,9 @@ class SecretKey:
         self._p, self._q = mpz(p), mpz(q)
         self.public = PublicKey(p * q, allow_512)
         n = self.public.n
-        self._p_squared, self._q_squared = self._p**2, self._q**2
+        largest = 2 * max(self._p.bit_length(), self._q.bit_length())
+        self._rings = residues(self._p**2, largest), residues(self._q**2, largest)
         self._p_inverse = gmpy2.invert(self._p, self._q)
-        self._pp_inverse = gmpy2.invert(self._p_squared, self._q_squared)
         # L((1 + n)^(p-1) mod p²) = (p-1)·q mod p, inverted once (Paillier 1999, §7).
         self._h_p = gmpy2.invert((self._p - 1) * (n // self._p), self._p)
         self._h_q = gmpy2.invert((self._q - 1) * (n // self._q), self._q)
@@ -116,11 +114,10 @@ class SecretKey:
         n = self.public.n
         y = random_unit(n)
         base = -y * y % n
-        bits = SHORT_EXPONENT_BITS if kind == "short-exponent" else -(-self.public.bits // 2)
-        window = window_for(bits, self.public.bits)
+        of_p, of_q = self._rings
         self._tables[kind] = (
-            FixedBase(gmpy2.powmod(base, n, self._p_squared), self._p_squared, bits, window),
-            FixedBase(gmpy2.powmod(base, n, self._q_squared), self._q_squared, bits, window),
+            FixedBase(of_p, gmpy2.powmod(base, n, of_p.modulus), self._exponent_bits(kind)),
+            FixedBase(of_q, gmpy2.powmod(base, n, of_q.modulus), self._exponent_bits(kind)),
         )
 
     def encrypt_many(self, plains: Iterable[int], kind: Obfuscation) -> bytes:
@@ -133,32 +130,36 @@ class SecretKey:
             BadInput: see `prepare`.
             PlaintextOverflow: a plaintext is too large for the key.
         """
-        messages = list(plains)
+        messages = [int(plain) for plain in plains]
         for message in messages:
             self.public.check_plain(message)
-        public, n, n_squared = self.public, self.public.n, self.public.n_squared
-        p_squared, q_squared, inverse = self._p_squared, self._q_squared, self._pp_inverse
-        ciphertexts = []
-        for message, (left, right) in zip(messages, self._obfuscators(len(messages), kind), strict=True):
-            obfuscator = left + p_squared * ((right - left) * inverse % q_squared)
-            ciphertexts.append((1 + message * n) * obfuscator % n_squared)
-            finish_unit()
-        return public.write(ciphertexts)
+        n, width = int(self.public.n), -(-self.public.bits // 8)
+        residues_of_n = b"".join([(message % n).to_bytes(width, "big") for message in messages])
+        found = []
+        for ring, obfuscators in zip(self._rings, self._obfuscators(len(messages), kind), strict=True):
+            # 1 + m·n modulo p² or q²: modulo n² it is the same, joined
+            plain = ring.add(ring.multiples(residues_of_n, width, n), ring.ones(1))
+            found.append(ring.multiply(plain, obfuscators))
+        return self._rings[0].join(found[0], self._rings[1], found[1], self.public.ciphertext_bytes)
 
-    def _obfuscators(self, count: int, kind: str) -> Iterator[tuple[mpz, mpz]]:
-        """`count` fresh obfuscators, each modulo p² and modulo q²."""
+    def _obfuscators(self, count: int, kind: str) -> tuple[Batch, Batch]:
+        """`count` fresh obfuscators, modulo p² and modulo q²."""
         self.prepare(kind)
         if kind == "standard":
-            for _ in range(count):
-                s, t = random_unit(self._p), random_unit(self._q)
-                yield gmpy2.powmod(s, self._p, self._p_squared), gmpy2.powmod(t, self._q, self._q_squared)
-            return
+            return self._standard(0, self._p, count), self._standard(1, self._q, count)
         left, right = self._tables[kind]
-        digits = random_digits(count, left.exponent_bits, left.window)
-        same = kind == "half-length"  # one exponent modulo both, as it is one power modulo n²
-        others = digits if same else random_digits(count, right.exponent_bits, right.window)
-        for mine, other in zip(digits, others, strict=True):
-            yield left.power(mine), right.power(other)
+        exponents = random_exponents(count, self._exponent_bits(kind))
+        # half-length: one exponent modulo both, as it is one power modulo n²
+        others = exponents if kind == "half-length" else random_exponents(count, self._exponent_bits(kind))
+        return left.powers(exponents), right.powers(others)
+
+    def _standard(self, side: int, prime: mpz, count: int) -> Batch:
+        """s^prime modulo prime² of fresh units s."""
+        ring = self._rings[side]
+        return power(ring, ring.batch([random_unit(prime) for _ in range(count)]), int(prime))
+
+    def _exponent_bits(self, kind: str) -> int:
+        return SHORT_EXPONENT_BITS if kind == "short-exponent" else -(-self.public.bits // 2)
 
     def decrypt_many(self, ciphertexts: bytes) -> list[int]:
         """Decrypt concatenated ciphertexts to signed plaintexts in (-n/2, n/2).
@@ -166,18 +167,22 @@ class SecretKey:
         Raises:
             Malformed: not whole ciphertexts, or a number that is no ciphertext under this key.
         """
-        p, q, p_squared, q_squared = self._p, self._q, self._p_squared, self._q_squared
+        p, q, width = self._p, self._q, self.public.ciphertext_bytes
+        self.public.check_blocks(ciphertexts)
+        # Paillier 1999, §7: decryption modulo p and q apart, L_p(x) = (x - 1) / p.
+        powers = [
+            ring.numbers(power(ring, ring.multiples(ciphertexts, width, 1), int(prime - 1)))
+            for ring, prime in zip(self._rings, (p, q), strict=True)
+        ]
         plains = []
-        for ciphertext in self.public.read(ciphertexts):
-            # Paillier 1999, §7: decryption modulo p and q apart, L_p(x) = (x - 1) / p.
-            left, p_rest = gmpy2.f_divmod(gmpy2.powmod(ciphertext % p_squared, p - 1, p_squared) - 1, p)
-            right, q_rest = gmpy2.f_divmod(gmpy2.powmod(ciphertext % q_squared, q - 1, q_squared) - 1, q)
+        for of_p, of_q in zip(*powers, strict=True):
+            left, p_rest = gmpy2.f_divmod(of_p - 1, p)
+            right, q_rest = gmpy2.f_divmod(of_q - 1, q)
             if p_rest or q_rest:
                 raise Malformed("a ciphertext shares a factor with n: it is no ciphertext under this key")
             low = left * self._h_p % p
             high = right * self._h_q % q
             plains.append(self.public.signed(low + p * ((high - low) * self._p_inverse % q)))
-            finish_unit()
         return plains
 
 

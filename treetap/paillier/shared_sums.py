@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gmpy2 import mpz
 
 from treetap.errors import Malformed
 from treetap.paillier.packing import Packer
@@ -111,8 +110,7 @@ def _obfuscators(state: dict[str, Any], name: str, key: bytes, kind: str) -> tup
 
 def _encrypt(state: dict[str, Any], name: str, key: bytes, kind: str, plains: Sequence[int]) -> bytes:
     public, obfuscators = _obfuscators(state, name, key, kind)
-    drawn = obfuscators.draw(len(plains))
-    return public.write([public.encrypt(plain, each) for plain, each in zip(plains, drawn, strict=True)])
+    return public.write(public.encrypt(plains, obfuscators.draw(len(plains))))
 
 
 def _add(
@@ -129,9 +127,9 @@ def _add(
         public = PublicKey.from_bytes(key, allow_512=True)
         held[key, bits, groups] = public, Packer(public, bits, groups)
     public, packer = held[key, bits, groups]
-    total = [public.encrypt(plain, mpz(1)) for plain in plains]
+    total = public.encrypt(plains, public.ring.ones(len(plains)))
     for share in shares:
-        total = [public.add(one, other) for one, other in zip(total, public.read(share), strict=True)]
+        total = public.ring.multiply(total, public.read(share))
     return bytes(public.write(packer.pack_fresh(total)))
 
 

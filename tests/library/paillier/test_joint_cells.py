@@ -8,9 +8,11 @@ from gmpy2 import mpz
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treetap.paillier.joint_cells import feature_sums, joint, plan
+from treetap.paillier.joint_cells import RootCells, bin_products, joint, plan
+from treetap.paillier.residues import residues
 
 MODULUS = mpz(2**61 - 1)
+RING = residues(MODULUS)
 
 
 def uniform(rows, radices, seed=0):
@@ -53,24 +55,45 @@ def test_groups_are_a_partition():
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.integers(1, 6), max_size=8), st.integers(0, 200), st.booleans(), st.integers(0, 99))
 def test_products_per_bin_are_exact(radices, rows, joint_cells, seed):
-    """Every bin of every feature holds the product of its records, joint cells or not; empty bins are absent."""
+    """Every bin of every feature holds the product of its records, joint cells or not, in one node or the two halves
+    of one, and in a root that grew by blocks; empty bins are 1.
+    """
     codes = uniform(rows, radices, seed) if radices else np.zeros((rows, 0), dtype=np.int64)
     values = [mpz(int(value)) for value in np.random.default_rng(seed).integers(1, 2**60, rows)]
-    tables, _ = feature_sums(values, codes, radices, MODULUS, joint_cells)
-    for place, table in enumerate(tables):
-        expected: dict[int, mpz] = {}
-        for code, value in zip(codes[:, place].tolist(), values, strict=True):
-            expected[code] = expected.get(code, mpz(1)) * value % MODULUS
-        assert table == expected
+    batch, half = RING.batch(values), rows // 2
+    nodes = [np.arange(rows), np.arange(half), np.arange(half, rows)]
+    found = bin_products(RING, batch, [(rows, codes[rows]) for rows in nodes], radices, joint_cells)
+    expected = [naive(values, codes, node, radices) for node in nodes]
+    assert RING.numbers(found.values) == [number for node in expected for number, _ in node]
+    assert found.occupied.tolist() == [there for node in expected for _, there in node]
+    root = RootCells(RING, plan(codes, radices), radices)
+    for first in range(0, rows, 30):
+        root.add(batch[first : first + 30], codes[first : first + 30])
+    grown = root.bins()
+    assert RING.numbers(grown.values) == [number for number, _ in expected[0]]
+    assert grown.occupied.tolist() == [there for _, there in expected[0]]
+
+
+def naive(values, codes, rows, radices):
+    """(product, occupied) of every bin of every feature."""
+    found = []
+    for place, radix in enumerate(radices):
+        for code in range(radix):
+            held = [values[row] for row in rows.tolist() if codes[row, place] == code]
+            product = mpz(1)
+            for value in held:
+                product = product * value % MODULUS
+            found.append((product, bool(held)))
+    return found
 
 
 @pytest.mark.parametrize("radices", [[2] * 12, [32] * 6, [4] * 8, [2, 2, 3, 8, 16, 32]])
 def test_joint_cells_save_products(radices):
     """On 4,000 records the plan needs at most two thirds of the products of one pass per feature."""
     codes = uniform(4000, radices)
-    values = [mpz(3)] * 4000
-    _, plain = feature_sums(values, codes, radices, MODULUS, joint_cells=False)
-    _, shared = feature_sums(values, codes, radices, MODULUS)
+    values, node = RING.batch([3] * 4000), (np.arange(4000), codes)
+    plain = bin_products(RING, values, [node], radices, joint_cells=False).computed
+    shared = bin_products(RING, values, [node], radices).computed
     assert plain == 4000 * len(radices) - sum(radices)
     assert 3 * shared < 2 * plain
 

@@ -6,12 +6,16 @@ import copy
 import pickle
 
 import gmpy2
+import numpy as np
 import phe
 import pytest
+from gmpy2 import mpz
 
+from tests.library.paillier.ciphertexts import integers
 from treetap.errors import BadInput, Malformed, PlaintextOverflow
 from treetap.paillier.fixed_base import FixedBase, table_bytes, window_for
 from treetap.paillier.public_key import Obfuscators, PublicKey
+from treetap.paillier.residues import residues
 from treetap.paillier.secret_key import SecretKey
 from treetap.protocols.paillier_options import OBFUSCATIONS
 
@@ -29,7 +33,7 @@ def signed(value: int, n: int) -> int:
 def test_phe_opens_our_ciphertexts(kind):
     """phe's private key decrypts what each obfuscation encrypts, signs included."""
     private = phe.PaillierPrivateKey(phe.PaillierPublicKey(P * Q), P, Q)
-    for plain, ciphertext in zip(PLAINS, KEY.public.read(KEY.encrypt_many(PLAINS, kind)), strict=True):
+    for plain, ciphertext in zip(PLAINS, integers(KEY.public, KEY.encrypt_many(PLAINS, kind)), strict=True):
         assert signed(private.raw_decrypt(int(ciphertext)), P * Q) == plain
 
 
@@ -38,7 +42,7 @@ def test_we_open_our_ciphertexts(kind):
     """Every obfuscation decrypts to the signed plaintext, and never gives the same ciphertext twice."""
     blob = KEY.encrypt_many(PLAINS * 2, kind)
     assert KEY.decrypt_many(blob) == PLAINS * 2
-    assert len(set(KEY.public.read(blob))) == 2 * len(PLAINS)
+    assert len(set(integers(KEY.public, blob))) == 2 * len(PLAINS)
 
 
 def test_we_open_phe_ciphertexts_and_use_its_keys():
@@ -48,29 +52,27 @@ def test_we_open_phe_ciphertexts_and_use_its_keys():
     plains = [5, -7 % public.n, 0]
     blob = b"".join(public.raw_encrypt(plain).to_bytes(ours.public.ciphertext_bytes, "big") for plain in plains)
     assert ours.decrypt_many(blob) == [5, -7, 0]
-    ciphertext = ours.public.read(ours.encrypt_many([-99], "standard"))[0]
+    ciphertext = integers(ours.public, ours.encrypt_many([-99], "standard"))[0]
     assert signed(private.raw_decrypt(int(ciphertext)), public.n) == -99
 
 
 def test_public_arithmetic():
-    """Sums, products by negative integers and re-randomisation keep their plaintexts; the ciphertext changes."""
+    """Sums and re-randomisation keep their plaintexts; the ciphertext changes."""
     public = KEY.public
-    three, minus_five = (
-        public.encrypt(3, public.standard()),
-        public.encrypt(-5, Obfuscators(public, "half-length").draw(1)[0]),
-    )
+    three = public.encrypt([3], public.standard(1))
+    minus_five = public.encrypt([-5], Obfuscators(public, "half-length").draw(1))
     again = public.rerandomise_standard(three)
-    assert again != three
-    results = [public.add(three, minus_five), public.scale(three, -4), again]
-    assert KEY.decrypt_many(public.write(results)) == [-2, -12, 3]
+    assert public.write(again) != public.write(three)
+    results = [public.ring.multiply(three, minus_five), again]
+    assert [KEY.decrypt_many(public.write(each)) for each in results] == [[-2], [3]]
 
 
 @pytest.mark.parametrize("kind", OBFUSCATIONS)
 def test_obfuscators_of_a_party_without_the_key_differ(kind: str):
     """Two draws are two obfuscators, and both encrypt zero."""
-    first, second = Obfuscators(KEY.public, kind, window=4).draw(2)
-    assert first != second
-    assert KEY.decrypt_many(KEY.public.write([first, second])) == [0, 0]
+    drawn = Obfuscators(KEY.public, kind, window=4).draw(2)
+    assert len(set(integers(KEY.public, drawn))) == 2
+    assert KEY.decrypt_many(KEY.public.write(drawn)) == [0, 0]
 
 
 def test_a_plaintext_too_large_for_the_key_is_refused():
@@ -80,7 +82,7 @@ def test_a_plaintext_too_large_for_the_key_is_refused():
         with pytest.raises(PlaintextOverflow):
             KEY.encrypt_many([plain], "standard")
         with pytest.raises(PlaintextOverflow):
-            KEY.public.encrypt(plain, 1)
+            KEY.public.encrypt([plain], KEY.public.ring.ones(1))
 
 
 def test_generated_keys_have_the_promised_form():
@@ -163,12 +165,13 @@ def test_the_secret_key_does_not_travel_by_accident():
 
 def test_fixed_base_powers_equal_plain_powers():
     """A table gives base^e for exponents of all its digits, also where the last window is not full."""
-    modulus = gmpy2.mpz(2**127 - 1)
+    ring = residues(2**127 - 1)
+    exponents = (0, 1, 2**61 - 1, 0x123456789ABCDEF)
+    raw = np.frombuffer(b"".join(each.to_bytes(8, "little") for each in exponents), dtype=np.uint8).reshape(-1, 8)
     for window in (4, 5, 8):
-        table = FixedBase(gmpy2.mpz(3), modulus, 61, window)
-        for exponent in (0, 1, 2**61 - 1, 0x123456789ABCDEF):
-            digits = [(exponent >> (window * row)) % (1 << window) for row in range(len(table.rows))]
-            assert table.power(digits) == gmpy2.powmod(3, exponent, modulus)
+        table = FixedBase(ring, mpz(3), 61, window)
+        expected = [gmpy2.powmod(3, exponent, 2**127 - 1) for exponent in exponents]
+        assert ring.numbers(table.powers(raw)) == expected
 
 
 def test_windows_respect_the_memory_bound():

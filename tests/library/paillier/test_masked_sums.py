@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from gmpy2 import mpz
 
+from tests.library.paillier.ciphertexts import integers
 from treetap.errors import Malformed, PlaintextOverflow
 from treetap.paillier import masked_sums
 from treetap.paillier.masked_sums import EntryKeyHolder, EntryMember
 from treetap.paillier.public_key import Obfuscators
+from treetap.paillier.residues import Batch
 from treetap.paillier.secret_key import SecretKey
 from treetap.workers import InProcessEngine, ProcessEngine
 
@@ -140,7 +142,7 @@ def kept_or_dropped(sent_by: str, forwarded_with: str, records: int = 300) -> tu
         await member.start(constants)
         return await through(member, masks, sent)
 
-    return PUBLIC.read(asyncio.run(main())), masks.ravel()
+    return integers(PUBLIC, asyncio.run(main())), masks.ravel()
 
 
 @pytest.mark.parametrize("kind", ["short-exponent", "half-length"])
@@ -156,7 +158,7 @@ def test_as_shipped_the_next_member_cannot_tell_kept_from_dropped(sent_by: str, 
 
 def test_without_fresh_obfuscators_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forwarded as they are, dropped entries are 1 and constant ones repeat: the mask is read off."""
-    monkeypatch.setattr(Obfuscators, "draw", lambda self, count: [mpz(1)] * count)
+    monkeypatch.setattr(Obfuscators, "draw", lambda self, count: PUBLIC.ring.ones(count))
     seen, kept = kept_or_dropped("short-exponent", "short-exponent")
     assert (trivial(seen) == kept).all()
     constant, mask = seen[1::2], kept[1::2]
@@ -169,9 +171,14 @@ def test_half_of_the_defence_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     draw = Obfuscators.draw
     kept = np.random.default_rng(1).integers(0, 2, (300, 2)).astype(bool).ravel()
 
-    def for_zeros_only(self: Obfuscators, count: int) -> list[mpz]:
-        return [mpz(1) if keep else value for value, keep in zip(draw(self, count), kept, strict=True)]
+    def for_zeros_only(self: Obfuscators, count: int) -> Batch:
+        # `kept` goes on from block to block
+        drawn, done = draw(self, count), len(taken)
+        taken.extend([1] * count)
+        drawn[kept[done : done + count]] = PUBLIC.ring.ones(1)
+        return drawn
 
+    taken: list[int] = []
     monkeypatch.setattr(Obfuscators, "draw", for_zeros_only)
     seen, mask = kept_or_dropped("short-exponent", "short-exponent")
     assert (mask == kept).all()
@@ -199,7 +206,7 @@ def test_the_owner_gets_standard_obfuscators() -> None:
         last = EntryMember(engine, PUBLIC, owner.slots, np.zeros(3, dtype=np.int64), np.zeros(0, int), None, "last")
         await last.start(b"")
         sums = await through(last, LAST_MASK, await first_hop(engine, owner, "short-exponent"))
-        return PUBLIC.read(sums)
+        return integers(PUBLIC, sums)
 
     drawn = [gmpy2.powmod(ciphertext % PUBLIC.n, root, PUBLIC.n) for ciphertext in asyncio.run(main())]
     assert min(r.bit_length() for r in drawn) > 1024 - 64

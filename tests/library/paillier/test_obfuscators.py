@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 from gmpy2 import mpz
 
+from tests.library.paillier.ciphertexts import batch, integers
 from treetap.errors import BadInput
-from treetap.paillier.fixed_base import FixedBase
+from treetap.paillier.fixed_base import Exponents, FixedBase
 from treetap.paillier.packing import Packer
 from treetap.paillier.public_key import Obfuscators
+from treetap.paillier.residues import Batch
 from treetap.paillier.secret_key import SecretKey
 from treetap.paillier.slots import Slots
 from treetap.paillier.tree_sums import EncryptedSums
@@ -36,8 +38,8 @@ def drawn(ciphertext: mpz) -> mpz:
 
 def test_every_packed_ciphertext_has_its_own_obfuscator() -> None:
     """Sums of nothing are only their obfuscators, and those of one answer are all different."""
-    packed = Packer(PUBLIC, 300, 3).pack_fresh([mpz(1)] * 14)
-    assert len(packed) == len(set(packed)) == 5
+    packed = Packer(PUBLIC, 300, 3).pack_fresh(PUBLIC.ring.ones(14))
+    assert len(packed) == len(set(integers(PUBLIC, packed))) == 5
     assert KEY.decrypt_many(PUBLIC.write(packed)) == [0] * 5
 
 
@@ -49,7 +51,7 @@ def test_the_sums_of_an_empty_table_are_all_different() -> None:
         sums = EncryptedSums(InProcessEngine(), PUBLIC, Slots((60, 60, 60)), codes, [(5, True)] * 3, "t")
         order = np.arange(sums.n_candidates)
         blob = await sums.candidates(None, order) + await sums.candidates([np.zeros(0, dtype=np.int64)] * 2, order)
-        ciphertexts = PUBLIC.read(blob)
+        ciphertexts = integers(PUBLIC, blob)
         assert len(set(ciphertexts)) == len(ciphertexts) == 6 + 11
         assert len({drawn(ciphertext) for ciphertext in ciphertexts}) == len(ciphertexts)
 
@@ -60,11 +62,12 @@ def test_the_sums_of_an_empty_table_are_all_different() -> None:
 def test_standard_obfuscators_are_drawn_from_all_units(kind: str) -> None:
     """Each r has the length of n: a short one could be found by trying, and with it the plaintext."""
     if kind == "packed":
-        found = Packer(PUBLIC, 900, 1).pack_fresh([mpz(1)] * 20)
+        made = Packer(PUBLIC, 900, 1).pack_fresh(PUBLIC.ring.ones(20))
     elif kind == "obfuscator":
-        found = [PUBLIC.standard() for _ in range(20)]
+        made = PUBLIC.standard(20)
     else:
-        found = [PUBLIC.rerandomise_standard(mpz(1)) for _ in range(20)]
+        made = PUBLIC.rerandomise_standard(batch(PUBLIC, [1] * 20))
+    found = integers(PUBLIC, made)
     lengths = [drawn(ciphertext).bit_length() for ciphertext in found]
     assert min(lengths) > BITS - SLACK
     assert len(set(found)) == 20
@@ -72,7 +75,7 @@ def test_standard_obfuscators_are_drawn_from_all_units(kind: str) -> None:
 
 def test_the_owners_standard_obfuscators_are_drawn_from_all_units() -> None:
     """Modulo p an obfuscator s^p is s itself: it has the length of p, and the other half that of q."""
-    ciphertexts = PUBLIC.read(KEY.encrypt_many([7] * 20, "standard"))
+    ciphertexts = integers(PUBLIC, KEY.encrypt_many([7] * 20, "standard"))
     for prime in (P, Q):
         halves = [ciphertext % prime for ciphertext in ciphertexts]
         assert min(half.bit_length() for half in halves) > BITS // 2 - SLACK
@@ -84,13 +87,13 @@ class Powers:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.exponents: list[int] = []
-        power = FixedBase.power
+        powers = FixedBase.powers
 
-        def spy(table: FixedBase, digits: list[int]) -> mpz:
-            self.exponents.append(sum(digit << (table.window * place) for place, digit in enumerate(digits)))
-            return power(table, digits)
+        def spy(table: FixedBase, exponents: Exponents) -> Batch:
+            self.exponents += [int.from_bytes(row.tobytes(), "little") for row in exponents]
+            return powers(table, exponents)
 
-        monkeypatch.setattr(FixedBase, "power", spy)
+        monkeypatch.setattr(FixedBase, "powers", spy)
 
 
 @pytest.mark.parametrize(("kind", "length"), [("short-exponent", 256), ("half-length", BITS // 2)])
@@ -100,7 +103,7 @@ def test_exponents_have_the_length_that_their_security_rests_on(
     """256 bits twice, or half of n's bits once for both primes; a new exponent for every ciphertext."""
     powers = Powers(monkeypatch)
     KEY.encrypt_many([0] * 30, kind)
-    left, right = powers.exponents[::2], powers.exponents[1::2]
+    left, right = powers.exponents[:30], powers.exponents[30:]
     assert len(left) == len(right) == 30
     if kind == "half-length":
         assert left == right
@@ -108,7 +111,7 @@ def test_exponents_have_the_length_that_their_security_rests_on(
         assert not set(left) & set(right)
     for side in (left, right):
         assert len(set(side)) == 30
-        assert length - 16 < max(exponent.bit_length() for exponent in side) <= length + 12
+        assert length - 16 < max(exponent.bit_length() for exponent in side) <= length
 
 
 @pytest.mark.parametrize(("kind", "length"), [("short-exponent", 256), ("half-length", BITS // 2)])
@@ -117,9 +120,9 @@ def test_a_party_without_the_key_draws_exponents_of_the_same_lengths(
 ) -> None:
     """What the public half draws is as long as what the owner draws, one exponent each."""
     powers = Powers(monkeypatch)
-    assert len(set(Obfuscators(PUBLIC, kind, window=8).draw(20))) == 20
+    assert len(set(integers(PUBLIC, Obfuscators(PUBLIC, kind, window=8).draw(20)))) == 20
     assert len(set(powers.exponents)) == 20
-    assert length - 16 < max(exponent.bit_length() for exponent in powers.exponents) <= length + 8
+    assert length - 16 < max(exponent.bit_length() for exponent in powers.exponents) <= length
 
 
 def _prime(bits: int, residue: int, modulus: int) -> int:

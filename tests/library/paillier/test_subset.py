@@ -17,6 +17,7 @@ import gmpy2
 import numpy as np
 from gmpy2 import mpz
 
+from tests.library.paillier.ciphertexts import batch, integers
 from treetap.paillier.packing import Packer
 from treetap.paillier.secret_key import SecretKey
 from treetap.paillier.slots import Slots
@@ -108,15 +109,15 @@ def setting():
     y = secrets.randbelow(int(key.public.n))
     h = mpz(-y * y) % key.public.n
     blob = key.encrypt_many(SLOTS.encode([np.arange(RECORDS) - 9, np.ones(RECORDS, dtype=np.int64)]), "standard")
-    return key, Attacker(p, factors), key.public.read(blob), blob, h
+    return key, Attacker(p, factors), integers(key.public, blob), blob, h
 
 
 def answer_with(key: SecretKey, sent: list[mpz], r: mpz) -> mpz:
     """The feature party's sum of the two records, packed with the obfuscator r^n."""
-    summed = key.public.add(sent[SUMMED[0]], sent[SUMMED[1]])
-    packed = Packer(key.public, SLOTS.bits, SLOTS.groups_per_plaintext(key.public.bits)).pack([summed], r)
-    assert SLOTS.decode(key.decrypt_many(key.public.write([packed]))[0], 1).tolist() == [[sum(SUMMED) - 18, 2]]
-    return packed
+    summed = batch(key.public, [sent[SUMMED[0]] * sent[SUMMED[1]]])
+    packed = Packer(key.public, SLOTS.bits, SLOTS.groups_per_plaintext(key.public.bits)).pack(summed, [r])
+    assert SLOTS.decode(key.decrypt_many(key.public.write(packed))[0], 1).tolist() == [[sum(SUMMED) - 18, 2]]
+    return integers(key.public, packed)[0]
 
 
 def test_without_rerandomisation_the_owner_names_the_records():
@@ -149,4 +150,4 @@ def test_as_shipped_the_owner_finds_nothing():
     packed = asyncio.run(shipped())
     assert SLOTS.decode(key.decrypt_many(packed)[0], 1).tolist() == [[sum(SUMMED) - 18, 2]]
     base = int(gmpy2.powmod(h, key.public.n, attacker.p))
-    assert attacker.pairs(sent, key.public.read(packed)[0], base) == []
+    assert attacker.pairs(sent, integers(key.public, packed)[0], base) == []

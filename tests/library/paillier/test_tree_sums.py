@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import numpy as np
 import pytest
 
+from tests.library.paillier.ciphertexts import integers
 from treetap.errors import Conflict, Malformed
 from treetap.paillier.key_holder import KeyHolder
 from treetap.paillier.secret_key import SecretKey
@@ -217,8 +218,8 @@ def test_every_answer_is_freshly_obfuscated():
         async with workers(0) as engine:
             _, sums = await encrypted(engine, codes, columns, [(6, True)] * 8)
             order = np.arange(sums.n_candidates)
-            first = KEY.public.read(await sums.candidates(None, order))
-            second = KEY.public.read(await sums.candidates(None, order))
+            first = integers(KEY.public, await sums.candidates(None, order))
+            second = integers(KEY.public, await sums.candidates(None, order))
             assert len(first) > 1
             assert len({1, *first, *second}) == 1 + len(first) + len(second)
             assert sums.operations["obfuscators"] == sums.operations["packings"] == 2 * len(first)
