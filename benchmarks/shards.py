@@ -186,7 +186,11 @@ def serving(
         folder = Path(name)
         settings = {
             party: {
-                "policy": {"min_key_bits": key_bits, "emits": {"EXPLANATION": ["parties"]}},
+                "policy": {
+                    "min_key_bits": key_bits,
+                    "emits": {"EXPLANATION": ["parties"]},
+                    "label_holders": [HOLDER] if party != HOLDER else [],  # its tables here have no label
+                },
                 **({} if workers is None else {"workers": workers}),
                 "tables": {
                     f"rows-{records}": {"path": str(paths[party]), "id": "id", "columns": model.columns[party]}

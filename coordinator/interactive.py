@@ -1,6 +1,13 @@
-"""Multi-interactive inference: one round per level, over all trees of a block or one tree after the other."""
+"""Multi-interactive inference: one round per level, over all trees of a block or one tree after the other.
+
+Owners that a level asks follow from the trees alone, so that they are the same in every block. A served model's first
+block shows them; from then on every party goes through its steps without waiting for the coordinator to hear of the
+others', and messages between parties are what they wait for.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass, field
 
 from coordinator.alignment import align
 from coordinator.attributions import share_names
@@ -9,49 +16,89 @@ from coordinator.runtime.answers import answered
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster
 from treetap.errors import ProtocolError
+from treetap.process.together import together
 from treetap.wire.v2 import interactive_pb2, prediction_pb2
 
 #: Most levels of a tree: more rounds of queries mean that a party leads the records in circles.
 MOST_LEVELS = 64
 
 
-async def begin(roster: Roster, opening: prediction_pb2.OpenModel, progress: Progress) -> prediction_pb2.OpenedModel:
-    """Have the parties load their shards and tables and align the records.
+@dataclass
+class Opened:
+    """What blocks have in common: most levels of queries, and, once a block is done, the owners that each asks."""
 
-    Returns the label holder's description of the model.
-    """
+    most: int
+    owners: list[list[str]] = field(default_factory=list)
+
+
+async def begin(roster: Roster, opening: prediction_pb2.OpenModel, progress: Progress) -> Opened:
+    """Have the parties load their shards and tables and align the records."""
     progress.phase("align")
     opened = await roster.ask_all(roster.names, "open_model", opening)
     await align(roster, roster.names, opening.alignment)
     await share_names(roster, opening)
     found: prediction_pb2.OpenedModel = answered(opening.recipient, opened[opening.recipient], "opened_model")
-    return found
+    return Opened(MOST_LEVELS * (found.trees if opening.parameters.interactive.form == "per-tree" else 1))
 
 
 async def score(
-    roster: Roster,
-    opening: prediction_pb2.OpenModel,
-    opened: prediction_pb2.OpenedModel,
-    block: int,
-    progress: Progress,
+    roster: Roster, opening: prediction_pb2.OpenModel, opened: Opened, block: int, progress: Progress
 ) -> int:
     """Route one block down the trees; returns the number of blocks.
 
     At each level the label holder queries the owners of the nodes where records are, and moves the records.
     """
+    if opening.serve and opened.owners:
+        return await _route_known(roster, opening.recipient, opened.owners, block, progress)
     label_holder = opening.recipient
-    most = MOST_LEVELS * (opened.trees if opening.parameters.interactive.form == "per-tree" else 1)
-    for level in range(most + 1):
-        progress.stage(level)
-        answer = await roster.ask(label_holder, "ask_directions", interactive_pb2.AskDirections(), block, level)
-        asked: interactive_pb2.AskedDirections = answered(label_holder, answer, "asked_directions")
-        owners = list(asked.asked)
-        progress.records(asked.done, asked.total)
-        if not owners:
+    owners: list[list[str]] = []
+    for level in range(opened.most + 1):
+        asked = await _ask(roster, label_holder, block, level, progress)
+        if not asked.asked:
+            opened.owners = owners
             return asked.blocks
-        await roster.ask_all(owners, "answer_directions", interactive_pb2.AnswerDirections(), block, level)
+        owners.append(list(asked.asked))
+        await roster.ask_all(asked.asked, "answer_directions", interactive_pb2.AnswerDirections(), block, level)
         await roster.ask(label_holder, "take_directions", interactive_pb2.TakeDirections(), block, level)
-    raise ProtocolError(f"{label_holder} still asks after {most} levels")
+    raise ProtocolError(f"{label_holder} still asks after {opened.most} levels")
+
+
+async def _route_known(
+    roster: Roster, label_holder: str, owners: list[list[str]], block: int, progress: Progress
+) -> int:
+    """Route a block whose owners are known: all parties at once, each through its own steps in their order."""
+
+    async def label_holders_steps() -> int:
+        for level, expected in enumerate(owners):
+            asked = await _ask(roster, label_holder, block, level, progress)
+            if list(asked.asked) != expected:
+                raise ProtocolError(f"{label_holder} asks other parties at level {level} than in earlier blocks")
+            await roster.ask(label_holder, "take_directions", interactive_pb2.TakeDirections(), block, level)
+        asked = await _ask(roster, label_holder, block, len(owners), progress)
+        if asked.asked:
+            raise ProtocolError(f"{label_holder} asks at more levels than in earlier blocks")
+        return asked.blocks
+
+    async def owners_steps(party: str) -> int:
+        levels = [level for level, asked in enumerate(owners) if party in asked]
+        for level in levels:
+            await roster.ask(party, "answer_directions", interactive_pb2.AnswerDirections(), block, level)
+        return len(levels)
+
+    parties = dict.fromkeys(party for asked in owners for party in asked)
+    blocks, *_ = await together(label_holders_steps(), *map(owners_steps, parties))
+    return blocks
+
+
+async def _ask(
+    roster: Roster, label_holder: str, block: int, level: int, progress: Progress
+) -> interactive_pb2.AskedDirections:
+    """Have the label holder follow its own splits and query the owners of a level."""
+    progress.stage(level)
+    answer = await roster.ask(label_holder, "ask_directions", interactive_pb2.AskDirections(), block, level)
+    asked: interactive_pb2.AskedDirections = answered(label_holder, answer, "asked_directions")
+    progress.records(asked.done, asked.total)
+    return asked
 
 
 COURSE = PredictionCourse(begin, score)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster
@@ -43,15 +43,12 @@ class TrainingCourse(NamedTuple):
 class PredictionCourse(NamedTuple):
     """The course of a prediction protocol.
 
-    `begin` has every party open the model, and does all other steps before the first block; `score` scores the block of
-    a given number, and returns the number of blocks.
+    `begin` has every party open the model, and does all other steps before the first block; it returns what `score`
+    takes. That scores the block of a given number, and returns the number of blocks.
     """
 
-    begin: Callable[[Roster, prediction_pb2.OpenModel, Progress], Awaitable[prediction_pb2.OpenedModel]]
-    score: Callable[
-        [Roster, prediction_pb2.OpenModel, prediction_pb2.OpenedModel, int, Progress],
-        Awaitable[int],
-    ]
+    begin: Callable[[Roster, prediction_pb2.OpenModel, Progress], Awaitable[Any]]
+    score: Callable[[Roster, prediction_pb2.OpenModel, Any, int, Progress], Awaitable[int]]
 
 
 def training(spec: setup_pb2.JobSpec) -> TrainingCourse:

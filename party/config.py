@@ -26,7 +26,7 @@ Host = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:-]{1,253}$")]  #
 class ServeConfig(Strict):
     """Clients that may request predictions of served models, addresses and limits; without the table no client may.
 
-    `window_ms`: the time that the first request of a round waits for others to join it. `most_ids`: the most ids in one
+    `window_ms`: the longest that a round's first request waits for expected others. `most_ids`: the most ids in one
     request; `queue`: the most records that wait for a round; `deadline_s`: the longest wait for an answer. `hosts`:
     names under which HTTP is asked, beside the certificate's. `handshakes`: the most HTTP connections of one address
     that have not shaken hands; `proxies`: addresses and networks for which that does not hold.
@@ -36,7 +36,7 @@ class ServeConfig(Strict):
     listen: Address | None = None
     http: Address | None = None
     plain_http: bool = False
-    window_ms: Annotated[float, Field(ge=0, le=10_000)] = 20.0
+    window_ms: Annotated[float, Field(ge=0, le=10_000)] = 200.0
     most_ids: Annotated[int, Field(ge=1, le=10_000)] = 256
     queue: Annotated[int, Field(ge=1, le=1_000_000)] = 4096
     deadline_s: Annotated[float, Field(gt=0, le=600)] = 10.0

@@ -16,6 +16,7 @@ from party.prediction.tree_model import OwnSplits
 from party.runtime.context import Step, StepContext, empty_result
 from party.runtime.expected import BLOCKS, Expected, Receives
 from party.runtime.job_store import Store
+from party.runtime.messages import Rows
 from party.runtime.step_order import ANY, LATER, Next, StepTable
 from treetap.errors import Malformed
 from treetap.trees.paths import Bools
@@ -27,6 +28,8 @@ from treetap.wire.v2 import control_pb2, interactive_pb2, prediction_pb2, types_
 MOST_LEVELS = 64
 #: Most answers (bits) in one message.
 ANSWERS_PER_MESSAGE = 4 * 1024 * 1024
+#: Bytes of a coded set of records that is decoded once for all queries that have it.
+SMALL_SET = 40
 
 
 STEPS: StepTable = {
@@ -98,8 +101,14 @@ class FeatureParty:
         if wanted > most:
             raise Malformed(f"{label_holder} asks for {wanted} directions, its queries can have {most}")
         bits, end = np.zeros(wanted, dtype=bool), 0
+        decoded: dict[bytes, Rows] = {}  # small sets come again: the empty one, and those of a few records
         for handle, chunks in queries:
-            rows = rows_of(chunks, total)
+            coded = chunks[0].SerializeToString() if len(chunks) == 1 and chunks[0].ByteSize() <= SMALL_SET else b""
+            rows = decoded[coded] if coded in decoded else rows_of(chunks, total)
+            if coded:
+                decoded[coded] = rows
+            if not len(rows):
+                continue
             if end + len(rows) > wanted:
                 raise Malformed(f"{label_holder} asks for {wanted} directions, its queries name more records")
             bits[end : end + len(rows)] = self._model.goes_left(handle, rows)

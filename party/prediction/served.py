@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -213,19 +214,27 @@ class ServedPrediction:
 
     def _counted(self, answer: serving_pb2.PredictedRecords) -> serving_pb2.PredictedRecords:
         """The answer that counts in this one's place: every id has a prediction, of the longest class."""
-        classes = self._opened.classes
-        outcome = Outcome.of(self._opened.objective, classes, np.zeros((1, self._outputs)))
         counted = serving_pb2.PredictedRecords()
         counted.CopyFrom(answer)
         for each in counted.predictions:
-            each.status = serving_pb2.PREDICTED
-            if classes:
-                each.label = max(classes, key=lambda name: len(name.encode()))
-            else:
-                each.value = 0.0
-            each.scores[:] = outcome.scores[0].tolist()
-            each.probabilities[:] = outcome.probabilities[0].tolist()
+            name = each.id
+            each.CopyFrom(self._longest)
+            each.id = name
         return counted
+
+    @cached_property
+    def _longest(self) -> serving_pb2.RecordPrediction:
+        """The prediction that counts in every other's place, without its id."""
+        classes = self._opened.classes
+        outcome = Outcome.of(self._opened.objective, classes, np.zeros((1, self._outputs)))
+        found = serving_pb2.RecordPrediction(status=serving_pb2.PREDICTED)
+        if classes:
+            found.label = max(classes, key=lambda name: len(name.encode()))
+        else:
+            found.value = 0.0
+        found.scores.extend(outcome.scores[0].tolist())
+        found.probabilities.extend(outcome.probabilities[0].tolist())
+        return found
 
     def _class_type(self) -> serving_pb2.ClassType.ValueType:
         """The type as which a client reads the classes."""

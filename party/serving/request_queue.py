@@ -15,6 +15,9 @@ from treetap.tables.reading import Floats
 
 Scores = np.ndarray[tuple[int], np.dtype[np.float64]]
 
+#: Part of the window, 1 in so many, for which no request comes before a round begins without those expected.
+QUIET = 10
+
 
 @dataclass(eq=False)
 class _Request:
@@ -30,9 +33,13 @@ class _Request:
 class RequestQueue:
     """The requests for one served model.
 
+    A round begins once as many requests wait as can be expected: those that the last round answered, whose clients may
+    ask again, and those that it left waiting. A client that asks alone waits for nobody. Who is expected and does not
+    come holds the others up until none has come for a tenth of the window.
+
     Args:
         most: the most records that wait for a round.
-        window_s: seconds that the first request of a round waits for others to join it.
+        window_s: seconds for which the first request of a round waits at most for the expected others.
         waiting: called with every change of the number of records that wait.
     """
 
@@ -42,6 +49,8 @@ class RequestQueue:
         self._open: set[_Request] = set()
         self._block: dict[int, list[_Request]] = {}  # place → its requests, in the running round
         self._records = 0  # number of records that wait
+        self._expected = 1  # requests that a round waits for
+        self._moved_at = 0.0  # when the last request came or the last round ended
         self._arrived = asyncio.Event()
         self._closed = ""
 
@@ -61,6 +70,7 @@ class RequestQueue:
         loop = asyncio.get_running_loop()
         request = _Request(left, len(left), loop.time(), loop.create_future())
         self._queue.append(request)
+        self._moved_at = request.asked_at
         self._open.add(request)
         self._count(len(left))
         self._arrived.set()
@@ -74,15 +84,22 @@ class RequestQueue:
         return request.scores
 
     async def gather(self, most: int, wait_s: float) -> Rows:
-        """Up to `most` records for a round, ascending; empty if no request arrives within `wait_s` seconds."""
+        """Up to `most` records for a round, ascending; empty if no request arrives within `wait_s` seconds.
+
+        If none does, the next request is expected to be alone.
+        """
         loop = asyncio.get_running_loop()
         end = loop.time() + wait_s
         while True:
             now = loop.time()
-            until = self._queue[0].asked_at + self._window if self._queue else end
-            if self._queue and (self._records >= most or now >= until):
+            until = end
+            if self._queue:
+                until = min(self._queue[0].asked_at + self._window, self._moved_at + self._window / QUIET)
+            complete = self._records >= most or len(self._queue) >= self._expected
+            if self._queue and (complete or now >= until):
                 return self._take(most)
             if not self._queue and now >= end:
+                self._expected = 1
                 return np.zeros(0, dtype=np.int64)
             self._arrived.clear()
             try:
@@ -92,13 +109,17 @@ class RequestQueue:
                 continue
 
     def keep(self, rows: Rows, scores: Floats) -> None:
-        """Distribute the scores (n, outputs) of the running round's records; a request that is complete is answered."""
+        """Distribute the scores (n, outputs) of the running round, all at once; complete requests are answered."""
+        answered = 0
         for place, found in zip(rows.tolist(), scores, strict=True):
             for request in self._block.pop(place, ()):
                 request.scores[place] = found
                 request.missing -= 1
                 if not request.missing and not request.answered.done():
                     request.answered.set_result(None)
+                    answered += 1
+        self._expected = max(1, answered + len(self._queue))
+        self._moved_at = asyncio.get_running_loop().time()
 
     def close(self, why: str) -> None:
         """Refuse further requests; those that wait get this error."""

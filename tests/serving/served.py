@@ -54,6 +54,11 @@ def ask(federation: Federation, *ids: str, client: str = CLIENT, **more: Any) ->
     return asyncio.ensure_future(federation.node(LABEL_HOLDER).served_models.predict(client, request, within))
 
 
+async def expect(federation: Federation, requests: int) -> None:
+    """Have the next round wait for so many requests, as long as the window at most: a round answers as many."""
+    await asyncio.gather(*(ask(federation, IDS[0]) for _ in range(requests)))
+
+
 async def phase(federation: Federation, job: str, wanted: str) -> jobs_pb2.JobStatus:
     """Wait until a job is in a phase, or does not run any more."""
     async with asyncio.timeout(SOON_S):

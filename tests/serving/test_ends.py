@@ -21,6 +21,7 @@ from tests.serving.served import (
     B,
     ask,
     config,
+    expect,
     phase,
     scores,
     serve,
@@ -54,8 +55,9 @@ def test_cancelling_ends_it_everywhere(way: str, tmp_path: Path) -> None:
 
     async def main() -> None:
         async with serving(tmp_path, WAYS[way], window_ms=5000) as federation:
+            await expect(federation, 2)
             waiting = ask(federation, IDS[0])
-            await asyncio.sleep(1)
+            await asyncio.sleep(0.3)
             status = await federation.jobs.cancel("s")
             assert (status.state, status.error) == ("cancelled", "cancelled by an operator")
             with pytest.raises(NotServed, match="model job is not served any more; ask again later"):

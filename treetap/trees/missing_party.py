@@ -65,6 +65,8 @@ class Walk:
     def move(self, node: int, left: Bools) -> None:
         """Move the records at a split to its children: `left` (m,) marks those that go left."""
         places = self.standing.pop(node, _NONE)
+        if not len(places):
+            return
         self._arrive(2 * node, places[left])
         self._arrive(2 * node + 1, places[~left])
 

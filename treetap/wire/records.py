@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +31,7 @@ Flags = npt.NDArray[np.bool_]
 
 CHUNK_LIMIT = 262_144  # bytes of one chunk: 2,097,152 records as a bitmap
 _LONGEST = 9  # LEB128 bytes of the largest int64
+_FEW = 24  # positions up to which a loop is quicker than calls of numpy
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,7 @@ def _chunks(positions: Positions, total: int, widest: int) -> Iterator[RecordChu
         yield RecordChunk(start, span, pack_bits(flags), None)
 
 
+@lru_cache(maxsize=4096)
 def most_bytes(most: int, total: int, sets: int = 1) -> int:
     """Bytes that the codings of some sets never exceed, which have at most `most` of `total` positions together.
 
@@ -92,19 +96,23 @@ def counted_chunks(total: int, size: int | None = None) -> Iterator[types_pb2.Re
 
 
 class ChunkCache:
-    """Chunks of many sets out of the same `total` positions, of which most are empty."""
+    """Chunks of many sets out of the same `total` positions, of which most are empty or small."""
 
     def __init__(self, total: int) -> None:
         self._total = total
-        self._empty = list(chunks_of(np.zeros(0, dtype=np.int64), total))
         self._counted: dict[int, list[types_pb2.RecordChunk]] = {}  # by size
+        self._made: dict[bytes, list[types_pb2.RecordChunk]] = {}  # of small sets, which come again in every tree
 
     def pairs(self, rows: Positions, size: int) -> Iterator[tuple[types_pb2.RecordChunk, types_pb2.RecordChunk]]:
         """The chunks of a set, each with the one that counts for it: see `counted_chunks`."""
         if size not in self._counted:
             self._counted[size] = list(counted_chunks(self._total, size))
-        chunks = chunks_of(rows, self._total) if len(rows) else self._empty
-        return zip(chunks, self._counted[size], strict=True)
+        if len(rows) > _FEW:
+            return zip(chunks_of(rows, self._total), self._counted[size], strict=True)
+        known = rows.tobytes()
+        if known not in self._made:
+            self._made[known] = list(chunks_of(rows, self._total))
+        return zip(self._made[known], self._counted[size], strict=True)
 
 
 def decode(chunks: Iterable[RecordChunk], total: int) -> Positions:
@@ -154,6 +162,8 @@ def _leb128(offsets: Positions, at_most: int) -> bytes | None:
     """LEB128 of the distances between ascending offsets, or None if a bitmap of ``at_most`` bytes is smaller."""
     if offsets.size > at_most:
         return None
+    if offsets.size <= _FEW:
+        return _few_leb128(offsets.tolist(), at_most)
     values = np.diff(offsets, prepend=np.int64(0))
     lengths = np.ones(values.size, dtype=np.int64)
     for k in range(1, _LONGEST):
@@ -174,11 +184,29 @@ def _leb128(offsets: Positions, at_most: int) -> bytes | None:
     return coded.tobytes()
 
 
+def _few_leb128(offsets: list[int], at_most: int) -> bytes | None:
+    """As `_leb128`."""
+    coded, before = bytearray(), 0
+    for offset in offsets:
+        rest, before = offset - before, offset
+        while rest > 0x7F:
+            coded.append(rest & 0x7F | 0x80)
+            rest >>= 7
+        coded.append(rest)
+    return bytes(coded) if len(coded) <= at_most else None
+
+
 def _from_leb128(coded: bytes, span: int) -> Positions:
     """Offsets below ``span`` whose distances ``coded`` holds; the inverse of :func:`_leb128`, checked."""
-    raw = np.frombuffer(coded, dtype=np.uint8)
-    if not raw.size:
+    if not coded:
         return np.zeros(0, dtype=np.int64)
+    if len(coded) <= _FEW and max(coded) < 0x80:  # distances of a byte each
+        if 0 in coded[1:]:
+            raise Malformed("records: positions do not ascend")
+        if sum(coded) >= span:
+            raise Malformed(f"records: a position lies beyond its range of {span}")
+        return np.array(list(accumulate(coded)), dtype=np.int64)
+    raw = np.frombuffer(coded, dtype=np.uint8)
     if raw[-1] >= 0x80:
         raise Malformed("records: the list of distances is cut in the middle of a number")
     ends = np.flatnonzero(raw < 0x80)
