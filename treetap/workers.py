@@ -41,7 +41,7 @@ class Engine(Protocol):
         ...
 
     def forget(self, kernel: Callable[..., Any], *args: Any) -> None:
-        """Have every worker run `kernel(state, *args)`, which frees memory; do not wait for a busy or hung one."""
+        """Have every worker run `kernel(state, *args)`, which frees memory or prepares a later call; do not wait."""
         ...
 
 

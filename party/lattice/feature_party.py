@@ -80,7 +80,7 @@ class FeatureParty:
                 raise Malformed(f"the key of {sender} has more than the {longest} bytes of this job's parameters")
         token = f"{context.job}/{context.attempt}"
         member = LatticeMember(context.engine, parameters, public, token, layout.shape.outputs)
-        self._scheme = LatticeMasking(context, member, layout, parameters, self._place)
+        self._scheme = LatticeMasking(context, member, layout, parameters, self._place, self._opening.serve)
         try:
             await self._scheme.start()
         except (Malformed, Incompatible) as failure:

@@ -116,7 +116,7 @@ class LatticeScheme:
 
 
 class LatticeMasking:
-    """A feature party's place in the chain."""
+    """A feature party's place in the chain; `serving`: blocks come one by one, and what they need is drawn between."""
 
     def __init__(
         self,
@@ -125,14 +125,18 @@ class LatticeMasking:
         layout: MemberColumns,
         parameters: Parameters,
         place: ChainPlace,
+        serving: bool,
     ) -> None:
         self._context, self._member, self._layout = context, member, layout
         self._parameters, self._place = parameters, place
+        self._draws_ahead = serving and place.last
         self._sends = "lattice_sums" if place.last else "lattice_columns"
 
     async def start(self) -> None:
         """Hand the public key to the workers."""
         await self._member.start()
+        if self._draws_ahead:
+            self._member.prepare()
 
     async def pass_on(self, goes_left: GoesLeft, n: int, number: int) -> None:
         """Mask the ciphertexts of a block of n records page by page as they come, re-randomise them and pass them on.
@@ -173,6 +177,8 @@ class LatticeMasking:
             await asyncio.gather(*under_way, return_exceptions=True)
             await member.drop(number)
         await series.close()
+        if self._draws_ahead:
+            member.prepare()
         context.costs.operations["masked_products"] += masked
 
     async def close(self) -> None:

@@ -115,6 +115,10 @@ class LatticeMember:
         """Give every worker the public key. Raises Malformed as `Member` does."""
         await call_all(self._engine, _take_public, self._name, self._agreed, self._public, self._outputs)
 
+    def prepare(self) -> None:
+        """Have every worker draw the randomness of a next sum, one that has none drawn, and do not wait for it."""
+        self._engine.forget(_prepare, self._name)
+
     async def pass_on(self, masks: Sequence[Bools], ciphertexts: Sequence[bytes], owns: Sequence[int]) -> list[bytes]:
         """Masked and refreshed ciphertexts for the next member; `owns` is each ciphertext's mask (n ≤ N,).
 
@@ -170,10 +174,12 @@ class _Open:
         self.member = member
         self.outputs = outputs
         self.sums: dict[int, MaskedSum] = {}
+        self.drawn: MaskedSum | None = None  # empty, its randomness drawn ahead
 
     def sum_of(self, block: int, end: bool = False) -> MaskedSum:
         if block not in self.sums:
-            self.sums[block] = MaskedSum(self.member, self.outputs)
+            drawn, self.drawn = self.drawn, None
+            self.sums[block] = drawn or MaskedSum(self.member, self.outputs)
         return self.sums.pop(block) if end else self.sums[block]
 
 
@@ -197,6 +203,13 @@ def _open(state: dict[str, Any], name: str, data: bytes, n: int) -> Ints:
 
 def _take_public(state: dict[str, Any], name: str, agreed: Parameters, public: bytes, outputs: int) -> None:
     state[name] = _Open(Member(agreed, public), outputs)
+
+
+def _prepare(state: dict[str, Any], name: str) -> None:
+    worker: _Open | None = state.get(name)  # None: the job has been left meanwhile
+    if worker is not None and worker.drawn is None:
+        worker.drawn = MaskedSum(worker.member, worker.outputs)
+        worker.drawn.draw()
 
 
 def _of_one_mask(

@@ -101,6 +101,14 @@ class MaskedSum:
         self._columns = self._none
         self._zeros = 1
         self._ended = False
+        self._floods: list[Any] = []
+
+    def draw(self) -> None:
+        """Draw the flooding noise of every output now, so that `finish` need not; each draw is added once."""
+        scheme = self._member.scheme
+        while len(self._floods) < len(self._sums):
+            self._floods.append(flood(scheme))
+            finish_unit()
 
     def add(self, mask: Bools, ciphertexts: Sequence[bytes], outputs: Sequence[int] | None = None) -> None:
         """Add a masked column: mask (n ≤ N,), a ciphertext for each of `outputs`, or without them for all.
@@ -140,12 +148,13 @@ class MaskedSum:
         self._count(self._none, 0)
         self._ended = True
         scheme = self._member.scheme
+        self.draw()
         answers = []
         for total in self._sums:
             scheme.evaluator.transform_from_ntt_inplace(total)
             if side_by_side > 1:
                 scheme.evaluator.add_plain_inplace(total, scheme.encode(blinds(scheme.modulus, side_by_side, n)))
-            scheme.evaluator.add_inplace(total, flood(scheme))
+            scheme.evaluator.add_inplace(total, self._floods.pop())
             answers.append(to_bytes(total))
             finish_unit()
         return answers

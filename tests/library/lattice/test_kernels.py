@@ -120,6 +120,40 @@ def test_a_dropped_block_begins_anew():
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("processes", [False, True])
+def test_randomness_that_is_drawn_ahead_is_in_one_sum_only(processes):
+    """Sums with noise drawn ahead, sums without and dropped ones open alike; two of the same column differ."""
+
+    async def run():
+        engine = ProcessEngine(2, 20.0) if processes else InProcessEngine()
+        if processes:
+            engine.start()
+        try:
+            member = LatticeMember(engine, PARAMETERS, KEY.public_bytes(), "t", 2)
+            member.prepare()  # before the key is there: nothing to draw for
+            await member.start()
+            mask, data = np.ones(3, dtype=bool), KEY.encrypt(np.arange(3))
+            answers = []
+            for block in range(5):
+                if block % 2:
+                    member.prepare()
+                    member.prepare()
+                await member.add(block, [mask], [data, data], [(0, 0), (0, 1)])
+                if block == 3:
+                    await member.drop(block)
+                else:
+                    answers += await member.finish(block)
+            assert [KEY.decrypt(answer, 3).tolist() for answer in answers] == [[0, 1, 2]] * 8
+            assert [KEY.noise_budget(answer) for answer in answers] == [1] * 8
+            assert len(set(answers)) == 8
+            await member.close()
+            member.prepare()
+        finally:
+            await engine.close()
+
+    asyncio.run(run())
+
+
 def test_an_ensemble_is_scored_within_tolerance():
     """Sixty random trees over a label holder and one member score 50 records within 1e-4 of the range of scores."""
     trees, n = 60, 50
