@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field, PrivateAttr, StringConstraints, mode
 
 from party.defences.settings import Defences
 from party.policy import Policy
+from treetap.arithmetic import Choice
 from treetap.errors import ConfigError
 from treetap.names import Address, ProcessName, clash, on_loopback
 from treetap.process.config import Process, Silence
@@ -71,6 +72,7 @@ class PartyConfig(Process):
     state: Path
     policy_file: Annotated[Path | None, Field(alias="policy")] = None
     workers: Annotated[int, Field(ge=1, le=256)] | None = None
+    arithmetic: Choice = "auto"
     data: Path | None = None
     silence_s: Silence = 60.0
     metrics: Address | None = None

@@ -23,7 +23,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from treetap.errors import Interrupted
+from treetap import arithmetic
+from treetap.errors import BadInput, Interrupted
 from treetap.process.limits import keep_memory_private
 from treetap.process.silence import LOOKS, SilenceWatch
 
@@ -47,6 +48,7 @@ class WorkerProcess:
 
     def __init__(self, worker: int, silence_s: float) -> None:
         self._worker, self._silence_s = worker, silence_s
+        self._arithmetic = arithmetic.in_use()
         self._context = multiprocessing.get_context("spawn")
         self._change = threading.Lock()  # of the process
         self._closed = False
@@ -168,7 +170,10 @@ class WorkerProcess:
         self._pipe, theirs = self._context.Pipe()
         self._units = self._context.RawValue(ctypes.c_uint64, 0)
         self._process: BaseProcess = self._context.Process(
-            target=_serve, args=(theirs, self._worker, self._units), name=f"worker-{self._worker}", daemon=True
+            target=_serve,
+            args=(theirs, self._worker, self._units, self._arithmetic),
+            name=f"worker-{self._worker}",
+            daemon=True,
         )
         # A Ctrl-C while a child boots must not kill it: a blocked signal stays blocked across the spawn.
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -185,13 +190,18 @@ class WorkerProcess:
         process.join()
 
 
-def _serve(pipe: Connection, worker: int, units: Any) -> None:
-    """A worker's life: answer calls in order until the pipe ends."""
+def _serve(pipe: Connection, worker: int, units: Any, backend: arithmetic.Name) -> None:
+    """A worker's life: answer calls in order until the pipe ends; all with an error if it lacks the backend."""
     _Units.finished = units
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when a worker ends
     keep_memory_private()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     state: dict[str, Any] = {}
+    lacking: BadInput | None = None
+    try:
+        arithmetic.use(backend)
+    except BadInput as error:
+        lacking = error
     while True:
         finish_unit()
         try:
@@ -199,6 +209,8 @@ def _serve(pipe: Connection, worker: int, units: Any) -> None:
         except (EOFError, OSError):
             return
         try:
+            if lacking is not None:
+                raise lacking
             kernel, args = pickle.loads(message)  # noqa: S301 - our own parent's pipe
             answer = pickle.dumps((False, kernel(state, *args)), protocol=pickle.HIGHEST_PROTOCOL)
         except Exception as error:  # noqa: BLE001 - it is raised again in the parent

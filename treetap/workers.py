@@ -8,6 +8,8 @@ Workers are spawned, not forked: a fork would copy keys and sockets. Nothing sec
 environment, only through the worker's private pipe. A worker ends with its parent, even when the parent is killed; one
 that dies or hangs is started again without a person.
 
+Workers compute with the backend of `treetap.arithmetic` that their parent used when it made them.
+
 A spawned process imports the parent's main script again unless that is a package's `__main__`: started as
 `python -m package`, an idle worker holds 38 MB (22 MB before its first kernel imports numpy and gmpy2); started from a
 script that imports grpc, pyarrow and pydantic at its top, 78 MB.

@@ -8,6 +8,7 @@ from functools import cache
 
 import prometheus_client
 
+from treetap import arithmetic
 from treetap.metrics import ProcessMetrics
 
 #: Label of all callers that are no clients of this party; their names would make an unbounded number of series.
@@ -22,6 +23,8 @@ class PartyMetrics(ProcessMetrics):
 
     def __init__(self, party: str) -> None:
         super().__init__("party", party)
+        backend = self.gauge("treetap_arithmetic", "1 for the backend of arithmetic that the party uses.", "backend")
+        backend.labels(arithmetic.in_use()).set(1)
         seconds = self.counter("treetap_step_seconds_total", "Wall time of steps that have ended.", "step")
         steps = self.counter(
             "treetap_steps_total", "Steps that have ended: done, failed, or broken off.", "step", "outcome"

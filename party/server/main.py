@@ -18,6 +18,8 @@ from party.server.control import register
 from party.server.own_paths import outward
 from party.server.scoring import ScoringServers
 from party.server.threads import Threads
+from treetap import arithmetic
+from treetap.errors import BadInput, ConfigError
 from treetap.process.lifecycle import serve_until_stopped, sole_user
 from treetap.process.limits import raise_descriptors, share_heaps
 from treetap.wire import rpc
@@ -40,14 +42,30 @@ def run(config_path: Path, *, until_stdin_closes: bool) -> None:
     config = read(config_path)
     config.transport().check(config.name, Role.PARTY)
     check_folders(config)
+    backend = choose_arithmetic(config, config_path)
     raise_descriptors()
     share_heaps()
     workers = config.workers or len(os.sched_getaffinity(0))
     engine = ProcessEngine(workers, WORKER_SHARE * config.silence_s)
     with sole_user(config.state), warnings.catch_warnings():
         warnings.simplefilter("default")
+        log.info("arithmetic: %s (%s)", backend.name, backend.reason)
         engine.start()  # before the server: workers that are slow to start hold up no job
         asyncio.run(_serve(config, engine, until_stdin_closes))
+
+
+def choose_arithmetic(config: PartyConfig, path: Path) -> arithmetic.Backend:
+    """The backend that this process and its workers compute with from now on.
+
+    Raises:
+        ConfigError: the file asks for a backend that cannot be had here.
+    """
+    try:
+        backend = arithmetic.choose(config.arithmetic)
+    except BadInput as error:
+        raise ConfigError(f"{path}: {error}", party=config.name) from error
+    arithmetic.use(backend.name)
+    return backend
 
 
 async def _serve(config: PartyConfig, engine: ProcessEngine, until_stdin_closes: bool) -> None:

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import ctypes
+import json
 from functools import cache
 from pathlib import Path
 
 #: Where the build puts the kernels, beside this file.
 PATH = Path(__file__).with_name("kernels.so")
+#: The build's record, beside this file: `compiler`, or `why` nothing was compiled.
+RECORD = Path(__file__).with_name("kernels.json")
 
 
 class Unavailable(Exception):
     """No kernels for this processor; the text says why."""
+
+
+def built() -> str:
+    """A sentence about how the kernels were compiled when treetap was installed, or why they were not."""
+    record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    if PATH.exists():
+        return f"the native kernels were compiled by {record.get('compiler', 'an unrecorded compiler')}"
+    return f"the native kernels were not compiled when treetap was installed: {record.get('why', 'nothing says why')}"
 
 
 @cache
@@ -22,7 +33,7 @@ def load() -> ctypes.CDLL:
         Unavailable: they were not compiled, do not load, or the processor lacks AVX-512 IFMA.
     """
     if not PATH.exists():
-        raise Unavailable("the native kernels were not compiled when treetap was installed")
+        raise Unavailable(built())
     try:
         library = ctypes.CDLL(str(PATH))
     except OSError as error:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from coordinator import config as coordinator_config
 from party import config as party_config
+from treetap import arithmetic
 from treetap.commands.doctor.connections import (
     Checks,
     Finding,
@@ -29,6 +30,7 @@ from treetap.commands.doctor.connections import (
 )
 from treetap.commands.jobs import client
 from treetap.errors import BadInput, ConfigError, DataError
+from treetap.native import library
 from treetap.protocols.libraries import installed_version, libraries
 from treetap.strict import read_toml
 from treetap.tables import config
@@ -90,6 +92,7 @@ def _party(path: Path) -> Checks:
         f"state = {config.state}": partial(check_state, config.state),
         "folders": partial(_folders, config),
         "libraries": _libraries,
+        "arithmetic": partial(_arithmetic, config),
         **{f"table {name}": partial(_table, name, table) for name, table in config.tables.items()},
     }
 
@@ -152,6 +155,15 @@ def _libraries() -> list[Finding]:
         absent = f"is not installed: jobs of {needed} are refused; pip install 'treetap[{extra}]' if there will be any"
         found.append(Finding("ok", f"library {name}", f"{version}, for {needed}" if version else absent))
     return found
+
+
+def _arithmetic(config: party_config.PartyConfig) -> list[Finding]:
+    """The backend that the party's choice means on this machine, and why."""
+    try:
+        backend = arithmetic.choose(config.arithmetic)
+    except BadInput as fault:
+        return [Finding("fault", "arithmetic", str(fault))]
+    return [Finding("ok", "arithmetic", f"{config.arithmetic}: {backend.name}, as {backend.reason}; {library.built()}")]
 
 
 def _table(name: str, table: config.TableConfig) -> list[Finding]:

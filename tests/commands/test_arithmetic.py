@@ -1,0 +1,107 @@
+"""The party's choice of arithmetic: what it comes to, what cannot be had, and what workers are told."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from party import config as party_config
+from party.server.main import choose_arithmetic
+from tests.commands.command import refused, treetap, write
+from treetap import arithmetic
+from treetap.commands.doctor import configuration as doctor
+from treetap.errors import BadInput, ConfigError
+from treetap.native import library
+from treetap.workers import ProcessEngine
+
+
+@pytest.fixture(autouse=True)
+def _as_before():
+    """Leave this process with the backend it had."""
+    before = arithmetic.in_use()
+    yield
+    arithmetic.use(before)
+
+
+@pytest.fixture
+def masked(monkeypatch):
+    """A processor that does not name AVX-512 IFMA."""
+
+    class Masked:
+        def __init__(self, path):
+            pass
+
+        def treetap_has_ifma(self):
+            return 0
+
+    monkeypatch.setattr(library, "PATH", Path(__file__))
+    monkeypatch.setattr(library.ctypes, "CDLL", Masked)
+    library.load.cache_clear()
+    yield
+    monkeypatch.undo()
+    library.load.cache_clear()
+
+
+def configured(folder, **settings):
+    return party_config.read(write(folder / "a.toml", {"name": "a", "state": "state", "insecure": True} | settings))
+
+
+def named(state):
+    return arithmetic.in_use()
+
+
+def test_auto_on_a_processor_without_ifma_is_gmpy2_and_says_why(masked, tmp_path):
+    """Doctor names the choice, what it comes to and the missing instructions."""
+    config = configured(tmp_path)
+    assert choose_arithmetic(config, tmp_path / "a.toml") == arithmetic.Backend(
+        "gmpy2", "the processor has no AVX-512 IFMA"
+    )
+    [finding] = doctor._arithmetic(config)
+    assert finding.level == "ok"
+    assert finding.message.startswith("auto: gmpy2, as the processor has no AVX-512 IFMA")
+
+
+def test_ifma_that_cannot_be_had_is_an_error(masked, tmp_path):
+    """The error names the file, the field and the remedy, and doctor calls it a fault."""
+    config = configured(tmp_path, arithmetic="ifma")
+    with pytest.raises(ConfigError, match=r'a\.toml: arithmetic = "ifma" cannot be had: .*no AVX-512.*take "auto"'):
+        choose_arithmetic(config, tmp_path / "a.toml")
+    assert doctor._arithmetic(config)[0].level == "fault"
+
+
+def test_kernels_that_were_not_compiled_say_why(monkeypatch, tmp_path):
+    """The record of the build is part of the reason."""
+    monkeypatch.setattr(library, "PATH", tmp_path / "kernels.so")
+    monkeypatch.setattr(library, "RECORD", tmp_path / "kernels.json")
+    (tmp_path / "kernels.json").write_text('{"why": "TREETAP_NATIVE=0"}')
+    library.load.cache_clear()
+    try:
+        assert arithmetic.choose("auto").reason.endswith("installed: TREETAP_NATIVE=0")
+        with pytest.raises(BadInput, match="TREETAP_NATIVE=0"):
+            arithmetic.choose("ifma")
+    finally:
+        library.load.cache_clear()
+
+
+def test_workers_compute_as_their_parent():
+    """A worker uses the backend that its parent used when it made the worker."""
+
+    async def ask():
+        engine = ProcessEngine(1, 20.0)
+        engine.start()
+        try:
+            return await engine.call(0, named)
+        finally:
+            await engine.close()
+
+    for name in ("gmpy2", arithmetic.choose("auto").name):
+        arithmetic.use(name)
+        assert asyncio.run(ask()) == name
+
+
+def test_an_unknown_choice_is_refused(tmp_path):
+    """Exit status 2, with the file and the field."""
+    path = write(tmp_path / "a.toml", {"name": "a", "state": "state", "insecure": True, "arithmetic": "avx"})
+    assert "arithmetic" in refused(treetap("party", "--config", path))
