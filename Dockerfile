@@ -29,10 +29,13 @@ ARG PIP_EXTRA_INDEX_URL=
 RUN test -z "$(cat extras.txt)" || python -m pip --python /opt/treetap install --no-cache-dir --disable-pip-version-check \
       -r requirements.txt -r extras.txt
 COPY pyproject.toml LICENSE README.md ./
+COPY build_backend build_backend
 COPY attacks attacks
 COPY coordinator coordinator
 COPY party party
 COPY treetap treetap
+# Kernels for processors with AVX-512 IFMA, whichever builds the image; --build-arg TREETAP_NATIVE=0 leaves them out.
+ARG TREETAP_NATIVE=1
 RUN python -m pip --python /opt/treetap install --no-cache-dir --disable-pip-version-check --no-deps .
 
 FROM ${BASE}

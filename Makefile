@@ -2,16 +2,17 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+BUILT := $(wildcard build_backend/*.py treetap/native/*.c)
 PROTOS := $(wildcard protos/treetap/wire/v2/*.proto)
 
 .PHONY: demo test lint campaign campaign-sockets soak security assurance bench protos threats orders clean
 
-$(VENV)/.demo: pyproject.toml
+$(VENV)/.demo: pyproject.toml $(BUILT)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo]'
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml
+$(VENV)/.dev: pyproject.toml $(BUILT)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo,dev]'
 	@touch $@ $(VENV)/.demo

@@ -1,0 +1,49 @@
+"""The build backend (PEP 517, PEP 660): setuptools, with the kernels compiled first; see `kernels`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import kernels
+from setuptools import build_meta
+from setuptools.command.bdist_wheel import bdist_wheel
+
+get_requires_for_build_sdist = build_meta.get_requires_for_build_sdist
+prepare_metadata_for_build_wheel = build_meta.prepare_metadata_for_build_wheel
+prepare_metadata_for_build_editable = build_meta.prepare_metadata_for_build_editable
+build_sdist = build_meta.build_sdist
+
+
+class Wheel(bdist_wheel):
+    """A wheel of this platform for every Python 3 where it holds kernels, else of any platform."""
+
+    def finalize_options(self) -> None:
+        """See `bdist_wheel`."""
+        super().finalize_options()
+        self.root_is_pure = not (kernels.NATIVE / "kernels.so").exists()
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """Python, binary interface and platform: ctypes loads the kernels, so that any Python will do."""
+        return ("py3", "none", "any" if self.root_is_pure else super().get_tag()[2])
+
+
+def get_requires_for_build_wheel(config_settings: Any = None) -> list[str]:
+    """See PEP 517."""
+    return [*build_meta.get_requires_for_build_wheel(config_settings), *kernels.requirements()]
+
+
+def get_requires_for_build_editable(config_settings: Any = None) -> list[str]:
+    """See PEP 660."""
+    return [*build_meta.get_requires_for_build_editable(config_settings), *kernels.requirements()]
+
+
+def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_directory: str | None = None) -> str:
+    """See PEP 517."""
+    kernels.build()
+    return build_meta.build_wheel(wheel_directory, config_settings, metadata_directory)
+
+
+def build_editable(wheel_directory: str, config_settings: Any = None, metadata_directory: str | None = None) -> str:
+    """See PEP 660; the kernels come to lie among the sources."""
+    kernels.build()
+    return build_meta.build_editable(wheel_directory, config_settings, metadata_directory)
