@@ -23,7 +23,6 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from treetap import arithmetic
 from treetap.errors import BadInput, Interrupted
 from treetap.process.limits import keep_memory_private
 from treetap.process.silence import LOOKS, SilenceWatch
@@ -46,9 +45,9 @@ def finish_unit() -> None:
 class WorkerProcess:
     """Parent's end of one worker: a process, a pipe and a thread; the event loop never waits on the pipe."""
 
-    def __init__(self, worker: int, silence_s: float) -> None:
-        self._worker, self._silence_s = worker, silence_s
-        self._arithmetic = arithmetic.in_use()
+    def __init__(self, worker: int, silence_s: float, prepare: Callable[[], None]) -> None:
+        """Start it. `prepare` is called in every new process, before its first kernel."""
+        self._worker, self._silence_s, self._prepare = worker, silence_s, prepare
         self._context = multiprocessing.get_context("spawn")
         self._change = threading.Lock()  # of the process
         self._closed = False
@@ -171,7 +170,7 @@ class WorkerProcess:
         self._units = self._context.RawValue(ctypes.c_uint64, 0)
         self._process: BaseProcess = self._context.Process(
             target=_serve,
-            args=(theirs, self._worker, self._units, self._arithmetic),
+            args=(theirs, self._worker, self._units, self._prepare),
             name=f"worker-{self._worker}",
             daemon=True,
         )
@@ -190,8 +189,8 @@ class WorkerProcess:
         process.join()
 
 
-def _serve(pipe: Connection, worker: int, units: Any, backend: arithmetic.Name) -> None:
-    """A worker's life: answer calls in order until the pipe ends; all with an error if it lacks the backend."""
+def _serve(pipe: Connection, worker: int, units: Any, prepare: Callable[[], None]) -> None:
+    """A worker's life: answer calls in order until the pipe ends; all with an error if `prepare` refuses."""
     _Units.finished = units
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when a worker ends
     keep_memory_private()
@@ -199,7 +198,7 @@ def _serve(pipe: Connection, worker: int, units: Any, backend: arithmetic.Name) 
     state: dict[str, Any] = {}
     lacking: BadInput | None = None
     try:
-        arithmetic.use(backend)
+        prepare()
     except BadInput as error:
         lacking = error
     while True:

@@ -19,8 +19,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from treetap import arithmetic
 from treetap.process.together import together
 from treetap.usage import Usage, measure_process
 from treetap.worker_process import WorkerProcess
@@ -108,7 +110,8 @@ class ProcessEngine:
         """Spawn the workers."""
         if self._processes:
             raise RuntimeError("the engine has been started")
-        self._processes = [WorkerProcess(worker, self._silence_s) for worker in range(self.workers)]
+        prepare = partial(arithmetic.use, arithmetic.in_use())
+        self._processes = [WorkerProcess(worker, self._silence_s, prepare) for worker in range(self.workers)]
 
     async def call(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:
         answer: T = await self._process(worker).call(None, kernel, args)
