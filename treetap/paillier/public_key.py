@@ -27,7 +27,8 @@ from gmpy2 import mpz
 
 from treetap.errors import BadInput, Malformed, PlaintextOverflow
 from treetap.paillier.fixed_base import FixedBase
-from treetap.paillier.residues import Batch, power, residues
+from treetap.paillier.residues import Batch, power
+from treetap.paillier.rings import residues
 from treetap.protocols.paillier_options import KEY_BITS, PAPER_KEY_BITS
 
 SHORT_EXPONENT_BITS = 256

@@ -1,8 +1,8 @@
 """Batches of residues modulo one odd number: what the scheme asks of an arithmetic.
 
-The scheme's files compute with whole batches and do not know by which arithmetic: `residues` gives that of this process
-(`treetap.arithmetic`). A batch is an array whose first axis counts the numbers; take rows of it and join batches with
-NumPy. Its elements mean something to the arithmetic that made them only.
+The scheme's files compute with whole batches and do not know by which arithmetic: `treetap.paillier.rings` gives that
+of this process. A batch is an array whose first axis counts the numbers; take rows of it and join batches with NumPy.
+Its elements mean something to the arithmetic that made them only.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 from gmpy2 import mpz
-
-from treetap import arithmetic
 
 Batch = npt.NDArray[Any]
 Places = npt.NDArray[np.int64]
@@ -148,19 +146,3 @@ class Residues(Protocol):
 def power(ring: Residues, base: Batch, exponent: int) -> Batch:
     """Each number to one exponent > 0."""
     return ring.powers(base, Powers.of(exponent), ring.ones(0), np.empty((len(base), 0), dtype=np.int64))
-
-
-def residues(modulus: int, bits: int = 0) -> Residues:
-    """The arithmetic of this process modulo an odd number.
-
-    Args:
-        modulus: the number.
-        bits: length of the largest of several moduli whose residues are to be joined.
-    """
-    if arithmetic.in_use() == "ifma":
-        from treetap.paillier.ifma_residues import IfmaResidues
-
-        return IfmaResidues(modulus, max(bits, int(modulus).bit_length()))
-    from treetap.paillier.gmpy2_residues import Gmpy2Residues
-
-    return Gmpy2Residues(modulus)

@@ -23,7 +23,8 @@ from gmpy2 import mpz
 from treetap.errors import BadInput, Malformed
 from treetap.paillier.fixed_base import FixedBase, random_exponents
 from treetap.paillier.public_key import SHORT_EXPONENT_BITS, PublicKey, check_key_bits, random_unit
-from treetap.paillier.residues import Batch, power, residues
+from treetap.paillier.residues import Batch, power
+from treetap.paillier.rings import residues
 from treetap.protocols.paillier_options import OBFUSCATIONS, Obfuscation
 
 

@@ -15,12 +15,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.native import emulation
 from treetap import arithmetic
-from treetap.native import library, numbers
+from treetap.native import numbers
 from treetap.paillier.fixed_base import FixedBase
 from treetap.paillier.packing import Packer
 from treetap.paillier.public_key import Obfuscators, PublicKey
-from treetap.paillier.residues import Powers, Residues, power, residues
+from treetap.paillier.residues import Powers, Residues, power
+from treetap.paillier.rings import residues
 from treetap.paillier.secret_key import SecretKey
 from treetap.paillier.slots import Slots
 from treetap.paillier.tree_sums import EncryptedSums
@@ -41,13 +43,16 @@ MODULI = [
 ]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _kernels() -> Iterator[None]:
+    """The kernels, emulated where the processor lacks their instructions."""
+    with emulation.kernels():
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _there_and_back() -> Iterator[None]:
-    """Skip where no kernels can run; leave the process as it was."""
-    try:
-        library.load()
-    except library.Unavailable as error:
-        pytest.skip(f"only gmpy2 here: {error}")
+    """Leave the process as it was."""
     before = arithmetic.in_use()
     yield
     arithmetic.use(before)

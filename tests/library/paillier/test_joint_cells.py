@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treetap.paillier.joint_cells import RootCells, bin_products, joint, plan
-from treetap.paillier.residues import residues
+from treetap.paillier.rings import residues
 
 MODULUS = mpz(2**61 - 1)
 RING = residues(MODULUS)

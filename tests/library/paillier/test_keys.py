@@ -15,7 +15,7 @@ from tests.library.paillier.ciphertexts import integers
 from treetap.errors import BadInput, Malformed, PlaintextOverflow
 from treetap.paillier.fixed_base import FixedBase, table_bytes, window_for
 from treetap.paillier.public_key import Obfuscators, PublicKey
-from treetap.paillier.residues import residues
+from treetap.paillier.rings import residues
 from treetap.paillier.secret_key import SecretKey
 from treetap.protocols.paillier_options import OBFUSCATIONS
 
