@@ -49,9 +49,8 @@ def run(config_path: Path, *, until_stdin_closes: bool) -> None:
     engine = ProcessEngine(workers, WORKER_SHARE * config.silence_s)
     with sole_user(config.state), warnings.catch_warnings():
         warnings.simplefilter("default")
-        log.info("arithmetic: %s (%s)", backend.name, backend.reason)
         engine.start()  # before the server: workers that are slow to start hold up no job
-        asyncio.run(_serve(config, engine, until_stdin_closes))
+        asyncio.run(_serve(config, engine, backend, until_stdin_closes))
 
 
 def choose_arithmetic(config: PartyConfig, path: Path) -> arithmetic.Backend:
@@ -68,7 +67,9 @@ def choose_arithmetic(config: PartyConfig, path: Path) -> arithmetic.Backend:
     return backend
 
 
-async def _serve(config: PartyConfig, engine: ProcessEngine, until_stdin_closes: bool) -> None:
+async def _serve(
+    config: PartyConfig, engine: ProcessEngine, backend: arithmetic.Backend, until_stdin_closes: bool
+) -> None:
     for name, table in config.tables.items():
         if not table.path.is_file():
             log.warning("table %s: %s: there is no such file yet", name, table.path)
@@ -90,6 +91,7 @@ async def _serve(config: PartyConfig, engine: ProcessEngine, until_stdin_closes:
         await front.open(config, node.served_models)  # before a job can need the addresses
         await server.start()
         await status.set("", health_pb2.HealthCheckResponse.SERVING)
+        log.info("arithmetic: %s (%s)", backend.name, backend.reason)
         where = {"name": config.name, "address": address, **({"metrics": measured} if measured else {})}
         where |= {
             f"predict_{way}": at
