@@ -194,7 +194,7 @@ def certificate(kind: str, seconds: float) -> dict[str, object]:
     ):
         operator = federation.operator
         spec = setup_pb2.JobSpec(
-            table="table", aggregator=HOLDER, feature_parties=[FEATURE], key_bits=2048,
+            table="table", aggregator=HOLDER, feature_parties=[FEATURE], scheme="paillier", key_bits=2048,
             obfuscation="short-exponent", alignment="psi",
         )  # fmt: skip
         put_params(spec, BoostingParams(n_estimators=3, max_depth=3, max_bin=16))

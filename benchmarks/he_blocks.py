@@ -20,15 +20,16 @@ import numpy as np
 from gmpy2 import mpz
 
 from treetap import arithmetic
-from treetap.paillier.fixed_base import table_bytes, window_for
-from treetap.paillier.joint_cells import bin_products, plan
-from treetap.paillier.key_holder import KeyHolder
-from treetap.paillier.packing import Packer
-from treetap.paillier.public_key import SHORT_EXPONENT_BITS, Obfuscators
-from treetap.paillier.secret_key import SecretKey
-from treetap.paillier.slots import Slots, width_for
-from treetap.paillier.tree_sums import EncryptedSums
-from treetap.protocols.paillier_options import Obfuscation
+from treetap.additive.paillier.public_key import Obfuscators
+from treetap.additive.paillier.secret_key import SecretKey
+from treetap.additive.residues.ciphertexts import SHORT_EXPONENT_BITS
+from treetap.additive.residues.fixed_base import table_bytes, window_for
+from treetap.additive.sums.joint_cells import bin_products, plan
+from treetap.additive.sums.key_holder import KeyHolder
+from treetap.additive.sums.packing import Packer
+from treetap.additive.sums.slots import Slots, width_for
+from treetap.additive.sums.tree_sums import EncryptedSums
+from treetap.protocols.key_options import Obfuscation
 from treetap.workers import ProcessEngine
 
 FRACTION_BITS = 24
@@ -73,7 +74,7 @@ def operations(key: SecretKey, slots: Slots) -> dict[str, float]:
     figures["decrypt"] = best(lambda: key.decrypt_many(blob[:count]), 8)
     figures["bytes to numbers"] = best(lambda: public.read(blob), len(values))
     figures["numbers to bytes"] = best(lambda: public.write(values), len(values))
-    groups = slots.groups_per_plaintext(public.bits)
+    groups = slots.groups_per_plaintext(public.plain_bits)
     packer = Packer(public, slots.bits, groups)
     figures["candidates per plaintext"] = groups
     figures["pack and re-randomise, each of eight"] = best(lambda: packer.pack_fresh(values[: 8 * groups]), 8)

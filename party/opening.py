@@ -18,6 +18,7 @@ from party.setup.membership import check_members
 from treetap.errors import BadInput, Refused
 from treetap.protocols.emissions import members_of
 from treetap.protocols.job_spec import check_spec, sent_in_training
+from treetap.protocols.key_options import KeyKind
 from treetap.protocols.libraries import require_library
 from treetap.protocols.prediction import check_prediction, sent_in_prediction
 from treetap.protocols.registry import prediction, prediction_name, training, training_name
@@ -83,7 +84,7 @@ class Opener:
             policy.check_parties(name, len(members.parties))
         policy.check_permissions(name, protocol.permissions(spec))
         if protocol.grows_trees:
-            policy.check_key(name, spec.key_bits)
+            policy.check_key(name, KeyKind.of(spec))
         policy.check_job(name, sent_in_training(spec, caller))
         check_defences(name, self._config.defences, policy, self._config.tables.get(spec.table), spec)
         require_library(training_name(spec), protocol)

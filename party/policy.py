@@ -15,6 +15,7 @@ from pydantic import Field, field_validator, model_validator
 from treetap.errors import Refused
 from treetap.names import CLIENTS, COORDINATORS, KINDS, NAME, PARTIES, ProcessName
 from treetap.protocols.emissions import Sent
+from treetap.protocols.key_options import PAILLIER, SCHEMES, KeyKind
 from treetap.strict import Strict
 from treetap.trees.paths import Floats, paths_hidden
 from treetap.wire.disclosure import CLASSES, UNSPECIFIED
@@ -33,6 +34,7 @@ class Policy(Strict):
     label_holders: list[ProcessName] = []
     peers: list[ProcessName] = []
     record: Literal["received", "both", "off"] = "off"
+    schemes: Annotated[list[Literal[tuple(SCHEMES)]], Field(min_length=1)] = [PAILLIER]  # type: ignore[valid-type]
     min_key_bits: Annotated[int, Field(ge=512)] = 2048
     min_common_records: Annotated[int, Field(ge=1)] = 30
     min_prediction_records: Annotated[int, Field(ge=1)] = 1
@@ -153,11 +155,18 @@ class Policy(Strict):
     def _receivers(self, name: str) -> Sequence[str]:
         return self.emits.get(name, CLASSES[name].default_receivers)
 
-    def check_key(self, party: str, bits: int) -> None:
-        """Raise `Refused` if a job's key is shorter than this party accepts."""
-        if bits < self.min_key_bits:
+    def check_key(self, party: str, key: KeyKind) -> None:
+        """Raise `Refused` if a job's key is of a scheme that this party does not accept, or shorter than it accepts."""
+        if key.scheme not in self.schemes:
+            listed = json.dumps([*self.schemes, key.scheme])
             raise Refused(
-                f"{party} takes no part in a job with a key of {bits} bits: its policy says min_key_bits = "
+                f"{party} takes no part in a job with a key of scheme {key.scheme!r}: its policy says schemes = "
+                f"{json.dumps(self.schemes)}; if it should, write schemes = {listed} above the tables of {party}'s "
+                f"policy file and restart {party}"
+            )
+        if key.bits < self.min_key_bits:
+            raise Refused(
+                f"{party} takes no part in a job with a key of {key.bits} bits: its policy says min_key_bits = "
                 f"{self.min_key_bits}"
             )
 

@@ -122,7 +122,7 @@ def _small_tables() -> Iterator[None]:
 
     Windows change no power, only how many products it takes. Processes that tests start have those of production.
     """
-    from treetap.paillier import fixed_base
+    from treetap.additive.residues import fixed_base
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fixed_base, "WINDOWS", range(4, 7))

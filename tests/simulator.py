@@ -29,6 +29,7 @@ from party.runtime.transcript_recorder import Recorders
 from tests.virtual_time import Deadlock, run
 from treetap.errors import Unreachable
 from treetap.process.config import TlsConfig
+from treetap.protocols.key_options import SCHEMES
 from treetap.tables.config import Encoding, TableConfig
 from treetap.wire.frame import name_of
 from treetap.wire.ports import Address
@@ -379,6 +380,7 @@ class Federation:
         return Policy(
             **{
                 "record": self.record,
+                "schemes": list(SCHEMES),
                 "min_key_bits": 512,
                 "min_common_records": 1,
                 "coordinators": list(self.coordinators),

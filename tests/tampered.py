@@ -10,7 +10,7 @@ from typing import Any
 from tests.replay import HERE, JOB, ORACLE
 from tests.simulator import Federation, run
 from tests.worlds import assert_oracles_scores
-from treetap.paillier.secret_key import SecretKey
+from treetap.additive.paillier.secret_key import SecretKey
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2, jobs_pb2
 

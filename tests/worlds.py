@@ -20,6 +20,7 @@ from tests.forest.oracle import forest_train
 from tests.oracle import OracleLeaf, OracleModel, OracleSplit, OracleTree, oracle_predict, oracle_train
 from treetap.models.store import read_model
 from treetap.protocols.job_spec import put_params
+from treetap.protocols.key_options import PAILLIER
 from treetap.protocols.registry import training, training_name
 from treetap.trees.job_params import JobParams
 from treetap.trees.params import ForestParams, TreeParams
@@ -166,6 +167,7 @@ def _marked(column: Floats, sentinel: float | None) -> Floats:
 def spec(params: JobParams, parties: int = 3, **changes: Any) -> setup_pb2.JobSpec:
     """A job over the first parties of the world, with a short key."""
     given: dict[str, Any] = {
+        "scheme": PAILLIER,
         "key_bits": 1024,
         "obfuscation": "short-exponent",
         "alignment": "sorted-ids",
@@ -176,7 +178,7 @@ def spec(params: JobParams, parties: int = 3, **changes: Any) -> setup_pb2.JobSp
     made = setup_pb2.JobSpec()
     put_params(made, params)
     if not training(training_name(made)).grows_trees:
-        del given["key_bits"], given["obfuscation"]
+        del given["scheme"], given["key_bits"], given["obfuscation"]
     made.MergeFrom(setup_pb2.JobSpec(**(given | changes)))
     return made
 

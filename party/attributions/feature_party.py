@@ -8,15 +8,16 @@ import numpy as np
 
 from party.attributions.layout import VALUES, AttributedLayout, take_layout
 from party.prediction.chain import ChainPlace, blaming, check_hides
+from party.prediction.entry_scheme import EntryMasking
 from party.prediction.expected import ShardSize, entries
 from party.prediction.opened_model import OpenedModel
-from party.prediction.paillier_scheme import PaillierMasking
 from party.prediction.tree_model import OwnSplits
 from party.runtime.context import Step, StepContext, empty_result, required
-from party.runtime.expected import Expected, Receives, ciphertext_size
+from party.runtime.expected import Expected, Receives
 from party.runtime.messages import Rows
-from treetap.paillier.masked_sums import EntryMember, ciphertexts_of, entry_slots
-from treetap.paillier.public_key import PublicKey
+from treetap.additive.sums.masked_sums import EntryMember, ciphertexts_of, entry_slots
+from treetap.additive.sums.public_keys import PublicKey
+from treetap.protocols.key_options import KeyKind
 from treetap.protocols.prediction import MOST_ATTRIBUTING, present
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
@@ -35,7 +36,7 @@ class Attributions:
         self._context, self._opening, self._opened = context, opening, opened
         self._model, self._place = model, place
         self._layout: AttributedLayout | None = None
-        self._scheme: PaillierMasking | None = None
+        self._scheme: EntryMasking | None = None
         self._ciphertexts = 1  # of an entry
         self._rows: Rows = np.zeros(0, dtype=np.int64)  # of the block whose scores have been masked
         self.steps: Mapping[str, Step] = {"mask_attributions": self.mask_attributions}
@@ -65,7 +66,7 @@ class Attributions:
         found = layout.entries
         found.check_place(place)
         check_hides(context, found.spare, f"a sum and of the attributions to {layout.players} players")
-        count, slots = ciphertexts_of(layout.players * outputs, public.bits)
+        count, slots = ciphertexts_of(layout.players * outputs, public.plain_bits)
         each = np.arange(count)
         member = EntryMember(
             context.engine,
@@ -77,7 +78,7 @@ class Attributions:
             f"{context.job}/{context.attempt}/attributions",
         )
         self._layout, self._ciphertexts = layout, count
-        self._scheme = PaillierMasking(context, member, place, VALUES, public.ciphertext_bytes)
+        self._scheme = EntryMasking(context, member, place, VALUES, public.ciphertext_bytes)
         await self._scheme.start()
 
     def after_scores(self, rows: Rows) -> None:
@@ -101,8 +102,8 @@ class Attributions:
         """Bytes of the entries of one record, once their layout is known."""
         if self._layout is None:
             return 0
-        bits = self._opening.parameters.eini.key_bits
-        return len(self._layout.entries.branches) * self._ciphertexts * ciphertext_size(bits)
+        cipher = KeyKind.of(self._opening.parameters.eini).ciphertext_bytes
+        return len(self._layout.entries.branches) * self._ciphertexts * cipher
 
     async def close(self) -> None:
         """Make the workers forget the ciphertexts."""

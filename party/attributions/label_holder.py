@@ -11,19 +11,20 @@ import numpy as np
 from party.attributions.layout import VALUES, layout_messages
 from party.attributions.results import write_attributions
 from party.prediction.chain import check_hidden, scored_block
+from party.prediction.entry_scheme import EntryScheme
 from party.prediction.opened_model import OpenedModel
-from party.prediction.paillier_scheme import PaillierScheme
 from party.prediction.records import RecordSource
 from party.prediction.scores_on_disk import Imputed, ScoreStore
 from party.prediction.tree_model import TreeModel
 from party.prediction.tree_results import TreeResults
 from party.runtime.context import Step, StepContext, required
-from party.runtime.expected import BLOCKS, Expected, Receives, ciphertext_size
+from party.runtime.expected import BLOCKS, Expected, Receives
 from party.runtime.messages import Rows
+from treetap.additive.sums.masked_sums import EntryKeyHolder, ciphertexts_of
+from treetap.additive.sums.secret_keys import SecretKey
 from treetap.errors import Malformed
-from treetap.paillier.masked_sums import EntryKeyHolder, ciphertexts_of
-from treetap.paillier.secret_key import SecretKey
 from treetap.process.together import together
+from treetap.protocols.key_options import KeyKind
 from treetap.protocols.prediction import present
 from treetap.tables.typed import typed
 from treetap.trees.leaf_entries import SUM_BITS
@@ -68,7 +69,7 @@ class Attributions:
         self._entries: AttributionEntries | None = None
         self._expected: Floats | None = None
         self._score_bits = 0
-        self._scheme: PaillierScheme | None = None
+        self._scheme: EntryScheme | None = None
         self._held: _Held | None = None
         self.steps: Mapping[str, Step] = {"attribute_block": self.attribute_block}
 
@@ -102,10 +103,10 @@ class Attributions:
         """Send the layout of the entries to every feature party, and the constant entries to the first of the chain."""
         context, entries, chain = self._context, required(self._entries), self._chain
         values = len(entries.players) * len(required(self._expected))
-        _, slots = ciphertexts_of(values, secret.public.bits)
+        _, slots = ciphertexts_of(values, secret.public.plain_bits)
         obfuscation, token = self._opening.parameters.eini.obfuscation, f"{context.job}/{context.attempt}/attributions"
         owner = EntryKeyHolder(context.engine, secret, slots, obfuscation, SUM_BITS, token)
-        self._scheme = scheme = PaillierScheme(context, owner, chain, VALUES, values, self.advance)
+        self._scheme = scheme = EntryScheme(context, owner, chain, VALUES, values, self.advance)
         await scheme.start()
         self._records.size = max(1, min(self._records.size, scheme.fitting(len(entries.varying))))
         constant, hops = entries.constant.tolist(), await context.offload(entries.hops)
@@ -170,9 +171,9 @@ class Attributions:
         """Bytes of the sums of a block, once the entries are laid out."""
         if self._entries is None:
             return 0
-        bits = self._opening.parameters.eini.key_bits
-        count, _ = ciphertexts_of(len(self._entries.players) * len(required(self._expected)), bits)
-        return self._records.size * count * ciphertext_size(bits)
+        key = KeyKind.of(self._opening.parameters.eini)
+        count, _ = ciphertexts_of(len(self._entries.players) * len(required(self._expected)), key.plain_bits)
+        return self._records.size * count * key.ciphertext_bytes
 
     def _check_complete(self, number: int, found: Floats, scores: Floats) -> None:
         """Check that expected score and values add up to the score, as they do for any masks that are also the score's.

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from party.prediction.entry_scheme import MessageNames
 from party.prediction.member_entries import Branches, MemberEntries, NamedTrees
-from party.prediction.paillier_scheme import MessageNames
 from party.runtime.messages import batches
 from treetap.errors import Malformed
 from treetap.trees.leaf_entries import SUM_BITS

@@ -16,8 +16,8 @@ from party.runtime.expected import Receives
 from party.runtime.messages import take_sampled
 from party.runtime.step_order import OPENING, RESUMED, Next, StepTable
 from party.setup.steps import PUBLISHED, UNPUBLISHED
+from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.errors import Malformed
-from treetap.paillier.tree_sums import EncryptedSums
 from treetap.protocols.job_spec import params_as
 from treetap.trees.params import BoostingParams
 from treetap.wire.v2 import control_pb2, setup_pb2

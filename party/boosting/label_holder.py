@@ -19,9 +19,10 @@ from party.runtime.expected import Receives
 from party.runtime.messages import sampled_messages
 from party.runtime.step_order import OPENING, RESUMED, Next, StepTable
 from party.setup.keys import fitting
-from treetap.paillier.slots import Slots
+from treetap.additive.sums.slots import Slots
 from treetap.process.together import together
 from treetap.protocols.job_spec import params_as, taking_part
+from treetap.protocols.key_options import KeyKind
 from treetap.tables.labels import Labels
 from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.loss import Loss, loss_for
@@ -133,19 +134,20 @@ class LabelHolder:
         loss = self._loss(labels)
         loss.check(labels.values)
         records, outputs = len(labels.values), self._params.outputs_per_tree(len(labels.classes))
-        remedy = "multi_strategy = 'one_output_per_tree' or a longer key"
+        key = KeyKind.of(self._spec)
+        remedy = f"multi_strategy = 'one_output_per_tree' or {key.remedy}"
         if self._limited:
             remedy += ", or leave out id_lmid, which adds a slot for each class"
         plain = layout(self._params, records, outputs)
         slots = layout(self._params, records, outputs, self._classes_in_slots(labels))
-        fitting(slots, labels, self._spec.key_bits, remedy)
+        fitting(slots, labels, key, remedy)
         if self._limited:
             log.info(
                 "job %s: id_lmid adds no ciphertext of a record; a ciphertext of candidates holds %d sums, without "
                 "id_lmid %d",
                 self._context.job,
-                slots.groups_per_plaintext(self._spec.key_bits),
-                plain.groups_per_plaintext(self._spec.key_bits),
+                slots.groups_per_plaintext(key.plain_bits),
+                plain.groups_per_plaintext(key.plain_bits),
             )
         return slots
 

@@ -8,19 +8,20 @@ from party.attributions.feature_party import Attributions
 from party.config import PartyConfig
 from party.eini.layout import SCORES, take_layout
 from party.prediction.chain import ChainPlace, blaming, check_hides, take_block
-from party.prediction.expected import ShardSize, block_records, entries, paillier_key
+from party.prediction.entry_scheme import EntryMasking
+from party.prediction.expected import ShardSize, block_records, entries, public_key
 from party.prediction.feature_names import NAMES
 from party.prediction.member_entries import MemberEntries
 from party.prediction.opened_model import OpenedModel
-from party.prediction.paillier_scheme import PaillierMasking
 from party.prediction.step_rows import ATTRIBUTED, OPENING_ROWS, UNATTRIBUTED
 from party.prediction.tree_model import OwnSplits
 from party.runtime.context import Step, StepContext, empty_result, required
-from party.runtime.expected import Expected, Receives, ciphertext_size
+from party.runtime.expected import Expected, Receives
 from party.runtime.job_store import Store
 from party.runtime.step_order import NEXT_ROUND, THIS_ROUND, Next, StepTable
 from party.setup.steps import take_key
-from treetap.paillier.masked_sums import EntryMember, entry_slots
+from treetap.additive.sums.masked_sums import EntryMember, entry_slots
+from treetap.protocols.key_options import KeyKind
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
 STEPS: StepTable = {
@@ -43,7 +44,7 @@ class FeatureParty:
         self._attributions: Attributions | None = None
         if opening.attributions:
             context.policy.check_emits(context.party, opening.recipient, ["EXPLANATION"])
-        context.policy.check_key(config.name, opening.parameters.eini.key_bits)
+        context.policy.check_key(config.name, KeyKind.of(opening.parameters.eini))
         self._place = ChainPlace.of(context.party, opening)
         self._opened = OpenedModel(config, store, context, opening, STEPS)
         self._model = OwnSplits.of_feature_party(self._opened)
@@ -51,7 +52,7 @@ class FeatureParty:
         if opening.attributions:
             self._attributions = Attributions(context, opening, self._opened, self._model, self._place)
         self._layout: MemberEntries | None = None
-        self._scheme: PaillierMasking | None = None
+        self._scheme: EntryMasking | None = None
         self.steps: Mapping[str, Step] = {
             "open_model": self._opened.open_model,
             **self._opened.steps,
@@ -63,12 +64,12 @@ class FeatureParty:
     @property
     def receives(self) -> Receives:
         """See `Role.receives`."""
-        opened, place, bits = self._opened, self._place, self._opening.parameters.eini.key_bits
+        opened, place, key = self._opened, self._place, KeyKind.of(self._opening.parameters.eini)
         size = ShardSize(opened.shard, "splits")
-        leaves = size.leaves * ciphertext_size(bits)
+        leaves = size.leaves * key.ciphertext_bytes
         return {
             **opened.receives,
-            **paillier_key(place.label_holder, bits),
+            **public_key(place.label_holder, key),
             "entry_layout": Expected([place.label_holder], size.layout),
             **block_records(place.label_holder, opened.records),
             **entries(place, SCORES, lambda: leaves, leaves),
@@ -79,7 +80,7 @@ class FeatureParty:
         """Take the public key of this prediction, the entry that each leaf is in, and the constant entries."""
         self._opened.order.check(request)
         context, options, place = self._context, self._opening.parameters.eini, self._place
-        key = await take_key(context, place.label_holder, options.key_bits, lambda slots, _: entry_slots(slots))
+        key = await take_key(context, place.label_holder, KeyKind.of(options), lambda slots, _: entry_slots(slots))
         public, slots = key.public, key.slots
         messages = context.mailbox.series(place.label_holder, "entry_layout", 0, 0)
         outputs = len(slots.widths)
@@ -90,7 +91,7 @@ class FeatureParty:
         token = f"{context.job}/{context.attempt}"
         member = EntryMember(context.engine, public, slots, layout.outgoing, layout.constant, obfuscation, token)
         self._layout = layout
-        self._scheme = PaillierMasking(context, member, place, SCORES, public.ciphertext_bytes)
+        self._scheme = EntryMasking(context, member, place, SCORES, public.ciphertext_bytes)
         await self._scheme.start()
         if self._attributions is not None:
             await self._attributions.begin(public, outputs)

@@ -15,10 +15,10 @@ from party.config import PartyConfig
 from party.eini.layout import SCORES, layout_messages
 from party.prediction.batch import Beside
 from party.prediction.chain import check_hidden, scored_block, send_block
+from party.prediction.entry_scheme import EntryScheme
 from party.prediction.expected import sums
 from party.prediction.feature_names import NAMES
 from party.prediction.opened_model import OpenedModel
-from party.prediction.paillier_scheme import PaillierScheme
 from party.prediction.records import record_source
 from party.prediction.step_rows import (
     ATTRIBUTED,
@@ -36,10 +36,11 @@ from party.runtime.job_store import Store
 from party.runtime.step_order import THIS_ROUND, Next, StepTable
 from party.serving.registry import ServedModels
 from party.setup.steps import make_key, send_key
+from treetap.additive.sums.masked_sums import EntryKeyHolder
+from treetap.additive.sums.secret_keys import SecretKey
 from treetap.errors import BadInput, PlaintextOverflow
-from treetap.paillier.masked_sums import EntryKeyHolder
-from treetap.paillier.secret_key import SecretKey
 from treetap.process.together import together
+from treetap.protocols.key_options import KeyKind
 from treetap.protocols.prediction import present
 from treetap.trees.leaf_entries import SUM_BITS, Ints, LeafEntries
 from treetap.wire.v2 import control_pb2, prediction_pb2
@@ -71,7 +72,7 @@ class LabelHolder:
             Refused: the key is shorter than the policy allows.
             BadInput: see `OpenedModel`.
         """
-        context.policy.check_key(config.name, opening.parameters.eini.key_bits)
+        context.policy.check_key(config.name, KeyKind.of(opening.parameters.eini))
         self._context, self._opening = context, opening
         self._chain = present(opening)
         self._opened = OpenedModel(config, store, context, opening, STEPS)
@@ -86,7 +87,7 @@ class LabelHolder:
             beside.append(self._attributions.write)
         self._results = self._attributions or results
         self._entries: LeafEntries | None = None
-        self._scheme: PaillierScheme | _NoChain = _NoChain()
+        self._scheme: EntryScheme | _NoChain = _NoChain()
         self.steps: Mapping[str, Step] = {
             "open_model": self.open_model,
             **self._opened.steps,
@@ -99,8 +100,8 @@ class LabelHolder:
     @property
     def receives(self) -> Receives:
         """See `Role.receives`: a ciphertext of sums for each record."""
-        bits, most = self._opening.parameters.eini.key_bits, self._opening.block
-        found = {**self._opened.receives, **sums(self._chain, SCORES, most, 1, bits)}
+        key, most = KeyKind.of(self._opening.parameters.eini), self._opening.block
+        found = {**self._opened.receives, **sums(self._chain, SCORES, most, 1, key)}
         return {**found, **(self._attributions.receives() if self._attributions else {})}
 
     async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
@@ -173,10 +174,10 @@ class LabelHolder:
     async def _begin(self) -> None:
         """Make a key pair; send each leaf's entry to every feature party, and the constant entries to the first one."""
         context, chain, entries = self._context, self._chain, required(self._entries)
-        secret = await make_key(context, self._opening.parameters.eini.key_bits)
+        secret = await make_key(context, KeyKind.of(self._opening.parameters.eini))
         owner = self._owner(secret)
         advance = self._records.advance if self._attributions is None else self._attributions.advance
-        self._scheme = scheme = PaillierScheme(context, owner, chain, SCORES, len(owner.slots.widths), advance)
+        self._scheme = scheme = EntryScheme(context, owner, chain, SCORES, len(owner.slots.widths), advance)
         await scheme.start()
         self._records.size = max(1, min(self._records.size, scheme.fitting(len(entries.varying))))
         await send_key(context, secret, owner.slots, chain)
@@ -197,7 +198,10 @@ class LabelHolder:
                 context.engine, secret, outputs, obfuscation, SUM_BITS, f"{context.job}/{context.attempt}"
             )
         except PlaintextOverflow as failure:
-            raise BadInput(f"{outputs} classes do not fit one ciphertext: {failure}") from failure
+            key = KeyKind.of(self._opening.parameters.eini)
+            raise BadInput(
+                f"{outputs} classes do not fit one ciphertext ({failure}): use {key.remedy} for this prediction"
+            ) from failure
 
 
 class _NoChain:

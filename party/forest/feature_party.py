@@ -18,8 +18,8 @@ from party.runtime.expected import Receives
 from party.runtime.messages import Rows, take_drawn
 from party.runtime.step_order import OPENING, RESUMED, Next, StepTable
 from party.setup.steps import PUBLISHED, UNPUBLISHED
+from treetap.additive.sums.forest_sums import ForestSums, NodeTask
 from treetap.errors import Malformed
-from treetap.paillier.forest_sums import ForestSums, NodeTask
 from treetap.protocols.job_spec import params_as
 from treetap.trees.params import ForestParams
 from treetap.trees.tree_bins import NodeBins

@@ -18,9 +18,10 @@ from party.runtime.messages import drawn_messages
 from party.runtime.outbox import CountedBody
 from party.runtime.step_order import OPENING, RESUMED, Next, StepTable
 from party.setup.keys import fitting
-from treetap.paillier.slots import Slots
+from treetap.additive.sums.slots import Slots
 from treetap.process.together import together
 from treetap.protocols.job_spec import params_as, taking_part
+from treetap.protocols.key_options import KeyKind
 from treetap.tables.labels import Labels
 from treetap.trees.forest_criterion import ForestCriterion, Targets, check_labels, targets
 from treetap.trees.growing_tree import Ints
@@ -154,7 +155,8 @@ class LabelHolder:
         """
         outputs = self._targets_of(labels).values.shape[1]
         slots = layout(self._params, len(labels.values), outputs)
-        return fitting(slots, labels, self._spec.key_bits, "a longer key")
+        key = KeyKind.of(self._spec)
+        return fitting(slots, labels, key, key.remedy)
 
     def _targets_of(self, labels: Labels) -> Targets:
         check_labels(labels.values, self._params.criterion, len(labels.classes))

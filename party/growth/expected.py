@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from party.runtime.expected import Expected, Receives, ciphertext_size, public_key_size, record_sets
+from party.runtime.expected import Expected, Receives, public_key_size, record_sets
+from treetap.protocols.key_options import KeyKind
 from treetap.trees.params import TreeParams
 from treetap.wire.v2 import setup_pb2
 
@@ -43,11 +44,11 @@ def of_feature_parties(
     `records`: the common ones, or more. `offered`: the candidates that a party had at the root of a tree, as many
     as it has in each further node. `sums_of_each`: the sums that come for a candidate.
     """
-    senders, depth = list(spec.feature_parties), params.max_depth
+    senders, depth, cipher = list(spec.feature_parties), params.max_depth, KeyKind.of(spec).ciphertext_bytes
     rounds, stages = range(trees), range(depth)
 
     def sums(nodes: int, candidates: int) -> int:
-        return nodes * (_NODE + sums_of_each * candidates * ciphertext_size(spec.key_bits))
+        return nodes * (_NODE + sums_of_each * candidates * cipher)
 
     def most() -> int:
         return MOST_COLUMNS * min(params.max_bin + 1, 2 * records())
@@ -65,7 +66,8 @@ def of_feature_parties(
 
 def of_ciphertexts(spec: setup_pb2.JobSpec, records: Callable[[], int], rounds: range = range(1)) -> Expected:
     """The label holder's encrypted values, a ciphertext for each record."""
-    return Expected([spec.aggregator], lambda: records() * ciphertext_size(spec.key_bits), rounds)
+    cipher = KeyKind.of(spec).ciphertext_bytes
+    return Expected([spec.aggregator], lambda: records() * cipher, rounds)
 
 
 def _nodes(records: int, depth: int) -> int:

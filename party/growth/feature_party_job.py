@@ -26,9 +26,10 @@ from party.setup.steps import (
     manifest_of,
     take_key,
 )
+from treetap.additive.sums.public_keys import PublicKey
+from treetap.additive.sums.slots import Slots
 from treetap.models.store import TREES
-from treetap.paillier.public_key import PublicKey
-from treetap.paillier.slots import Slots
+from treetap.protocols.key_options import KeyKind
 from treetap.tables.reading import Table
 from treetap.trees.params import TreeParams
 from treetap.wire.frame import result
@@ -108,7 +109,7 @@ class FeaturePartyJob:
     async def receive_key(self) -> tuple[PublicKey, Slots]:
         """The label holder's key and the layout of a record's plaintext, which must be the one that the job implies."""
         implied = partial(self._implied, len(self.table.ids))
-        self._key = await take_key(self._context, self._spec.aggregator, self._spec.key_bits, implied)
+        self._key = await take_key(self._context, self._spec.aggregator, KeyKind.of(self._spec), implied)
         return self.key
 
     async def publish(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:

@@ -27,11 +27,11 @@ from party.runtime.step_order import StepOrder, StepTable
 from party.setup.keys import JobKeys
 from party.setup.labelled_table import LabelledTable, load_labelled_table
 from party.setup.steps import bin_features, manifest_of
+from treetap.additive.sums.slots import Slots
 from treetap.errors import OutOfOrder
 from treetap.models.durable import write_whole
 from treetap.models.line_file import Line
 from treetap.models.store import CLEAN_METRICS, HIDES_CONSTANTS, LEAKAGE, REPAIRED, TREES, VALUES
-from treetap.paillier.slots import Slots
 from treetap.tables.labels import Labels
 from treetap.trees.ensemble import Tree, deciding_splits, importance_by_owner
 from treetap.trees.params import TreeParams

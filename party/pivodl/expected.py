@@ -8,8 +8,9 @@ from party.growth.expected import MOST_COLUMNS
 from party.pivodl.candidate_bins import CODE_BYTES
 from party.pivodl.secure_gains import of_comparisons
 from party.pivodl.setting import Setting
-from party.runtime.expected import Expected, Receives, ciphertext_size, public_key_size, record_set, record_sets
+from party.runtime.expected import Expected, Receives, public_key_size, record_set, record_sets
 from treetap.privacy.masks import KEY_BYTES
+from treetap.protocols.key_options import KeyKind
 from treetap.trees.pivodl_params import MOST_CLASSES
 from treetap.trees.role_draws import NONCE_BYTES
 
@@ -26,7 +27,7 @@ def of_any_job(setting: Setting, records: Callable[[], int]) -> Receives:
 def of_spread_labels(setting: Setting, records: Callable[[], int]) -> Receives:
     """Messages of a job whose labels are spread over parties."""
     params, others = setting.params, setting.others
-    cipher = ciphertext_size(setting.spec.key_bits)
+    cipher = KeyKind.of(setting.spec).ciphertext_bytes
     trees, levels = range(params.n_estimators), range(params.max_depth)
 
     def nodes() -> int:

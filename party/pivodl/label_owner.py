@@ -22,7 +22,7 @@ from party.pivodl.candidate_bins import (
 from party.pivodl.own_labels import OwnLabels
 from party.pivodl.party_keys import PartyKeys
 from party.pivodl.setting import Setting
-from treetap.paillier.shared_sums import SharedSums
+from treetap.additive.paillier.shared_sums import SharedSums
 from treetap.process.together import together
 from treetap.trees.label_thresholds import permits
 from treetap.wire.v2 import pivodl_pb2

@@ -5,8 +5,8 @@ from __future__ import annotations
 from party.pivodl.own_labels import OwnLabels
 from party.pivodl.party_keys import PartyKeys
 from party.pivodl.setting import Setting
+from treetap.additive.paillier.shared_sums import SharedSums
 from treetap.errors import Malformed
-from treetap.paillier.shared_sums import SharedSums
 from treetap.trees.shared_label_loss import Moments, SharedLabelLoss
 from treetap.wire.v2 import pivodl_pb2
 

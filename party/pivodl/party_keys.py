@@ -14,11 +14,11 @@ import numpy as np
 
 from party.pivodl.setting import Setting
 from party.setup.steps import make_key
+from treetap.additive.paillier.public_key import PublicKey
+from treetap.additive.sums.key_holder import KeyHolder
 from treetap.errors import BadInput, Malformed, PlaintextOverflow
-from treetap.paillier.key_holder import KeyHolder
-from treetap.paillier.public_key import PublicKey
 from treetap.privacy.masks import MaskKey, PairwiseMasks
-from treetap.protocols.paillier_options import PAPER_KEY_BITS
+from treetap.protocols.key_options import KeyKind
 from treetap.trees.role_draws import NONCE_BYTES, RoleDraws, commitment
 from treetap.wire.v2 import pivodl_pb2
 
@@ -42,7 +42,7 @@ class PartyKeys:
         """Make this attempt's keys; send the public halves and the commitment, receive the others'."""
         setting = self._setting
         self._nonce = _stored_nonce(setting)
-        secret = await make_key(setting.context, setting.spec.key_bits)
+        secret = await make_key(setting.context, KeyKind.of(setting.spec))
         token = f"{setting.context.job}/{setting.context.attempt}"
         try:
             slots = setting.slots()
@@ -54,12 +54,12 @@ class PartyKeys:
             ) from failure
         await self._holder.start()
         mask_key = MaskKey()
-        self._public[setting.me] = secret.public
         body = pivodl_pb2.PartyKeys(
             modulus=secret.public.to_bytes(),
             mask_key=mask_key.public,
             nonce_commitment=commitment(setting.me, self._nonce),
         )
+        self._public[setting.me] = self._read(setting.me, body.modulus)
         await setting.broadcast("party_keys", [body])
         others = {}
         for party in setting.others:
@@ -109,12 +109,12 @@ class PartyKeys:
             await holder.close()
 
     def _read(self, party: str, modulus: bytes) -> PublicKey:
-        bits = self._setting.spec.key_bits
+        key = KeyKind.of(self._setting.spec)
         length = int.from_bytes(modulus, "big").bit_length()
-        if length != bits:
-            raise Malformed(f"the key of {party} has {length} bits, the job says {bits}")
+        if length != key.bits:
+            raise Malformed(f"the key of {party} has {length} bits, the job says {key.bits}")
         try:
-            return PublicKey.from_bytes(modulus, allow_512=bits == PAPER_KEY_BITS)
+            return PublicKey.from_bytes(modulus, allow_breakable=key.breakable)
         except BadInput as failure:
             raise Malformed(f"the key of {party} cannot be used: {failure}") from failure
 

@@ -9,8 +9,8 @@ from party.pivodl.leaf_weights import received_sums
 from party.pivodl.own_labels import OwnLabels
 from party.pivodl.party_keys import PartyKeys
 from party.pivodl.setting import Setting
+from treetap.additive.paillier.shared_sums import SharedSums
 from treetap.errors import Malformed
-from treetap.paillier.shared_sums import SharedSums
 from treetap.trees.ensemble import ROOT
 from treetap.wire.v2 import pivodl_pb2
 

@@ -4,8 +4,8 @@ A gain and its source make one number: 16 times the gain, plus what places a low
 that is enough. No two split parties of a node can have the same number but 0, since each source has one split party.
 
 The first split party of a node, in the order of the job, is its champion. In each turn the champion of every open node
-is compared with its next split party (`treetap.paillier.comparison`), and all parties learn which of the two stays. The
-last champion names its source, or none: gains below `least_gain`, which is public, lose to ending the node.
+is compared with its next split party (`treetap.additive.paillier.comparison`), and all parties learn which of the two
+stays. The last champion names its source, or none: gains below `least_gain`, which is public, lose to ending the node.
 
 All parties send the outcomes of every turn, if only that they have none, so that none is more than a turn ahead.
 """
@@ -18,10 +18,11 @@ from collections.abc import Callable, Mapping, Sequence
 from party.pivodl.party_keys import PartyKeys
 from party.pivodl.setting import Setting
 from party.pivodl.split_party import Opened, Winner
-from party.runtime.expected import Expected, Receives, ciphertext_size
+from party.runtime.expected import Expected, Receives
+from treetap.additive.paillier.comparison import GainComparison
 from treetap.errors import Malformed
-from treetap.paillier.comparison import GainComparison
 from treetap.process.together import together
+from treetap.protocols.key_options import KeyKind
 from treetap.trees.fixed_gains import LARGEST
 from treetap.wire.v2 import pivodl_pb2
 
@@ -40,7 +41,7 @@ def of_comparisons(setting: Setting, nodes: Callable[[], int]) -> Receives:
     others, trees = setting.others, range(setting.params.n_estimators)
     levels = range(setting.params.max_depth)
     turns = [stage_of(level, turn) for level in levels for turn in range(1, len(setting.parties))]
-    block = RANK_BITS * ciphertext_size(setting.spec.key_bits)
+    block = RANK_BITS * KeyKind.of(setting.spec).ciphertext_bytes
     return {
         "gain_bits": Expected(others, lambda: nodes() * (block + _NODE), trees, turns),
         "blinded_gains": Expected(others, lambda: nodes() * (block + _NODE), trees, turns),

@@ -12,8 +12,8 @@ from google.protobuf.message import Message
 from party.pivodl.growing_tree import GrowingTree
 from party.runtime.context import StepContext, required
 from party.runtime.outbox import Body
+from treetap.additive.sums.slots import Slots, width_for
 from treetap.errors import Malformed
-from treetap.paillier.slots import Slots, width_for
 from treetap.process.together import together
 from treetap.trees.loss import loss_for
 from treetap.trees.pivodl_params import PivodlParams

@@ -43,7 +43,7 @@ from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.expected import Receives
 from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, OPENING, RESUMED, SAME, THIS_ROUND, Next, StepTable
 from party.setup.steps import PUBLISHED, UNPUBLISHED
-from treetap.paillier.shared_sums import SharedSums
+from treetap.additive.paillier.shared_sums import SharedSums
 from treetap.privacy.zcdp import LeafWeightPrivacy
 from treetap.protocols.job_spec import params_as
 from treetap.trees.pivodl_params import PivodlParams

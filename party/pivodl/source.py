@@ -17,9 +17,9 @@ from party.pivodl.label_owner import SHARE_BYTES, LabelOwner, OwnSums
 from party.pivodl.own_labels import OwnLabels
 from party.pivodl.party_keys import PartyKeys
 from party.pivodl.setting import Rows, Setting
+from treetap.additive.paillier.shared_sums import SharedSums
 from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
-from treetap.paillier.shared_sums import SharedSums
 from treetap.trees.histogram import left_sums
 from treetap.trees.label_thresholds import permits
 from treetap.wire.v2 import pivodl_pb2
@@ -90,7 +90,7 @@ class Source:
         secrets.SystemRandom().shuffle(order)
         self._offered[node] = chosen[order]
         slots = setting.slots()
-        groups = slots.groups_per_plaintext(key.bits)
+        groups = slots.groups_per_plaintext(key.plain_bits)
         packed = await self._sums.add(key, parts, slots.bits, groups, order, own) if order else b""
         setting.context.costs.ciphertexts["forwarded_sums"] += len(packed) // width
         step = SHARE_BYTES // width * width

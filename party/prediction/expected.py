@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from party.prediction.chain import ChainPlace
-from party.prediction.paillier_scheme import BLOCK_BYTES, MessageNames
-from party.runtime.expected import BLOCKS, Expected, Receives, ciphertext_size, public_key_size, record_set, record_sets
+from party.prediction.entry_scheme import BLOCK_BYTES, MessageNames
+from party.runtime.expected import BLOCKS, Expected, Receives, public_key_size, record_set, record_sets
+from treetap.protocols.key_options import KeyKind
 
 #: Most bytes of entries that come once, where their number is not known beforehand.
 CONSTANT_BYTES = 16 * BLOCK_BYTES
@@ -43,9 +44,9 @@ def block_records(label_holder: str, records: Callable[[], int]) -> Receives:
     return {"block_records": Expected([label_holder], lambda: record_set(records()), BLOCKS)}
 
 
-def paillier_key(label_holder: str, key_bits: int) -> Receives:
+def public_key(label_holder: str, key: KeyKind) -> Receives:
     """The public key, from the label holder."""
-    return {"public_key": Expected([label_holder], lambda: public_key_size(key_bits))}
+    return {"public_key": Expected([label_holder], lambda: public_key_size(key.bits))}
 
 
 def entries(
@@ -61,7 +62,7 @@ def entries(
     return found
 
 
-def sums(chain: Sequence[str], names: MessageNames, records: int, ciphertexts: int, key_bits: int) -> Receives:
+def sums(chain: Sequence[str], names: MessageNames, records: int, ciphertexts: int, key: KeyKind) -> Receives:
     """The sums of a block, which the last member of the chain returns. `ciphertexts`: of each record."""
-    size = records * ciphertexts * ciphertext_size(key_bits)
+    size = records * ciphertexts * key.ciphertext_bytes
     return {names.sums: Expected(chain[-1:], lambda: size, BLOCKS)}

@@ -73,10 +73,5 @@ def record_sets(total: int, sets: int) -> int:
 
 
 def public_key_size(bits: int) -> int:
-    """Bytes of a Paillier key with the layout of a plaintext, of one slot per bit at most."""
+    """Bytes of a public key with the layout of a plaintext, of one slot per bit at most."""
     return bits // 8 + bits
-
-
-def ciphertext_size(bits: int) -> int:
-    """Bytes of a Paillier ciphertext under a key of that length."""
-    return -(-bits // 4)

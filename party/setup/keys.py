@@ -1,4 +1,4 @@
-"""The Paillier key pair of a training job at the label holder: generated for each attempt, held in memory only."""
+"""The key pair of a training job at the label holder: generated for each attempt, held in memory only."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from google.protobuf.message import Message
 
 from party.runtime.context import StepContext, required
 from party.setup.steps import make_key, send_key
+from treetap.additive.sums.key_holder import KeyHolder
+from treetap.additive.sums.slots import Slots
 from treetap.errors import BadInput, PlaintextOverflow
-from treetap.paillier.key_holder import KeyHolder
-from treetap.paillier.slots import Slots
 from treetap.process.together import together
+from treetap.protocols.key_options import KeyKind
 from treetap.tables.labels import Labels
 from treetap.wire.v2 import setup_pb2
 
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
-def fitting(slots: Slots, labels: Labels, key_bits: int, remedy: str) -> Slots:
+def fitting(slots: Slots, labels: Labels, key: KeyKind, remedy: str) -> Slots:
     """The layout of one record; `BadInput` names the remedy if it does not fit a plaintext of the job's key."""
     try:
-        slots.groups_per_plaintext(key_bits)
+        slots.groups_per_plaintext(key.plain_bits)
     except PlaintextOverflow as failure:
         raise BadInput(
             f"{len(labels.classes)} classes of {len(labels.values)} records need {slots.bits} bits in one plaintext, a "
-            f"key of {key_bits} bits has fewer: use {remedy}"
+            f"{key.scheme} key of {key.bits} bits has {key.plain_bits}: use {remedy}"
         ) from failure
     return slots
 
@@ -45,7 +46,7 @@ class JobKeys:
         The public key goes to every feature party with the layout of a record's plaintext, the secret key to the
         workers. `label_slots` and `own_rounds`: see `send_key`.
         """
-        secret = await make_key(self._context, self._spec.key_bits)
+        secret = await make_key(self._context, KeyKind.of(self._spec))
         self._ciphertext_bytes = secret.public.ciphertext_bytes
         token = f"{self._context.job}/{self._context.attempt}"
         self._owner = KeyHolder(self._context.engine, secret, slots, self._spec.obfuscation, token)

@@ -17,12 +17,13 @@ import pyarrow as pa
 
 from party.config import PartyConfig
 from party.runtime.context import StepContext
+from treetap.additive.sums import secret_keys
+from treetap.additive.sums.public_keys import PublicKey, public_key
+from treetap.additive.sums.secret_keys import SecretKey
+from treetap.additive.sums.slots import Slots
 from treetap.errors import BadInput, DataError, Malformed, PlaintextOverflow
-from treetap.paillier.public_key import PublicKey
-from treetap.paillier.secret_key import SecretKey
-from treetap.paillier.slots import Slots
 from treetap.process.together import together
-from treetap.protocols.paillier_options import PAPER_KEY_BITS
+from treetap.protocols.key_options import KeyKind
 from treetap.protocols.registry import training_name
 from treetap.tables.binned import bin_columns
 from treetap.tables.categories import Category
@@ -118,14 +119,16 @@ def manifest_of(context: StepContext, spec: setup_pb2.JobSpec, table: Table, mis
     }
 
 
-async def make_key(context: StepContext, bits: int) -> SecretKey:
+async def make_key(context: StepContext, key: KeyKind) -> SecretKey:
     """Label holder: a key pair for one attempt at a job, which is never stored on disk."""
-    allow_512 = bits == PAPER_KEY_BITS
-    if allow_512:
+    log.info("job %s makes a %s key of %d bits", context.job, key.scheme, key.bits)
+    if key.breakable:
         log.warning(
-            "job %s uses a %d-bit key: it can be broken, and is for reproducing figures only", context.job, bits
+            "job %s uses a %d-bit key: it can be broken, and is for tests and for reproducing figures only",
+            context.job,
+            key.bits,
         )
-    return await context.offload(lambda: SecretKey.generate(bits, allow_512=allow_512))
+    return await context.offload(lambda: secret_keys.generate(key.scheme, key.bits, allow_breakable=key.breakable))
 
 
 async def send_key(
@@ -143,6 +146,7 @@ async def send_key(
     from the first that the label holder does alone.
     """
     message = setup_pb2.PublicKeyMessage(
+        scheme=secret.public.scheme,
         modulus=secret.public.to_bytes(),
         slot_widths=list(slots.widths),
         label_slots=label_slots,
@@ -161,9 +165,9 @@ class ReceivedKey:
 
 
 async def take_key(
-    context: StepContext, label_holder: str, bits: int, implied: Callable[[int, int], Slots]
+    context: StepContext, label_holder: str, expected: KeyKind, implied: Callable[[int, int], Slots]
 ) -> ReceivedKey:
-    """Feature party: receive public key and slot widths; a key of another size than the job's is refused.
+    """Feature party: receive public key and slot widths; a key of another scheme or size than the job's is refused.
 
     `implied`: number of slots, and of those among them that hold classes → the layout that the job implies, as far as
     this party knows the job. Wider slots would leave room in a plaintext for more than sums, narrower ones would add up
@@ -171,20 +175,24 @@ async def take_key(
     """
     async for message in context.mailbox.series(label_holder, "public_key", 0, 0):
         key = message.setup.public_key
+        if key.scheme != expected.scheme:
+            raise Malformed(
+                f"the key of {label_holder} is one of scheme {key.scheme!r}, the job says {expected.scheme!r}"
+            )
         length = int.from_bytes(key.modulus, "big").bit_length()
-        if length != bits:
-            raise Malformed(f"the key of {label_holder} has {length} bits, the job says {bits}")
+        if length != expected.bits:
+            raise Malformed(f"the key of {label_holder} has {length} bits, the job says {expected.bits}")
         try:
-            public = PublicKey.from_bytes(key.modulus, allow_512=bits == PAPER_KEY_BITS)
+            public = public_key(key.scheme, key.modulus, allow_breakable=expected.breakable)
             slots = Slots(tuple(key.slot_widths))
-            slots.groups_per_plaintext(bits)
-            expected = implied(len(slots.widths), key.label_slots)
+            slots.groups_per_plaintext(public.plain_bits)
+            layout = implied(len(slots.widths), key.label_slots)
         except (BadInput, PlaintextOverflow, Malformed) as failure:
             raise Malformed(f"the key of {label_holder} cannot be used: {failure}") from failure
-        if slots != expected:
+        if slots != layout:
             raise Malformed(
                 f"the key of {label_holder} cannot be used: it comes with slots of {_listed(slots)} bits, the job "
-                f"implies {_listed(expected)}"
+                f"implies {_listed(layout)}"
             )
         return ReceivedKey(public, slots, key.own_rounds)
     raise Malformed(f"{label_holder} sent no public key")

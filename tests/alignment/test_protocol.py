@@ -54,6 +54,7 @@ def job(parties: int, params: BoostingParams = PARAMS) -> setup_pb2.JobSpec:
         table="train",
         aggregator=NAMES[0],
         feature_parties=NAMES[1:parties],
+        scheme="paillier",
         key_bits=1024,
         obfuscation="standard",
         alignment="psi",

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from google.protobuf.message import Message
 
 from tests.blindness.observed import Crossed
-from treetap.paillier.slots import Slots
+from treetap.additive.sums.slots import Slots
 from treetap.protocols.job_spec import params_of
+from treetap.protocols.key_options import KeyKind
 from treetap.trees import sampling
 from treetap.trees.params import BoostingParams, ForestParams
 from treetap.wire.frame import filled
@@ -77,8 +78,9 @@ class Cost:
         """`shapes`: (bins, has missing) of each column, by feature party; a party has one worker."""
         self._spec, self._records, self._shapes = spec, records, shapes
         self._params = params_of(spec)
-        self._width = spec.key_bits // 4
-        self._groups, self._widths = slots.groups_per_plaintext(spec.key_bits), slots.widths
+        key = KeyKind.of(spec)
+        self._width = key.ciphertext_bytes
+        self._groups, self._widths = slots.groups_per_plaintext(key.plain_bits), slots.widths
         self.sent: Counter[tuple[str, str, str]] = Counter()  # (from, to, step) → bytes
         self.messages: Counter[tuple[str, str, str]] = Counter()
         self.ciphertexts: dict[str, Counter[str]] = defaultdict(Counter)
@@ -92,7 +94,8 @@ class Cost:
         for party in members:
             digest = alignment_pb2.RecordDigest(digest=bytes(32), records=self._records)
             self._send(party, holder, "record_digest", [digest])
-            key = setup_pb2.PublicKeyMessage(modulus=bytes(self._width // 2), slot_widths=self._widths)
+            modulus = bytes(self._spec.key_bits // 8)
+            key = setup_pb2.PublicKeyMessage(scheme=self._spec.scheme, modulus=modulus, slot_widths=self._widths)
             self._send(holder, party, "public_key", [key])
         if forest:
             self._encrypt(members, "encrypted_labels", forest_pb2.EncryptedLabels, 0, self._records)

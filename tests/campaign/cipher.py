@@ -15,10 +15,10 @@ from unittest.mock import patch
 from gmpy2 import mpz
 
 from tests.simulator import Federation
-from treetap.paillier.packing import Packer
-from treetap.paillier.public_key import Obfuscators, PublicKey
-from treetap.paillier.residues import Batch
-from treetap.paillier.secret_key import SecretKey
+from treetap.additive.paillier.public_key import Obfuscators, PublicKey
+from treetap.additive.paillier.secret_key import SecretKey
+from treetap.additive.residues.batches import Batch
+from treetap.additive.sums.packing import Packer
 from treetap.wire.v2 import jobs_pb2, setup_pb2
 
 #: Keys of the transparent cipher: more than one job of the campaign makes.
@@ -53,14 +53,14 @@ def ciphers(keys: KeysMade, *, transparent: bool) -> Iterator[None]:
     """Within the block, keys that are made are noted; `transparent`: ciphertexts hide nothing."""
     drawn = 0
 
-    def generate(bits: int = 2048, allow_512: bool = False) -> SecretKey:
+    def generate(bits: int = 2048, allow_breakable: bool = False) -> SecretKey:
         nonlocal drawn
         if not transparent:
-            return keys.note(_generate(bits, allow_512))
+            return keys.note(_generate(bits, allow_breakable))
         stored = _stored.setdefault(bits, [])
         if drawn == len(stored):
             assert drawn < _STORE, "a job makes more keys than the store holds"
-            stored.append(_generate(bits, allow_512))
+            stored.append(_generate(bits, allow_breakable))
         drawn = (drawn + 1) % _STORE
         return keys.note(stored[drawn - 1])
 
@@ -70,7 +70,7 @@ def ciphers(keys: KeysMade, *, transparent: bool) -> Iterator[None]:
             for owner, name, mine in (
                 (SecretKey, "encrypt_many", _encrypt_many),
                 (SecretKey, "decrypt_many", _decrypt_many),
-                (SecretKey, "prepare", lambda self, kind: None),
+                (SecretKey, "prepare", lambda self, kind, plain_bits: None),
                 (SecretKey, "_obfuscators", lambda self, count, kind: [ring.ones(count) for ring in self._rings]),
                 (PublicKey, "standard", lambda self, count: self.ring.ones(count)),
                 (Obfuscators, "__init__", _note_key),

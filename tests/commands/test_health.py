@@ -19,7 +19,15 @@ from treetap.commands.local_federation import LocalFederation, to_toml
 #: Packages of others, and treetap's own, that no health check needs.
 HEAVY = {"numpy", "pyarrow", "rich", "gmpy2", "sklearn", "networkx", "jinja2", "zstandard", "prometheus_client"}
 OWN = {
-    *("party", "coordinator", "attacks", "treetap.trees", "treetap.tables", "treetap.paillier", "treetap.models"),
+    *(
+        "party",
+        "coordinator",
+        "attacks",
+        "treetap.trees",
+        "treetap.tables",
+        "treetap.additive.paillier",
+        "treetap.models",
+    ),
     *("treetap.wire.rpc", "treetap.wire.v2", "treetap.workers", "treetap.terminal", "treetap.commands.jobs.client"),
 }
 LOADED = """

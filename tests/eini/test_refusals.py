@@ -17,9 +17,9 @@ from tests.replay import HERE, JOB, ORACLE, PARAMS, asked
 from tests.simulator import Federation, run
 from tests.tampered import Lie, assert_named, longer_key
 from tests.worlds import PARTIES, assert_oracles_scores, spec, world
+from treetap.additive.paillier.secret_key import SecretKey
 from treetap.errors import ConfigError
 from treetap.models.store import read_model
-from treetap.paillier.secret_key import SecretKey
 from treetap.protocols.prediction import predict_request
 from treetap.wire.records import chunks_of
 from treetap.wire.v2 import exchange_pb2
@@ -310,7 +310,7 @@ def test_more_classes_than_a_key_holds(tmp_path: Path) -> None:
         status = await federation.predict(predict_request(model="job", protocol="eini"))
         assert (status.state, status.bad_input) == ("failed", True)
         assert "17 classes do not fit one ciphertext" in status.error
-        assert "take a larger key" in status.error
+        assert "use a longer key for this prediction" in status.error
         longer = predict_request(model="job", protocol="eini", key_bits=2048)
         status = await federation.predict(longer)
         assert (status.state, status.error) == ("finished", "")

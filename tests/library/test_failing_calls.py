@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from treetap.additive.paillier.secret_key import SecretKey
+from treetap.additive.sums.kernels import CandidateKernels, close_tree
+from treetap.additive.sums.key_holder import KeyHolder
+from treetap.additive.sums.slots import Slots
+from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.errors import Interrupted
 from treetap.lattice.kernels import LatticeKeyHolder
 from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.parameters import Parameters
-from treetap.paillier.kernels import CandidateKernels, close_tree
-from treetap.paillier.key_holder import KeyHolder
-from treetap.paillier.secret_key import SecretKey
-from treetap.paillier.slots import Slots
-from treetap.paillier.tree_sums import EncryptedSums
 from treetap.workers import call_all
 
 KEY = SecretKey.generate(1024)
@@ -115,7 +115,7 @@ def _keys() -> KeyHolder:
 CALLS: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
     "everywhere": lambda: CandidateKernels(OneDies(), KEY.public, 1, "t").everywhere(close_tree, (), (), ()),
     "call_all": lambda: call_all(OneDies(), close_tree, "t"),
-    "open": lambda: _keys().open(bytes(3 * KEY.public.ciphertext_bytes), 3 * SLOTS.groups_per_plaintext(1024)),
+    "open": lambda: _keys().open(bytes(3 * KEY.public.ciphertext_bytes), 3 * SLOTS.groups_per_plaintext(1022)),
     "open sums of lattices": lambda: LatticeKeyHolder(
         OneDies(), LatticeKey(Parameters(8192, 2, 60, 20, 12, 1)), "t"
     ).open([b"", b"", b""], 1),

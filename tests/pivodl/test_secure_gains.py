@@ -23,10 +23,10 @@ from tests.pivodl.federations import assert_central_model, centralised, federati
 from tests.pivodl.worlds import some_params, some_world
 from tests.simulator import run
 from tests.worlds import World, spec
+from treetap.additive.paillier.secret_key import SecretKey
+from treetap.additive.sums.key_holder import KeyHolder
+from treetap.additive.sums.slots import Slots
 from treetap.errors import Malformed
-from treetap.paillier.key_holder import KeyHolder
-from treetap.paillier.secret_key import SecretKey
-from treetap.paillier.slots import Slots
 from treetap.trees.fixed_gains import LARGEST, Best, least_gain
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.trees.role_draws import RoleDraws
@@ -39,7 +39,7 @@ PARAMS = PivodlParams(gain_comparison="secure", max_depth=3, n_estimators=2)
 LEVEL = 2
 NODES = [4, 5, 7]
 with warnings.catch_warnings(action="ignore"):  # what is compared does not depend on the length of a key
-    KEYS = [SecretKey.generate(512, allow_512=True) for _ in range(10)]
+    KEYS = [SecretKey.generate(512, allow_breakable=True) for _ in range(10)]
 #: Party → node → the best candidates that it has opened.
 OpenedByParty = Mapping[str, Mapping[int, Opened]]
 

@@ -28,10 +28,10 @@ from tests.certificates import role_of
 from tests.masked import longest_parts as masked
 from tests.pivodl import longest_parts as pivodl
 from tests.splitnn import longest_parts as splitnn
+from treetap.additive.sums.key_holder import KeyHolder
+from treetap.additive.sums.masked_sums import CALL_BYTES
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.lattice.parameters import PRIME_BITS, TOTAL_BITS
-from treetap.paillier.key_holder import KeyHolder
-from treetap.paillier.masked_sums import CALL_BYTES
 from treetap.psi import POINT_BYTES
 from treetap.trees.growing_tree import Made
 from treetap.trees.leaf_entries import TreeHop

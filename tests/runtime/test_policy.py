@@ -11,6 +11,7 @@ from party.policy import EVERYBODY, Policy
 from treetap.errors import ConfigError, Refused
 from treetap.names import CLIENTS, COORDINATORS, PARTIES
 from treetap.protocols.emissions import Sent
+from treetap.protocols.key_options import PAILLIER, KeyKind
 from treetap.strict import load
 from treetap.wire.disclosure import CLASSES
 
@@ -109,9 +110,9 @@ def test_parties_that_share_labels() -> None:
 def test_floors() -> None:
     """Short keys and small instance spaces are refused by the rule's name; an empty space tells nothing."""
     policy = Policy(min_key_bits=2048, min_instance_space=5)
-    policy.check_key("bank", 2048)
+    policy.check_key("bank", KeyKind(PAILLIER, 2048))
     with pytest.raises(Refused, match="key of 1024 bits: its policy says min_key_bits = 2048"):
-        policy.check_key("bank", 1024)
+        policy.check_key("bank", KeyKind(PAILLIER, 1024))
     for records in (0, 5, 6):
         policy.check_space("bank", "telco", 3, records)
     with pytest.raises(

@@ -12,8 +12,8 @@ from party.runtime.job_store import Store
 from tests.replay import HERE, JOB, asked
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES
+from treetap.additive.paillier.secret_key import SecretKey
 from treetap.models.store import TREES, read_model
-from treetap.paillier.secret_key import SecretKey
 from treetap.wire.transcript import TranscriptReader
 
 LABEL_HOLDER = PARTIES[0]
@@ -60,8 +60,8 @@ def test_no_key_is_in_a_file_or_a_message(tmp_path: Path, monkeypatch: pytest.Mo
     keys: list[SecretKey] = []
     generate = SecretKey.generate.__func__  # type: ignore[attr-defined]
 
-    def remembered(cls: type[SecretKey], bits: int = 2048, allow_512: bool = False) -> SecretKey:
-        keys.append(generate(cls, bits, allow_512))
+    def remembered(cls: type[SecretKey], bits: int = 2048, allow_breakable: bool = False) -> SecretKey:
+        keys.append(generate(cls, bits, allow_breakable))
         return keys[-1]
 
     monkeypatch.setattr(SecretKey, "generate", classmethod(remembered))

@@ -24,11 +24,11 @@ from treetap.workers import InProcessEngine
 T = TypeVar("T")
 MODULES = (
     "treetap.lattice.kernels",
-    "treetap.paillier.comparison",
-    "treetap.paillier.kernels",
-    "treetap.paillier.key_holder",
-    "treetap.paillier.masked_sums",
-    "treetap.paillier.shared_sums",
+    "treetap.additive.paillier.comparison",
+    "treetap.additive.sums.kernels",
+    "treetap.additive.sums.key_holder",
+    "treetap.additive.sums.masked_sums",
+    "treetap.additive.paillier.shared_sums",
     "treetap.psi",
 )
 #: A training from spread labels that sums up its labels and compares gains.
@@ -127,6 +127,6 @@ def test_units_are_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     run(main())
     missed = _kernels() - set(clock.longest)
     early = {"treetap.lattice.kernels._drop", "treetap.lattice.kernels._partial"}  # of blocks that end early
-    assert missed <= early | {"treetap.paillier.shared_sums._obfuscators"}  # within other kernels
+    assert missed <= early | {"treetap.additive.paillier.shared_sums._obfuscators"}  # within other kernels
     slow = {kernel: round(longest, 2) for kernel, longest in clock.longest.items() if longest > LONGEST_S}
     assert slow == {}

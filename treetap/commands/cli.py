@@ -216,6 +216,9 @@ def predict(
         str, typer.Option(help="Of masked: exact (default), or noised: leaf weights as the training released them.")
     ] = "",
     form: Annotated[str, typer.Option(help="Of interactive: batched (default) or per-tree, as it was published.")] = "",
+    scheme: Annotated[
+        str, typer.Option(help="Of eini: paillier or okamoto-uchiyama; without it the training job's.")
+    ] = "",
     key_bits: Annotated[int, typer.Option(min=0, help="Of eini: length of the key; 0: the training job's.")] = 0,
     block: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Records per block; 0: the protocol's own.")] = 0,
     away: Annotated[
@@ -251,6 +254,7 @@ def predict(
     request = predict_request(
         protocol,
         form=form,
+        scheme=scheme,
         key_bits=key_bits,
         prediction_weights=prediction_weights,
         job=name,

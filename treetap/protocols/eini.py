@@ -1,4 +1,4 @@
-"""Fed-EINI under Paillier (Chen et al. 2021): its options."""
+"""Fed-EINI (Chen et al. 2021) with sums of ciphertexts: its options."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from treetap.protocols.emissions import (
     BLOCKS,
-    PAILLIER_KEY,
+    PUBLIC_KEY,
     Emission,
     along_chain,
     from_last,
@@ -15,7 +15,7 @@ from treetap.protocols.emissions import (
     to_feature_parties,
     to_first,
 )
-from treetap.protocols.paillier_options import key_faults
+from treetap.protocols.key_options import PAILLIER, key_faults
 from treetap.protocols.registry import PredictionProtocol
 
 if TYPE_CHECKING:
@@ -28,14 +28,19 @@ class EiniOptions:
 
     key_bits: int = 0
     obfuscation: str = ""
+    scheme: str = ""
 
     def completed(self, spec: setup_pb2.JobSpec) -> EiniOptions:
         """See `Options`."""
-        return EiniOptions(self.key_bits or spec.key_bits, self.obfuscation or spec.obfuscation)
+        return EiniOptions(
+            self.key_bits or spec.key_bits,
+            self.obfuscation or spec.obfuscation,
+            self.scheme or spec.scheme or PAILLIER,  # a job that was stored before there was a choice names none
+        )
 
     def faults(self) -> list[str]:
         """See `Options`."""
-        return key_faults(self.key_bits, self.obfuscation)
+        return key_faults(self.scheme, self.key_bits, self.obfuscation)
 
 
 PROTOCOL = PredictionProtocol(
@@ -45,7 +50,7 @@ PROTOCOL = PredictionProtocol(
     block=1024,  # entries are many and large
     no_degrade="",
     sends=(
-        *PAILLIER_KEY,
+        *PUBLIC_KEY,
         *BLOCKS,
         Emission("entry_layout", to_feature_parties),
         Emission("constant_entries", to_first),

@@ -163,10 +163,10 @@ CLASSES_OF_NAMES = frozenset({"FEATURE_NAME", "TOPOLOGY"})
 #: Of a prediction with explanations; a party whose policy forbids it reports that it withholds names.
 EXPLANATIONS = (Emission("split_names", to_label_holder, perhaps=CLASSES_OF_NAMES),)
 #: A Paillier key of the job.
-PAILLIER_KEY = (Emission("public_key", to_feature_parties),)
+PUBLIC_KEY = (Emission("public_key", to_feature_parties),)
 #: Of a training that grows trees.
 GROWTH = (
-    *PAILLIER_KEY,
+    *PUBLIC_KEY,
     Emission("sampled_records", to_feature_parties),
     Emission("candidate_sums", to_label_holder),
     Emission("chosen_splits", label_holder_reports),

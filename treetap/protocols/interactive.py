@@ -52,5 +52,5 @@ PROTOCOL = PredictionProtocol(
     sends_attributions=(),
     library="",
     extra="",
-    foreign={"key_bits": "an interactive prediction encrypts nothing; leave it out"},
+    foreign=dict.fromkeys(("scheme", "key_bits"), "an interactive prediction encrypts nothing; leave it out"),
 )

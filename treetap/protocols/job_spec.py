@@ -9,7 +9,7 @@ from typing import TypeVar
 from treetap.errors import ConfigError
 from treetap.protocols import codec, emissions
 from treetap.protocols.emissions import Sent
-from treetap.protocols.paillier_options import key_faults
+from treetap.protocols.key_options import KEY_FIELDS, SCHEMES, key_faults
 from treetap.protocols.registry import TRAINING, training, training_name
 from treetap.trees.job_params import JobParams
 from treetap.trees.params import TreeParams
@@ -79,12 +79,22 @@ def check_spec(spec: setup_pb2.JobSpec) -> None:
         raise ConfigError("\n".join(faults))
 
 
+def job_key_faults(protocol: str, scheme: str, key_bits: int, obfuscation: str) -> list[str]:
+    """The faults of a key in a job of a protocol that sums ciphertexts, by the names of a job file."""
+    faults = key_faults(scheme, key_bits, obfuscation)
+    if protocol and scheme in SCHEMES and scheme not in (has := training(protocol).schemes):
+        faults.append(
+            f"scheme = {scheme!r}: a job of protocol {protocol!r} sums ciphertexts of {' or '.join(has)} only"
+        )
+    return faults
+
+
 def _key_faults(spec: setup_pb2.JobSpec) -> list[str]:
-    """Faults of the key and its obfuscation, which only trees need."""
+    """Faults of the scheme, the key and its obfuscation, which only trees need."""
     name = training_name(spec)
     if not name or training(name).grows_trees:
-        return key_faults(spec.key_bits, spec.obfuscation)
-    given = [field for field in ("key_bits", "obfuscation") if getattr(spec, field)]
+        return job_key_faults(name, spec.scheme, spec.key_bits, spec.obfuscation)
+    given = [field for field in KEY_FIELDS if getattr(spec, field)]
     return [f"{field}: a job of protocol {name!r} encrypts nothing; leave it out" for field in given]
 
 

@@ -43,5 +43,8 @@ PROTOCOL = PredictionProtocol(
     sends_attributions=(),
     library="tenseal",
     extra="lattice",
-    foreign={"key_bits": "a lattice key has the size that the model asks for; leave it out"},
+    foreign={
+        "scheme": "eini-lattice has a scheme of its own; leave it out",
+        "key_bits": "a lattice key has the size that the model asks for; leave it out",
+    },
 )

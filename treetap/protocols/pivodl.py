@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from treetap.protocols import boosting
 from treetap.protocols.emissions import Emission, Members, Pairs, to_each_other
+from treetap.protocols.key_options import PAILLIER
 from treetap.protocols.registry import Floats, Tables, TrainingProtocol
 from treetap.trees.params import BoostingParams
 from treetap.trees.pivodl_params import PivodlParams
@@ -118,6 +119,7 @@ PROTOCOL = TrainingProtocol(
     trees_are_sequential=True,
     draws_for_audit=False,
     predict_centrally=predict_centrally,
+    schemes=(PAILLIER,),  # its comparison multiplies by uniform units modulo n, which a secret p does not permit
     one_role=True,
     most_parties=10,
     spreads_labels=_spread,

@@ -14,6 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 from treetap.errors import ConfigError
+from treetap.protocols.key_options import SCHEMES
 
 if TYPE_CHECKING:  # the command line reads names and summaries alone, and starts faster without these
     import numpy as np
@@ -61,6 +62,7 @@ class TrainingProtocol:
         params: its parameters.
         grows_trees: its models are trees, whose parties split at numbers and at categories, not at tensors, and sum
             ciphertexts; otherwise a job has no key and no bins.
+        schemes: the schemes under which it can sum.
         units: the words for a round and for its stages, in progress and reports.
         trees_are_sequential: each tree fits the residuals of those before it, so later ones reveal less of the label.
         sends: contents that its roles send beside those of every training.
@@ -96,6 +98,7 @@ class TrainingProtocol:
     predict_centrally: Callable[..., tuple[Floats, Floats]]
     train_centrally: Callable[..., CentralTrees] | None = None
     grows_trees: bool = True
+    schemes: Sequence[str] = tuple(SCHEMES)
     units: tuple[str, str] = ("tree", "depth")
     predicts: Sequence[str] = ("interactive", "eini", "eini-lattice")
     one_role: bool = False

@@ -21,6 +21,7 @@ from id2graph_trial import ATTACKER
 
 from party.boosting import layout as boosting_layout
 from party.forest import layout as forest_layout
+from treetap.protocols.key_options import PAILLIER, KeyKind
 from treetap.tables.binned import bin_columns
 from treetap.tables.reading import Table
 from treetap.trees import sampling
@@ -86,7 +87,7 @@ def on_the_wire(it: Counting, key_bits: int) -> dict[str, int]:
         slots = boosting_layout.layout(params, it.records, outputs, classes)
         every = it.limited and it.withholding.shown
         records = sum(it.records if every else int((params.drawn(t, it.records) > 0).sum()) for t in it.shared)
-    groups = slots.groups_per_plaintext(key_bits)
+    groups = slots.groups_per_plaintext(KeyKind(PAILLIER, key_bits).plain_bits)
     binned = bin_columns(it.table, params.max_bin)
     candidates = 0
     for t in it.shared:

@@ -40,6 +40,7 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
         # The operator of an experiment acts for all parties: their policies allow what the job needs.
         policy = {
             "record": experiment.record(party),
+            "schemes": [experiment.job.scheme],
             "min_key_bits": experiment.job.key_bits,
             "min_common_records": 1,
             # any party may be the recipient of scores, which opens their sums

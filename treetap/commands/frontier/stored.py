@@ -34,7 +34,8 @@ def made_with(experiment: FrontierFile, digest: str, attacks: list[str]) -> dict
         party.name: party.model_dump(include={"columns", "share", "labels"}, exclude_none=True, mode="json")
         for party in experiment.party
     }
-    job = experiment.job.params().to_dict() | {"protocol": experiment.job.protocol, "key_bits": experiment.job.key_bits}
+    named = ("protocol", "scheme", "key_bits")
+    job = experiment.job.params().to_dict() | {name: getattr(experiment.job, name) for name in named}
     return {
         "content of the table": digest,
         **{f"data.{key}": value for key, value in data.items()},

@@ -11,22 +11,23 @@ from pydantic import create_model, model_validator
 from treetap.commands.jobs.parameter_tables import plain, toml_fields
 from treetap.errors import BadInput
 from treetap.names import Name
-from treetap.protocols.job_spec import ALIGNMENTS, check_spec, put_params
-from treetap.protocols.paillier_options import KEY_BITS, PAPER_KEY_BITS, Obfuscation
+from treetap.protocols.job_spec import ALIGNMENTS, check_spec, job_key_faults, put_params
+from treetap.protocols.key_options import KEY_FIELDS, PAILLIER, SCHEMES, Obfuscation
 from treetap.protocols.registry import TRAINING, training
 from treetap.strict import Strict
 from treetap.trees.job_params import JobParams
 from treetap.wire.v2 import setup_pb2
 
-#: Options of jobs that encrypt sums.
-KEY_OPTIONS = ("key_bits", "obfuscation")
+#: Lengths of a key under any scheme; which of them one has is checked for the whole table.
+KEY_BITS = sorted({bits for scheme in SCHEMES.values() for bits in (*scheme.breakable_key_bits, *scheme.key_bits)})
 
 
 class JobOptions(Strict):
     """The fields of every training job, whatever its protocol."""
 
     protocol: Literal[tuple(TRAINING)] = next(iter(TRAINING))  # type: ignore[valid-type] # the registry is the one list
-    key_bits: Literal[(PAPER_KEY_BITS, *KEY_BITS)] = 2048  # type: ignore[valid-type]
+    scheme: Literal[tuple(SCHEMES)] = PAILLIER  # type: ignore[valid-type]
+    key_bits: Literal[tuple(KEY_BITS)] = 2048  # type: ignore[valid-type]
     obfuscation: Obfuscation = "short-exponent"
     alignment: Literal[ALIGNMENTS] = ALIGNMENTS[0]  # type: ignore[valid-type]
     seed: int = 0
@@ -60,8 +61,12 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
     @model_validator(mode="after")
     def _in_range(self) -> JobTable:
         given, protocol = self._given(), training(self.protocol)
-        if not protocol.grows_trees and (keys := [name for name in KEY_OPTIONS if name in self.model_fields_set]):
+        if not protocol.grows_trees and (keys := [name for name in KEY_FIELDS if name in self.model_fields_set]):
             raise ValueError(f"protocol {self.protocol!r} encrypts nothing; remove {' and '.join(keys)}")
+        if protocol.grows_trees and (
+            faults := job_key_faults(self.protocol, self.scheme, self.key_bits, self.obfuscation)
+        ):
+            raise ValueError("; ".join(faults))
         names = {field.name for field in fields(protocol.params)}
         if foreign := [name for name in given if name not in names]:
             have = ", ".join(foreign)
@@ -85,7 +90,7 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
             alignment=self.alignment,
         )
         if training(self.protocol).grows_trees:
-            spec.key_bits, spec.obfuscation = self.key_bits, self.obfuscation
+            spec.scheme, spec.key_bits, spec.obfuscation = self.scheme, self.key_bits, self.obfuscation
         put_params(spec, self.params())
         check_spec(spec)
         return spec

@@ -30,6 +30,9 @@ def serve(
     table: Annotated[str, typer.Option(help="Name of each party's table of the records to serve.")] = "predict",
     protocol: Protocol = "",
     form: Annotated[str, typer.Option(help="Of interactive: batched (default) or per-tree.")] = "",
+    scheme: Annotated[
+        str, typer.Option(help="Of eini: paillier or okamoto-uchiyama; without it the training job's.")
+    ] = "",
     key_bits: Annotated[int, typer.Option(min=0, help="Of eini: length of the key; 0: the training job's.")] = 0,
     block: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Records per round; 0: the protocol's own.")] = 0,
     away: Annotated[
@@ -59,6 +62,7 @@ def serve(
         request = predict_request(
             protocol,
             form=form,
+            scheme=scheme,
             key_bits=key_bits,
             job=name,
             model=model,

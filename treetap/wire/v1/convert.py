@@ -164,7 +164,8 @@ def _opening(old: Any, new: Any) -> None:
         options = getattr(new.parameters, _PREDICTION[old.protocol])
         options.SetInParent()
         for name in options.DESCRIPTOR.fields_by_name:
-            setattr(options, name, getattr(old, name))
+            if name in old.DESCRIPTOR.fields_by_name:
+                setattr(options, name, getattr(old, name))
     for field in ("protocol", "form", "key_bits", "obfuscation"):
         old.ClearField(field)
     new.MergeFromString(old.SerializeToString())

@@ -36,6 +36,7 @@ class JobSpec(google.protobuf.message.Message):
     OBFUSCATION_FIELD_NUMBER: builtins.int
     ALIGNMENT_FIELD_NUMBER: builtins.int
     PARAMETERS_FIELD_NUMBER: builtins.int
+    SCHEME_FIELD_NUMBER: builtins.int
     table: builtins.str
     """The name under which each party keeps the table it trains on."""
     aggregator: builtins.str
@@ -45,6 +46,8 @@ class JobSpec(google.protobuf.message.Message):
     """Obfuscation of the key owner's ciphertexts: standard, half-length or short-exponent."""
     alignment: builtins.str
     """Alignment of the records: psi or sorted-ids."""
+    scheme: builtins.str
+    """Scheme of the keys and ciphertexts: paillier or okamoto-uchiyama."""
     @property
     def feature_parties(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
@@ -61,9 +64,10 @@ class JobSpec(google.protobuf.message.Message):
         obfuscation: builtins.str = ...,
         alignment: builtins.str = ...,
         parameters: treetap.wire.v2.protocols_pb2.Parameters | None = ...,
+        scheme: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["parameters", b"parameters"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["aggregator", b"aggregator", "alignment", b"alignment", "feature_parties", b"feature_parties", "key_bits", b"key_bits", "obfuscation", b"obfuscation", "parameters", b"parameters", "table", b"table"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["aggregator", b"aggregator", "alignment", b"alignment", "feature_parties", b"feature_parties", "key_bits", b"key_bits", "obfuscation", b"obfuscation", "parameters", b"parameters", "scheme", b"scheme", "table", b"table"]) -> None: ...
 
 Global___JobSpec: typing_extensions.TypeAlias = JobSpec
 
@@ -428,11 +432,14 @@ class PublicKeyMessage(google.protobuf.message.Message):
     SLOT_WIDTHS_FIELD_NUMBER: builtins.int
     LABEL_SLOTS_FIELD_NUMBER: builtins.int
     OWN_ROUNDS_FIELD_NUMBER: builtins.int
+    SCHEME_FIELD_NUMBER: builtins.int
     modulus: builtins.bytes
     label_slots: builtins.int
     """Of these, the last ones that hold the class of a record beside what the protocol sums."""
     own_rounds: builtins.int
     """Of a training, as in Binned."""
+    scheme: builtins.str
+    """The scheme that it belongs to, as a job names it."""
     @property
     def slot_widths(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Widths in bits of the slots of one record's plaintext, least significant first."""
@@ -444,7 +451,8 @@ class PublicKeyMessage(google.protobuf.message.Message):
         slot_widths: collections.abc.Iterable[builtins.int] | None = ...,
         label_slots: builtins.int = ...,
         own_rounds: builtins.int = ...,
+        scheme: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["label_slots", b"label_slots", "modulus", b"modulus", "own_rounds", b"own_rounds", "slot_widths", b"slot_widths"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["label_slots", b"label_slots", "modulus", b"modulus", "own_rounds", b"own_rounds", "scheme", b"scheme", "slot_widths", b"slot_widths"]) -> None: ...
 
 Global___PublicKeyMessage: typing_extensions.TypeAlias = PublicKeyMessage

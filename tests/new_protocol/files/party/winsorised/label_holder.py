@@ -19,7 +19,8 @@ from party.runtime.messages import drawn_messages
 from party.runtime.step_order import OPENING, RESUMED, Next, StepTable
 from party.setup.keys import fitting
 from party.winsorised.layout import layout
-from treetap.paillier.slots import Slots
+from treetap.protocols.key_options import KeyKind
+from treetap.additive.sums.slots import Slots
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.winsorised import WinsorisedParams
 from treetap.tables.labels import Labels
@@ -140,7 +141,7 @@ class LabelHolder:
 
     def _slots(self, labels: Labels) -> Slots:
         self._targets_of(labels)
-        return fitting(layout(len(labels.values)), labels, self._spec.key_bits, "a longer key")
+        return fitting(layout(len(labels.values)), labels, KeyKind.of(self._spec), "a longer key")
 
     def _targets_of(self, labels: Labels) -> Targets:
         return targets(self._params.winsorised(labels.values), self._params.objective, 0)

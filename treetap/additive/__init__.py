@@ -1,0 +1,1 @@
+"""Additively homomorphic encryption: schemes whose ciphertexts are multiplied to add up plaintexts."""

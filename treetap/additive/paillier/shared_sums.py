@@ -1,0 +1,137 @@
+"""Sums of several parties' values under the key of one of them: what parties without the key do.
+
+A party encrypts its values under the key of the party that is to open the sum; another party, which holds no key
+either, multiplies the ciphertexts of all, takes a secret order, packs, and gives every packed ciphertext a fresh
+standard obfuscator, since its reader owns the key. Work is spread over the workers; keys there are public.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.additive.paillier.public_key import Obfuscators, PublicKey
+from treetap.additive.sums.packing import Packer
+from treetap.errors import Malformed
+from treetap.process.together import together
+from treetap.workers import Engine
+
+Ints = npt.NDArray[np.int64]
+
+
+class SharedSums:
+    """Encrypts under others' keys and adds up ciphertexts.
+
+    Args:
+        engine: workers.
+        obfuscation: kind of the obfuscators of own ciphertexts, which a party without the key receives; see
+            `treetap.additive.paillier.public_key`.
+        token: names this job in the workers' memory.
+
+    Attributes:
+        operations: encryptions, products ("additions") and packings so far.
+    """
+
+    def __init__(self, engine: Engine, obfuscation: str, token: str) -> None:
+        self._engine, self._obfuscation, self._name = engine, obfuscation, f"shared/{token}"
+        self.operations: dict[str, int] = {"encryptions": 0, "additions": 0, "packings": 0}
+
+    async def encrypt(self, public: PublicKey, plains: Sequence[int]) -> bytes:
+        """A ciphertext of each signed plaintext, |plaintext| < n/2, in order."""
+        parts = self._parts(len(plains))
+        key = public.to_bytes()
+        calls = [
+            self._engine.call(worker, _encrypt, self._name, key, self._obfuscation, list(plains[first:last]))
+            for worker, (first, last) in parts
+        ]
+        self.operations["encryptions"] += len(plains)
+        return b"".join(await together(*calls))
+
+    async def add(
+        self,
+        public: PublicKey,
+        shares: Sequence[bytes],
+        bits: int,
+        groups: int,
+        order: Sequence[int],
+        own: Sequence[int] | None = None,
+    ) -> bytes:
+        """The sums of shares, which have a ciphertext at each place, in this order, packed and re-randomised.
+
+        Args:
+            shares: each of the same number of ciphertexts.
+            bits: width of one place in a packed plaintext.
+            groups: places of a packed plaintext.
+            order: places of the shares, in the order in which they are packed.
+            own: the adding party's own plaintexts, one for each place; the packed ciphertexts' obfuscators hide them.
+
+        Raises:
+            Malformed: the shares differ in length, or are no ciphertexts under this key.
+        """
+        width = public.ciphertext_bytes
+        if len({len(share) for share in shares}) > 1 or any(len(share) % width for share in shares):
+            raise Malformed("the parties' encrypted sums have different numbers of ciphertexts")
+        blocks = -(-len(order) // groups)
+        key = public.to_bytes()
+        calls = []
+        for worker, (first, last) in self._parts(blocks):
+            places = order[first * groups : last * groups]
+            picked = [b"".join([share[place * width : (place + 1) * width] for place in places]) for share in shares]
+            plains = [0] * len(places) if own is None else [own[place] for place in places]
+            calls.append(self._engine.call(worker, _add, self._name, key, bits, groups, picked, plains))
+        self.operations["additions"] += len(order) * (len(shares) - (own is None))
+        self.operations["packings"] += blocks
+        return b"".join(await together(*calls))
+
+    async def close(self) -> None:
+        """Make every worker forget the keys' tables."""
+        self._engine.forget(_forget, self._name)
+
+    def _parts(self, items: int) -> list[tuple[int, tuple[int, int]]]:
+        """Worker and range of each part of some items."""
+        workers = self._engine.workers
+        bounds = [items * worker // workers for worker in range(workers + 1)]
+        return [(worker, (first, last)) for worker, (first, last) in enumerate(pairwise(bounds)) if last > first]
+
+
+def _obfuscators(state: dict[str, Any], name: str, key: bytes, kind: str) -> tuple[PublicKey, Obfuscators]:
+    """A key and its table of obfuscators, which take a while to make."""
+    held = state.setdefault(name, {})
+    if (key, kind) not in held:
+        public = PublicKey.from_bytes(key, allow_breakable=True)  # the size was accepted where the key was received
+        held[key, kind] = public, Obfuscators(public, kind)
+    found: tuple[PublicKey, Obfuscators] = held[key, kind]
+    return found
+
+
+def _encrypt(state: dict[str, Any], name: str, key: bytes, kind: str, plains: Sequence[int]) -> bytes:
+    public, obfuscators = _obfuscators(state, name, key, kind)
+    return public.write(public.encrypt(plains, obfuscators.draw(len(plains))))
+
+
+def _add(
+    state: dict[str, Any],
+    name: str,
+    key: bytes,
+    bits: int,
+    groups: int,
+    shares: Sequence[bytes],
+    plains: Sequence[int],
+) -> bytes:
+    held = state.setdefault(name, {})
+    if (key, bits, groups) not in held:
+        public = PublicKey.from_bytes(key, allow_breakable=True)
+        held[key, bits, groups] = public, Packer(public, bits, groups)
+    public, packer = held[key, bits, groups]
+    total = public.encrypt(plains, public.ring.ones(len(plains)))
+    for share in shares:
+        total = public.ring.multiply(total, public.read(share))
+    return bytes(public.write(packer.pack_fresh(total)))
+
+
+def _forget(state: dict[str, Any], name: str) -> None:
+    state.pop(name, None)

@@ -1,0 +1,140 @@
+"""Residues by GMP, one number at a time: a batch is an array (n,) of integers of gmpy2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import gmpy2
+import numpy as np
+from gmpy2 import mpz
+
+from treetap.additive.residues.batches import Batch, Digits, Places, Powers, Residues
+from treetap.worker_process import finish_unit
+
+UNIT = 4096  # products; some 16 ms modulo 4,096 bits
+
+
+class Gmpy2Residues:
+    """See `treetap.additive.residues.batches.Residues`."""
+
+    table_bytes = 16 * 2**20
+
+    def __init__(self, modulus: int) -> None:
+        self.modulus = mpz(modulus)
+
+    def read(self, data: bytes, width: int) -> tuple[Batch, int]:
+        """See `Residues.read`."""
+        limit, read = self.modulus, mpz.from_bytes
+        numbers = [read(data[start : start + width], "big") for start in range(0, len(data), width)]
+        bad = next((place for place, number in enumerate(numbers) if not 0 < number < limit), len(numbers))
+        return _array(numbers), bad
+
+    def write(self, batch: Batch, width: int) -> bytes:
+        """See `Residues.write`."""
+        return b"".join([number.to_bytes(width, "big") for number in batch])
+
+    def batch(self, numbers: Iterable[int]) -> Batch:
+        """See `Residues.batch`."""
+        return _array([mpz(number) % self.modulus for number in numbers])
+
+    def numbers(self, batch: Batch) -> list[mpz]:
+        """See `Residues.numbers`."""
+        return list(batch)
+
+    def multiples(self, data: bytes, width: int, factor: int) -> Batch:
+        """See `Residues.multiples`."""
+        starts = range(0, len(data), width)
+        return self.batch(mpz.from_bytes(data[start : start + width], "big") * factor for start in starts)
+
+    def ones(self, count: int) -> Batch:
+        """See `Residues.ones`."""
+        return _array([mpz(1)] * count)
+
+    def add(self, left: Batch, right: Batch) -> Batch:
+        """See `Residues.add`."""
+        total: Batch = (left + right) % self.modulus
+        return total
+
+    def multiply(self, left: Batch, right: Batch) -> Batch:
+        """See `Residues.multiply`."""
+        parts = []
+        for start in range(0, len(left), UNIT):
+            other = right if len(right) == 1 else right[start : start + UNIT]
+            parts.append(left[start : start + UNIT] * other % self.modulus)
+            finish_unit()
+        return np.concatenate(parts) if parts else left
+
+    def cell_products(self, values: Batch, places: Places, cells: Places, count: int) -> Batch:
+        """See `Residues.cell_products`."""
+        products: list[mpz | None] = [None] * count
+        modulus = self.modulus
+        for start in range(0, len(places), UNIT):
+            part = slice(start, start + UNIT)
+            for cell, value in zip(cells[part].tolist(), values[places[part]], strict=True):
+                known = products[cell]
+                products[cell] = value if known is None else known * value % modulus
+            finish_unit()
+        one = mpz(1)
+        return _array([one if product is None else product for product in products])
+
+    def fixed_base(self, table: Batch, digits: Digits) -> Batch:
+        """See `Residues.fixed_base`."""
+        count, rows = digits.shape
+        entries = len(table) // rows
+        starts = np.arange(rows) * entries
+        step = max(1, UNIT // rows)
+        parts = []
+        for start in range(0, count, step):
+            factors = table[starts + digits[start : start + step]]
+            product = factors[:, 0]
+            for row in range(1, rows):
+                product = product * factors[:, row] % self.modulus
+            parts.append(product)
+            finish_unit()
+        return np.concatenate(parts) if parts else self.ones(0)
+
+    def powers(self, base: Batch, program: Powers, values: Batch, places: Places) -> Batch:
+        """See `Residues.powers`."""
+        if not places.shape[1]:
+            return self._powers_alone(base, program)
+        return _array([self._power(number, program, values[row]) for number, row in zip(base, places, strict=True)])
+
+    def _powers_alone(self, base: Batch, program: Powers) -> Batch:
+        """GMP's own power, which is faster than a program of products."""
+        exponent = sum(mpz(-1 - 2 * operand) << position for position, operand in program.factors)
+        found = []
+        for number in base:
+            found.append(gmpy2.powmod(number, exponent, self.modulus))
+            finish_unit()
+        return _array(found)
+
+    def _power(self, base: mpz, program: Powers, values: Batch) -> mpz:
+        modulus = self.modulus
+        square = base * base % modulus
+        odd = [base]
+        while len(odd) < program.odd_powers:
+            odd.append(odd[-1] * square % modulus)
+        product, level = mpz(1), program.factors[0][0]
+        for position, operand in program.factors:
+            factor = odd[-1 - operand] if operand < 0 else values[operand]
+            if operand >= 0 and factor == 1:  # the trivial ciphertext of an empty sum changes nothing
+                continue
+            for _ in range(level - position):
+                product = product * product % modulus
+            level = position
+            product = product * factor % modulus
+        for _ in range(level):
+            product = product * product % modulus
+        finish_unit()
+        return product
+
+    def join(self, low: Batch, other: Residues, high: Batch, width: int) -> bytes:
+        """See `Residues.join`; Garner's form."""
+        inverse = gmpy2.invert(self.modulus, other.modulus)
+        return self.write(low + self.modulus * ((high - low) * inverse % other.modulus), width)
+
+
+def _array(numbers: list[mpz]) -> Batch:
+    found = np.empty(len(numbers), dtype=object)
+    found[:] = numbers
+    return found

@@ -1,0 +1,163 @@
+"""Residues by the native kernels, eight at a time.
+
+A batch is an array (n, limbs) of numbers in Montgomery form, below twice the modulus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from gmpy2 import invert, mpz
+
+from treetap.additive.residues.batches import Batch, Digits, Places, Powers, Residues
+from treetap.native import numbers as native
+from treetap.native.numbers import Modulus, limbs_for
+
+#: Values that are multiplied into cells at a time: their partial products stay below some 20 MB at 2,048-bit keys.
+CHUNK = 1 << 16
+
+
+class IfmaResidues:
+    """See `treetap.additive.residues.batches.Residues`.
+
+    Raises:
+        Unavailable: there are no kernels for this processor.
+    """
+
+    table_bytes = 32 * 2**20  # a worker with the key has two
+
+    def __init__(self, modulus: int, bits: int) -> None:
+        self.modulus = mpz(modulus)
+        self._kernel = Modulus(int(modulus), limbs_for(bits))
+        self._entry = self._constant(pow(self._kernel.r, 2, int(modulus)))  # a product with it enters Montgomery's form
+        self._one = self._constant(self._kernel.r % int(modulus))
+
+    def _constant(self, number: int) -> Batch:
+        return self._kernel.constant(int(number))
+
+    def read(self, data: bytes, width: int) -> tuple[Batch, int]:
+        """See `Residues.read`."""
+        raw, good = native.read(data, width, self._kernel.limbs, self._kernel.words)
+        return self._kernel.products(raw[:good], self._entry), good
+
+    def write(self, batch: Batch, width: int) -> bytes:
+        """See `Residues.write`."""
+        return native.write(self._kernel.leave(np.ascontiguousarray(batch)), width)
+
+    def batch(self, numbers: Iterable[int]) -> Batch:
+        """See `Residues.batch`."""
+        width = -(-int(self.modulus).bit_length() // 8)
+        data = b"".join([int(number % self.modulus).to_bytes(width, "big") for number in numbers])
+        raw, _ = native.read(data, width, self._kernel.limbs)
+        return self._kernel.products(raw, self._entry)
+
+    def numbers(self, batch: Batch) -> list[mpz]:
+        """See `Residues.numbers`."""
+        width = -(-int(self.modulus).bit_length() // 8)
+        data = self.write(batch, width)
+        return [mpz.from_bytes(data[start : start + width], "big") for start in range(0, len(data), width)]
+
+    def multiples(self, data: bytes, width: int, factor: int) -> Batch:
+        """See `Residues.multiples`."""
+        limbs = self._kernel.limbs
+        pieces = -(-8 * width // (native.WORD_BITS * limbs))
+        wide, _ = native.read(data, width, pieces * limbs)
+        total: Batch | None = None
+        for piece in range(pieces):
+            words = np.ascontiguousarray(wide[:, piece * limbs : (piece + 1) * limbs])
+            entry = pow(self._kernel.r, piece + 2, int(self.modulus)) * factor % int(self.modulus)
+            part = self._kernel.products(words, self._constant(entry))
+            total = part if total is None else self._kernel.sums(total, part)
+        assert total is not None, "a number has at least one word"
+        return total
+
+    def ones(self, count: int) -> Batch:
+        """See `Residues.ones`."""
+        return np.tile(self._one, (count, 1))
+
+    def add(self, left: Batch, right: Batch) -> Batch:
+        """See `Residues.add`."""
+        return self._kernel.sums(left, right[0] if len(right) == 1 else right)
+
+    def multiply(self, left: Batch, right: Batch) -> Batch:
+        """See `Residues.multiply`."""
+        left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
+        return self._kernel.products(left, right[0] if len(right) == 1 else right)
+
+    def cell_products(self, values: Batch, places: Places, cells: Places, count: int) -> Batch:
+        """See `Residues.cell_products`.
+
+        Values are sorted by cell, and neighbours of one cell multiplied in pairs until each cell has one: as many
+        products as one after the other, all independent within a round.
+        """
+        order = np.argsort(cells, kind="stable")
+        cells, places = cells[order], np.asarray(places, dtype=np.int64)[order]
+        parts = [
+            self._pairwise(values, places[at : at + CHUNK], cells[at : at + CHUNK])
+            for at in range(0, len(cells), CHUNK)
+        ]
+        if len(parts) > 1:  # a cell may go on in the next part
+            joined = np.concatenate([part for part, _ in parts])
+            parts = [self._pairwise(joined, np.arange(len(joined)), np.concatenate([found for _, found in parts]))]
+        products = self.ones(count)
+        for part, found in parts:
+            products[found] = part
+        return products
+
+    def _pairwise(self, values: Batch, places: Places, cells: Places) -> tuple[Batch, Places]:
+        """Products of neighbours of one cell, until each cell has one; cells are sorted."""
+        while True:
+            begins = np.ones(len(cells), dtype=np.bool_)
+            begins[1:] = cells[1:] != cells[:-1]
+            if begins.all():
+                return values[places], cells
+            run = np.flatnonzero(begins)
+            within = np.arange(len(cells)) - np.repeat(run, np.diff(np.append(run, len(cells))))
+            kept = np.flatnonzero(within % 2 == 0)
+            paired = np.zeros(len(kept), dtype=np.bool_)
+            inside = kept + 1 < len(cells)
+            paired[inside] = ~begins[kept[inside] + 1]
+            left = kept[paired]
+            joined = np.empty((len(kept), self._kernel.limbs), dtype=np.uint64)
+            self._kernel.products(
+                values, values, places[left], places[left + 1], out=joined, out_at=np.flatnonzero(paired)
+            )
+            joined[~paired] = values[places[kept[~paired]]]
+            values, places, cells = joined, np.arange(len(kept)), cells[kept]
+
+    def fixed_base(self, table: Batch, digits: Digits) -> Batch:
+        """See `Residues.fixed_base`."""
+        return self._kernel.fixed_base(table.reshape(digits.shape[1], -1, self._kernel.limbs), digits)
+
+    def powers(self, base: Batch, program: Powers, values: Batch, places: Places) -> Batch:
+        """See `Residues.powers`."""
+        squarings, operands, level = [], [], program.factors[0][0]
+        for position, operand in program.factors:
+            squarings.append(level - position)
+            operands.append(operand)
+            level = position
+        return self._kernel.chain(
+            np.ascontiguousarray(base),
+            program.odd_powers,
+            values,
+            places,
+            np.array(squarings, dtype=np.int32),
+            np.array(operands, dtype=np.int32),
+            level,
+        )
+
+    def join(self, low: Batch, other: Residues, high: Batch, width: int) -> bytes:
+        """See `Residues.join`; Garner's form, low + N·((high - low)/N mod M)."""
+        assert isinstance(other, IfmaResidues), "both residues are of one arithmetic"
+        assert other._kernel.limbs <= self._kernel.limbs, "the other modulus is kept in no more words"
+        inverse, modulus = int(invert(self.modulus, other.modulus)), int(other.modulus)
+        left = self._kernel.leave(low)
+        wide = -(-int(self.modulus).bit_length() // 8)
+        minus = other.multiples(native.write(left, wide), wide, -inverse)
+        plus = other.multiply(high, other.batch([inverse]))
+        short = other._kernel.leave(other._kernel.sums(minus, plus))
+        factors = np.zeros_like(left)
+        factors[:, : other._kernel.limbs] = short
+        most = limbs_for(int(self.modulus).bit_length() + modulus.bit_length())
+        return native.write(self._kernel.join(left, factors, min(most, 2 * self._kernel.limbs)), width)

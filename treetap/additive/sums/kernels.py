@@ -1,0 +1,269 @@
+"""Kernels of one worker over the ciphertexts that it holds, for the sums of one tree and of a forest.
+
+Every kernel takes the worker's memory and the name that a tree, or a pool of ciphertexts for all trees, has there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.additive.residues.batches import Batch
+from treetap.additive.sums.joint_cells import BinProducts, Codes, RootCells, bin_products
+from treetap.additive.sums.packing import Packer
+from treetap.additive.sums.public_keys import Handed, PublicKey, in_worker
+from treetap.process.together import together
+from treetap.workers import Engine
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A worker's parameters of a tree."""
+
+    public: Handed
+    bits: int
+    per_plaintext: int
+    radices: list[int]
+    root_groups: list[tuple[int, ...]]
+    joint_cells: bool
+
+
+class Held:
+    """Ciphertexts in a worker, in the order in which they came, with the key and the layout of slots."""
+
+    def __init__(self, public: Handed, bits: int, per_plaintext: int) -> None:
+        self.public = in_worker(public)
+        self.packer = Packer(self.public, bits, per_plaintext)
+        self.count = 0
+        self._blocks: list[Batch] = []
+
+    def append(self, ciphertexts: bytes) -> Batch:
+        """Keep a block; its numbers."""
+        values = self.public.read(ciphertexts)
+        self._blocks.append(values)
+        self.count += len(values)
+        return values
+
+    @property
+    def values(self) -> Batch:
+        """All ciphertexts, in one batch."""
+        if len(self._blocks) != 1:
+            joined = np.empty((self.count, *self.public.ring.ones(0).shape[1:]), dtype=self.public.ring.ones(0).dtype)
+            first = 0
+            while self._blocks:  # each is released once it is copied, so that memory does not double
+                block = self._blocks.pop(0)
+                joined[first : first + len(block)] = block
+                first += len(block)
+            self._blocks = [joined]
+        return self._blocks[0]
+
+
+class WorkerState(Held):
+    """A worker's state of a tree: its records' ciphertexts and bins, and the root's cells."""
+
+    def __init__(self, tree: Tree) -> None:
+        super().__init__(tree.public, tree.bits, tree.per_plaintext)
+        self.tree = tree
+        self.codes: list[Codes] = []
+        self.root = RootCells(self.public.ring, tree.root_groups, tree.radices)
+
+
+def offers(bins: int, missing: bool) -> list[tuple[int, bool]]:
+    """(v, missing left?) of each candidate of a feature, in canonical order."""
+    if not missing:
+        return [(v, False) for v in range(bins - 1)]
+    return [(v, left) for v in range(bins) for left in (False, True) if not left or v < bins - 1]
+
+
+def open_tree(state: dict[str, Any], name: str, tree: Tree) -> None:
+    """Make room for a tree."""
+    state[name] = WorkerState(tree)
+
+
+def open_pool(state: dict[str, Any], name: str, public: Handed, bits: int, per_plaintext: int) -> None:
+    """Make room for ciphertexts that stay for many trees."""
+    state[name] = Held(public, bits, per_plaintext)
+
+
+def keep(state: dict[str, Any], name: str, ciphertexts: bytes) -> int:
+    """Keep a block; place of its first ciphertext."""
+    held: Held = state[name]
+    start = held.count
+    held.append(ciphertexts)
+    return start
+
+
+def add(state: dict[str, Any], name: str, codes: Codes, ciphertexts: bytes) -> tuple[int, int]:
+    """Keep a block and multiply it into the root's cells; (place of its first ciphertext, products computed)."""
+    worker: WorkerState = state[name]
+    start = worker.count
+    values = worker.append(ciphertexts)
+    worker.codes.append(codes)
+    return start, worker.root.add(values, codes)
+
+
+def root_bins(state: dict[str, Any], name: str) -> tuple[bytes, int]:
+    """Part (a) at the root: (all bins of all features, products computed)."""
+    worker: WorkerState = state[name]
+    return _written(worker.public, worker.root.bins())
+
+
+def node_bins(state: dict[str, Any], name: str, nodes: list[npt.NDArray[np.int64]]) -> tuple[bytes, int]:
+    """Part (a) below the root, from the places of each node's records: (bins node-major, products computed)."""
+    worker: WorkerState = state[name]
+    if len(worker.codes) > 1:
+        worker.codes = [np.concatenate(worker.codes)]
+    empty = np.empty((0, len(worker.tree.radices)), dtype=np.int64)
+    tasks = [(places, worker.codes[0][places] if len(places) else empty) for places in nodes]
+    tree = worker.tree
+    found = bin_products(worker.public.ring, worker.values, tasks, tree.radices, tree.joint_cells)
+    return _written(worker.public, found)
+
+
+def pool_bins(
+    state: dict[str, Any], name: str, nodes: list[tuple[npt.NDArray[np.int64], Codes]], radices: list[int]
+) -> tuple[bytes, int]:
+    """Part (a) of a pool, from the places and bins of each node's records: (bins node-major, products computed).
+
+    A place that occurs twice counts twice.
+    """
+    held: Held = state[name]
+    return _written(held.public, bin_products(held.public.ring, held.values, nodes, radices))
+
+
+def _written(public: PublicKey, found: BinProducts) -> tuple[bytes, int]:
+    """Bins as bytes, an empty one as the trivial ciphertext 1; products computed."""
+    return public.write(found.values), found.computed
+
+
+def left_sums(
+    state: dict[str, Any], name: str, partial: list[bytes], shapes: list[tuple[int, bool]]
+) -> tuple[bytes, int]:
+    """Part (b): merge the workers' bins of consecutive features and make candidates; (left sums, products computed).
+
+    `shapes` has (n_bins, has_missing) of each of them.
+    """
+    held: Held = state[name]
+    bins = _Sums.read(held.public, partial[0])
+    for part in partial[1:]:
+        bins.multiply(np.arange(len(bins.values)), _Sums.read(held.public, part))
+    starts = np.cumsum([0, *(count + missing for count, missing in shapes)])[:-1]
+    counts = np.array([count for count, _ in shapes], dtype=np.int64)
+    missing = np.array([has for _, has in shapes], dtype=np.bool_)
+    first = np.cumsum([0, *(len(offers(count, has)) for count, has in shapes)])
+    sums = _Sums.ones(held.public, int(first[-1]))
+    running, at = _Sums.ones(held.public, len(shapes)), first[:-1].copy()
+    for v in range(int(counts.max(initial=0))):
+        here = np.flatnonzero(v < counts - ~missing)
+        running.multiply(here, bins.take(starts[here] + v))
+        sums.put(at[here], running.take(here))
+        at[here] += 1
+        both = here[missing[here] & (v < counts[here] - 1)]
+        sums.put(at[both], running.take(both))
+        sums.multiply(at[both], bins.take(starts[both] + counts[both]))
+        at[both] += 1
+    return held.public.write(sums.values), bins.computed + running.computed + sums.computed
+
+
+class _Sums:
+    """Ciphertexts of sums of which some are empty: the trivial ciphertext 1, which takes no product."""
+
+    def __init__(self, public: PublicKey, values: Batch, occupied: npt.NDArray[np.bool_]) -> None:
+        self._public, self.values, self._occupied = public, values, occupied
+        self.computed = 0
+
+    @classmethod
+    def read(cls, public: PublicKey, data: bytes) -> _Sums:
+        return cls(public, public.read(data), ~public.trivial(data))
+
+    @classmethod
+    def ones(cls, public: PublicKey, count: int) -> _Sums:
+        return cls(public, public.ring.ones(count), np.zeros(count, dtype=np.bool_))
+
+    def take(self, at: npt.NDArray[np.int64]) -> _Sums:
+        return _Sums(self._public, self.values[at], self._occupied[at])
+
+    def put(self, at: npt.NDArray[np.int64], other: _Sums) -> None:
+        self.values[at], self._occupied[at] = other.values, other._occupied
+
+    def multiply(self, at: npt.NDArray[np.int64], other: _Sums) -> None:
+        """Multiply the sums at different places by others."""
+        both = self._occupied[at] & other._occupied
+        only = ~self._occupied[at] & other._occupied
+        self.values[at[both]] = self._public.ring.multiply(self.values[at[both]], other.values[both])
+        self.values[at[only]] = other.values[only]
+        self._occupied[at] |= other._occupied
+        self.computed += int(np.count_nonzero(both))
+
+
+def pack(state: dict[str, Any], name: str, candidates: bytes) -> bytes:
+    """Part (c): pack consecutive candidates, each packed ciphertext under a fresh standard obfuscator."""
+    held: Held = state[name]
+    return held.public.write(held.packer.pack_fresh(held.public.read(candidates)))
+
+
+def close_tree(state: dict[str, Any], name: str) -> None:
+    """Forget a tree, or a pool."""
+    state.pop(name, None)
+
+
+class CandidateKernels:
+    """Parts (b) and (c) of the sums over the workers; `name` is the ciphertexts' name there."""
+
+    def __init__(self, engine: Engine, public: PublicKey, per_plaintext: int, name: str) -> None:
+        self._engine, self._public, self._per_plaintext, self._name = engine, public, per_plaintext, name
+
+    async def everywhere(self, kernel: Any, *args: tuple[Any, ...]) -> list[Any]:
+        """One call per argument tuple, the k-th in worker k."""
+        calls = (self._engine.call(worker, kernel, self._name, *values) for worker, values in enumerate(args))
+        return await together(*calls)
+
+    async def finish(
+        self,
+        partial: list[bytes],
+        shapes: Sequence[tuple[int, bool]],
+        orders: Sequence[npt.NDArray[np.integer[Any]]],
+    ) -> tuple[bytes, int]:
+        """Packed candidates of every node, and products computed.
+
+        Args:
+            partial: per worker the products of its records, (node, feature, bin) in this order.
+            shapes: (n_bins, has_missing) per feature.
+            orders: for each node the candidate that takes each place.
+        """
+        left, additions = await self._cumulate(partial, shapes, len(orders))
+        width = self._public.ciphertext_bytes
+        grid = np.frombuffer(left, dtype=np.uint8).reshape(len(orders), -1, width)
+        placed = np.concatenate([node[order] for node, order in zip(grid, orders, strict=True)])
+        return await self._pack(placed), additions
+
+    async def _cumulate(
+        self, partial: list[bytes], shapes: Sequence[tuple[int, bool]], nodes: int
+    ) -> tuple[bytes, int]:
+        """Part (b): candidates of every (node, feature) in canonical order, the tasks spread evenly over the
+        workers.
+        """
+        width = self._public.ciphertext_bytes
+        tasks = list(shapes) * nodes
+        ends = np.cumsum([0, *(bins + missing for bins, missing in tasks)])  # first bin of each task
+        cuts = np.searchsorted(ends, np.linspace(0, ends[-1], self._engine.workers + 1)).tolist()
+        args = [
+            ([part[ends[first] * width : ends[last] * width] for part in partial], tasks[first:last])
+            for first, last in pairwise(cuts)
+        ]
+        answers = await self.everywhere(left_sums, *args)
+        return b"".join(sums for sums, _ in answers), sum(additions for _, additions in answers)
+
+    async def _pack(self, candidates: npt.NDArray[np.uint8]) -> bytes:
+        """Part (c): whole packed ciphertexts, spread evenly over the workers."""
+        packed = -(-len(candidates) // self._per_plaintext)
+        workers = self._engine.workers
+        cuts = [packed * worker // workers * self._per_plaintext for worker in range(workers + 1)]
+        return b"".join(
+            await self.everywhere(pack, *[(candidates[first:last].tobytes(),) for first, last in pairwise(cuts)])
+        )

@@ -1,0 +1,337 @@
+"""Fed-EINI's arithmetic: entries encrypted by the key's owner, masked along a chain, summed, decrypted.
+
+    owner ──► entries of a record, one ciphertext each ──► member ──► … ──► last member ──► sums, packed ──► owner
+
+A member without the key multiplies together the ciphertexts of the entries that it keeps and that go on as one. Each
+one that goes on is re-randomised, and where nothing was kept it is a fresh encryption of zero, so that the next member
+cannot tell the two apart. The last member packs the sums of many records into one ciphertext and gives it a `standard`
+obfuscator, because its reader owns the key.
+
+A plaintext has a slot for each output of the model. The width of the slots is the same for every model: it reveals
+nothing of the scores' range, and honest sums use so little of it that a ciphertext under another key is detected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.additive.sums.key_holder import IN_FLIGHT_PER_WORKER, KeyHolder
+from treetap.additive.sums.layout_counts import masked_products
+from treetap.additive.sums.packing import Packer
+from treetap.additive.sums.public_keys import Handed, PublicKey, handed, in_worker
+from treetap.additive.sums.secret_keys import SecretKey
+from treetap.additive.sums.slots import Slots
+from treetap.errors import Malformed
+from treetap.process.together import together
+from treetap.workers import Engine, call_all
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+#: Bits of one output's slot: sums of fewer bits leave some unused, which a ciphertext under another key would fill.
+SLOT_BITS = 62
+#: Bytes of ciphertexts that a worker works on at a time, roughly: tens to hundreds of milliseconds.
+CALL_BYTES = 512 * 1024
+
+
+def entry_slots(values: int) -> Slots:
+    """The layout of an entry of `values` values in one ciphertext."""
+    return Slots((SLOT_BITS,) * values)
+
+
+def ciphertexts_of(values: int, plain_bits: int) -> tuple[int, int]:
+    """The number of ciphertexts of an entry of `values` values, and the number of slots of each.
+
+    Raises:
+        PlaintextOverflow: not even one value fits a plaintext of this key.
+    """
+    count = -(-values // entry_slots(1).groups_per_plaintext(plain_bits))
+    return count, -(-values // count)
+
+
+class EntryKeyHolder:
+    """The label holder's side.
+
+    Args:
+        engine: workers; the key is held there between `start` and `close`.
+        secret: the key.
+        outputs: columns of the score.
+        obfuscation: how entries are randomised, see `secret_key` of the scheme.
+        sum_bits: an honest sum is below 2^sum_bits in size.
+        token: names this job in the workers' memory.
+
+    Attributes:
+        slots: layout of a plaintext, one slot for each output.
+        ciphertext_bytes: width of a ciphertext.
+
+    Raises:
+        PlaintextOverflow: the outputs do not fit one plaintext of this key.
+    """
+
+    def __init__(
+        self, engine: Engine, secret: SecretKey, outputs: int, obfuscation: str, sum_bits: int, token: str
+    ) -> None:
+        self.slots = entry_slots(outputs)
+        self.ciphertext_bytes = secret.public.ciphertext_bytes
+        self._bound = 1 << sum_bits
+        self._per_call = max(1, CALL_BYTES // self.ciphertext_bytes)
+        self._owner = KeyHolder(engine, secret, self.slots, obfuscation, token)
+
+    async def start(self) -> None:
+        """Hand the key to every worker."""
+        await self._owner.start()
+
+    async def encrypt(self, values: Ints) -> AsyncIterator[bytes]:
+        """Encrypt entries (…, outputs) in the order of the array; ciphertexts come in blocks, few of them ahead."""
+        columns = [np.ascontiguousarray(column) for column in values.reshape(-1, values.shape[-1]).T]
+        async for _, ciphertexts in self._owner.encrypt_blocks(columns, self._per_call):
+            yield ciphertexts
+
+    async def open(self, sums: bytes, records: int) -> Ints:
+        """The sums of a block of records, or of their ciphertexts where each takes several (records, outputs).
+
+        Raises:
+            Malformed: not as many ciphertexts as the records need, or a sum that honest entries cannot have.
+        """
+        opened = await self._owner.open(sums, records)
+        if np.abs(opened).max(initial=0) >= self._bound:
+            raise Malformed("a sum is larger than the model's scores can be: it was encrypted under another key")
+        return opened
+
+    async def close(self) -> None:
+        """Make every worker forget the key."""
+        await self._owner.close()
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A worker's plan: of each incoming entry, in order, the outgoing entry it enters; and the number that go on."""
+
+    public: Handed
+    slots: Slots
+    varying: list[int]
+    constant: list[int]
+    outgoing: list[int]
+    obfuscation: str | None
+
+
+class EntryMember:
+    """A feature party's side.
+
+    Args:
+        engine: workers.
+        public: the label holder's key.
+        slots: layout of one entry.
+        outgoing: (entries,) the outgoing entry of each incoming one; entries with one number go on as their sum.
+        constant: incoming entries that come once (`start`) and not for every record.
+        obfuscation: how entries that go on are randomised (the next member holds no key); None at the last member,
+            whose sums are packed and always get `standard` obfuscators.
+        token: names this job in the workers' memory.
+
+    Attributes:
+        operations: products ("additions", by layout: those of masks that keep everything), fresh obfuscators
+            ("obfuscators") and packed ciphertexts ("packings").
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        public: PublicKey,
+        slots: Slots,
+        outgoing: Ints,
+        constant: Ints,
+        obfuscation: str | None,
+        token: str,
+    ) -> None:
+        self._engine, self._public, self._name = engine, public, f"member/{token}"
+        self._slots = slots
+        self.operations = {"additions": 0, "obfuscators": 0, "packings": 0}
+        self.varying = np.setdiff1d(np.arange(len(outgoing)), constant)
+        self._plan = _Plan(
+            handed(public), slots, self.varying.tolist(), constant.tolist(), outgoing.tolist(), obfuscation
+        )
+
+    async def start(self, constants: bytes) -> None:
+        """Hand the plan, and the ciphertexts of the constant entries, to every worker.
+
+        Raises:
+            Malformed: not one ciphertext for each of the constant entries.
+        """
+        expected = len(self._plan.constant)
+        if len(constants) != expected * self._public.ciphertext_bytes:
+            raise Malformed(
+                f"{expected} constant entries need {expected * self._public.ciphertext_bytes} bytes of ciphertexts, "
+                f"got {len(constants)}"
+            )
+        await call_all(self._engine, _open_plan, self._name, self._plan, constants)
+
+    def block(self, masks: Bools) -> MaskedBlock:
+        """Begin a block of records, whose candidate sets are `masks` (records, incoming entries)."""
+        return MaskedBlock(self, masks)
+
+    async def close(self) -> None:
+        """Free the workers' memory."""
+        self._engine.forget(_forget, self._name)
+
+
+class MaskedBlock:
+    """One block on its way through a member: parts go in as they come, finished ones come out in order.
+
+    At most two calls per worker and a part of one more record are held: memory does not grow with the block, except
+    for its sums at the last member, a ciphertext per record and remaining entry.
+    """
+
+    def __init__(self, member: EntryMember, masks: Bools) -> None:
+        self._member, self._masks = member, masks
+        self._record = len(member.varying) * member._public.ciphertext_bytes
+        self._expected = len(masks) * self._record
+        self._step = max(1, CALL_BYTES // self._record)  # records
+        self._buffer = bytearray()
+        self._begun = 0  # records handed to workers
+        self._calls = 0
+        self._taken = 0  # bytes
+        self._pending: deque[asyncio.Task[tuple[bytes, int]]] = deque()
+        self._sums: list[bytes] = []
+
+    @property
+    def done(self) -> int:
+        """Records handed to the workers so far."""
+        return self._begun
+
+    async def take(self, part: bytes) -> list[bytes]:
+        """Take the ciphertexts that came; returns those that can go on.
+
+        Raises:
+            Malformed: more than the block has, or no ciphertexts.
+        """
+        self._taken += len(part)
+        if self._taken > self._expected:
+            raise self._misfit()
+        self._buffer += part
+        ready: list[bytes] = []
+        while len(self._buffer) >= self._step * self._record:
+            await self._begin(self._step, ready)
+        return ready
+
+    async def finish(self) -> list[bytes]:
+        """End the block; returns the remaining ciphertexts. The last member returns its sums, packed and re-randomised.
+
+        Raises:
+            Malformed: less has come than the block has.
+        """
+        if self._taken != self._expected:
+            raise self._misfit()
+        ready: list[bytes] = []
+        if self._buffer:
+            await self._begin(len(self._masks) - self._begun, ready)
+        while self._pending:
+            await self._settle(ready)
+        return ready if self._member._plan.obfuscation is not None else await self._packed()
+
+    async def close(self) -> None:
+        """Release calls that are still under way."""
+        for task in self._pending:
+            task.cancel()
+        await asyncio.gather(*self._pending, return_exceptions=True)
+
+    def _misfit(self) -> Malformed:
+        width, entries = self._member._public.ciphertext_bytes, len(self._member.varying)
+        return Malformed(
+            f"{len(self._masks)} records of {entries} entries are {len(self._masks) * entries} ciphertexts, "
+            f"got {self._taken / width:g}{' or more' if self._taken > self._expected else ''}"
+        )
+
+    async def _begin(self, records: int, ready: list[bytes]) -> None:
+        """Hand the next records to the next worker, after making room there."""
+        engine = self._member._engine
+        while len(self._pending) >= IN_FLIGHT_PER_WORKER * engine.workers:
+            await self._settle(ready)
+        size = records * self._record
+        part, self._buffer = bytes(self._buffer[:size]), self._buffer[size:]
+        masks = self._masks[self._begun : self._begun + records]
+        call = engine.call(self._calls % engine.workers, _mask, self._member._name, part, masks)
+        self._pending.append(asyncio.ensure_future(call))
+        self._member.operations["additions"] += masked_products(records, self._member._plan.outgoing)
+        self._begun += records
+        self._calls += 1
+
+    async def _settle(self, ready: list[bytes]) -> None:
+        """Wait for the oldest call."""
+        ciphertexts, obfuscators = await self._pending[0]
+        self._pending.popleft()
+        self._member.operations["obfuscators"] += obfuscators
+        (self._sums if self._member._plan.obfuscation is None else ready).append(ciphertexts)
+
+    async def _packed(self) -> list[bytes]:
+        """The sums of many records in one ciphertext, spread over the workers by whole ciphertexts."""
+        member, width = self._member, self._member._public.ciphertext_bytes
+        sums = b"".join(self._sums)
+        groups = member._slots.groups_per_plaintext(member._public.plain_bits)
+        count, workers = -(-len(sums) // (groups * width)), member._engine.workers
+        cuts = [count * worker // workers * groups * width for worker in range(workers + 1)]
+        packed = await together(
+            *(
+                member._engine.call(worker, _pack, member._name, sums[first:last])
+                for worker, (first, last) in enumerate(pairwise(cuts))
+                if last > first
+            )
+        )
+        member.operations["packings"] += count
+        member.operations["obfuscators"] += count
+        return packed
+
+
+class _WorkerState:
+    """A worker's state of a job."""
+
+    def __init__(self, plan: _Plan, constants: bytes) -> None:
+        self.public = in_worker(plan.public)
+        self.varying = np.array(plan.varying, dtype=np.int64)
+        self.constant = np.array(plan.constant, dtype=np.int64)
+        self.outgoing = np.array(plan.outgoing, dtype=np.int64)
+        self.entries = max(plan.outgoing) + 1
+        self.constants = self.public.read(constants)
+        self.fresh = None if plan.obfuscation is None else self.public.obfuscators(plan.obfuscation)
+        groups = plan.slots.groups_per_plaintext(self.public.plain_bits)
+        self.packer = Packer(self.public, plan.slots.bits, groups)
+
+
+def _open_plan(state: dict[str, Any], name: str, plan: _Plan, constants: bytes) -> None:
+    state[name] = _WorkerState(plan, constants)
+
+
+def _mask(state: dict[str, Any], name: str, ciphertexts: bytes, masks: Bools) -> tuple[bytes, int]:
+    """Equation 13 for a few records, and 14 (10 for one feature party) at the last.
+
+    Returns:
+        Ciphertexts record by record, and the number of obfuscators that they took.
+    """
+    worker: _WorkerState = state[name]
+    ring, records = worker.public.ring, len(masks)
+    values = np.concatenate([worker.public.read(ciphertexts), worker.constants])
+    # The place of each entry's ciphertext among the values, record by record, and the outgoing entry that it enters.
+    places = np.empty(masks.shape, dtype=np.int64)
+    places[:, worker.varying] = np.arange(records * len(worker.varying)).reshape(records, -1)
+    places[:, worker.constant] = records * len(worker.varying) + np.arange(len(worker.constant))
+    cells = np.arange(records, dtype=np.int64)[:, np.newaxis] * worker.entries + worker.outgoing
+    going = ring.cell_products(values, places[masks], cells[masks], records * worker.entries)
+    if worker.fresh is None:
+        return worker.public.write(going), 0
+    # An entry from which nothing was kept is 1, so its obfuscator alone goes on: a fresh encryption of zero.
+    return worker.public.write(ring.multiply(going, worker.fresh.draw(len(going)))), len(going)
+
+
+def _pack(state: dict[str, Any], name: str, sums: bytes) -> bytes:
+    worker: _WorkerState = state[name]
+    return worker.public.write(worker.packer.pack_fresh(worker.public.read(sums)))
+
+
+def _forget(state: dict[str, Any], name: str) -> None:
+    state.pop(name, None)

@@ -1,0 +1,224 @@
+"""A feature party's encrypted candidate sums for one tree (SecureBoost, Algorithm 1).
+
+    blocks ──► worker k mod workers: kept as integers, multiplied into the root's cells at once
+    candidates:
+      (a) each worker multiplies its own records per (node, feature, bin)
+      (b) per (node, feature): workers are merged, bins become left sums of split candidates
+      (c) candidates in permuted order are packed, each packed ciphertext with a fresh standard obfuscator
+
+Each part is spread over all workers. Blocks stay in their worker; between parts only products travel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.additive.sums.joint_cells import plan
+from treetap.additive.sums.kernels import (
+    CandidateKernels,
+    Tree,
+    add,
+    close_tree,
+    node_bins,
+    offers,
+    open_tree,
+    root_bins,
+)
+from treetap.additive.sums.layout_counts import candidate_products
+from treetap.additive.sums.public_keys import PublicKey, handed
+from treetap.additive.sums.slots import Slots
+from treetap.errors import Conflict, Malformed
+from treetap.workers import Engine
+
+Rows = npt.NDArray[np.integer]
+_ABSENT, _ON_THE_WAY = -1, -2
+
+
+class EncryptedSums:
+    """Sums ciphertexts of one tree's gradients per split candidate; learns nothing, since it holds no key.
+
+    One call at a time; a cancelled one leaves no call to a worker under way, except for blocks, until `close`.
+
+    Candidates in canonical order, feature by feature. A feature without missing values offers v = 0..n_bins-2, whose
+    left sum holds the bins ≤ v. One with missing values offers for v = 0..n_bins-1 (v, missing right) and then, if
+    v < n_bins-1, (v, missing left), whose left sum has the missing bin added.
+
+    Args:
+        engine: workers.
+        public: the label holder's key.
+        slots: layout of one record's plaintext.
+        codes: (N, d) integer bins, missing = n_bins; d may be 0.
+        shapes: (n_bins, has_missing) per feature.
+        token: names this tree in the workers' memory.
+        joint_cells: True if features may share joint cells (`treetap.additive.sums.joint_cells`); off only for
+            measurements.
+
+    Attributes:
+        n_candidates: candidates per node.
+        operations: products ("additions", by layout), packed ciphertexts ("packings") and fresh standard obfuscators
+            ("obfuscators") so far; no count depends on the data.
+        products: products computed so far, which depends on the data.
+
+    Raises:
+        ValueError: codes and shapes disagree.
+        PlaintextOverflow: one record does not fit a plaintext of this key.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        public: PublicKey,
+        slots: Slots,
+        codes: npt.NDArray[np.integer],
+        shapes: Sequence[tuple[int, bool]],
+        token: str,
+        *,
+        joint_cells: bool = True,
+    ) -> None:
+        if codes.ndim != 2 or codes.shape[1] != len(shapes):
+            raise ValueError(f"codes of shape {codes.shape} do not have one column for each of {len(shapes)} features")
+        radices = [bins + missing for bins, missing in shapes]
+        if codes.size and ((codes.min(axis=0) < 0).any() or (codes.max(axis=0) >= np.array(radices)).any()):
+            raise ValueError("a bin is outside its feature's range")
+        self._engine = engine
+        self._public = public
+        self._slots = slots
+        self._codes = codes
+        self._shapes = [(int(bins), bool(missing)) for bins, missing in shapes]
+        self._radices = radices
+        self._name = f"sums/{token}"
+        self._joint_cells = joint_cells
+        self._per_plaintext = slots.groups_per_plaintext(public.plain_bits)
+        self._kernels = CandidateKernels(engine, public, self._per_plaintext, self._name)
+        # The place of each record's ciphertext: its worker and its index there.
+        self._worker_of = np.full(len(codes), _ABSENT, dtype=np.int32)
+        self._place_of = np.zeros(len(codes), dtype=np.int64)
+        self._blocks = 0
+        self._opened = False
+        self._under_way: list[asyncio.Future[None]] = []
+        self.n_candidates = sum(len(offers(bins, missing)) for bins, missing in self._shapes)
+        self.operations: dict[str, int] = {"additions": 0, "packings": 0, "obfuscators": 0}
+        self.products = 0
+
+    async def add_block(self, rows: Rows, ciphertexts: bytes) -> None:
+        """Take a block of ciphertexts and multiply it into the root's cells.
+
+        So that every worker has work, up to workers - 1 blocks are still under way on return; errors about their
+        ciphertexts are then raised by a later `add_block` or `candidates`. A block that is refused changes nothing.
+
+        Args:
+            rows: position of each ciphertext's record, 0..N-1.
+            ciphertexts: their blocks, concatenated.
+
+        Raises:
+            Malformed: another number of ciphertexts than rows, a row outside the table, or no ciphertexts.
+            Conflict: a row that came before.
+        """
+        rows = np.asarray(rows, dtype=np.int64)
+        if len(ciphertexts) != len(rows) * self._public.ciphertext_bytes:
+            raise Malformed(
+                f"{len(rows)} records need {len(rows) * self._public.ciphertext_bytes} bytes of ciphertexts, "
+                f"got {len(ciphertexts)}"
+            )
+        if len(rows) and (rows.min() < 0 or rows.max() >= len(self._codes)):
+            raise Malformed(f"a block names a record outside the {len(self._codes)} common ones")
+        await self._open()
+        if (self._worker_of[rows] != _ABSENT).any() or len(np.unique(rows)) < len(rows):
+            raise Conflict("a record's ciphertext came twice in one tree")
+        worker = self._blocks % self._engine.workers
+        self._blocks += 1
+        self._worker_of[rows] = _ON_THE_WAY
+        self._under_way.append(asyncio.ensure_future(self._accumulate(worker, rows, ciphertexts)))
+        await self._settle(self._engine.workers - 1)
+
+    async def candidates(self, nodes: Sequence[Rows] | None, permutation: npt.NDArray[np.integer]) -> bytes:
+        """Packed, re-randomised left sums of every candidate of every node.
+
+        Args:
+            nodes: records of each node; only those whose ciphertexts came count. None is the root: all that came.
+            permutation: candidate `permutation[k]` takes place k in each node.
+
+        Returns:
+            Concatenated ciphertexts of `groups_per_plaintext` candidates each, node-major.
+        """
+        if sorted(permutation.tolist()) != list(range(self.n_candidates)):
+            raise ValueError(f"not a permutation of the {self.n_candidates} candidates")
+        await self._open()
+        await self._settle(0)
+        count = 1 if nodes is None else len(nodes)
+        if count == 0 or self.n_candidates == 0:
+            return b""
+        partial = await self._sum_bins(nodes)
+        orders = [permutation] * count
+        packed, additions = await self._kernels.finish(partial, self._shapes, orders)
+        self.products += additions
+        came = int(np.count_nonzero(self._worker_of != _ABSENT))
+        self.operations["additions"] += candidate_products(came, self._shapes, count, self._engine.workers)
+        self.operations["packings"] += len(packed) // self._public.ciphertext_bytes
+        self.operations["obfuscators"] += len(packed) // self._public.ciphertext_bytes
+        return packed
+
+    async def close(self) -> None:
+        """Free the workers' memory of this tree; results of blocks still under way are dropped."""
+        for block in self._under_way:
+            block.cancel()
+        await asyncio.gather(*self._under_way, return_exceptions=True)
+        self._engine.forget(close_tree, self._name)
+
+    async def _accumulate(self, worker: int, rows: Rows, ciphertexts: bytes) -> None:
+        """Have a worker keep a block, and note the places of its ciphertexts."""
+        try:
+            start, additions = await self._engine.call(worker, add, self._name, self._codes[rows], ciphertexts)
+        except BaseException:
+            self._worker_of[rows] = _ABSENT
+            raise
+        self._worker_of[rows] = worker
+        self._place_of[rows] = start + np.arange(len(rows))
+        self.products += additions
+
+    async def _settle(self, allowed: int) -> None:
+        """Wait until at most `allowed` blocks are under way; raise the error of one that failed."""
+        while len(self._under_way) > allowed:
+            oldest = self._under_way[0]
+            try:
+                # Shielded: a cancelled caller must not remove a block from its worker.
+                await asyncio.shield(oldest)
+            finally:
+                if oldest.done() and oldest in self._under_way:
+                    self._under_way.remove(oldest)
+
+    async def _open(self) -> None:
+        """Create this tree in every worker before any other call; again if the caller was cancelled meanwhile."""
+        if self._opened:
+            return
+        rows = len(self._codes) // self._engine.workers
+        single: list[tuple[int, ...]] = [(feature,) for feature in range(len(self._radices))]
+        tree = Tree(
+            public=handed(self._public),
+            bits=self._slots.bits,
+            per_plaintext=self._per_plaintext,
+            radices=self._radices,
+            root_groups=plan(self._codes, self._radices, rows) if self._joint_cells else single,
+            joint_cells=self._joint_cells,
+        )
+        await self._kernels.everywhere(open_tree, *[(tree,)] * self._engine.workers)
+        self._opened = True
+
+    async def _sum_bins(self, nodes: Sequence[Rows] | None) -> list[bytes]:
+        """Part (a): per worker the products of its records, (node, feature, bin) in this order."""
+        workers = self._engine.workers
+        if nodes is None:
+            answers = await self._kernels.everywhere(root_bins, *[()] * workers)
+        else:
+            parts: list[list[npt.NDArray[np.int64]]] = [[] for _ in range(workers)]
+            for rows in nodes:
+                worker_of = self._worker_of[rows]
+                for worker in range(workers):
+                    parts[worker].append(self._place_of[rows[worker_of == worker]])
+            answers = await self._kernels.everywhere(node_bins, *[(part,) for part in parts])
+        self.products += sum(additions for _, additions in answers)
+        return [products for products, _ in answers]

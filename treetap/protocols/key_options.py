@@ -1,0 +1,129 @@
+"""The users' choices for a key: scheme, length, randomisation of ciphertexts; and the sizes that follow.
+
+Imports nothing. A scheme is one line of `SCHEMES` and one package, which has the modules `public_key` and `secret_key`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, get_args
+
+#: Randomisations by the owner of a key; the first is the default.
+Obfuscation = Literal["short-exponent", "half-length", "standard"]
+OBFUSCATIONS: tuple[str, ...] = get_args(Obfuscation)
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A scheme whose ciphertexts are added by multiplication.
+
+    Attributes:
+        package: its package.
+        key_bits: lengths of n that are offered.
+        breakable_key_bits: lengths that can be broken, for tests and to repeat papers' figures; a use is warned of.
+        ciphertext_factor: length of a ciphertext by that of n.
+        plain_divisor: length of n by that of the number modulo which plaintexts are added.
+        refused: randomisations that it does not have, each with the reason.
+    """
+
+    package: str
+    key_bits: Sequence[int]
+    breakable_key_bits: Sequence[int]
+    ciphertext_factor: int
+    plain_divisor: int
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+    def ciphertext_bytes(self, bits: int) -> int:
+        """Width of a ciphertext on the wire, in bytes, under a key of `bits` bits."""
+        return -(-self.ciphertext_factor * bits // 8)
+
+    def plain_bits(self, bits: int) -> int:
+        """Bits of a signed plaintext under a key of `bits` bits: two fewer than the number of which it is a residue."""
+        return -(-bits // self.plain_divisor) - 2
+
+    def offers(self, bits: int, *, allow_breakable: bool) -> bool:
+        """True for a length that a key can have."""
+        return bits in self.key_bits or (allow_breakable and bits in self.breakable_key_bits)
+
+
+#: The fields of a job about its keys.
+KEY_FIELDS = ("scheme", "key_bits", "obfuscation")
+PAILLIER = "paillier"
+#: Name in a job → scheme; the first is the default.
+SCHEMES: Mapping[str, Scheme] = {
+    PAILLIER: Scheme(
+        package="treetap.additive.paillier",
+        key_bits=(1024, 2048, 3072),
+        breakable_key_bits=(512,),
+        ciphertext_factor=2,
+        plain_divisor=1,
+    ),
+}
+
+
+class Chosen(Protocol):
+    """Messages that name a key: JobSpec, EiniParams."""
+
+    scheme: str
+    key_bits: int
+
+
+@dataclass(frozen=True)
+class KeyKind:
+    """Scheme and length of a key, before there is one.
+
+    Attributes:
+        scheme: its name.
+        bits: length of n.
+    """
+
+    scheme: str
+    bits: int
+
+    @classmethod
+    def of(cls, chosen: Chosen) -> KeyKind:
+        """The key that a job or a prediction names."""
+        return cls(chosen.scheme, chosen.key_bits)
+
+    @property
+    def ciphertext_bytes(self) -> int:
+        """Width of a ciphertext on the wire."""
+        return SCHEMES[self.scheme].ciphertext_bytes(self.bits)
+
+    @property
+    def plain_bits(self) -> int:
+        """Bits of a signed plaintext."""
+        return SCHEMES[self.scheme].plain_bits(self.bits)
+
+    @property
+    def remedy(self) -> str:
+        """Keys whose plaintexts have more bits, as an advice."""
+        roomier = [name for name, each in SCHEMES.items() if each.plain_bits(self.bits) > self.plain_bits]
+        return "a longer key" + "".join(f" or scheme = {name!r}" for name in roomier)
+
+    @property
+    def breakable(self) -> bool:
+        """True for a length that can be broken."""
+        return self.bits in SCHEMES[self.scheme].breakable_key_bits
+
+
+def key_faults(scheme: str, key_bits: int, obfuscation: str) -> list[str]:
+    """The faults of a scheme, of a key length and of a kind of randomisation, by the names of a job file."""
+    if scheme not in SCHEMES:
+        return [f"scheme = {scheme!r}: must be one of {', '.join(SCHEMES)}"]
+    faults, found = [], SCHEMES[scheme]
+    if not found.offers(key_bits, allow_breakable=True):
+        allowed = f"{', '.join(map(str, found.key_bits[:-1]))} or {found.key_bits[-1]}"
+        breakable = ", ".join(map(str, found.breakable_key_bits))
+        faults.append(
+            f"key_bits = {key_bits}: must be {allowed} where scheme = {scheme!r} ({breakable} only for tests and to "
+            "reproduce a paper's figure)"
+        )
+    if obfuscation not in OBFUSCATIONS:
+        faults.append(f"obfuscation = {obfuscation!r}: must be one of {', '.join(OBFUSCATIONS)}")
+    elif obfuscation in found.refused:
+        others = " or ".join(repr(kind) for kind in OBFUSCATIONS if kind not in found.refused)
+        why = found.refused[obfuscation]
+        faults.append(f"obfuscation = {obfuscation!r}: scheme {scheme!r} has none, since {why}; use {others}")
+    return faults
