@@ -279,7 +279,12 @@ class LabelHolderGrowth:
             raise Malformed(f"{party} sent candidates of nodes {nodes}, expected {build}")
         self._offered[party] = t, candidates
         sums = await self._open_sums(b"".join(packed), len(nodes) * candidates)
-        return sums.reshape(len(nodes), candidates, sums.shape[1])
+        offered = sums.reshape(len(nodes), candidates, sums.shape[1])
+        try:
+            await self._context.offload(lambda: self._growing(t).growing.check_offered(offered))
+        except Malformed as failure:
+            raise Malformed(f"{party} has offered what is no sum over its columns: {failure}") from None
+        return offered
 
     async def _relay(self, party: str, t: int, level: int) -> None:
         """Send a feature party the instance spaces of the frontier that did not result from its own splits."""

@@ -12,6 +12,7 @@ import pytest
 from tests.oracle import oracle_predict
 from tests.simulator import Federation, run
 from tests.worlds import assert_oracles_model, assert_oracles_scores, manifest, spec, world
+from treetap.protocols.key_options import OKAMOTO_UCHIYAMA, PAILLIER
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 
@@ -72,9 +73,18 @@ def _params(objective: str, shape: Shape) -> BoostingParams:
     return replace(base, **OBJECTIVES[objective], **shape.params)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_the_federation_finds_and_uses_the_oracles_model(objective: str, shape: str, tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("ignore:a 1024-bit Okamoto-Uchiyama key")
+@pytest.mark.parametrize(
+    ("objective", "shape", "scheme"),
+    [
+        *((objective, shape, PAILLIER) for objective in OBJECTIVES for shape in SHAPES),
+        # every objective once more, with as many of the shapes
+        *((objective, shape, OKAMOTO_UCHIYAMA) for objective, shape in zip(OBJECTIVES, reversed(SHAPES), strict=False)),
+    ],
+)
+def test_the_federation_finds_and_uses_the_oracles_model(
+    objective: str, shape: str, scheme: str, tmp_path: Path
+) -> None:
     """Trees, best round and scores are the oracle's, also of new records with NaN where training had none."""
     params = _params(objective, SHAPES[shape])
     classes = 3 if params.objective == "multi:softprob" else 2
@@ -83,7 +93,7 @@ def test_the_federation_finds_and_uses_the_oracles_model(objective: str, shape: 
 
     async def main() -> None:
         federation = Federation(tmp_path, here.tables)
-        trained = await federation.train(spec(params, len(here.blocks)))
+        trained = await federation.train(spec(params, len(here.blocks), scheme=scheme))
         assert (trained.state, trained.error) == ("finished", "")
         states = {name: federation.state(name) for name in here.tables}
         assert_oracles_model(states, oracle)

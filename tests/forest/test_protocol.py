@@ -12,6 +12,7 @@ import pytest
 from tests.oracle import OracleSplit, oracle_predict
 from tests.simulator import Federation, run
 from tests.worlds import World, assert_oracles_model, assert_oracles_scores, manifest, spec, world
+from treetap.protocols.key_options import OKAMOTO_UCHIYAMA, PAILLIER
 from treetap.protocols.prediction import predict_request
 from treetap.trees.metrics import evaluate
 from treetap.trees.params import ForestParams
@@ -54,11 +55,23 @@ def _case(target: str, shape: str, **changes: Any) -> tuple[World, ForestParams]
     return world(**of_world, **SHAPES[shape].world), replace(base, **of_params, **SHAPES[shape].params, **changes)
 
 
-@pytest.mark.parametrize("binning", ["global", "per-node"])
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.filterwarnings("ignore:a 1024-bit Okamoto-Uchiyama key")
+@pytest.mark.parametrize(
+    ("target", "shape", "binning", "scheme"),
+    [
+        *(
+            (target, shape, binning, PAILLIER)
+            for target in TARGETS
+            for shape in SHAPES
+            for binning in ("global", "per-node")
+        ),
+        ("two classes", "drawn with replacement", "per-node", OKAMOTO_UCHIYAMA),
+        ("two classes", "parties that sit trees out", "global", OKAMOTO_UCHIYAMA),
+        ("numbers", "three parties", "per-node", OKAMOTO_UCHIYAMA),
+    ],
+)
 def test_the_federation_finds_and_uses_the_oracles_forest(
-    target: str, shape: str, binning: str, tmp_path: Path
+    target: str, shape: str, binning: str, scheme: str, tmp_path: Path
 ) -> None:
     """Trees and scores are the oracle's, also of new records with NaN where training had none, and encrypted."""
     here, params = _case(target, shape, binning=binning)
@@ -66,7 +79,7 @@ def test_the_federation_finds_and_uses_the_oracles_forest(
 
     async def main() -> None:
         federation = Federation(tmp_path, here.tables)
-        trained = await federation.train(spec(params, len(here.blocks)))
+        trained = await federation.train(spec(params, len(here.blocks), scheme=scheme))
         assert (trained.state, trained.error) == ("finished", "")
         assert_oracles_model(federation.states, oracle)
         assert any(len(tree.nodes) > 1 for tree in oracle)

@@ -50,6 +50,7 @@ class Scheme:
 #: The fields of a job about its keys.
 KEY_FIELDS = ("scheme", "key_bits", "obfuscation")
 PAILLIER = "paillier"
+OKAMOTO_UCHIYAMA = "okamoto-uchiyama"
 #: Name in a job → scheme; the first is the default.
 SCHEMES: Mapping[str, Scheme] = {
     PAILLIER: Scheme(
@@ -58,6 +59,14 @@ SCHEMES: Mapping[str, Scheme] = {
         breakable_key_bits=(512,),
         ciphertext_factor=2,
         plain_divisor=1,
+    ),
+    OKAMOTO_UCHIYAMA: Scheme(
+        package="treetap.additive.okamoto_uchiyama",
+        key_bits=(2048, 3072),
+        breakable_key_bits=(1024,),
+        ciphertext_factor=1,
+        plain_divisor=3,
+        refused={"half-length": "the proof that it rests on is for n = pq"},
     ),
 }
 

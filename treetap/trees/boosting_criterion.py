@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.trees.criterion import largest
-from treetap.trees.loss import UNIT
+from treetap.trees.loss import UNIT, loss_for
 from treetap.trees.params import BoostingParams
 
 # XGBoost's kRtEps: a loss change of this or less is rounding noise.
@@ -140,6 +140,12 @@ class BoostingCriterion:
 
     scale: float
     params: BoostingParams
+
+    def ranges(self, slots: int) -> tuple[Ints, Ints]:
+        """±|g| and 0..h of the loss, as slot widths assume."""
+        g, h = loss_for(self.params.objective, 2).bounds()  # the same for any number of classes
+        outputs = (slots - 1) // 2
+        return np.repeat(np.array([-g, 0]), outputs), np.repeat(np.array([g, h]), outputs)
 
     def gains(self, left: Ints, parent: Ints) -> Floats:
         """`loss_changes`."""

@@ -15,6 +15,10 @@ Ints = npt.NDArray[np.int64]
 class Criterion(Protocol):
     """Gains, stopping and leaves of one tree. Sums are int64 with slots, the last of which counts records."""
 
+    def ranges(self, slots: int) -> tuple[Ints, Ints]:
+        """The least and the largest value of one record in each of the slots but the last, whatever its label."""
+        ...
+
     def gains(self, left: Ints, parent: Ints) -> Floats:
         """Gain of every candidate, −∞ where it is not allowed: left (nodes, candidates, S), parent (nodes, S)."""
         ...

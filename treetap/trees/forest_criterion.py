@@ -82,6 +82,11 @@ class ForestCriterion:
     targets: Targets
     params: ForestParams
 
+    def ranges(self, slots: int) -> tuple[Ints, Ints]:
+        """0..1 of a class, ± the largest of a number."""
+        most = np.full(slots - 1, self.targets.largest)
+        return (np.zeros_like(most) if self.targets.criterion == "gini" else -most), most
+
     def gains(self, left: Ints, parent: Ints) -> Floats:
         """Step 3 for every candidate; −∞ where a side has fewer than `min_samples_leaf` drawn records."""
         whole = parent[:, None, :]

@@ -78,6 +78,28 @@ class GrowingTree:
         self._candidates: dict[int, list[Ints]] = {}
         self._parents: dict[int, list[Ints]] = {}
 
+    def check_offered(self, sums: Ints) -> None:
+        """Check another party's left sums, one (len(build), candidates, S) array, before anything depends on them.
+
+        The bounds follow from numbers of records, which that party knows, and from the range of a record's value: an
+        error depends on no label.
+
+        Raises:
+            Malformed: no records of a node can have such sums.
+        """
+        inner, last = sums[..., : self._width - 1], sums[..., self._width - 1]
+        least, most = self._criterion.ranges(self._width)
+        drawn = np.array([self.sums[node][self._width - 1] for node in self.build])[:, np.newaxis]
+        records = np.array([len(self.rows[node]) for node in self.build])[:, np.newaxis]
+        impossible = (last < 0) | (last > drawn)
+        counts = np.clip(last, 0, drawn)[..., np.newaxis]
+        impossible |= ((inner < least * counts) | (inner > most * counts)).any(axis=-1)
+        classes = sums[..., self._width :]
+        impossible |= (classes < 0).any(axis=-1) | (classes.sum(axis=-1) > records)
+        if impossible.any():
+            node = self.build[int(np.flatnonzero(impossible.any(axis=1))[0])]
+            raise Malformed(f"sums of node {node} are such that no records of it can have them")
+
     def take_candidates(self, by_party: Sequence[Ints]) -> None:
         """Left sums of the nodes in `build`, one (len(build), candidates, S) array per party; siblings follow."""
         self._candidates = {node: [sums[place] for sums in by_party] for place, node in enumerate(self.build)}

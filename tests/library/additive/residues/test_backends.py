@@ -27,9 +27,10 @@ from treetap.additive.sums.packing import Packer
 from treetap.additive.sums.slots import Slots
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.native import numbers
-from treetap.protocols.key_options import OBFUSCATIONS, SCHEMES
+from treetap.protocols.key_options import OBFUSCATIONS, OKAMOTO_UCHIYAMA, SCHEMES
 from treetap.workers import InProcessEngine
 
+pytestmark = pytest.mark.filterwarnings("ignore:a 1024-bit Okamoto-Uchiyama key")
 BITS = (64, 410, 416, 1024, 1366, 2048, 4096, 6144)
 #: Moduli of each length: the smallest, the largest, and ones whose limbs are mostly zeros or ones.
 MODULI = [
@@ -186,6 +187,29 @@ def test_ciphertexts_are_the_same_bytes(bits: int, monkeypatch: pytest.MonkeyPat
             blob = key.encrypt_many(plains, kind)
             other = Obfuscators(public, kind, window=5)
             found += [blob, public.write(public.encrypt(plains, other.draw(len(plains)))), key.decrypt_many(blob)]
+            assert found[-1] == plains
+        small = key.encrypt_many(range(-5, 6), "short-exponent")
+        packed = public.write(Packer(public, 60, 4).pack_fresh(public.read(small)))
+        return [*found, packed, key.decrypt_many(packed)]
+
+    both(run)
+
+
+def test_okamoto_uchiyama_ciphertexts_are_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under the other scheme, whose two halves take different numbers of words: p² and q."""
+    raw = secret_keys.generate(OKAMOTO_UCHIYAMA, 1024, allow_breakable=True).for_worker()
+    drawn = Reproducible(monkeypatch)
+    most = (1 << SCHEMES[OKAMOTO_UCHIYAMA].plain_bits(1024)) - 1
+    plains = [0, 1, -1, 2**200, -(2**200), most, -most, *range(-5, 4)]
+
+    def run() -> list[Any]:
+        drawn.again()
+        key = secret_keys.in_worker((OKAMOTO_UCHIYAMA, raw))
+        public, found = key.public, []
+        for kind in ("short-exponent", "standard"):
+            blob = key.encrypt_many(plains, kind)
+            hidden = public.ring.multiply(public.read(blob), public.obfuscators(kind).draw(len(plains)))
+            found += [blob, public.write(hidden), key.decrypt_many(blob)]
             assert found[-1] == plains
         small = key.encrypt_many(range(-5, 6), "short-exponent")
         packed = public.write(Packer(public, 60, 4).pack_fresh(public.read(small)))
