@@ -1,6 +1,6 @@
 """Credit default, three parties, 5 trees of depth 3: wall and processor time, where it goes, ratio to xgboost.
 
-    python benchmarks/credit.py [--obfuscation short-exponent] [--key-bits 2048] [--repeat 3] [--json]
+    python benchmarks/credit.py [--scheme NAME] [--obfuscation NAME …] [--key-bits 2048] [--repeat 3] [--json]
 
 Needs TREETAP_DATA (the folder with credit_default.parquet) and the `bench` extra. xgboost's `hist` on the
 joined table runs in the same process, before each federation, so that both see the same machine.
@@ -26,6 +26,7 @@ from treetap import terminal
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import read_table, split
 from treetap.commands.experiment.run import run_seed
+from treetap.protocols.key_options import PAILLIER, SCHEMES
 from treetap.trees import metrics
 
 HOLDER = ["LIMIT_BAL", "SEX", "EDUCATION", "MARRIAGE", "AGE", "PAY_0", "PAY_2", "PAY_3", "PAY_4", "PAY_5", "PAY_6"]
@@ -38,7 +39,7 @@ COLUMNS = {
 TRAINING = ("prepare", "bin", "train", "publish")
 
 
-def experiment(obfuscation: str, key_bits: int) -> ExperimentFile:
+def experiment(obfuscation: str, key_bits: int, scheme: str = PAILLIER) -> ExperimentFile:
     """The benchmark's federation."""
     return ExperimentFile.model_validate(
         {
@@ -52,6 +53,7 @@ def experiment(obfuscation: str, key_bits: int) -> ExperimentFile:
                 "max_bin": 32,
                 "learning_rate": 0.3,
                 "reg_lambda": 1.0,
+                "scheme": scheme,
                 "key_bits": key_bits,
                 "obfuscation": obfuscation,
             },
@@ -76,15 +78,16 @@ def xgboost_on_joined(setting: ExperimentFile, table: pa.Table) -> dict[str, flo
     return {"seconds": seconds, "auc": metrics.auc(model.predict_proba(x[drawn.test])[:, 1], y[drawn.test])}
 
 
-def run(obfuscation: str, key_bits: int) -> dict[str, Any]:
+def run(obfuscation: str, key_bits: int, scheme: str = PAILLIER) -> dict[str, Any]:
     """One pair: xgboost, then the federation."""
-    setting = experiment(obfuscation, key_bits)
+    setting = experiment(obfuscation, key_bits, scheme)
     table = read_table(setting, Path())
     reference = xgboost_on_joined(setting, table)
     with tempfile.TemporaryDirectory(prefix="treetap-bench-") as folder:
         found = run_seed(setting, table, 0, Path(folder) / "federation")
     wall = sum(found["seconds"][phase] for phase in TRAINING)
     return {
+        "scheme": scheme,
         "obfuscation": obfuscation,
         "key_bits": key_bits,
         "wall_s": wall,
@@ -139,6 +142,7 @@ def report(runs: list[dict[str, Any]]) -> None:
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scheme", choices=list(SCHEMES), default=PAILLIER)
     parser.add_argument("--obfuscation", nargs="*", default=["short-exponent", "half-length"])
     parser.add_argument("--key-bits", type=int, default=2048)
     parser.add_argument("--repeat", type=int, default=3)
@@ -146,7 +150,7 @@ def main() -> None:
     given = parser.parse_args()
     if "TREETAP_DATA" not in os.environ:
         sys.exit("credit: set TREETAP_DATA to the folder with credit_default.parquet")
-    runs = [run(name, given.key_bits) for _ in range(given.repeat) for name in given.obfuscation]
+    runs = [run(name, given.key_bits, given.scheme) for _ in range(given.repeat) for name in given.obfuscation]
     if given.as_json:
         print(json.dumps({"runs": runs}, indent=1))
     else:

@@ -1,6 +1,6 @@
 """Time the building blocks of the homomorphic layer: one table of figures, or JSON.
 
-    python benchmarks/he_blocks.py --bits 2048 --workers 2 --json
+    python benchmarks/he_blocks.py [--scheme paillier] --bits 2048 --workers 2 --json
 
 Per operation the best of several rounds, so that a busy machine disturbs little; whole pipelines run once.
 """
@@ -14,22 +14,20 @@ import json
 import secrets
 import time
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from gmpy2 import mpz
 
 from treetap import arithmetic
-from treetap.additive.paillier.public_key import Obfuscators
-from treetap.additive.paillier.secret_key import SecretKey
-from treetap.additive.residues.ciphertexts import SHORT_EXPONENT_BITS
-from treetap.additive.residues.fixed_base import table_bytes, window_for
+from treetap.additive.sums import secret_keys
 from treetap.additive.sums.joint_cells import bin_products, plan
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.additive.sums.packing import Packer
+from treetap.additive.sums.secret_keys import HandedSecret, SecretKey
 from treetap.additive.sums.slots import Slots, width_for
 from treetap.additive.sums.tree_sums import EncryptedSums
-from treetap.protocols.key_options import Obfuscation
+from treetap.protocols.key_options import OBFUSCATIONS, PAILLIER, SCHEMES
 from treetap.workers import ProcessEngine
 
 FRACTION_BITS = 24
@@ -50,21 +48,20 @@ def operations(key: SecretKey, slots: Slots) -> dict[str, float]:
     """Single operations in this process, in microseconds unless named otherwise."""
     public, ring = key.public, key.public.ring
     figures: dict[str, float] = {}
-    for kind in get_args(Obfuscation):
+    figures["bytes of a ciphertext"] = public.ciphertext_bytes
+    figures["bits of a plaintext"] = public.plain_bits
+    kinds = [kind for kind in OBFUSCATIONS if kind not in SCHEMES[public.scheme].refused]
+    for kind in kinds:
         start = time.perf_counter()
-        key.prepare(kind)
+        key.prepare(kind, slots.bits)
         if kind != "standard":
-            bits = SHORT_EXPONENT_BITS if kind == "short-exponent" else public.bits // 2
-            window = window_for(bits, public.bits, ring.table_bytes)
             figures[f"tables {kind}, s"] = time.perf_counter() - start
-            figures[f"tables {kind}, MB (window {window})"] = 2 * table_bytes(bits, window, public.bits) / 2**20
         count = 40 if kind == "standard" else 2000
-        plains = [(-1) ** place * (place << 60) for place in range(count)]
+        plains = [(-1) ** place * (place << slots.bits - 12) for place in range(count)]
         figures[f"encrypt {kind}"] = best(functools.partial(key.encrypt_many, plains, kind), len(plains))
-    for kind in ("half-length", "short-exponent"):
-        source = Obfuscators(public, kind)
-        figures[f"obfuscator {kind}, non-owner"] = best(functools.partial(source.draw, 64), 64)
-    figures["obfuscator standard, non-owner"] = best(functools.partial(public.standard, 8), 8)
+    for kind in kinds:
+        source, count = public.obfuscators(kind), 8 if kind == "standard" else 64
+        figures[f"obfuscator {kind}, non-owner"] = best(functools.partial(source.draw, count), count)
     blob = key.encrypt_many(range(2000), "short-exponent")
     values = public.read(blob)
     figures["product of ciphertexts"] = best(lambda: ring.multiply(values, values[::-1]), len(values))
@@ -81,7 +78,7 @@ def operations(key: SecretKey, slots: Slots) -> dict[str, float]:
     return figures
 
 
-def pairs(raw: bytes, slots: Slots) -> dict[str, dict[str, float]]:
+def pairs(handed: HandedSecret, slots: Slots) -> dict[str, dict[str, float]]:
     """Single operations by each arithmetic that this machine has, with the bare product of gmpy2 beside them."""
     names: list[arithmetic.Name] = ["gmpy2"]
     if arithmetic.choose("auto").name == "ifma":
@@ -89,8 +86,9 @@ def pairs(raw: bytes, slots: Slots) -> dict[str, dict[str, float]]:
     figures: dict[str, dict[str, float]] = {}
     for name in names:
         arithmetic.use(name)
-        key = SecretKey.from_worker(raw)
-        figures[name] = {"gmpy2 product, bare loop": gmpy2_product(2 * key.public.bits)} | operations(key, slots)
+        key = secret_keys.in_worker(handed)
+        bare = gmpy2_product(8 * key.public.ciphertext_bytes)
+        figures[name] = {"gmpy2 product of that many bits, bare loop": bare} | operations(key, slots)
     if len(names) > 1:
         figures["gmpy2 / ifma"] = {
             title: value / figures["ifma"][title]
@@ -218,19 +216,21 @@ def show(figures: dict[str, Any], indent: str = "") -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scheme", choices=list(SCHEMES), default=PAILLIER, help="scheme (default paillier)")
     parser.add_argument("--bits", type=int, default=2048, help="key size (default 2048)")
     parser.add_argument("--records", type=int, default=10_000, help="records of the tables (default 10000)")
     parser.add_argument("--workers", type=int, default=2, help="worker processes (default 2)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args()
     arithmetic.use(arithmetic.choose("auto").name)
-    key = SecretKey.generate(args.bits)
+    key = secret_keys.generate(args.scheme, args.bits, allow_breakable=True)
     width = width_for(args.records, 1 << FRACTION_BITS)
     slots = Slots((width, width, width_for(args.records, 1)))
     figures = {
+        "scheme": args.scheme,
         "key bits": args.bits,
         "records": args.records,
-        "operations, microseconds": pairs(key.for_worker(), slots),
+        "operations, microseconds": pairs(secret_keys.handed(key), slots),
         "joint cells": joint_cells(key, args.records),
         f"pipeline, {args.workers} workers": asyncio.run(pipeline(key, slots, args.records, args.workers)),
     }
