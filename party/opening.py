@@ -11,6 +11,7 @@ from party.runtime.job_store import Store
 from party.runtime.mailbox import Mailbox
 from party.runtime.metrics import PartyMetrics
 from party.runtime.outbox import Outbox
+from party.runtime.scratch import Scratch
 from party.runtime.steps import ProgressCounter
 from party.runtime.transcript_recorder import Recorders
 from party.serving.registry import ServedModels
@@ -116,6 +117,7 @@ class Opener:
             recorder=recorder,
             engine=self._engine.lease(),
             store=self._store.job(request.job),
+            scratch=Scratch(self._config.state),
             progress=ProgressCounter(),
             policy=self._config.policy,
             offload=self._offload,

@@ -1,7 +1,7 @@
 """Alignment: the records that all parties hold, in one common order (docs/alignment.md).
 
 sorted-ids   send_digest (feature party), compare_digests (label holder): for tables that were aligned beforehand
-psi          the turns of `treetap.protocols.alignment_routes`; a party keeps its points in memory between two turns
+psi          the turns of `treetap.protocols.alignment_routes`; between two turns a party keeps its lists in files
 
 The outcome is row numbers: the places of the common records in the party's own table, in the common order.
 """
@@ -11,31 +11,28 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
+from party.alignment.lists import MOST_IDS, BlindedLists
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.expected import Expected, Receives
 from party.runtime.messages import Rows
 from party.runtime.step_order import StepOrder
 from party.runtime.steps import StepId
-from treetap import psi
 from treetap.errors import ConfigError, DataError, Malformed, Refused
 from treetap.process.together import together
 from treetap.protocols.alignment_routes import AlignmentTurn, owners, turns
+from treetap.psi.exponents import Exponent
+from treetap.psi.group import POINT_BYTES
+from treetap.psi.lists import PointList, permutation
 from treetap.tables.reading import digest_of
 from treetap.wire.v2 import alignment_pb2, control_pb2
 
 log = logging.getLogger(__name__)
-#: Points in one message: 1 MiB.
-POINTS_PER_MESSAGE = 32_768
-#: Points in one call to a worker: some tenths of a second of work, so that progress is reported often.
-POINTS_PER_CALL = 4_096
-#: Most ids of a party's list.
-MOST_IDS = 1 << 27
 STORED = "alignment"
 #: Rules of a policy: of trainings, and of predictions.
 CommonRecords = Literal["min_common_records", "min_prediction_records"]
@@ -70,7 +67,7 @@ def received(members: Sequence[str], mode: str, party: str, most: Callable[[str,
             if there == me != here:
                 stages[members[here]].add(turn.stage)
     digests = {"record_digest": Expected(members[1:], lambda: 0)} if me == 0 else {}
-    longest = MOST_IDS * psi.POINT_BYTES
+    longest = MOST_IDS * POINT_BYTES
     return {"blinded_ids": Expected(list(stages), lambda: longest, stages=stages, of_series=most), **digests}
 
 
@@ -98,13 +95,14 @@ class Alignment:
         self._keep = False
         self._records: Rows | None = None
         self._turns = _own_turns(self._members, context.party)
-        self._shuffle: psi.Rows = np.zeros(0, dtype=np.int64)
-        self._hand: list[bytes] = []  # lists of points held between two turns
-        self._common = b""
-        self._found: tuple[psi.Rows, bytes] = (self._shuffle, b"")  # the label holder's result, until all parties agree
-        self._exponent, self._fresh, self._once = (psi.Exponent.draw() for _ in range(3))
-        self._owners = owners(len(self._members), self._place) if mode == "psi" else {}
-        self._lengths: dict[int, int] = {}  # of the others' lists, once they have been here
+        self._shuffle: Rows = np.zeros(0, dtype=np.int64)
+        self._held: list[PointList] = []  # between two turns
+        self._common: PointList | None = None
+        self._found: tuple[Rows, bytes] = (self._shuffle, b"")  # the label holder's result, until all parties agree
+        self._exponent, self._fresh, self._once = (Exponent.draw() for _ in range(3))
+        self._lists = BlindedLists(
+            context, members, owners(len(self._members), self._place) if mode == "psi" else {}, self._place
+        )
         self.receives = received(self._members, mode, context.party, self._most_bytes)
         self.steps: dict[str, Step] = {
             name: getattr(self, name) for name, _, _ in alignment_steps(self._members, mode, context.party)
@@ -168,8 +166,8 @@ class Alignment:
     async def blind_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Hash the party's own ids to the group and raise them, in a random order that the party keeps."""
         self._order.check(request)
-        self._shuffle = await self._context.offload(lambda: psi.permutation(len(self._ids)))
-        self._hand = [await self._blinded(self._exponent)]
+        self._shuffle = await self._context.offload(lambda: permutation(len(self._ids)))
+        self._hold(await self._lists.blinded(self._ids, self._shuffle, self._exponent))
         return self._end(request)
 
     async def pass_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
@@ -179,45 +177,47 @@ class Alignment:
         me = self._place
         to = [self._members[there] for here, there in turn.routes if here == me != there]
         senders = [here for here, there in turn.routes if there == me != here]
-        points = b"".join(self._hand)  # one list, or none
-        sending = (self._send(party, points, turn.stage) for party in to)
-        taken, *_ = await together(self._take_all(senders, turn.stage), *sending)
-        self._hand = [*(self._hand if (me, me) in turn.routes else []), *taken]
+        points = self._held[0] if self._held else None
+        sending = (self._lists.send(party, points, turn.stage) for party in to)
+        taken, *_ = await together(self._lists.take_all(senders, turn.stage), *sending)
+        self._hold(*(self._held if (me, me) in turn.routes else []), *taken)
         return self._end(request)
 
     async def raise_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Raise the received list in its order: by the first exponent with two parties, by the fresh one in a ring."""
         self._order.check(request)
-        (points,) = self._hand
+        (points,) = self._held
         ring = len(self._members) > 2
-        raised = await self._raised(points, self._fresh if ring else self._exponent)
+        raised = await self._lists.raised(points, self._fresh if ring else self._exponent)
         if not ring:
             self._common = raised
-        self._hand = [raised]
+        self._hold(raised)
         return self._end(request)
 
     async def relay_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Raise the received list and shuffle it."""
         self._order.check(request)
-        (points,) = self._hand
-        self._hand = [await self._shuffled(await self._raised(points, self._exponent))]
+        (points,) = self._held
+        self._hold(await self._lists.shuffled(await self._lists.raised(points, self._exponent)))
         return self._end(request)
 
     async def combine_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Combiner: intersect all lists. It cannot link a point to an id, and learns only the sizes of overlaps."""
         self._order.check(request)
         # Raising has checked the points of its own list, the first; the others are only compared.
-        for points in self._hand[1:]:
-            await self._check(points)
-        found, _ = await self._context.offload(lambda: psi.common(*map(psi.points, self._hand)))
+        for points in self._held[1:]:
+            await self._lists.check(points)
+        found = self._lists.empty()
+        await self._lists.common(*self._held, kept=lambda points, _: found.append(points))
+        self._hold(found)
         self._enough(len(found))
-        await self._refresh(found.tobytes())
+        await self._refresh(found)
         return self._end(request)
 
     async def refresh_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Replace this party's exponent on the common points by a fresh one."""
         self._order.check(request)
-        (points,) = self._hand
+        (points,) = self._held
         await self._refresh(points)
         return self._end(request)
 
@@ -228,30 +228,36 @@ class Alignment:
         points that the owner finally sees, and could find its own ids among them (docs/adr/0013-one-time-exponent.md).
         """
         self._order.check(request)
-        (self._common,) = self._hand
-        self._hand = [await self._blinded(self._once)]
+        (self._common,) = self._held
+        self._hold(await self._lists.blinded(self._ids, self._shuffle, self._once))
         return self._end(request)
 
     async def match_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Find the common records: the points of the party's own list, raised by every party, in the common list."""
         self._order.check(request)
-        (own,) = self._hand
-        if len(own) != len(self._shuffle) * psi.POINT_BYTES:
+        (own,), common = self._held, required(self._common)
+        if len(own) != len(self._shuffle):
             raise Malformed(
-                f"{self._context.party} sent {len(self._shuffle)} blinded identifiers around, "
-                f"{len(own) // psi.POINT_BYTES} came back"
+                f"{self._context.party} sent {len(self._shuffle)} blinded identifiers around, {len(own)} came back"
             )
         ring = len(self._members) > 2
         if ring:
-            own = await self._raised(own, self._fresh.over(self._once))
-            await self._check(self._common)
+            own = await self._lists.raised(own, self._fresh.over(self._once))
+            self._hold(own)
+            await self._lists.check(common)
         else:
-            await self._check(own)
-        found, places = await self._context.offload(lambda: psi.common(psi.points(own), psi.points(self._common)))
-        if ring and len(places) * psi.POINT_BYTES != len(self._common):
+            await self._lists.check(own)
+        state, parts = hashlib.sha256(), [np.zeros(0, dtype=np.int64)]
+
+        def kept(points: bytes, places: Rows) -> None:
+            state.update(points)
+            parts.append(places)
+
+        await self._lists.common(own, common, kept=kept)
+        places, digest = np.concatenate(parts), state.digest()
+        if ring and len(places) != len(common):
             raise Malformed(f"{self._context.party} does not hold all of the common identifiers")
         self._enough(len(places))
-        digest = hashlib.sha256(found.tobytes()).digest()
         self._found = self._shuffle[places], digest
         if self._place:
             body = alignment_pb2.RecordDigest(digest=digest, records=len(places))
@@ -284,74 +290,19 @@ class Alignment:
                 if message.alignment.record_digest.digest != digest:
                     yield party, message.alignment.record_digest.records
 
-    async def _refresh(self, points: bytes) -> None:
-        self._hand = [await self._shuffled(await self._raised(points, self._fresh.over(self._exponent)))]
+    async def _refresh(self, points: PointList) -> None:
+        raised = await self._lists.raised(points, self._fresh.over(self._exponent))
+        self._hold(await self._lists.shuffled(raised))
 
-    async def _shuffled(self, points: bytes) -> bytes:
-        return await self._context.offload(lambda: psi.shuffled(points))
-
-    async def _blinded(self, exponent: psi.Exponent) -> bytes:
-        chosen = [self._ids[place] for place in self._shuffle.tolist()]
-        parts = [chosen[at : at + POINTS_PER_CALL] for at in range(0, len(chosen), POINTS_PER_CALL)]
-        return await self._spread(psi.blind, [(exponent.for_kernel(), part) for part in parts], len(chosen))
-
-    async def _raised(self, points: bytes, exponent: psi.Exponent) -> bytes:
-        calls = [(exponent.for_kernel(), part) for part in _pieces(points, POINTS_PER_CALL)]
-        return await self._spread(psi.raise_points, calls, len(points) // psi.POINT_BYTES)
-
-    async def _check(self, points: bytes) -> None:
-        """Raise `Malformed` for invalid points, in lists that are only compared; raising a list checks it too."""
-        calls = [(part,) for part in _pieces(points, POINTS_PER_CALL)]
-        await self._spread(psi.check_points, calls, len(points) // psi.POINT_BYTES, "checked identifiers")
-
-    async def _spread(
-        self,
-        kernel: Callable[..., bytes],
-        calls: Sequence[tuple[Any, ...]],
-        total: int,
-        operation: str = "raised identifiers",
-    ) -> bytes:
-        """Distribute calls over the workers; returns the joined results in order, and reports progress of `total`."""
-        engine, progress = self._context.engine, self._context.progress
-        progress.done, progress.total = 0, total
-        found = [b""] * len(calls)
-
-        async def work(worker: int) -> None:
-            for at in range(worker, len(calls), engine.workers):
-                found[at] = await engine.call(worker, kernel, *calls[at])
-                progress.done += len(found[at]) // psi.POINT_BYTES
-
-        await together(*(work(worker) for worker in range(engine.workers)))
-        self._context.costs.operations[operation] += total
-        return b"".join(found)
-
-    async def _send(self, to: str, points: bytes, stage: int) -> list[bytes]:
-        """Send a list; returns none, so that sending and taking can be awaited together."""
-        bodies = (alignment_pb2.BlindedIds(points=part) for part in _pieces(points, POINTS_PER_MESSAGE))
-        await self._context.outbox.send(to, "blinded_ids", bodies, stage=stage)
-        return []
+    def _hold(self, *lists: PointList) -> None:
+        """Hold these lists; delete those that were held before, unless they are among them or the common one."""
+        for each in self._held:
+            if each is not self._common and each not in lists:
+                each.close()
+        self._held = list(lists)
 
     def _most_bytes(self, sender: str, _round: int, stage: int) -> int:
-        """Of a list: no longer than its owner's ids, nor the common ones than one's own."""
-        owner = self._owners.get((self._members.index(sender), stage))
-        if owner is None or owner == self._place:
-            return psi.POINT_BYTES * len(self._ids)
-        return psi.POINT_BYTES * self._lengths.get(owner, MOST_IDS)
-
-    async def _take_all(self, senders: list[int], stage: int) -> list[bytes]:
-        return await together(*(self._take(self._members[sender], stage) for sender in senders))
-
-    async def _take(self, sender: str, stage: int) -> bytes:
-        parts = [
-            message.alignment.blinded_ids.points
-            async for message in self._context.mailbox.series(sender, "blinded_ids", 0, stage)
-        ]
-        points = b"".join(parts)
-        if len(points) % psi.POINT_BYTES:
-            raise Malformed(f"{sender} sent {len(points)} bytes of blinded identifiers, no whole number of points")
-        if (owner := self._owners.get((self._members.index(sender), stage))) is not None:
-            self._lengths.setdefault(owner, len(points) // psi.POINT_BYTES)
-        return points
+        return self._lists.most_bytes(len(self._ids), sender, stage)
 
     def _enough(self, count: int) -> None:
         if count == 0:
@@ -376,14 +327,11 @@ class Alignment:
                 },
             )
         self._set_records(records)
-        self._hand, self._common = [], b""
+        if self._common is not None:
+            self._common.close()
+            self._common = None
+        self._hold()
 
     def _set_records(self, records: Rows) -> None:
         self._records = records
         self._context.recorder.own_alignment(self._context.attempt, self._rows[records].tolist())
-
-
-def _pieces(points: bytes, count: int) -> Iterator[bytes]:
-    size = count * psi.POINT_BYTES
-    for at in range(0, len(points), size):
-        yield points[at : at + size]

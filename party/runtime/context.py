@@ -15,6 +15,7 @@ from party.runtime.job_store import JobStore
 from party.runtime.mailbox import Mailbox
 from party.runtime.metrics import PartyMetrics
 from party.runtime.outbox import Outbox
+from party.runtime.scratch import Scratch
 from party.runtime.steps import ProgressCounter, StepCache
 from party.runtime.transcript_recorder import Recorder
 from treetap.errors import Refused, UnknownJob
@@ -52,6 +53,7 @@ class StepContext:
     recorder: Recorder
     engine: Engine
     store: JobStore
+    scratch: Scratch
     progress: ProgressCounter
     offload: Offload
     policy: Policy
@@ -114,6 +116,7 @@ class Session:
         """
         await self.book.close()
         await self.context.mailbox.close()
+        self.context.scratch.close()
         try:
             if discard is not None:
                 self.context.store.discard(discard)

@@ -21,10 +21,13 @@ from tests import replay
 from tests.campaign.cipher import KeysMade, ciphers
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES, World, assert_oracles_model, spec
-from treetap import psi
 from treetap.protocols.alignment_routes import turns
 from treetap.protocols.job_spec import put_params
 from treetap.protocols.prediction import predict_request
+from treetap.psi import kernels
+from treetap.psi.backends import group
+from treetap.psi.exponents import Exponent
+from treetap.psi.group import uniform_bytes
 from treetap.trees.params import BoostingParams
 from treetap.wire.frame import name_of
 from treetap.wire.transcript import TranscriptReader
@@ -153,7 +156,7 @@ def test_transcripts_hold_no_id(parties: int, tmp_path: Path) -> None:
             messages = b"\n".join(record.message for record in TranscriptReader(state / "transcripts" / "job"))
             assert b"person-" not in messages
             assert not any(value in messages for value in everybody)
-            hashed = [psi.hash_to_group(value) for value in everybody]
+            hashed = [group().hash_points(uniform_bytes(value)) for value in everybody]
             assert not any(point in messages for point in hashed)
 
     run(main())
@@ -191,21 +194,21 @@ def test_without_the_one_time_exponent_the_last_hop_would_know() -> None:
     Raised by all but its owner the list is raised for the last time by the party before the owner. Under the fresh
     exponents alone that party would hold the very points that the owner compares; here it does not.
     """
-    first, second, third = (psi.Exponent.draw() for _ in range(3))
+    first, second, third = (Exponent.draw() for _ in range(3))
 
-    def through(block: bytes, *exponents: psi.Exponent) -> bytes:
+    def through(block: bytes, *exponents: Exponent) -> bytes:
         for exponent in exponents:
-            block = psi.raise_points({}, exponent.for_kernel(), block)
+            block = kernels.raise_points({}, exponent.for_kernel(), block)
         return block
 
-    shared = ["shared by a and c, not by b"]
+    shared = kernels.pack(["shared by a and c, not by b"])
     # As written: a's list is raised by a, b, c; the last, c, sees the end, and c's own list ends in the same points.
-    of_a = through(psi.blind({}, first.for_kernel(), shared), second, third)
-    of_c = through(psi.blind({}, third.for_kernel(), shared), first, second)
+    of_a = through(kernels.blind({}, first.for_kernel(), *shared), second, third)
+    of_c = through(kernels.blind({}, third.for_kernel(), *shared), first, second)
     assert of_a == of_c
     # As done: a one-time exponent stays on a's list until it is back.
-    once = psi.Exponent.draw()
-    seen_by_c = through(psi.blind({}, once.for_kernel(), shared), second, third)
+    once = Exponent.draw()
+    seen_by_c = through(kernels.blind({}, once.for_kernel(), *shared), second, third)
     assert seen_by_c != of_c
     assert through(seen_by_c, first.over(once)) == of_c
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from google.protobuf.message import Message
 
-from party.alignment.steps import POINTS_PER_MESSAGE, _pieces
+from party.alignment.lists import POINTS_PER_MESSAGE
 from party.attributions import layout as attribution_layout
 from party.eini import layout as eini_layout
 from party.growth.feature_party import SUMS_BYTES
@@ -32,7 +32,7 @@ from treetap.additive.sums.key_holder import KeyHolder
 from treetap.additive.sums.masked_sums import CALL_BYTES
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.lattice.parameters import PRIME_BITS, TOTAL_BITS
-from treetap.psi import POINT_BYTES
+from treetap.psi.group import POINT_BYTES
 from treetap.trees.growing_tree import Made
 from treetap.trees.leaf_entries import TreeHop
 from treetap.trees.shapley_entries import AttributedHop
@@ -115,7 +115,8 @@ PARTS: dict[str, Callable[[], Iterable[Body]]] = {
     "public_key": lambda: [setup_pb2.PublicKeyMessage(modulus=bytes(384), slot_widths=[64] * 100)],
     "record_digest": lambda: [alignment_pb2.RecordDigest(digest=bytes(32), records=LONG)],
     "blinded_ids": lambda: [
-        alignment_pb2.BlindedIds(points=part) for part in _pieces(bytes(3_000_000), POINTS_PER_MESSAGE)
+        alignment_pb2.BlindedIds(points=bytes(min(MESSAGE_BYTES, 3_000_000 - at)))
+        for at in range(0, 3_000_000, MESSAGE_BYTES)
     ],
     "sampled_records": lambda: sampled_messages(_rows(), TOTAL),
     "candidate_sums": lambda: [

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 import pytest
 
 import tests.simulator
+from party.alignment import lists, steps
 from party.attributions import label_holder as attributing
 from tests.replay import HERE, JOB, ORACLE, PARAMS
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, assert_oracles_scores, lattice_tolerance, spec
-from treetap import psi
 from treetap.lattice.columns import NodeColumns
 from treetap.protocols.prediction import predict_request
 from treetap.trees.leaf_entries import LeafEntries
@@ -92,8 +92,8 @@ def test_identifiers_are_shuffled_and_compared_off_the_event_loop(
     """Sorting a million blinded identifiers takes seconds: in these the party must answer others."""
     watch = Watch()
     monkeypatch.setattr(tests.simulator, "in_place", watch.offload)
-    for name in ("permutation", "shuffled", "common"):
-        monkeypatch.setattr(psi, name, watch.over(name, getattr(psi, name)))
+    for module, name in ((steps, "permutation"), (lists, "shuffled"), (lists, "common")):
+        monkeypatch.setattr(module, name, watch.over(name, getattr(module, name)))
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)
