@@ -8,8 +8,9 @@
  * Big Integer Arithmetic Using Intel IFMA Extensions", ARITH 2016) multiply the low 52 bits of two words and add the
  * low or the high 52 bits of the product; the high ones weigh 2^52 = 2 * 2^51, so they count twice in the next column.
  *
- * Bounds. Every element that a function here takes or gives has words below BOUND = 2^51 + 2^14, hence below the 2^52
- * of the multiplier, and a value below 2p; `freeze` gives the one below p. Every function says what it adds to that.
+ * Bounds. An `element` has words below 2^51 + 2^17, hence below the 2^52 of the multiplier, and a value below 2p;
+ * `freeze` gives the one below p. Sums, differences and products are `wide` first, with words below 2^63, which `carry`
+ * makes an element; the ladder adds and swaps wide ones, to carry less often.
  *
  * Ladder. `ladder` is Montgomery's (Math. Comp. 48, 1987) as in RFC 7748; one exponent serves all lanes. It neither
  * branches nor reads memory by the exponent's bits. The maps from uniform bytes and the checks have no secret branch
@@ -42,7 +43,7 @@
 typedef __m512i vector;
 typedef struct {
     vector word[WORDS];
-} element;
+} element, wide;
 
 #define LOW(sum, x, y) _mm512_madd52lo_epu64(sum, x, y)
 #define HIGH(sum, x, y) _mm512_madd52hi_epu64(sum, x, y)
@@ -83,98 +84,112 @@ INLINE element constant(const uint64_t words[WORDS]) {
     return x;
 }
 
-INLINE vector times19(vector x) { return ADD(x, ADD(LEFT(x, 1), LEFT(x, 4))); }
+INLINE vector times19(vector x) { /* 2*9 + 1: one shift, as fewer ports shift than add */
+    const vector nine = ADD(LEFT(x, 3), x);
+    return ADD(ADD(nine, nine), x);
+}
 
-/* Words below 2^51 + 19*2^13 from words below 2^64: each gives what is above 51 bits to the next, once, all at the same
- * time. With words below 2^61 what is given is below 2^10, and the result below BOUND. */
-INLINE element carry(const vector c[WORDS]) {
+/* Each word gives what is above 51 bits to the next one, once, all at the same time; the last gives to the first, 19
+ * times. What is given is below 2^12. */
+INLINE element carry(const wide c) {
     element x;
     vector over[WORDS];
     const vector mask = SAME(MASK);
 #pragma GCC unroll 5
-    for (int i = 0; i < WORDS; i++) over[i] = RIGHT(c[i], WORD_BITS);
-    x.word[0] = ADD(AND(c[0], mask), times19(over[WORDS - 1]));
+    for (int i = 0; i < WORDS; i++) over[i] = RIGHT(c.word[i], WORD_BITS);
+    x.word[0] = ADD(AND(c.word[0], mask), times19(over[WORDS - 1]));
 #pragma GCC unroll 4
-    for (int i = 1; i < WORDS; i++) x.word[i] = ADD(AND(c[i], mask), over[i - 1]);
+    for (int i = 1; i < WORDS; i++) x.word[i] = ADD(AND(c.word[i], mask), over[i - 1]);
     return x;
 }
 
-HOT element add(const element *a, const element *b) {
-    vector c[WORDS];
+/* For elements, and for products, whose words are below 2^61. */
+INLINE wide add_wide(const wide *a, const wide *b) {
+    wide c;
 #pragma GCC unroll 5
-    for (int i = 0; i < WORDS; i++) c[i] = ADD(a->word[i], b->word[i]);
-    return carry(c);
+    for (int i = 0; i < WORDS; i++) c.word[i] = ADD(a->word[i], b->word[i]);
+    return c;
 }
 
-/* a + 2p - b: the words of 2p are above every word of b. */
-HOT element subtract(const element *a, const element *b) {
-    vector c[WORDS];
+/* a + 2^bits*p - b: every word of 2^bits*p is above every word of b. */
+INLINE wide subtract_wide(const wide *a, const wide *b, int bits) {
+    wide c;
 #pragma GCC unroll 5
-    for (int i = 0; i < WORDS; i++)
-        c[i] = SUB(ADD(a->word[i], SAME(2 * MASK - (i == 0 ? 36 : 0))), b->word[i]);
-    return carry(c);
-}
-
-/* The element that ten columns stand for: column k is low[k] + 2*high[k], and column k + 5 counts 19 times in column k.
- * At most five halves are in a low or a high sum: a column is below 15 * 2^52, twenty of them below 2^61. */
-INLINE element reduce(const vector low[2 * WORDS], const vector high[2 * WORDS]) {
-    vector c[WORDS];
-#pragma GCC unroll 5
-    for (int k = 0; k < WORDS; k++) {
-        const vector upper = ADD(low[k + WORDS], LEFT(high[k + WORDS], 1));
-        c[k] = ADD(ADD(low[k], LEFT(high[k], 1)), times19(upper));
+    for (int i = 0; i < WORDS; i++) {
+        const vector multiple = SAME((MASK - (i == 0 ? 18 : 0)) << bits);
+        c.word[i] = SUB(ADD(a->word[i], multiple), b->word[i]);
     }
-    return carry(c);
+    return c;
+}
+#define ELEMENT 1  /* words of an element are below those of 2*p */
+#define PRODUCT 11 /* words of a product are below those of 2^11*p, which are below 2^62 */
+
+/* The five words that ten columns stand for: column k + 5 counts 19 times in column k. At most five low halves and twice
+ * five high ones are in a column: it is below 15 * 2^52, and twenty of them below 2^61. */
+INLINE wide fold(const vector column[2 * WORDS]) {
+    wide c;
+#pragma GCC unroll 5
+    for (int k = 0; k < WORDS; k++) c.word[k] = ADD(column[k], times19(column[k + WORDS]));
+    return c;
 }
 
-HOT element multiply(const element *a, const element *b) {
-    vector low[2 * WORDS], high[2 * WORDS];
+/* High halves are summed first, then doubled, and low halves are added to them. */
+HOT wide multiply(const element *a, const element *b) {
+    vector column[2 * WORDS];
 #pragma GCC unroll 10
-    for (int k = 0; k < 2 * WORDS; k++) low[k] = high[k] = ZERO;
+    for (int k = 0; k < 2 * WORDS; k++) column[k] = ZERO;
 #pragma GCC unroll 5
     for (int i = 0; i < WORDS; i++)
 #pragma GCC unroll 5
-        for (int j = 0; j < WORDS; j++) {
-            low[i + j] = LOW(low[i + j], a->word[i], b->word[j]);
-            high[i + j + 1] = HIGH(high[i + j + 1], a->word[i], b->word[j]);
-        }
-    return reduce(low, high);
+        for (int j = 0; j < WORDS; j++) column[i + j + 1] = HIGH(column[i + j + 1], a->word[i], b->word[j]);
+#pragma GCC unroll 9
+    for (int k = 1; k < 2 * WORDS; k++) column[k] = ADD(column[k], column[k]);
+#pragma GCC unroll 5
+    for (int i = 0; i < WORDS; i++)
+#pragma GCC unroll 5
+        for (int j = 0; j < WORDS; j++) column[i + j] = LOW(column[i + j], a->word[i], b->word[j]);
+    return fold(column);
 }
 
-/* Products of different words are summed once and counted twice. */
-HOT element square(const element *a) {
-    vector low[2 * WORDS], high[2 * WORDS];
+/* With C for the products of different words, which count twice, and S for squares: 4*C.high + 2*C.low + 2*S.high +
+ * S.low, by two doublings. */
+HOT wide square(const element *a) {
+    vector column[2 * WORDS];
 #pragma GCC unroll 10
-    for (int k = 0; k < 2 * WORDS; k++) low[k] = high[k] = ZERO;
+    for (int k = 0; k < 2 * WORDS; k++) column[k] = ZERO;
 #pragma GCC unroll 5
     for (int i = 0; i < WORDS; i++)
 #pragma GCC unroll 4
-        for (int j = i + 1; j < WORDS; j++) {
-            low[i + j] = LOW(low[i + j], a->word[i], a->word[j]);
-            high[i + j + 1] = HIGH(high[i + j + 1], a->word[i], a->word[j]);
-        }
-#pragma GCC unroll 10
-    for (int k = 0; k < 2 * WORDS; k++) low[k] = LEFT(low[k], 1), high[k] = LEFT(high[k], 1);
+        for (int j = i + 1; j < WORDS; j++) column[i + j + 1] = HIGH(column[i + j + 1], a->word[i], a->word[j]);
+#pragma GCC unroll 7
+    for (int k = 2; k < 2 * WORDS - 1; k++) column[k] = ADD(column[k], column[k]);
 #pragma GCC unroll 5
     for (int i = 0; i < WORDS; i++) {
-        low[2 * i] = LOW(low[2 * i], a->word[i], a->word[i]);
-        high[2 * i + 1] = HIGH(high[2 * i + 1], a->word[i], a->word[i]);
+        column[2 * i + 1] = HIGH(column[2 * i + 1], a->word[i], a->word[i]);
+#pragma GCC unroll 4
+        for (int j = i + 1; j < WORDS; j++) column[i + j] = LOW(column[i + j], a->word[i], a->word[j]);
     }
-    return reduce(low, high);
+#pragma GCC unroll 9
+    for (int k = 1; k < 2 * WORDS; k++) column[k] = ADD(column[k], column[k]);
+#pragma GCC unroll 5
+    for (int i = 0; i < WORDS; i++) column[2 * i] = LOW(column[2 * i], a->word[i], a->word[i]);
+    return fold(column);
 }
 
-/* A number below 2^20 times an element: the high halves are below 2^20. */
-HOT element multiply_small(const element *a, uint32_t number) {
-    vector c[WORDS], high[WORDS];
+/* number*a + b, for a number below 2^20. */
+HOT wide multiply_small_add(const element *a, uint32_t number, const element *b) {
+    wide c;
+    vector high[WORDS];
 #pragma GCC unroll 5
     for (int i = 0; i < WORDS; i++) {
-        c[i] = LOW(ZERO, a->word[i], SAME(number));
-        high[i] = LEFT(HIGH(ZERO, a->word[i], SAME(number)), 1);
+        c.word[i] = LOW(b->word[i], a->word[i], SAME(number));
+        high[i] = HIGH(ZERO, a->word[i], SAME(number));
+        high[i] = ADD(high[i], high[i]);
     }
-    c[0] = ADD(c[0], times19(high[WORDS - 1]));
+    c.word[0] = ADD(c.word[0], times19(high[WORDS - 1]));
 #pragma GCC unroll 4
-    for (int i = 1; i < WORDS; i++) c[i] = ADD(c[i], high[i - 1]);
-    return carry(c);
+    for (int i = 1; i < WORDS; i++) c.word[i] = ADD(c.word[i], high[i - 1]);
+    return c;
 }
 
 /* The same residue below p: 19 is added if the value is at least p, and bit 255 dropped. */
@@ -206,26 +221,26 @@ INLINE element choose(__mmask8 mask, const element *y, const element *x) {
 }
 
 /* The functions above are inlined where time goes: in the ladder and in the squarings of powers. */
-CALLED element product(const element *a, const element *b) { return multiply(a, b); }
-CALLED element squared(const element *a) { return square(a); }
-CALLED element sum(const element *a, const element *b) { return add(a, b); }
-CALLED element difference(const element *a, const element *b) { return subtract(a, b); }
+CALLED element product(const element *a, const element *b) { return carry(multiply(a, b)); }
+CALLED element squared(const element *a) { return carry(square(a)); }
+CALLED element sum(const element *a, const element *b) { return carry(add_wide(a, b)); }
+CALLED element difference(const element *a, const element *b) { return carry(subtract_wide(a, b, ELEMENT)); }
 
 CALLED element scaled(const element *a, const uint64_t words[WORDS]) {
     const element b = constant(words);
-    return multiply(a, &b);
+    return carry(multiply(a, &b));
 }
 
 CALLED element negative(const element *a) {
     const element zero = {{ZERO, ZERO, ZERO, ZERO, ZERO}};
-    return subtract(&zero, a);
+    return carry(subtract_wide(&zero, a, ELEMENT));
 }
 
 /* ---- powers, of `count` <= AT_ONCE elements at the same time */
 
 INLINE void squarings(element *x, size_t count, int times) {
     for (int t = 0; t < times; t++)
-        for (size_t k = 0; k < count; k++) x[k] = square(&x[k]);
+        for (size_t k = 0; k < count; k++) x[k] = carry(square(&x[k]));
 }
 
 INLINE void products(element *x, const element *y, size_t count) {
@@ -359,39 +374,40 @@ INLINE size_t vectors_of(size_t left) { return left < BATCH * LANES ? (left + LA
 
 /* ---- raising */
 
-INLINE void swap_if(vector mask, element *a, element *b) {
-#pragma GCC unroll 5
-    for (int i = 0; i < WORDS; i++) {
-        const vector change = AND(mask, _mm512_xor_si512(a->word[i], b->word[i]));
-        a->word[i] = _mm512_xor_si512(a->word[i], change);
-        b->word[i] = _mm512_xor_si512(b->word[i], change);
-    }
+INLINE void swap_if(__mmask8 mask, wide *a, wide *b) {
+    const wide first = choose(mask, b, a);
+    *b = choose(mask, a, b);
+    *a = first;
 }
 
-/* scalar * (u : 1) = (x : z), of a scalar of 255 bits; the names are those of RFC 7748, section 5. */
+/* scalar * (u : 1) = (x : z), of a scalar of 255 bits; the names are those of RFC 7748, section 5. The mask of a swap is
+ * made from a bit without a branch. */
 CALLED void ladder(const uint8_t scalar[32], const element *u, element *x, element *z) {
-    element x2 = constant(ONE), z2 = {{ZERO, ZERO, ZERO, ZERO, ZERO}}, x3 = *u, z3 = constant(ONE);
-    uint64_t swap = 0;
+    wide x2 = constant(ONE), z2 = {{ZERO, ZERO, ZERO, ZERO, ZERO}}, x3 = *u, z3 = constant(ONE);
+    uint32_t swap = 0;
     for (int t = 254; t >= 0; t--) {
-        const uint64_t bit = scalar[t >> 3] >> (t & 7) & 1;
-        const vector mask = SAME(0 - (swap ^ bit));
+        const uint32_t bit = scalar[t >> 3] >> (t & 7) & 1;
+        const __mmask8 mask = (__mmask8)(0 - (swap ^ bit));
         swap_if(mask, &x2, &x3);
         swap_if(mask, &z2, &z3);
         swap = bit;
-        const element a = add(&x2, &z2), b = subtract(&x2, &z2), c = add(&x3, &z3), d = subtract(&x3, &z3);
-        const element aa = square(&a), bb = square(&b), da = multiply(&d, &a), cb = multiply(&c, &b);
-        const element e = subtract(&aa, &bb), plus = add(&da, &cb), minus = subtract(&da, &cb);
-        const element minus2 = square(&minus), part = multiply_small(&e, (CURVE_A - 2) / 4), inner = add(&aa, &part);
+        const element a = carry(add_wide(&x2, &z2)), b = carry(subtract_wide(&x2, &z2, PRODUCT));
+        const element c = carry(add_wide(&x3, &z3)), d = carry(subtract_wide(&x3, &z3, PRODUCT));
+        const element aa = carry(square(&a)), bb = carry(square(&b));
+        const wide da = multiply(&d, &a), cb = multiply(&c, &b);
+        const element plus = carry(add_wide(&da, &cb)), minus = carry(subtract_wide(&da, &cb, PRODUCT));
+        const element minus2 = carry(square(&minus)), e = carry(subtract_wide(&aa, &bb, ELEMENT));
+        const element inner = carry(multiply_small_add(&e, (CURVE_A - 2) / 4, &aa));
         x3 = square(&plus);
         z3 = multiply(u, &minus2);
         x2 = multiply(&aa, &bb);
         z2 = multiply(&e, &inner);
     }
-    const vector mask = SAME(0 - swap);
+    const __mmask8 mask = (__mmask8)(0 - swap);
     swap_if(mask, &x2, &x3);
     swap_if(mask, &z2, &z3);
-    *x = x2;
-    *z = z2;
+    *x = carry(x2);
+    *z = carry(z2);
 }
 
 /* Every point times the scalar, which is clamped: 2^254 + 8j. The points have been checked. */
