@@ -7,8 +7,12 @@ from importlib import metadata
 
 from treetap.errors import Incompatible
 
-#: Raised whenever a process of the last version would misread a message or a step of this one.
-PROTOCOL_VERSION = 2
+#: Raised whenever a process of the last version would misread a message or a step of this one. Since version 3 blinded
+#: identifiers are points of Curve25519.
+PROTOCOL_VERSION = 3
+#: Version of the messages' form, in the names of services (treetap.wire.v2.Control): versions 2 and 3 of the protocol
+#: have the same messages.
+WIRE_VERSION = 2
 #: Metadata key of a call, and of the answer to a health check.
 PROTOCOL_KEY = "treetap-protocol"
 
@@ -20,10 +24,14 @@ def told() -> tuple[tuple[str, str], ...]:
 
 def check(theirs: str | None, caller: str, own: str) -> None:
     """`Incompatible` unless `caller` sent the version that `own` speaks; None: it sent none."""
-    if theirs == str(PROTOCOL_VERSION):
-        return
+    if theirs != str(PROTOCOL_VERSION):
+        raise incompatible(theirs, caller, own)
+
+
+def incompatible(theirs: str | None, caller: str, own: str) -> Incompatible:
+    """The error for a caller of another version."""
     spoken = "sends no version of the protocol" if theirs is None else f"speaks version {theirs[:20]!r} of the protocol"
-    raise Incompatible(
+    return Incompatible(
         f"{caller} {spoken}, {own} speaks version '{PROTOCOL_VERSION}': install the same release of treetap on both"
     )
 

@@ -30,10 +30,11 @@ from coordinator.runtime.job_record import (
     to_base64,
 )
 from coordinator.runtime.journal_lines import Event, Lines, lines_of, no_lines
-from coordinator.runtime.submission import WIRE, Submitted, content_key
+from coordinator.runtime.submission import Submitted, content_key
 from treetap.errors import BadInput, DataError, Interrupted, UnknownJob
 from treetap.models.durable import append, make_folder, remnant, sync_folder, write_whole
 from treetap.names import NAME
+from treetap.version import WIRE_VERSION
 from treetap.wire.v2 import jobs_pb2
 
 #: Most bytes of files whose events memory holds.
@@ -132,7 +133,7 @@ class Journal:
     def write_submitted(self, job: str, kind: str, message: Message, submission: str) -> None:
         """The first line of a job; raises as `write` does."""
         content = {content_key(kind): to_base64(message)}
-        self.write(job, "submitted", kind=kind, **content, submission=submission, wire=WIRE)
+        self.write(job, "submitted", kind=kind, **content, submission=submission, wire=WIRE_VERSION)
 
     def cancelled(self, job: str) -> bool:
         """True if an operator has cancelled the job."""

@@ -10,12 +10,11 @@ from typing import Any, TypeVar
 
 from treetap.errors import Incompatible
 from treetap.protocols.registry import prediction_name, training_name
+from treetap.version import WIRE_VERSION
 from treetap.wire.v1 import convert
 from treetap.wire.v2 import prediction_pb2, setup_pb2
 
 M = TypeVar("M", setup_pb2.JobSpec, prediction_pb2.OpenModel)
-#: Version of the wire whose messages are written.
-WIRE = 2
 
 
 @dataclass(frozen=True)
@@ -63,32 +62,32 @@ class Submitted:
     @property
     def later(self) -> bool:
         """True if a later release began the job."""
-        return self.wire > WIRE
+        return self.wire > WIRE_VERSION
 
     @property
     def outdated(self) -> str:
         """The reason why the job cannot continue, and the remedy; empty for a job of this version."""
-        if self.wire == WIRE and self.checked:
+        if self.wire == WIRE_VERSION and self.checked:
             return ""
         other = f"treetap cancel {self.job}, then treetap {self.kind} under another name"
-        if self.wire == WIRE:
+        if self.wire == WIRE_VERSION:
             return (
                 f"job {self.job} was begun by an earlier release, which wrote no checksums, and this one cannot go on "
                 f"with it: {other}"
             )
         if self.later:
             return (
-                f"job {self.job} was begun in version {self.wire} of the protocol, this is {WIRE}: install the release "
-                "that began it, or a later one"
+                f"job {self.job} was begun in version {self.wire} of the wire, this is {WIRE_VERSION}: install the "
+                "release that began it, or a later one"
             )
         return (
-            f"job {self.job} was begun in version {self.wire} of the protocol, and version {WIRE} cannot go on with "
-            f"it: {other}"
+            f"job {self.job} was begun in version {self.wire} of the wire, and version {WIRE_VERSION} cannot go on "
+            f"with it: {other}"
         )
 
     def _opened(self, kind: type[M]) -> M:
         content = base64.b64decode(self._content)
-        if self.wire == WIRE:
+        if self.wire == WIRE_VERSION:
             return kind.FromString(content)
         if self.wire != 1:
             raise Incompatible(self.outdated)

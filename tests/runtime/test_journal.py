@@ -14,13 +14,13 @@ from coordinator.runtime import journal as journal_module
 from coordinator.runtime.job_record import attempts
 from coordinator.runtime.journal import Journal
 from coordinator.runtime.journal_lines import no_lines
-from coordinator.runtime.submission import WIRE
 from tests.opens import opened_to_read
 from tests.replay import HERE, JOB
 from tests.simulator import COORDINATOR, Federation, run
 from treetap.errors import DataError, Interrupted, UnknownJob
+from treetap.version import WIRE_VERSION
 
-SUBMITTED = {"kind": "train", "spec": "", "submission": "1", "wire": WIRE}
+SUBMITTED = {"kind": "train", "spec": "", "submission": "1", "wire": WIRE_VERSION}
 #: A submission as the release before this one wrote it.
 OLD = SUBMITTED
 

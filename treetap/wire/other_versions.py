@@ -28,12 +28,14 @@ class _Refusal(grpc.GenericRpcHandler):
     def service(self, call: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
         """See gRPC: None where the call is for others to answer."""
         found = _METHOD.match(call.method)
-        if found is None or found[1] == str(version.PROTOCOL_VERSION):
+        if found is None or found[1] == str(version.WIRE_VERSION):
             return None
 
         async def refuse(_request: bytes, context: Context) -> bytes:
             async with answering(context, self._callers):
-                version.check(found[1], self._callers.certified(context), self._callers.own)
+                told = dict(context.invocation_metadata() or ()).get(version.PROTOCOL_KEY)
+                theirs = told if isinstance(told, str) else found[1]
+                raise version.incompatible(theirs, self._callers.certified(context), self._callers.own)
             return b""
 
         return grpc.unary_unary_rpc_method_handler(refuse)

@@ -1,4 +1,4 @@
-"""Processes of version 1, whose services have other names: each side learns the version of the other."""
+"""Processes of other versions: each side learns that of the other. The services of version 1 have other names."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_a_server_of_version_1_is_named(what: str, transports: dict[str, Transpo
     error = _ask(transports, _version_1, what)
     assert isinstance(error, Incompatible)
     assert str(error) == (
-        "feature-b speaks version '1' of the protocol, its caller speaks version '2': install the same release of "
+        "feature-b speaks version '1' of the protocol, its caller speaks version '3': install the same release of "
         "treetap on both"
     )
 
@@ -185,19 +185,27 @@ def test_a_caller_of_version_1_is_told(method: str, transports: dict[str, Transp
     error = _call(transports, f"/treetap.wire.v1.{method}", CALLS[method], (version.PROTOCOL_KEY, "1"))
     assert isinstance(error, Incompatible)
     assert str(error) == (
-        "coordinator speaks version '1' of the protocol, feature-b speaks version '2': install the same release of "
+        "coordinator speaks version '1' of the protocol, feature-b speaks version '3': install the same release of "
         "treetap on both"
     )
 
 
 @pytest.mark.parametrize("method", ["Control/Step", "Exchange/Deliver", "Jobs/Status"])
-def test_a_caller_that_tells_version_1_is_refused_at_the_services_of_today(
-    method: str, transports: dict[str, Transport]
+@pytest.mark.parametrize("told", ["1", "2"])
+def test_a_caller_that_tells_another_version_is_refused_at_the_services_of_today(
+    method: str, told: str, transports: dict[str, Transport]
 ) -> None:
-    """The version that each call tells is checked before anything is done."""
-    error = _call(transports, f"/treetap.wire.v2.{method}", CALLS[method], (version.PROTOCOL_KEY, "1"))
+    """The version that each call tells is checked before anything is done; version 2 had services of the same names."""
+    error = _call(transports, f"/treetap.wire.v2.{method}", CALLS[method], (version.PROTOCOL_KEY, told))
     assert isinstance(error, Incompatible)
-    assert "coordinator speaks version '1' of the protocol" in str(error)
+    assert f"coordinator speaks version '{told}' of the protocol" in str(error)
+
+
+def test_a_caller_of_later_services_is_told(transports: dict[str, Transport]) -> None:
+    """Its own version, not the number of its services, is named."""
+    error = _call(transports, "/treetap.wire.v3.Control/Step", True, (version.PROTOCOL_KEY, "4"))
+    assert isinstance(error, Incompatible)
+    assert "coordinator speaks version '4' of the protocol, feature-b speaks version '3'" in str(error)
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,7 @@ UNFINISHED = {"unfinished": "train", "unfinished-serve": "serve"}
 def _outdated(job: str, kind: str) -> str:
     """Why a job of version 1 does not go on."""
     return (
-        f"job {job} was begun in version 1 of the protocol, and version 2 cannot go on with it: treetap cancel {job}, "
+        f"job {job} was begun in version 1 of the wire, and version 2 cannot go on with it: treetap cancel {job}, "
         f"then treetap {kind} under another name"
     )
 
@@ -245,7 +245,7 @@ def test_what_was_submitted_in_version_1_is_read(tmp_path: Path) -> None:
     assert journal.submitted("boosting-per-tree").opening.parameters.interactive.form == "per-tree"
     file = tmp_path / "journal" / "later.jsonl"
     file.write_text('{"event":"submitted","kind":"train","spec":"","submission":"5","wire":3}\n')
-    with pytest.raises(Incompatible, match="job later was begun in version 3 of the protocol, this is 2: install"):
+    with pytest.raises(Incompatible, match="job later was begun in version 3 of the wire, this is 2: install"):
         _ = journal.submitted("later").spec
 
 
@@ -336,7 +336,7 @@ def test_a_job_of_a_later_release_is_left_alone(tmp_path: Path) -> None:
         file = tmp_path / COORDINATOR / "journal" / "later.jsonl"
         file.write_text('{"event":"submitted","kind":"train","spec":"","submission":"5","wire":3}\n')
         before = file.read_bytes()
-        advice = "job later was begun in version 3 of the protocol, this is 2: install the release that began it"
+        advice = "job later was begun in version 3 of the wire, this is 2: install the release that began it"
         with pytest.raises(Incompatible, match=advice):
             federation.jobs.resume("later")
         with pytest.raises(Incompatible, match=advice):

@@ -1,0 +1,73 @@
+"""Parties that compute with different arithmetic find the same records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from tests.alignment.test_protocol import NAMES, aligned, job, tables
+from tests.native import emulation
+from tests.simulator import Federation, Message, run
+from treetap import arithmetic
+from treetap.workers import InProcessEngine
+
+T = TypeVar("T")
+
+
+@pytest.fixture(autouse=True)
+def _kernels() -> Iterator[None]:
+    """The kernels, emulated where the processor lacks their instructions; the process is left as it was."""
+    before = arithmetic.in_use()
+    with emulation.kernels():
+        yield
+        arithmetic.use(before)
+
+
+class _Engine(InProcessEngine):
+    """Workers of a party that computes with one arithmetic, as its workers' processes would."""
+
+    def __init__(self, name: arithmetic.Name, used: list[str]) -> None:
+        super().__init__()
+        self._name, self._used = name, used
+
+    async def call(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:
+        before = arithmetic.in_use()
+        if not kernel.__module__.startswith("treetap.psi"):
+            return await super().call(worker, kernel, *args)
+        arithmetic.use(self._name)
+        self._used.append(f"{self._name} {kernel.__name__}")
+        try:
+            return await super().call(worker, kernel, *args)
+        finally:
+            arithmetic.use(before)
+
+
+@pytest.mark.parametrize("names", [("ifma", "gmpy2"), ("gmpy2", "ifma", "gmpy2")], ids=["two", "three"])
+def test_a_party_with_the_kernels_meets_one_with_libsodium(names: tuple[arithmetic.Name, ...], tmp_path: Path) -> None:
+    """Every step of the alignment is done with each arithmetic, and all parties name the records that all hold."""
+    common = [f"c{number:02d}" for number in range(20)]
+    ids = [[*common, *(f"{place}-{number}" for number in range(9 + place))] for place in range(len(names))]
+    found: list[list[str]] = []
+    used: list[str] = []
+
+    async def main() -> None:
+        engines = {name: _Engine(which, used) for name, which in zip(NAMES, names, strict=False)}
+        federation = Federation(tmp_path, tables(ids), engine=lambda name: engines[name])
+
+        def look(message: Message) -> None:
+            if message.word == "bin" and not found:
+                found.extend(aligned(federation))
+
+        federation.hook = look
+        status = await federation.train(job(len(names)))
+        assert (status.state, status.error) == ("finished", "")
+        await federation.close()
+
+    run(main())
+    assert sorted(found[0]) == common
+    assert all(each == found[0] for each in found)
+    kernels = {"blind", "raise_points", "check_points"}
+    assert set(used) == {f"{name} {kernel}" for name in ("gmpy2", "ifma") for kernel in kernels}
