@@ -1,9 +1,10 @@
 """Private set intersection between real processes: seconds, ids per second, bytes per id, memory.
 
-    python benchmarks/psi.py [--ids 1000000] [--parties 2] [--json]
+    python benchmarks/psi.py [--ids 1000000] [--parties 2] [--arithmetic auto] [--json]
 
 Every party holds so many ids, of which one in a thousand is common to all; the job that follows is as small as a job
-can be, so that its alignment is what takes time. Wall and processor time are those of the phase `align` alone.
+can be, so that its alignment is what takes time. Wall time is that of the phase `align` alone, processor time that of
+the whole job, by workers and others.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from treetap import arithmetic
 from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.local_federation import LocalFederation
 from treetap.wire.v2 import jobs_pb2
 
 
-def write_tables(folder: Path, ids: int, parties: int) -> dict[str, dict[str, Any]]:
+def write_tables(folder: Path, ids: int, parties: int, choice: str) -> dict[str, dict[str, Any]]:
     """A table per party, and its settings."""
     rng = np.random.default_rng(0)
     common = max(10, ids // 1000)
@@ -37,14 +39,19 @@ def write_tables(folder: Path, ids: int, parties: int) -> dict[str, dict[str, An
         path = folder / f"{place}.parquet"
         pq.write_table(pa.table(content), path)
         table = {"path": str(path), "id": "id", "columns": ["x"]} | ({"label": "y"} if place == 0 else {})
-        settings[f"party-{place}"] = {"tables": {"train": table}, "policy": {"min_key_bits": 1024}, "silence_s": 600.0}
+        settings[f"party-{place}"] = {
+            "tables": {"train": table},
+            "policy": {"min_key_bits": 1024},
+            "silence_s": 600.0,
+            "arithmetic": choice,
+        }
     return settings
 
 
-def measure(ids: int, parties: int) -> dict[str, Any]:
+def measure(ids: int, parties: int, choice: str) -> dict[str, Any]:
     """One alignment."""
     with tempfile.TemporaryDirectory(prefix="treetap-psi-") as name:
-        settings = write_tables(Path(name), ids, parties)
+        settings = write_tables(Path(name), ids, parties, choice)
         holder, *others = settings
         job = JobTable.model_validate(
             {"alignment": "psi", "key_bits": 1024, "n_estimators": 1, "max_depth": 1, "max_bin": 2}
@@ -63,8 +70,10 @@ def measure(ids: int, parties: int) -> dict[str, Any]:
     return {
         "parties": parties,
         "ids_per_party": ids,
+        "arithmetic": arithmetic.choose(choice).name,
         "align_s": seconds,
         "cpu_s_of_the_whole_job": sum(cpu.values()),
+        "cpu_s_of_workers": sum(amount for name, amount in cpu.items() if "worker" in name),
         "ids_per_second": ids * parties / seconds,
         "bytes_per_id": sent / (ids * parties),
         "largest_process_mb": max(memory.values()),
@@ -80,13 +89,14 @@ def main() -> None:
     parser.add_argument("--ids", type=int, default=1_000_000, help="ids per party (default 1,000,000)")
     parser.add_argument("--parties", type=int, default=2, help="how many parties (default 2)")
     parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
+    parser.add_argument("--arithmetic", choices=arithmetic.CHOICES, default="auto", help="of all parties (default auto)")
     given = parser.parse_args()
-    found = measure(given.ids, given.parties)
+    found = measure(given.ids, given.parties, given.arithmetic)
     if given.as_json:
         print(json.dumps(found, indent=1))
         return
     for name, value in found.items():
-        print(f"{name:<28} {value if isinstance(value, int) else format(value, '.1f')}")
+        print(f"{name:<28} {format(value, '.1f') if isinstance(value, float) else value}")
 
 
 if __name__ == "__main__":
