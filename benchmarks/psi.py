@@ -28,7 +28,7 @@ from treetap.wire.v2 import jobs_pb2
 def write_tables(folder: Path, ids: int, parties: int, choice: str) -> dict[str, dict[str, Any]]:
     """A table per party, and its settings."""
     rng = np.random.default_rng(0)
-    common = max(10, ids // 1000)
+    common = max(30, ids // 1000)  # as many as a policy wants
     settings = {}
     for place in range(parties):
         own = [f"common-{i:08d}" for i in range(common)]
