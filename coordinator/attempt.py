@@ -17,6 +17,7 @@ from coordinator.runtime.roster import Roster
 from coordinator.runtime.submission import Submitted
 from treetap import logs
 from treetap.errors import BadInput, Incompatible, Interrupted, TreetapError, UnknownJob
+from treetap.usage import measure
 from treetap.wire.v2 import jobs_pb2, setup_pb2
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ class Attempt:
         self._job, self._submitted, self._progress = job, submitted, progress
         self._parties, self._journal = parties, journal
         self._byte_counts = parties.byte_counts()
+        self._cpu_before = measure().cpu_seconds
 
     async def run(self) -> None:
         """Run the attempt to its end; every failure becomes a state and a message.
@@ -127,8 +129,11 @@ class Attempt:
         """Collect the job's cost, have the parties leave, write the end; `patient`: skip parties that do not answer."""
         progress = self._progress
         progress.accounts(await accounts(roster, all_of_them=not patient))
+        name, used = self._parties.coordinator, measure()
         own = setup_pb2.Accounted(traffic=self._byte_counts.rows())
-        progress.status.accounts.append(jobs_pb2.PartyAccount(party=self._parties.coordinator, account=own))
+        own.peak_rss_mb.add(name=name, amount=used.peak_rss_mb)
+        own.cpu_seconds.add(name=name, amount=used.cpu_seconds - self._cpu_before)
+        progress.status.accounts.append(jobs_pb2.PartyAccount(party=name, account=own))
         progress.end("finished")
         self._write_end()
 

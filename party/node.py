@@ -20,7 +20,7 @@ from party.runtime.steps import describe, disk_faults, follow
 from party.runtime.transcript_recorder import Recorders
 from party.runtime.unheard import log_unheard
 from party.serving.registry import ServedModels
-from treetap import logs
+from treetap import arithmetic, logs
 from treetap.errors import ConfigError, Conflict, Interrupted, Malformed, OutOfOrder, Refused, UnknownJob
 from treetap.names import NAME
 from treetap.wire.disclosure import bytes_by_class
@@ -109,7 +109,7 @@ class PartyNode:
                 costs.byte_counts.sent(caller, kind, self._permitted(caller, event))
                 yield event
             result = control_pb2.StepEvent(result=task.result())
-            result.result.bytes = costs.byte_counts.bytes_sent
+            result.result.bytes, result.result.arithmetic = costs.byte_counts.bytes_sent, arithmetic.in_use()
             costs.byte_counts.sent(caller, kind, self._permitted(caller, result))
             yield result
         self._expect_more(session)

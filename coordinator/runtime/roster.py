@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 from coordinator.runtime.metrics import CoordinatorMetrics
 from treetap import logs
 from treetap.errors import Malformed, Silent, Unreachable
+from treetap.names import NAME
 from treetap.process.together import together
 from treetap.wire.byte_counts import ByteCounts
 from treetap.wire.disclosure import bytes_by_class
@@ -134,7 +135,12 @@ class Roster:
             except StopAsyncIteration:
                 raise Unreachable(f"{party} ended {step} without a result") from None
             reconnects.heard()
-            if event.WhichOneof("event") == "result":
-                self._on_progress(party, control_pb2.Progress(bytes=event.result.bytes))
-                return event.result
-            self._on_progress(party, event.progress)
+            result = event.result if event.WhichOneof("event") == "result" else None
+            progress = event.progress
+            if result is not None:
+                progress = control_pb2.Progress(bytes=result.bytes, arithmetic=result.arithmetic)
+            if progress.arithmetic and not NAME.match(progress.arithmetic):
+                raise Malformed(f"{party} names a backend of its arithmetic by what is no name")
+            self._on_progress(party, progress)
+            if result is not None:
+                return result

@@ -18,6 +18,7 @@ from party.runtime.outbox import Outbox
 from party.runtime.scratch import Scratch
 from party.runtime.steps import ProgressCounter, StepCache
 from party.runtime.transcript_recorder import Recorder
+from treetap import arithmetic
 from treetap.errors import Refused, UnknownJob
 from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, setup_pb2
@@ -106,7 +107,10 @@ class Session:
         """The progress of the running step."""
         progress = self.context.progress
         return control_pb2.Progress(
-            done=progress.done, total=progress.total, bytes=self.context.costs.byte_counts.bytes_sent
+            done=progress.done,
+            total=progress.total,
+            bytes=self.context.costs.byte_counts.bytes_sent,
+            arithmetic=arithmetic.in_use(),
         )
 
     async def close(self, discard: str | None = None) -> None:

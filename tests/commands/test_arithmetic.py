@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import io
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from party import config as party_config
 from party.server.main import choose_arithmetic
 from tests.commands.command import refused, treetap, write
-from treetap import arithmetic
+from tests.replay import HERE, JOB
+from tests.simulator import Federation, run
+from tests.worlds import PARTIES
+from treetap import arithmetic, terminal
 from treetap.commands.doctor import configuration as doctor
+from treetap.commands.jobs import progress_view
 from treetap.errors import BadInput, ConfigError
 from treetap.native import library
+from treetap.wire.v2 import jobs_pb2
 from treetap.workers import ProcessEngine
 
 
@@ -99,6 +106,43 @@ def test_workers_compute_as_their_parent():
     for name in ("gmpy2", arithmetic.choose("auto").name):
         arithmetic.use(name)
         assert asyncio.run(ask()) == name
+
+
+def test_a_status_names_the_backend_of_each_party(monkeypatch, tmp_path):
+    """In a line for people and in JSON; a list of jobs has it too."""
+
+    async def main():
+        federation = Federation(tmp_path, HERE.tables)
+        finished = await federation.train(JOB)
+        [listed] = federation.jobs.status("")
+        assert list(listed.arithmetic) == list(finished.arithmetic)
+        return finished
+
+    finished = run(main())
+    every = dict.fromkeys(sorted(PARTIES), arithmetic.in_use())
+    assert progress_view.backends(finished) == every
+    assert progress_view.status_dict(finished)["arithmetic"] == every
+    text = io.StringIO()
+    monkeypatch.setattr(terminal, "out", terminal.PlainConsole(file=text, width=160))
+    progress_view.print_statuses([finished, jobs_pb2.JobStatus(job="unknown", kind="train")])
+    named = ", ".join(f"{party} {name}" for party, name in every.items())
+    assert [line for line in text.getvalue().splitlines() if "arithmetic" in line] == [
+        f"{finished.job}: arithmetic: {named}"
+    ]
+
+
+def test_a_backend_that_is_no_name_is_malformed(tmp_path):
+    """The coordinator takes no other text into its statuses; the job fails and names the party."""
+
+    async def main():
+        federation = Federation(tmp_path, HERE.tables)
+        with patch.object(arithmetic, "in_use", lambda: "ifma\x1b[2J"):
+            return await federation.train(JOB)
+
+    status = run(main())
+    assert status.state == "failed"
+    assert "names a backend of its arithmetic by what is no name" in status.error
+    assert not status.arithmetic
 
 
 def test_an_unknown_choice_is_refused(tmp_path):

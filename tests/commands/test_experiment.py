@@ -155,7 +155,7 @@ def test_the_report_for_people(folder: Path) -> None:
     file = _file(folder, SMALL + 'id = "who"\ndrop = ["c"]', HOLDER + OTHER, JOB + "min_child_weight = 0.1\n")
     outcome = treetap("experiment", file)
     assert (outcome.status, outcome.err) == (0, "")
-    for word in ("Metrics", "Who received what", "CIPHERTEXT", "INSTANCE_SPACE", "largest process: "):
+    for word in ("Metrics", "Who received what", "CIPHERTEXT", "INSTANCE_SPACE", "largest process: ", "arithmetic: "):
         assert word in outcome.out
 
 

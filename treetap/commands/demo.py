@@ -24,6 +24,7 @@ from treetap.commands.experiment.party_table import PartyTable
 from treetap.commands.experiment.report import document, metrics_table, received_table, seconds_table
 from treetap.commands.experiment.run import run_seed
 from treetap.commands.jobs.job_file import JobTable
+from treetap.commands.jobs.progress_view import backends_line
 from treetap.commands.local_federation import clean_end, working_folder
 from treetap.errors import BadInput
 from treetap.neural.params import SplitnnParams
@@ -167,6 +168,7 @@ def report(found: dict[str, Any], audit: dict[str, Any] | None, *, noisy: bool) 
     if found["importance"]:
         terminal.out.print(_importance_table(found["importance"]))
     terminal.out.print(seconds_table(found["seconds"]))
+    terminal.out.print(terminal.text(backends_line(found["arithmetic"])))
     terminal.out.print(received_table(found["traffic"]))
     if audit is not None:
         print_summary(audit, terminal.out)

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from party.defences.settings import OF_COLUMNS, Defences
+from treetap.arithmetic import Choice
 from treetap.commands.jobs.job_file import JobTable, has_parameter
 from treetap.names import Name
 from treetap.protocols.registry import training
@@ -21,7 +22,7 @@ class PartyTable(Strict):
     """One party: the columns it gets, by name or as a random share of those that no party names.
 
     `labels`: it is the label holder. Where labels are spread over the parties it labels a random share of the training
-    rows that no file names, or the rows whose ids are in the file `label_rows`. `optimizer`: see
+    rows that no file names, or the rows whose ids are in the file `label_rows`. `arithmetic`, `optimizer`: see
     `party.config.PartyConfig`. `defences`: of a feature party's columns.
     """
 
@@ -33,6 +34,7 @@ class PartyTable(Strict):
     label_rows: str | None = None
     record: Literal["received", "both", "off"] | None = None
     workers: Annotated[int, Field(ge=1, le=256)] | None = None
+    arithmetic: Choice = "auto"
     optimizer: Literal["amplified"] | None = None
     defences: Defences = Defences()
 

@@ -46,7 +46,12 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
             # any party may be the recipient of scores, which opens their sums
             **(POLICY | {"label_holders": _others(experiment, party)} if experiment.spread else _allowing(experiment)),
         }
-        settings[party.name] = {"policy": policy, "workers": party.workers, "tables": tables}
+        settings[party.name] = {
+            "policy": policy,
+            "workers": party.workers,
+            "arithmetic": party.arithmetic,
+            "tables": tables,
+        }
         if party.optimizer is not None:
             settings[party.name]["optimizer"] = party.optimizer
         if party.labels and experiment.defences.named():

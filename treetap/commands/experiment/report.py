@@ -12,7 +12,7 @@ from typing import Any
 from rich.table import Table
 
 from treetap import terminal
-from treetap.commands.jobs.progress_view import epochs_used, trees_used
+from treetap.commands.jobs.progress_view import backends_line, epochs_used, trees_used
 from treetap.commands.leakage.account import leakage_table
 from treetap.models.store import WEIGHTS, read_manifest, read_model
 from treetap.trees import ensemble
@@ -205,6 +205,7 @@ def print_run(run: dict[str, Any]) -> None:
         terminal.out.print(f"audit: {run['audit_report']}", soft_wrap=True)
     peak = max(run["peak_rss_mb"].items(), key=lambda item: item[1], default=("", 0.0))
     terminal.out.print(f"largest process: {peak[0]}, {peak[1]:.0f} MiB")
+    terminal.out.print(terminal.text(backends_line(run["arithmetic"])), soft_wrap=True)
     terminal.out.file.flush()
 
 

@@ -167,6 +167,7 @@ def _run(
             "seconds": seconds
             | {row.name: row.amount for row in trained.phases}
             | {f"predict.{row.name}": row.amount for row in predicted.phases},
+            "arithmetic": progress_view.backends(trained),
             **collect([trained, *done.values()], models),
             "model": {party: str(path) for party, path in models.items()},
             "columns": drawn.columns,

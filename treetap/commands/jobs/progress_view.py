@@ -93,9 +93,20 @@ def status_dict(status: jobs_pb2.JobStatus) -> dict[str, Any]:
     del found["more"]  # of a message, not of the job
     found["metrics"] = {metric.name: metric.value for metric in status.metrics}
     found["phases"] = {row.name: row.amount for row in status.phases}
+    found["arithmetic"] = backends(status)
     if not status.HasField("serving"):
         del found["serving"]
     return found
+
+
+def backends(status: jobs_pb2.JobStatus) -> dict[str, str]:
+    """Party → backend of its arithmetic, as far as they are known."""
+    return {row.party: row.backend for row in sorted(status.arithmetic, key=lambda row: row.party)}
+
+
+def backends_line(found: dict[str, str]) -> str:
+    """The same as a line; empty where none is known."""
+    return f"arithmetic: {', '.join(f'{party} {name}' for party, name in found.items())}" if found else ""
 
 
 def trees_used(planned: int, grown: int, used: int) -> str:
@@ -179,6 +190,7 @@ def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -
         files = (status.predictions, status.explanations, status.attributions)
         words = trees_used if _protocol(status).grows_trees else epochs_used
         used = words(status.rounds, status.stored_trees, status.used_trees)
-        for line in (metrics, used, *files, withheld, without, status.error if errors else ""):
+        computed = backends_line(backends(status))
+        for line in (metrics, used, *files, withheld, without, computed, status.error if errors else ""):
             if line:
                 terminal.out.print(text(f"{status.job}: {line}"), soft_wrap=True)

@@ -101,18 +101,22 @@ class Progress(google.protobuf.message.Message):
     DONE_FIELD_NUMBER: builtins.int
     TOTAL_FIELD_NUMBER: builtins.int
     BYTES_FIELD_NUMBER: builtins.int
+    ARITHMETIC_FIELD_NUMBER: builtins.int
     done: builtins.int
     total: builtins.int
     bytes: builtins.int
     """Bytes that this party has sent for the job so far; record sets count at the most that they can take."""
+    arithmetic: builtins.str
+    """Backend of this party's arithmetic, gmpy2 or ifma: its configuration and its processor decide, no data does."""
     def __init__(
         self,
         *,
         done: builtins.int = ...,
         total: builtins.int = ...,
         bytes: builtins.int = ...,
+        arithmetic: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["bytes", b"bytes", "done", b"done", "total", b"total"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["arithmetic", b"arithmetic", "bytes", b"bytes", "done", b"done", "total", b"total"]) -> None: ...
 
 Global___Progress: typing_extensions.TypeAlias = Progress
 
@@ -121,12 +125,14 @@ class StepResult(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     BYTES_FIELD_NUMBER: builtins.int
+    ARITHMETIC_FIELD_NUMBER: builtins.int
     SETUP_FIELD_NUMBER: builtins.int
     GROWTH_FIELD_NUMBER: builtins.int
     PREDICTION_FIELD_NUMBER: builtins.int
     PROTOCOL_FIELD_NUMBER: builtins.int
     bytes: builtins.int
     """As in Progress."""
+    arithmetic: builtins.str
     @property
     def setup(self) -> treetap.wire.v2.setup_pb2.SetupResult: ...
     @property
@@ -139,13 +145,14 @@ class StepResult(google.protobuf.message.Message):
         self,
         *,
         bytes: builtins.int = ...,
+        arithmetic: builtins.str = ...,
         setup: treetap.wire.v2.setup_pb2.SetupResult | None = ...,
         growth: treetap.wire.v2.growth_pb2.GrowthResult | None = ...,
         prediction: treetap.wire.v2.prediction_pb2.PredictionResult | None = ...,
         protocol: treetap.wire.v2.protocols_pb2.Result | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["growth", b"growth", "prediction", b"prediction", "protocol", b"protocol", "result", b"result", "setup", b"setup"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["bytes", b"bytes", "growth", b"growth", "prediction", b"prediction", "protocol", b"protocol", "result", b"result", "setup", b"setup"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["arithmetic", b"arithmetic", "bytes", b"bytes", "growth", b"growth", "prediction", b"prediction", "protocol", b"protocol", "result", b"result", "setup", b"setup"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["result", b"result"]) -> typing.Literal["setup", "growth", "prediction", "protocol"] | None: ...
 
 Global___StepResult: typing_extensions.TypeAlias = StepResult

@@ -240,6 +240,7 @@ class JobStatus(google.protobuf.message.Message):
     USED_TREES_FIELD_NUMBER: builtins.int
     MORE_FIELD_NUMBER: builtins.int
     PROTOCOL_FIELD_NUMBER: builtins.int
+    ARITHMETIC_FIELD_NUMBER: builtins.int
     job: builtins.str
     kind: builtins.str
     """train, predict or serve."""
@@ -296,6 +297,10 @@ class JobStatus(google.protobuf.message.Message):
     def serving(self) -> treetap.wire.v2.serving_pb2.ServingFigures:
         """Of serving: its figures, once it has begun."""
 
+    @property
+    def arithmetic(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___PartyArithmetic]:
+        """Backends of the parties' arithmetic, as far as they are known."""
+
     def __init__(
         self,
         *,
@@ -326,11 +331,31 @@ class JobStatus(google.protobuf.message.Message):
         used_trees: builtins.int = ...,
         more: builtins.bool = ...,
         protocol: builtins.str = ...,
+        arithmetic: collections.abc.Iterable[Global___PartyArithmetic] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["serving", b"serving"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["accounts", b"accounts", "attempt", b"attempt", "attributions", b"attributions", "away", b"away", "bad_input", b"bad_input", "bytes", b"bytes", "error", b"error", "explanations", b"explanations", "job", b"job", "kind", b"kind", "metrics", b"metrics", "more", b"more", "phase", b"phase", "phases", b"phases", "predictions", b"predictions", "protocol", b"protocol", "records", b"records", "round", b"round", "rounds", b"rounds", "scored", b"scored", "seconds", b"seconds", "serving", b"serving", "stage", b"stage", "state", b"state", "stored_trees", b"stored_trees", "used_trees", b"used_trees", "withheld", b"withheld"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accounts", b"accounts", "arithmetic", b"arithmetic", "attempt", b"attempt", "attributions", b"attributions", "away", b"away", "bad_input", b"bad_input", "bytes", b"bytes", "error", b"error", "explanations", b"explanations", "job", b"job", "kind", b"kind", "metrics", b"metrics", "more", b"more", "phase", b"phase", "phases", b"phases", "predictions", b"predictions", "protocol", b"protocol", "records", b"records", "round", b"round", "rounds", b"rounds", "scored", b"scored", "seconds", b"seconds", "serving", b"serving", "stage", b"stage", "state", b"state", "stored_trees", b"stored_trees", "used_trees", b"used_trees", "withheld", b"withheld"]) -> None: ...
 
 Global___JobStatus: typing_extensions.TypeAlias = JobStatus
+
+@typing.final
+class PartyArithmetic(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PARTY_FIELD_NUMBER: builtins.int
+    BACKEND_FIELD_NUMBER: builtins.int
+    party: builtins.str
+    backend: builtins.str
+    """gmpy2 or ifma."""
+    def __init__(
+        self,
+        *,
+        party: builtins.str = ...,
+        backend: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["backend", b"backend", "party", b"party"]) -> None: ...
+
+Global___PartyArithmetic: typing_extensions.TypeAlias = PartyArithmetic
 
 @typing.final
 class PartyAccount(google.protobuf.message.Message):
