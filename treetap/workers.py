@@ -11,14 +11,15 @@ that dies or hangs is started again without a person.
 Workers compute with the backend of `treetap.arithmetic` that their parent used when it made them.
 
 A spawned process imports the parent's main script again unless that is a package's `__main__`: started as
-`python -m package`, an idle worker holds 38 MB (22 MB before its first kernel imports numpy and gmpy2); started from a
-script that imports grpc, pyarrow and pydantic at its top, 78 MB.
+`python -m package`, an idle worker holds 38 MB (22 MB before its kernels' modules import numpy and gmpy2); started from
+a script that imports grpc, pyarrow and pydantic at its top, 78 MB.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import importlib
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -65,6 +66,16 @@ class EngineHost(Protocol):
         ...
 
 
+async def await_workers(host: EngineHost) -> None:
+    """Wait until every worker answers.
+
+    Raises:
+        BadInput: a worker cannot compute with the backend that it is to use.
+        Interrupted: a worker died or hung.
+    """
+    await call_all(host.lease(), _answer)
+
+
 async def call_all(engine: Engine, kernel: Callable[..., Any], *args: Any) -> None:
     """Run `kernel(state, *args)` in every worker."""
     await together(*(engine.call(worker, kernel, *args) for worker in range(engine.workers)))
@@ -99,10 +110,12 @@ class InProcessEngine:
 class ProcessEngine:
     """One spawned process per worker. `silence_s`: seconds without a finished unit of work after which one hangs."""
 
-    def __init__(self, workers: int, silence_s: float) -> None:
+    def __init__(self, workers: int, silence_s: float, modules: Sequence[str] = ()) -> None:
+        """`modules`: what each worker imports when it starts, so that its first kernel does not wait for it."""
         if workers < 1:
             raise ValueError("an engine needs at least one worker")
         self.workers = workers
+        self._modules = tuple(modules)
         self._silence_s = silence_s
         self._processes: list[WorkerProcess] = []
 
@@ -110,7 +123,7 @@ class ProcessEngine:
         """Spawn the workers."""
         if self._processes:
             raise RuntimeError("the engine has been started")
-        prepare = partial(arithmetic.use, arithmetic.in_use())
+        prepare = partial(_prepare, arithmetic.in_use(), self._modules)
         self._processes = [WorkerProcess(worker, self._silence_s, prepare) for worker in range(self.workers)]
 
     async def call(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:
@@ -141,6 +154,17 @@ class ProcessEngine:
         if not 0 <= worker < len(self._processes):
             raise ValueError(f"the engine has {len(self._processes)} started workers, there is no worker {worker}")
         return self._processes[worker]
+
+
+def _answer(_state: dict[str, Any]) -> None:
+    """A kernel that does nothing."""
+
+
+def _prepare(backend: arithmetic.Name, modules: Sequence[str]) -> None:
+    """Make a new worker ready: its backend, and the modules of its kernels."""
+    arithmetic.use(backend)
+    for module in modules:
+        importlib.import_module(module)
 
 
 class _Lease:

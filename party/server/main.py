@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 import os
 import warnings
@@ -28,13 +29,16 @@ from treetap.wire.hello import serve_health
 from treetap.wire.roles import Role
 from treetap.wire.signed_heads import signer_of
 from treetap.wire.timeouts import Timeouts
-from treetap.workers import ProcessEngine
+from treetap.workers import EngineHost, ProcessEngine, await_workers
 
 log = logging.getLogger(__name__)
 #: Seconds that calls under way may take to end when the party stops.
 GRACE_S = 2.0
 #: Of `silence_s`, what a worker may be silent: it is named before those who wait for what it computes give up.
 WORKER_SHARE = 0.8
+#: What workers and jobs import, without what needs an extra: imported at the start, so that no job waits for it.
+OF_WORKERS = ("treetap.paillier.key_holder", "treetap.paillier.tree_sums", "treetap.psi")
+OF_JOBS = ("party.boosting.label_holder", "party.boosting.feature_party")
 
 
 def run(config_path: Path, *, until_stdin_closes: bool) -> None:
@@ -46,10 +50,12 @@ def run(config_path: Path, *, until_stdin_closes: bool) -> None:
     raise_descriptors()
     share_heaps()
     workers = config.workers or len(os.sched_getaffinity(0))
-    engine = ProcessEngine(workers, WORKER_SHARE * config.silence_s)
+    engine = ProcessEngine(workers, WORKER_SHARE * config.silence_s, OF_WORKERS)
     with sole_user(config.state), warnings.catch_warnings():
         warnings.simplefilter("default")
-        engine.start()  # before the server: workers that are slow to start hold up no job
+        engine.start()  # they start while this process imports
+        for module in OF_JOBS:
+            importlib.import_module(module)
         asyncio.run(_serve(config, engine, backend, until_stdin_closes))
 
 
@@ -68,7 +74,7 @@ def choose_arithmetic(config: PartyConfig, path: Path) -> arithmetic.Backend:
 
 
 async def _serve(
-    config: PartyConfig, engine: ProcessEngine, backend: arithmetic.Backend, until_stdin_closes: bool
+    config: PartyConfig, engine: EngineHost, backend: arithmetic.Backend, until_stdin_closes: bool
 ) -> None:
     for name, table in config.tables.items():
         if not table.path.is_file():
@@ -88,6 +94,7 @@ async def _serve(
     address = f"{config.listen.rpartition(':')[0]}:{number}"
     front = ScoringServers()
     try:
+        await await_workers(engine)
         await front.open(config, node.served_models)  # before a job can need the addresses
         await server.start()
         await status.set("", health_pb2.HealthCheckResponse.SERVING)

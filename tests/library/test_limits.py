@@ -31,6 +31,30 @@ def test_as_many_descriptors_as_there_may_be(hard: int, warned: bool) -> None:
     assert ("may open 1024 files and connections: raise its hard limit to 8192" in found.stderr) == warned
 
 
+def test_copies_of_messages_do_not_begin_with_new_memory() -> None:
+    """A server's heap keeps what a message of a megabyte has freed: the next one causes no page faults."""
+    lines = (
+        "import resource",
+        "from treetap.process import limits",
+        "KEEPS",
+        "def faults():",
+        "    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt",
+        "def copies(count):",
+        "    for _ in range(count):",
+        "        first = bytes(1 << 20)",
+        "        second = bytearray(first)",
+        "        del first, second",
+        "copies(2)",
+        "before = faults()",
+        "copies(50)",
+        "print(faults() - before)",
+    )
+    kept, as_it_is = (
+        int(_run(*(line.replace("KEEPS", way) for line in lines)).stdout) for way in ("limits.share_heaps()", "pass")
+    )
+    assert kept < 50 < as_it_is
+
+
 def test_what_is_freed_is_given_back() -> None:
     """Also where a twentieth of it, all over the heap, is still used, and where no descriptor is free."""
     found = _run(

@@ -15,7 +15,7 @@ import pytest
 
 from treetap.errors import Interrupted, Malformed, TreetapError
 from treetap.worker_process import finish_unit
-from treetap.workers import InProcessEngine, ProcessEngine
+from treetap.workers import InProcessEngine, ProcessEngine, await_workers
 
 #: Of workers that are to be missed soon.
 SILENCE_S = 1.0
@@ -263,6 +263,26 @@ def test_closing_ends_waiting_calls():
         with pytest.raises(Interrupted):
             await engine.call(0, doze, 0)
         assert not any(alive(pid) for pid in pids)
+
+    asyncio.run(run())
+
+
+def imported(state, module):
+    return module in sys.modules
+
+
+def test_workers_import_before_their_first_call():
+    """What the engine names, and nothing else of the kind."""
+
+    async def run():
+        engine = ProcessEngine(1, 20.0, ["treetap.psi"])
+        engine.start()
+        try:
+            await await_workers(engine)
+            assert await engine.call(0, imported, "treetap.psi")
+            assert not await engine.call(0, imported, "treetap.paillier.kernels")
+        finally:
+            await engine.close()
 
     asyncio.run(run())
 

@@ -246,5 +246,5 @@ def test_where_clients_ask_is_known_before_jobs_can(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(scoring.ScoringServers, "open", slowly)
     monkeypatch.setattr(party_main, "serve_until_stopped", served)
-    asyncio.run(party_main._serve(config, InProcessEngine(), until_stdin_closes=False))  # type: ignore[arg-type]
+    asyncio.run(party_main._serve(config, InProcessEngine(), until_stdin_closes=False))
     assert answers == ["nobody", "SERVING"]

@@ -15,12 +15,15 @@ log = logging.getLogger(__name__)
 ENOUGH_DESCRIPTORS = 8192
 #: Heaps that the threads of a server share.
 HEAPS = 2
+#: Freed bytes at the end of a heap that stay there for the next messages, which are of a megabyte and copied a few
+#: times each; blocks below the largest that glibc allows come from heaps.
+KEPT, LARGEST_BLOCK = 64 * 1024 * 1024, 32 * 1024 * 1024
 #: Seconds between two looks at this process's memory, and bytes that it may have beyond the fewest it had.
 TRIM_S, GROWN = 5.0, 64 * 1024 * 1024
 #: Bytes that returning memory has to gain; after less the pause doubles, up to this many seconds.
 WORTH, LONGEST_PAUSE_S = 16 * 1024 * 1024, 60.0
 _PR_SET_DUMPABLE = 4  # <linux/prctl.h>
-_M_ARENA_MAX = -8  # <malloc.h>
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # <malloc.h>
 
 
 def raise_descriptors() -> None:
@@ -41,12 +44,15 @@ def raise_descriptors() -> None:
 
 
 def share_heaps() -> None:
-    """Let all threads share few heaps (glibc); before any thread runs.
+    """Let all threads share few heaps, which keep some of what is freed (glibc); before any thread runs.
 
-    By default there may be eight for each processor, each as large as the largest flood of messages once made it.
+    By default there may be eight for each processor, each as large as the largest flood of messages once made it; and
+    each copy of a message begins with memory that the system has to clear, which takes longer than the copy.
     """
     if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
         mallopt(_M_ARENA_MAX, HEAPS)
+        mallopt(_M_MMAP_THRESHOLD, LARGEST_BLOCK)
+        mallopt(_M_TRIM_THRESHOLD, KEPT)
 
 
 async def give_memory_back() -> None:
