@@ -1,6 +1,7 @@
 """Fed-EINI on credit default: wall time, records/s, bytes per record; beside interactive inference as it was published.
 
     python benchmarks/eini.py speed [--records 1000] [--key-bits 2048] [--parties 2] [--repeat 1] [--attributions]
+                                    [--arithmetic gmpy2|ifma|auto]
     python benchmarks/eini.py lattice [--records 30000] [--parties 2] [--workers 1] [--repeat 1] [--paillier 0]
     python benchmarks/eini.py paper [--records 200] [--singles 2] [--delay-ms 20]
 
@@ -10,9 +11,10 @@ by owner, put on the parties' disks, and kept in --workdir for the next time. Pr
 over mutual TLS, and are compared with the centralised scores.
 
 `speed` predicts with Fed-EINI and with the batched interactive form; with `--attributions` also with Fed-EINI and
-attributions, which are checked against the scores. `lattice` predicts with the lattice backend, more records than there
-are test rows by repeating them, then the first 1, 20 and 200 of them; with --paillier N also N of them under Paillier,
-from which the time of all is extrapolated. `paper` has the paper's key of 512 bits, which
+attributions, which are checked against the scores; without --arithmetic by each backend that the machine has, in turn,
+beside a product of gmpy2 modulo 4,096 bits measured before each. `lattice` predicts with the lattice backend, more
+records than there are test rows by repeating them, then the first 1, 20 and 200 of them; with --paillier N also N of
+them under Paillier, from which the time of all is extrapolated. `paper` has the paper's key of 512 bits, which
 protects nothing and is for comparison only: Fed-EINI ÷ interactive one tree after the other, for batches and for one
 record at a time, on loopback and with a proxy before every party that delivers each chunk of bytes so much later.
 """
@@ -28,10 +30,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from he_blocks import gmpy2_product
+from measured_trainings import PRODUCT_BITS, PRODUCT_US, add_arithmetic, backends
 from rich.table import Table
 from shards import Model, Setting, predict, serving
 
-from treetap import terminal
+from treetap import arithmetic, terminal
+from treetap.commands.local_federation import LocalFederation
 
 EXTRAPOLATED = 30_000
 #: Records of small requests.
@@ -43,18 +48,37 @@ def speed(given: argparse.Namespace, workdir: Path) -> list[dict[str, Any]]:
     model = Model(workdir, Setting(others=given.parties - 1))
     tables = {given.records: model.write_tables(workdir, given.records)}
     runs = []
-    with serving(model, tables, given.key_bits, 0.0) as federation:
-        for _ in range(given.repeat):
-            eini = predict(federation, model, given.records, protocol="eini", key_bits=given.key_bits)
-            plain = predict(federation, model, given.records, protocol="interactive")
-            extrapolated = eini["keys_s"] + eini["seconds"] * EXTRAPOLATED / given.records
-            runs.append({"way": "eini", "key_bits": given.key_bits, **eini, f"{EXTRAPOLATED}_records_s": extrapolated})
-            runs.append({"way": "interactive, batched", **plain})
-            if given.attributions:
-                more = predict(
-                    federation, model, given.records, protocol="eini", key_bits=given.key_bits, attributions=True
-                )
-                runs.append({"way": "eini, attributions", "key_bits": given.key_bits, **more})
+    for _ in range(given.repeat):
+        for backend in backends(given.arithmetic):
+            with serving(model, tables, given.key_bits, 0.0, arithmetic=backend) as federation:
+                runs += _speed(given, model, federation, backend)
+    return runs
+
+
+def _speed(
+    given: argparse.Namespace, model: Model, federation: LocalFederation, backend: arithmetic.Name
+) -> list[dict[str, Any]]:
+    """The same predictions by one backend."""
+    product = gmpy2_product(PRODUCT_BITS)
+    eini = predict(federation, model, given.records, protocol="eini", key_bits=given.key_bits)
+    plain = predict(federation, model, given.records, protocol="interactive")
+    cpu = eini["cpu_s"] / given.records
+    runs = [
+        {
+            "way": "eini",
+            "arithmetic": backend,
+            "key_bits": given.key_bits,
+            **eini,
+            f"{EXTRAPOLATED}_records_s": eini["keys_s"] + eini["seconds"] * EXTRAPOLATED / given.records,
+            "cpu_s_per_record": cpu,
+            "product_us": product,
+            "scaled_cpu_s_per_record": cpu * PRODUCT_US / product,
+        },
+        {"way": "interactive, batched", "arithmetic": backend, **plain},
+    ]
+    if given.attributions:
+        more = predict(federation, model, given.records, protocol="eini", key_bits=given.key_bits, attributions=True)
+        runs.append({"way": "eini, attributions", "arithmetic": backend, "key_bits": given.key_bits, **more})
     return runs
 
 
@@ -119,9 +143,11 @@ def report(runs: list[dict[str, Any]]) -> None:
     for name in names:
         table.add_row(name, *(_shown(run.get(name, "")) for run in runs))
     terminal.out.print(table)
-    walls = [run["seconds"] for run in runs if run.get("way") == "eini"]
-    if len(walls) > 1:
-        terminal.out.print(f"eini: median {statistics.median(walls):.2f} s")
+    for backend in dict.fromkeys(run.get("arithmetic") for run in runs if run.get("way") == "eini"):
+        some = [run for run in runs if run.get("way") == "eini" and run.get("arithmetic") == backend]
+        if len(some) > 1:
+            middle = statistics.median(run["seconds"] for run in some)
+            terminal.out.print(f"eini{f' by {backend}' if backend else ''}: median {middle:.2f} s")
 
 
 def _shown(value: Any) -> str:
@@ -139,6 +165,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--workers", type=int, help="of lattice: worker processes per party; without it, one per core")
     parser.add_argument("--paillier", type=int, default=0, help="of lattice: records to predict under Paillier as well")
+    add_arithmetic(parser)
     parser.add_argument("--attributions", action="store_true", help="speed: a third run, with attributions")
     parser.add_argument("--delay-ms", type=float, default=20.0)
     parser.add_argument("--workdir", type=Path, default=Path(tempfile.gettempdir()) / "treetap-eini")

@@ -24,6 +24,7 @@ from delay import DelayProxy
 from coordinator.runtime.job_record import to_base64
 from coordinator.runtime.journal import Journal
 from party.runtime.job_store import Store
+from treetap.arithmetic import Choice
 from treetap.commands.jobs import progress_view
 from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.local_federation import LocalFederation
@@ -179,6 +180,7 @@ def serving(
     key_bits: int,
     delay_s: float,
     workers: int | None = None,
+    arithmetic: Choice = "auto",
     more: Mapping[str, Any] | None = None,
 ) -> Iterator[LocalFederation]:
     """The federation with the shards on its disks, as if it had trained them; `more` settings of the label holder."""
@@ -192,6 +194,7 @@ def serving(
                     "label_holders": [HOLDER] if party != HOLDER else [],  # its tables here have no label
                 },
                 **({} if workers is None else {"workers": workers}),
+                "arithmetic": arithmetic,
                 "tables": {
                     f"rows-{records}": {"path": str(paths[party]), "id": "id", "columns": model.columns[party]}
                     for records, paths in tables.items()

@@ -1,0 +1,137 @@
+"""Trainings by experiments, measured: wall and processor time by backend, beside a product of gmpy2 in the same run.
+
+What `credit.py`, `two_party.py` and `training_growth.py` share.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from he_blocks import gmpy2_product
+from rich.table import Table
+
+from treetap import arithmetic, terminal
+from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.experiment.run import run_seed
+from treetap.errors import BadInput
+
+#: From the accepted job to the stored shards, without key generation and alignment.
+TRAINING = ("prepare", "bin", "train", "publish")
+#: Bits of the product by which machines are compared, and its microseconds on the machine that figures are scaled to.
+PRODUCT_BITS, PRODUCT_US = 4096, 4.15
+BOTH = "both"
+#: Columns of tables for people: name of a figure → title and format.
+SHOWN = {
+    "wall_s": ("wall s", ".2f"),
+    "cpu_s": ("cpu s", ".2f"),
+    "product_us": ("gmpy2 product µs", ".2f"),
+    "scaled_wall_s": ("scaled wall s", ".2f"),
+    "scaled_cpu_s": ("scaled cpu s", ".2f"),
+    "main_cpu_s": ("of main processes", ".2f"),
+    "keys_s": ("keys s", ".2f"),
+    "align_s": ("align s", ".2f"),
+    "auc": ("AUC", ".4f"),
+    "largest_process_mb": ("largest process MiB", ".0f"),
+}
+
+
+def add_arithmetic(parser: argparse.ArgumentParser) -> None:
+    """The option that forces a backend."""
+    parser.add_argument(
+        "--arithmetic",
+        choices=[BOTH, *arithmetic.CHOICES],
+        default=BOTH,
+        help=f"of every party; {BOTH} (default): each that this machine has, in turn",
+    )
+
+
+def backends(asked: str) -> list[arithmetic.Name]:
+    """The backends that an option's value means on this machine; ends the program where one cannot be had."""
+    try:
+        best = arithmetic.choose("auto" if asked == BOTH else asked).name
+    except BadInput as fault:
+        sys.exit(str(fault))
+    return ["gmpy2", "ifma"] if asked == BOTH and best == "ifma" else [best]
+
+
+def forced(setting: ExperimentFile, backend: arithmetic.Name) -> ExperimentFile:
+    """The experiment with this backend at every party."""
+    return setting.model_copy(
+        update={"party": [party.model_copy(update={"arithmetic": backend}) for party in setting.party]}
+    )
+
+
+def measured(setting: ExperimentFile, table: pa.Table, backend: arithmetic.Name) -> dict[str, Any]:
+    """One federation with a backend, from its start to its end.
+
+    Wall is that of the phases in `TRAINING`, CPU that of all parties, their workers and the coordinator for the whole
+    job. Scaled, both are what they would be on a machine whose gmpy2 product takes `PRODUCT_US`.
+    """
+    product = gmpy2_product(PRODUCT_BITS)
+    with tempfile.TemporaryDirectory(prefix="treetap-bench-") as folder:
+        found = run_seed(forced(setting, backend), table, 0, Path(folder) / "federation")
+    assert set(found["arithmetic"].values()) == {backend}, found["arithmetic"]
+    return {"arithmetic": backend, "product_us": product, **figures(found, product)}
+
+
+def figures(found: dict[str, Any], product: float) -> dict[str, Any]:
+    """The figures of an experiment's run, beside a product of gmpy2 in microseconds."""
+    cpu, memory = found["cpu_seconds"], found["peak_rss_mb"]
+    wall, all_cpu = sum(found["seconds"][phase] for phase in TRAINING), sum(cpu.values())
+    parties = list(found["columns"])
+    return {
+        "wall_s": wall,
+        "cpu_s": all_cpu,
+        "scaled_wall_s": wall * PRODUCT_US / product,
+        "scaled_cpu_s": all_cpu * PRODUCT_US / product,
+        "main_cpu_s": sum(seconds for name, seconds in cpu.items() if " worker " not in name),
+        "keys_s": found["seconds"]["keys"],
+        "align_s": found["seconds"]["align"],
+        "auc": found["metrics"]["test"]["auc"],
+        "records": found["records"]["train"],
+        "largest_process_mb": max(memory.values()),
+        "party_mb": {
+            party: sum(peak for name, peak in memory.items() if name == party or name.startswith(f"{party} worker "))
+            for party in parties
+        },
+        "ciphertexts": found["ciphertexts"],
+        "operations": found["operations"],
+        "seconds_by_step": found["seconds_by_step"],
+        "cpu_seconds": cpu,
+        "bytes": sum(row["bytes"] for row in found["traffic"]),
+    }
+
+
+def print_medians(runs: Sequence[dict[str, Any]], by: Sequence[str], more: Iterable[tuple[str, str, str]] = ()) -> None:
+    """A row of medians for each combination of the figures `by`; `more`: (figure, title, format) of further columns."""
+    shown = {**SHOWN, **{name: (title, how) for name, title, how in more}}
+    table = Table(*by, *(title for title, _ in shown.values()), "sent")
+    for key in dict.fromkeys(tuple(run[name] for name in by) for run in runs):
+        some = [run for run in runs if tuple(run[name] for name in by) == key]
+        cells = [format(statistics.median(run[name] for run in some), how) for name, (_, how) in shown.items()]
+        table.add_row(*map(str, key), *cells, terminal.size(statistics.median(run["bytes"] for run in some)))
+    terminal.out.print(table)
+    print_ratios(runs, by)
+
+
+def print_ratios(runs: Sequence[dict[str, Any]], by: Sequence[str]) -> None:
+    """How many times as much gmpy2 takes as ifma, where runs have both: medians of pairs."""
+    others = [name for name in by if name != "arithmetic"]
+    for key in dict.fromkeys(tuple(run[name] for name in others) for run in runs):
+        some = [run for run in runs if tuple(run[name] for name in others) == key]
+        slow, fast = ([run for run in some if run["arithmetic"] == name] for name in ("gmpy2", "ifma"))
+        if not fast or len(slow) != len(fast):
+            continue
+        ratios = {
+            what: statistics.median(a[name] / b[name] for a, b in zip(slow, fast, strict=True))
+            for what, name in (("wall", "wall_s"), ("CPU", "cpu_s"))
+        }
+        said = ", ".join(f"{what} {ratio:.2f}" for what, ratio in ratios.items())
+        terminal.out.print(f"{' '.join(map(str, key))} gmpy2 ÷ ifma: {said}")

@@ -1,0 +1,156 @@
+"""Credit default, 30,000 records, two parties with 12 and 11 columns, 5 trees of depth 3: a whole training.
+
+    python benchmarks/two_party.py [--arithmetic gmpy2|ifma|auto] [--repeat 3] [--json]
+    python benchmarks/two_party.py growth [--records 30000 100000 300000 1000000] [--trees 5] [--out FILE] [--json]
+
+Needs TREETAP_DATA (the folder with credit_default.parquet) and the `bench` extra. 32 bins, learning rate 0.3, λ 1,
+Paillier with 2048 bits, `short-exponent`, `sorted-ids`. Without --arithmetic each backend that the machine has is
+measured in turn. Wall: prepare, bin, train, publish. CPU: all processes, the whole job with keys. Both are also scaled
+to a product of gmpy2 modulo 4,096 bits of 4.15 µs, which is measured before each.
+
+`growth` trains on more records and draws seconds and memory. They are made from the same table: drawn from it with
+repetition by seed 0, and to each number of a column with more than 32 different ones some noise is added (normal, a
+twentieth of the column's standard deviation), so that bins are as full as the table's and hold different numbers. The
+table's own records come first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from measured_trainings import add_arithmetic, backends, measured, print_medians
+
+from treetap import terminal
+from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.experiment.joined_table import read_table
+
+LABEL = "default.payment.next.month"
+LABEL_HOLDER, FEATURE_PARTY = "label-holder", "feature-b"
+#: Columns of the label holder, the first of the table; the feature party has the other 11.
+OWN = 12
+RECORDS = 30_000
+#: Records beside those to train on: an experiment holds some out.
+HELD_OUT = 1000
+NOISE, FEW = 0.05, 32
+OUT = Path("runs/training-growth.svg")
+COLORS = {"gmpy2": "#2166ac", "ifma": "#b2182b"}
+
+
+def setting(path: Path, columns: list[str], records: int, trees: int) -> ExperimentFile:
+    """The federation that trains on so many records of the table in a file."""
+    parties = {LABEL_HOLDER: columns[:OWN], FEATURE_PARTY: columns[OWN:]}
+    return ExperimentFile.model_validate(
+        {
+            "data": {"path": str(path), "label": LABEL, "test_share": HELD_OUT / (records + HELD_OUT)},
+            "party": [{"name": name, "columns": own, "labels": name == LABEL_HOLDER} for name, own in parties.items()],
+            "job": {
+                "n_estimators": trees,
+                "max_depth": 3,
+                "max_bin": 32,
+                "learning_rate": 0.3,
+                "reg_lambda": 1.0,
+                "key_bits": 2048,
+                "obfuscation": "short-exponent",
+                "alignment": "sorted-ids",
+            },
+        }
+    )
+
+
+def grown(table: pa.Table, records: int) -> pa.Table:
+    """The table with further records, drawn from it and changed a little, or its first ones."""
+    more = max(0, records - table.num_rows)
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([np.arange(min(records, table.num_rows)), rng.integers(0, table.num_rows, more)])
+    columns = {}
+    for name in table.column_names:
+        values = table.column(name).to_numpy()
+        drawn = values[rows]
+        if name != LABEL and len(np.unique(values)) > FEW:
+            drawn = drawn.astype(np.float64)
+            drawn[records - more :] += rng.normal(0.0, NOISE * values.std(), more)
+        columns[name] = drawn
+    return pa.table(columns)
+
+
+def run(given: argparse.Namespace, records: int, trees: int) -> list[dict[str, Any]]:
+    """Trainings on so many records by each backend."""
+    table = pq.read_table(Path(os.environ["TREETAP_DATA"]) / "credit_default.parquet")
+    columns = [name for name in table.column_names if name not in ("ID", LABEL)]
+    with tempfile.TemporaryDirectory(prefix="treetap-bench-") as folder:
+        path = Path(folder) / "table.parquet"
+        pq.write_table(grown(table.select([*columns, LABEL]), records + HELD_OUT), path)
+        experiment = setting(path, columns, records, trees)
+        joined = read_table(experiment, Path())
+        return [
+            {"trees": trees, **measured(experiment, joined, backend)}
+            for _ in range(given.repeat)
+            for backend in backends(given.arithmetic)
+        ]
+
+
+def draw(runs: list[dict[str, Any]], path: Path) -> None:
+    """Seconds and MiB by records, both axes logarithmic, with lines of slope 1 through the smallest."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    trees = runs[0]["trees"]
+    panels = {
+        left: (f"seconds, {trees} trees", {"CPU": "cpu_s", "wall": "wall_s"}),
+        right: ("MiB", {"largest process": "largest_process_mb", "label holder, all processes": LABEL_HOLDER}),
+    }
+    for axes, (title, lines) in panels.items():
+        for backend in dict.fromkeys(run["arithmetic"] for run in runs):
+            some = sorted((run for run in runs if run["arithmetic"] == backend), key=lambda run: int(run["records"]))
+            records = [run["records"] for run in some]
+            for (what, name), style in zip(lines.items(), ("o-", "s--"), strict=True):
+                values = [run[name] if name in run else run["party_mb"][name] for run in some]
+                axes.plot(records, values, style, color=COLORS[backend], label=f"{what}, {backend}")
+        if axes is left:
+            axes.plot(
+                records, [values[0] * each / records[0] for each in records], ":", color="#777777", label="linear"
+            )
+        axes.set(xscale="log", yscale="log", xlabel="records", ylabel=title)
+        axes.legend(frameon=False, fontsize=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="?", choices=["training", "growth"], default="training")
+    add_arithmetic(parser)
+    parser.add_argument("--records", nargs="+", type=int, default=[30_000, 100_000, 300_000, 1_000_000])
+    parser.add_argument("--trees", type=int, default=5)
+    parser.add_argument("--repeat", type=int, help="runs of each; 3 of the training, 1 of growth unless told")
+    parser.add_argument("--out", type=Path, default=OUT, metavar="FILE", help=f"the picture of growth (default: {OUT})")
+    parser.add_argument("--json", action="store_true", dest="as_json")
+    given = parser.parse_args()
+    if "TREETAP_DATA" not in os.environ:
+        sys.exit("two_party: set TREETAP_DATA to the folder with credit_default.parquet")
+    grows = given.what == "growth"
+    given.repeat = given.repeat or (1 if grows else 3)
+    runs = [one for records in (given.records if grows else [RECORDS]) for one in run(given, records, given.trees)]
+    if grows:
+        draw(runs, given.out)
+    if given.as_json:
+        print(json.dumps({"runs": runs, "picture": str(given.out) if grows else None}, indent=1))
+        return
+    print_medians(runs, ("records", "trees", "arithmetic"))
+    if grows:
+        terminal.out.print(f"picture: {given.out}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""The arithmetic of the benchmarks of trainings: sums, scaling, ratios of pairs, and tables that are grown."""
+
+from __future__ import annotations
+
+import importlib
+import io
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from treetap import arithmetic, terminal
+from treetap.terminal import PlainConsole
+
+ROOT = Path(__file__).resolve().parents[2]
+FOUND: dict[str, Any] = {
+    "seconds": {"startup": 9.0, "prepare": 1.0, "align": 5.0, "keys": 7.0, "bin": 2.0, "train": 4.0, "publish": 3.0},
+    "cpu_seconds": {"label-holder": 2.0, "label-holder worker 0": 6.0, "lab": 1.0, "coordinator": 0.5},
+    "peak_rss_mb": {"label-holder": 100.0, "label-holder worker 0": 60.0, "lab": 90.0, "coordinator": 80.0},
+    "columns": {"label-holder": ["a"], "lab": ["b"]},
+    "metrics": {"test": {"auc": 0.75}},
+    "records": {"train": 40, "test": 10},
+    "ciphertexts": {},
+    "operations": {},
+    "seconds_by_step": {},
+    "traffic": [{"bytes": 1000}, {"bytes": 500}],
+}
+
+
+@pytest.fixture
+def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Imports a benchmark as its own folder does."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    return importlib.import_module
+
+
+def test_sums_and_their_scaling(benchmark: Any) -> None:
+    """Wall without start, alignment and keys; CPU of all processes; both to a product of 4.15 µs; memory by party."""
+    module: ModuleType = benchmark("measured_trainings")
+    found = module.figures(FOUND, 8.3)
+    assert (found["wall_s"], found["cpu_s"], found["main_cpu_s"]) == (10.0, 9.5, 3.5)
+    assert (found["scaled_wall_s"], found["scaled_cpu_s"]) == (5.0, 4.75)
+    assert found["party_mb"] == {"label-holder": 160.0, "lab": 90.0}
+    assert (found["largest_process_mb"], found["bytes"], found["auc"]) == (100.0, 1500, 0.75)
+
+
+def test_ratios_of_pairs(benchmark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The median of each pair's ratio, by setting; none where a backend was not to be had."""
+    module: ModuleType = benchmark("measured_trainings")
+    text = io.StringIO()
+    monkeypatch.setattr(terminal, "out", PlainConsole(file=text, width=160))
+    runs = [
+        {"obfuscation": "short", "arithmetic": name, "wall_s": wall, "cpu_s": cpu}
+        for name, wall, cpu in (("gmpy2", 12, 20), ("ifma", 3, 4), ("gmpy2", 12, 30), ("ifma", 2, 3))
+    ]
+    alone = {"obfuscation": "long", "arithmetic": "gmpy2", "wall_s": 1, "cpu_s": 1}
+    module.print_ratios([*runs, alone], ("obfuscation", "arithmetic"))
+    assert text.getvalue() == "short gmpy2 ÷ ifma: wall 5.00, CPU 7.50\n"
+
+
+def test_a_backend_is_forced_or_each_taken_in_turn(benchmark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that cannot be had ends the program with the reason."""
+    module: ModuleType = benchmark("measured_trainings")
+    setting = benchmark("two_party").setting(ROOT / "t.csv", [f"c{k}" for k in range(23)], 2000, 5)
+    assert [len(party.columns) for party in setting.party] == [12, 11]
+    assert {party.arithmetic for party in module.forced(setting, "gmpy2").party} == {"gmpy2"}
+    had = arithmetic.choose("auto").name
+    assert module.backends("gmpy2") == ["gmpy2"]
+    assert module.backends("both") == (["gmpy2", "ifma"] if had == "ifma" else ["gmpy2"])
+    monkeypatch.setattr(arithmetic.library, "load", _unavailable)
+    assert module.backends("both") == ["gmpy2"]
+    with pytest.raises(SystemExit, match=r"cannot be had: none here"):
+        module.backends("ifma")
+
+
+def _unavailable() -> None:
+    raise arithmetic.library.Unavailable("none here")
+
+
+def test_a_table_is_grown(benchmark: Any) -> None:
+    """Its own records first; then drawn ones, of which numbers change a little and categories and labels do not."""
+    module: ModuleType = benchmark("two_party")
+    rng = np.random.default_rng(1)
+    amount, kind = rng.normal(0, 100, 200), rng.integers(0, 4, 200)
+    table = pa.table({"amount": amount, "kind": kind, module.LABEL: (amount > 0).astype(np.int64)})
+    more = module.grown(table, 1000)
+    assert more.equals(module.grown(table, 1000))
+    assert (more.num_rows, more.slice(0, 200)) == (1000, table)
+    drawn = more.slice(200)
+    assert set(drawn["kind"].to_pylist()) == set(kind.tolist())
+    nearest = np.abs(drawn["amount"].to_numpy()[:, None] - amount[None, :]).min(axis=1)
+    assert 0 < np.median(nearest) < 10
+    assert len(set(drawn["amount"].to_pylist())) == 800
+    assert module.grown(table, 50).equals(table.slice(0, 50))
