@@ -1,6 +1,6 @@
 """Fed-EINI inference: one round for a block of records, along the chain of the parties (docs/protocol-eini.md).
 
-The course is the same for both backends, Paillier (`eini`) and lattices (`eini-lattice`).
+The course is the same for both backends, schemes that add up (`eini`) and lattices (`eini-lattice`).
 
 The coordinator sees names and the numbers of blocks and records; no ciphertext.
 """

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from coordinator.config import CoordinatorConfig
 from party.config import PartyConfig
-from tests.commands.command import treetap, write
+from tests.commands.command import refused, treetap, write
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.jobs.client import OperatorConfig
 from treetap.commands.jobs.job_file import JobFile
@@ -267,3 +267,32 @@ def _experiment(folder: Path, **changes: dict[str, Any]) -> Path:
         )
     )
     return write(folder / "exp.toml", text)
+
+
+def test_the_scheme_of_a_job(tmp_path: Path) -> None:
+    """Paillier unless the file names another, which reaches the job's description; so does an experiment's."""
+    for job, scheme in ((JOB, "paillier"), ({**JOB, "scheme": "okamoto-uchiyama"}, "okamoto-uchiyama")):
+        assert load(write(tmp_path / "job.toml", {"job": job}), JobFile).to_spec().scheme == scheme
+    assert load(_experiment(tmp_path, job={"scheme": "okamoto-uchiyama"}), ExperimentFile).job.scheme == scheme
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"scheme": "elgamal"}, "job.scheme: Input should be 'paillier' or 'okamoto-uchiyama'"),
+        ({"scheme": "okamoto-uchiyama", "key_bits": 512}, "key_bits = 512: must be 2048 or 3072 where scheme ="),
+        (
+            {"scheme": "okamoto-uchiyama", "obfuscation": "half-length"},
+            "scheme 'okamoto-uchiyama' has none, since the proof that it rests on is for n = pq; use 'short-exponent'",
+        ),
+        (
+            {"protocol": "pivodl", "parties": ["a", "b"], "scheme": "okamoto-uchiyama"},
+            "a job of protocol 'pivodl' sums ciphertexts of paillier only",
+        ),
+        ({"protocol": "splitnn", "scheme": "paillier"}, "protocol 'splitnn' encrypts nothing; remove scheme"),
+    ],
+)
+def test_a_scheme_that_a_job_cannot_have(change: dict[str, Any], fault: str, tmp_path: Path) -> None:
+    """Named with its key, exit status 2, before anything is sent."""
+    job = ({} if "parties" in change else JOB) | change
+    assert fault in refused(treetap("train", write(tmp_path / "job.toml", {"job": job}), folder=tmp_path))

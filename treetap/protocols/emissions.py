@@ -162,7 +162,7 @@ SERVING = (*_JOB, Emission("awaited_requests", label_holder_reports))
 CLASSES_OF_NAMES = frozenset({"FEATURE_NAME", "TOPOLOGY"})
 #: Of a prediction with explanations; a party whose policy forbids it reports that it withholds names.
 EXPLANATIONS = (Emission("split_names", to_label_holder, perhaps=CLASSES_OF_NAMES),)
-#: A Paillier key of the job.
+#: A public key of the job.
 PUBLIC_KEY = (Emission("public_key", to_feature_parties),)
 #: Of a training that grows trees.
 GROWTH = (

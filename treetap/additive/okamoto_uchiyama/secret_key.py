@@ -166,8 +166,11 @@ class SecretKey:
 
     def _tables(self, base: mpz, exponent_bits: int) -> tuple[FixedBase, FixedBase]:
         """Tables of one base, modulo p² and modulo q."""
-        of_p, of_q = self._rings
-        return FixedBase(of_p, base, exponent_bits), FixedBase(of_q, base, exponent_bits)
+        of_p, of_q = (
+            FixedBase(ring, base, exponent_bits, limit=3 * ring.table_bytes // 4)  # there are four, not two
+            for ring in self._rings
+        )
+        return of_p, of_q
 
     def _standard(self, messages: Sequence[int]) -> tuple[Batch, Batch]:
         """Ciphertexts under standard obfuscators, modulo p² and modulo q."""

@@ -60,8 +60,11 @@ class FixedBase:
         window: bits of a digit.
     """
 
-    def __init__(self, ring: Residues, base: mpz, exponent_bits: int, window: int | None = None) -> None:
-        limit, modulus = ring.table_bytes, ring.modulus
+    def __init__(
+        self, ring: Residues, base: mpz, exponent_bits: int, window: int | None = None, limit: int | None = None
+    ) -> None:
+        """`window`: by default the one for tables of up to `limit` bytes, and by default of the ring's largest."""
+        limit, modulus = ring.table_bytes if limit is None else limit, ring.modulus
         self.window = window if window is not None else window_for(exponent_bits, modulus.bit_length(), limit)
         self._ring, self._bits = ring, exponent_bits
         rows = -(-exponent_bits // self.window)

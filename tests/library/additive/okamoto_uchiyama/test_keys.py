@@ -31,6 +31,12 @@ P, Q, G = (int.from_bytes(KEY.for_worker()[at * WIDTH : (at + 1) * WIDTH], "big"
 LARGEST = 2**PUBLIC.plain_bits - 1
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _tables(_small_tables: None) -> None:
+    """Tables for the longest plaintexts, once."""
+    KEY.prepare("short-exponent", PUBLIC.plain_bits)
+
+
 def opened(ciphertext: int) -> int:
     """Decryption as in the paper, §3, with signs: L(c^(p-1) mod p²) / L(g^(p-1) mod p²) mod p."""
     over, under = ((pow(number, P - 1, P * P) - 1) // P for number in (int(ciphertext), G))
