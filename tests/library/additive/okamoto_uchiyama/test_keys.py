@@ -28,6 +28,8 @@ PUBLIC = KEY.public
 N = int(PUBLIC.n)
 WIDTH = PUBLIC.ciphertext_bytes
 P, Q, G = (int.from_bytes(KEY.for_worker()[at * WIDTH : (at + 1) * WIDTH], "big") for at in range(3))
+H = pow(G, N, N)
+SLOPE = pow((pow(G, P - 1, P * P) - 1) // P, -1, P)
 LARGEST = 2**PUBLIC.plain_bits - 1
 
 
@@ -39,21 +41,20 @@ def _tables(_small_tables: None) -> None:
 
 def opened(ciphertext: int) -> int:
     """Decryption as in the paper, §3, with signs: L(c^(p-1) mod p²) / L(g^(p-1) mod p²) mod p."""
-    over, under = ((pow(number, P - 1, P * P) - 1) // P for number in (int(ciphertext), G))
-    plain = over * pow(under, -1, P) % P
+    plain = (pow(int(ciphertext), P - 1, P * P) - 1) // P * SLOPE % P
     return plain - P if 2 * plain > P else plain
 
 
 def naive(plain: int, r: int) -> int:
     """Encryption as in the paper: g^m · h^r mod n with h = g^n."""
-    return pow(G, plain, N) * pow(pow(G, N, N), r, N) % N
+    return pow(G, plain, N) * pow(H, r, N) % N
 
 
 PLAIN = st.integers(-LARGEST, LARGEST) | st.sampled_from([0, 1, -1, LARGEST, -LARGEST, 2**62, -(2**62)])
 
 
-@settings(max_examples=25)
-@given(st.lists(PLAIN, min_size=1, max_size=4), st.sampled_from(KINDS))
+@settings(max_examples=15)
+@given(st.lists(PLAIN, min_size=1, max_size=3), st.sampled_from(KINDS))
 def test_both_schemes_open_what_the_other_encrypts(plains: list[int], kind: str) -> None:
     """The naive one opens ours, we open the naive one's, and sums of one of each."""
     ours = [int(each) for each in integers(PUBLIC, KEY.encrypt_many(plains, kind))]

@@ -17,8 +17,8 @@ from party.runtime.messages import Rows, take_drawn
 from party.runtime.step_order import OPENING, RESUMED, Next, StepTable
 from party.setup.steps import PUBLISHED, UNPUBLISHED
 from party.winsorised.layout import implied
-from treetap.errors import Malformed
 from treetap.additive.sums.forest_sums import ForestSums, NodeTask
+from treetap.errors import Malformed
 from treetap.protocols.job_spec import params_as
 from treetap.protocols.winsorised import WinsorisedParams
 from treetap.wire.v2 import control_pb2, setup_pb2

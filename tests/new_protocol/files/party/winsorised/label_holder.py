@@ -19,9 +19,9 @@ from party.runtime.messages import drawn_messages
 from party.runtime.step_order import OPENING, RESUMED, Next, StepTable
 from party.setup.keys import fitting
 from party.winsorised.layout import layout
-from treetap.protocols.key_options import KeyKind
 from treetap.additive.sums.slots import Slots
 from treetap.protocols.job_spec import params_as, taking_part
+from treetap.protocols.key_options import KeyKind
 from treetap.protocols.winsorised import WinsorisedParams
 from treetap.tables.labels import Labels
 from treetap.trees import metrics
