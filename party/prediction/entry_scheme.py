@@ -1,4 +1,4 @@
-"""Sums of ciphertexts along the chain: entries go out encrypted, are masked on the way, and come back as sums (Fed-EINI).
+"""Sums of ciphertexts along the chain: entries go out encrypted, are masked on the way, come back as sums (Fed-EINI).
 
 `EntryScheme` is the label holder's end, `EntryMasking` a feature party's. The values of an
 entry are scores or attributions; both may go under one key, in messages of different names.

@@ -280,6 +280,16 @@ def test_a_short_key_for_a_papers_figure(tmp_path: Path, caplog: pytest.LogCaptu
             "key_bits = 2048: a lattice key has the size that the model asks for; leave it out",
         ),
         ({"protocol": "eini-lattice", "away_policy": "degrade"}, "away = 'degrade': the lattice backend cannot"),
+        ({"protocol": "eini", "scheme": "magic"}, "scheme = 'magic': must be one of paillier, okamoto-uchiyama"),
+        (
+            {"protocol": "eini", "scheme": "okamoto-uchiyama", "key_bits": 512},
+            "key_bits = 512: must be 2048 or 3072 where scheme = 'okamoto-uchiyama' (1024 only for tests",
+        ),
+        (
+            {"protocol": "eini-lattice", "scheme": "paillier"},
+            "scheme = 'paillier': eini-lattice has a scheme of its own; leave it out",
+        ),
+        ({"scheme": "paillier"}, "scheme = 'paillier': an interactive prediction encrypts nothing; leave it out"),
         ({"form": "sideways"}, "form = 'sideways': must be one of batched, per-tree"),
         ({"key_bits": 2048}, "key_bits = 2048: an interactive prediction encrypts nothing"),
     ],

@@ -15,6 +15,7 @@ from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues.batches import Batch
 from treetap.additive.sums import masked_sums
 from treetap.additive.sums.masked_sums import EntryKeyHolder, EntryMember
+from treetap.additive.sums.secret_keys import SecretKey as AnySecretKey
 from treetap.errors import Malformed, PlaintextOverflow
 from treetap.workers import InProcessEngine, ProcessEngine
 
@@ -123,26 +124,28 @@ def repeated(ciphertexts: list[mpz]) -> np.ndarray:
     return np.array([ciphertexts.count(ciphertext) > 1 for ciphertext in ciphertexts])
 
 
-def jacobi(ciphertexts: list[mpz]) -> np.ndarray:
+def jacobi(ciphertexts: list[mpz], n: mpz = PUBLIC.n) -> np.ndarray:
     """A distinguisher: powers of -y² have the Jacobi symbol 1, products with other obfuscators half of the time not."""
-    return np.array([gmpy2.jacobi(ciphertext, PUBLIC.n) == -1 for ciphertext in ciphertexts])
+    return np.array([gmpy2.jacobi(ciphertext, n) == -1 for ciphertext in ciphertexts])
 
 
-def kept_or_dropped(sent_by: str, forwarded_with: str, records: int = 300) -> tuple[list[mpz], np.ndarray]:
+def kept_or_dropped(
+    sent_by: str, forwarded_with: str, records: int = 300, key: AnySecretKey = KEY
+) -> tuple[list[mpz], np.ndarray]:
     """What the successor of a member sees of two entries, a constant and a varying one, and which were kept."""
     masks = np.random.default_rng(1).integers(0, 2, (records, 2)).astype(bool)
 
     async def main() -> bytes:
         engine = InProcessEngine()
-        owner = EntryKeyHolder(engine, KEY, 1, sent_by, 57, "owner")
+        owner = EntryKeyHolder(engine, key, 1, sent_by, 57, "owner")
         await owner.start()
         constants = b"".join([part async for part in owner.encrypt(np.array([[7]]))])
         sent = b"".join([part async for part in owner.encrypt(np.full((records, 1, 1), 9))])
-        member = EntryMember(engine, PUBLIC, owner.slots, np.arange(2), np.array([1]), forwarded_with, "member")
+        member = EntryMember(engine, key.public, owner.slots, np.arange(2), np.array([1]), forwarded_with, "member")
         await member.start(constants)
         return await through(member, masks, sent)
 
-    return integers(PUBLIC, asyncio.run(main())), masks.ravel()
+    return integers(key.public, asyncio.run(main())), masks.ravel()
 
 
 @pytest.mark.parametrize("kind", ["short-exponent", "half-length"])

@@ -12,9 +12,11 @@ import pytest
 from tests.library.ciphertexts import integers
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.key_holder import KeyHolder
+from treetap.additive.sums.secret_keys import generate
 from treetap.additive.sums.slots import Slots, width_for
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.errors import Conflict, Malformed
+from treetap.protocols.key_options import OKAMOTO_UCHIYAMA, PAILLIER
 from treetap.workers import Engine, InProcessEngine, ProcessEngine
 
 KEY = SecretKey.generate(1024)
@@ -64,16 +66,16 @@ def plain_candidates(codes, columns, shapes, rows) -> np.ndarray:
     return np.array(sums, dtype=np.int64).reshape(-1, len(columns))
 
 
-async def encrypted(engine, codes, columns, shapes, joint_cells=True, sampled=None, block=64):
+async def encrypted(engine, codes, columns, shapes, joint_cells=True, sampled=None, block=64, key=KEY):
     """A feature party's sums with every (sampled) record's ciphertext added, and the owner."""
     records = len(codes)
     slots = Slots((width_for(records, LARGEST), width_for(records, LARGEST), width_for(records, 1)))
-    owner = KeyHolder(engine, KEY, slots, "short-exponent", "t")
+    owner = KeyHolder(engine, key, slots, "short-exponent", "t")
     await owner.start()
-    sums = EncryptedSums(engine, KEY.public, slots, codes, shapes, "t", joint_cells=joint_cells)
+    sums = EncryptedSums(engine, key.public, slots, codes, shapes, "t", joint_cells=joint_cells)
     sampled = np.arange(records) if sampled is None else sampled
     async for start, blob in owner.encrypt_blocks([column[sampled] for column in columns], block):
-        count = len(blob) // KEY.public.ciphertext_bytes
+        count = len(blob) // key.public.ciphertext_bytes
         await sums.add_block(sampled[start : start + count], blob)
     return owner, sums
 
@@ -86,9 +88,10 @@ SHAPES = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:a 1024-bit Okamoto-Uchiyama key")
 @pytest.mark.parametrize("shapes", SHAPES)
-@pytest.mark.parametrize("joint_cells", [True, False])
-def test_sums_equal_plaintext_sums(shapes, joint_cells):
+@pytest.mark.parametrize(("joint_cells", "scheme"), [(True, PAILLIER), (False, PAILLIER), (True, OKAMOTO_UCHIYAMA)])
+def test_sums_equal_plaintext_sums(shapes, joint_cells, scheme):
     """Root and several nodes, empty bins, missing values and an empty node give exactly numpy's sums."""
 
     async def run():
@@ -96,7 +99,8 @@ def test_sums_equal_plaintext_sums(shapes, joint_cells):
         codes, columns = table(rng, 150, shapes)
         sampled = np.flatnonzero(rng.random(150) < 0.8)
         async with workers(0) as engine:
-            owner, sums = await encrypted(engine, codes, columns, shapes, joint_cells, sampled)
+            key = generate(scheme, 1024, allow_breakable=True)
+            owner, sums = await encrypted(engine, codes, columns, shapes, joint_cells, sampled, key=key)
             order = rng.permutation(sums.n_candidates)
             root = await owner.open(await sums.candidates(None, order), sums.n_candidates)
             assert np.array_equal(root, plain_candidates(codes, columns, shapes, sampled)[order])
