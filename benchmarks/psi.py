@@ -89,7 +89,9 @@ def main() -> None:
     parser.add_argument("--ids", type=int, default=1_000_000, help="ids per party (default 1,000,000)")
     parser.add_argument("--parties", type=int, default=2, help="how many parties (default 2)")
     parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
-    parser.add_argument("--arithmetic", choices=arithmetic.CHOICES, default="auto", help="of all parties (default auto)")
+    parser.add_argument(
+        "--arithmetic", choices=arithmetic.CHOICES, default="auto", help="of all parties (default auto)"
+    )
     given = parser.parse_args()
     found = measure(given.ids, given.parties, given.arithmetic)
     if given.as_json:
