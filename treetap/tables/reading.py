@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from treetap.errors import DataError
 from treetap.tables.categories import Category, encoded
 from treetap.tables.config import TableConfig
-from treetap.tables.ids import distinct_ids, ids_of
+from treetap.tables.ids import distinct_ids, ids_of, sorted_ids
 from treetap.tables.numbers import BLOCK, csv_rows, kind_name, row_name
 from treetap.tables.parquet import read_parquet
 from treetap.tables.tensors import Shape, Tensor, check_trained, is_tensor, tensor_of, tensor_shape
@@ -129,8 +129,7 @@ def read_table(
         wanted.append(config.label)
     table = _load(config.path, wanted, {config.id, *(categories or {})})
     columns = {name: plain_column(config.path, f"column {name!r}", table.column(name)) for name in wanted}
-    ids = ids_of(config.path, f"column {config.id!r}", columns[config.id])
-    order = np.array(sorted(range(len(ids)), key=ids.__getitem__), dtype=np.int64)
+    ids, order = sorted_ids(config.path, f"column {config.id!r}", columns[config.id])
     kinds = {name: columns[name].type for name in config.columns}
     cells = {name: tensor_shape(config.path, name, kind) for name, kind in kinds.items() if is_tensor(kind)}
     if shapes is not None:
@@ -140,9 +139,9 @@ def read_table(
     features = values[order]
     tensors = {name: tensor_of(config.path, name, columns[name], order) for name in cells}
     label = _ordered(config.path, config.label, columns[config.label], order) if with_label and config.label else None
-    sorted_ids, sources = [ids[i] for i in order], list(config.columns)
-    kind = id_type(sorted_ids, columns[config.id].type, in_csv=config.path.suffix != ".parquet")
-    return Table(config.path, sorted_ids, names, features, label, order, sources, found, config.id, kind, tensors)
+    sources = list(config.columns)
+    kind = id_type(ids, columns[config.id].type, in_csv=config.path.suffix != ".parquet")
+    return Table(config.path, ids, names, features, label, order, sources, found, config.id, kind, tensors)
 
 
 def read_ids(path: Path) -> list[str]:
