@@ -97,7 +97,8 @@ def _sources(native: Path) -> list[Path]:
 
 def _digest(native: Path) -> str:
     """Of the sources' contents: times of files change when they are copied."""
-    return hashlib.sha256(b"".join(path.read_bytes() for path in _sources(native))).hexdigest()
+    read = [*_sources(native), *sorted(native.glob("*.h"))]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in read)).hexdigest()
 
 
 def _current(native: Path) -> bool:

@@ -46,7 +46,8 @@ def compiled() -> Path:
     """The emulated kernels' library, compiled unless its sources have been already."""
     sources = [path for path in (ROOT / "treetap" / "native").glob("*.c") if path.name != "processor.c"]
     sources = sorted([*sources, EMULATED / "processor.c"])
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in [*sources, EMULATED / "immintrin.h"])).hexdigest()
+    headers = [EMULATED / "immintrin.h", *sorted((ROOT / "treetap" / "native").glob("*.h"))]
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in [*sources, *headers])).hexdigest()
     made = BUILT / f"{digest[:16]}.so"
     BUILT.mkdir(parents=True, exist_ok=True)
     with (BUILT / "lock").open("w") as lock:
