@@ -123,7 +123,7 @@ class ProcessEngine:
         """Spawn the workers."""
         if self._processes:
             raise RuntimeError("the engine has been started")
-        prepare = partial(_prepare, arithmetic.in_use(), self._modules)
+        prepare = partial(_make_ready, arithmetic.in_use(), self._modules)
         self._processes = [WorkerProcess(worker, self._silence_s, prepare) for worker in range(self.workers)]
 
     async def call(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:
@@ -160,7 +160,7 @@ def _answer(_state: dict[str, Any]) -> None:
     """A kernel that does nothing."""
 
 
-def _prepare(backend: arithmetic.Name, modules: Sequence[str]) -> None:
+def _make_ready(backend: arithmetic.Name, modules: Sequence[str]) -> None:
     """Make a new worker ready: its backend, and the modules of its kernels."""
     arithmetic.use(backend)
     for module in modules:

@@ -46,11 +46,13 @@ def test_a_report_without_gains(noisy: bool, capsys: pytest.CaptureFixture[str])
         "privacy": ["epsilon 8, as the accountant says."],
         "importance": [{"party": "north", "feature": "age", "weight": 4, "gain": None, "cover": None}],
         "seconds": {"train": 1.0},
+        "arithmetic": {"east": "ifma", "north": "gmpy2"},
         "traffic": [],
     }
     demo.report(found, None, noisy=noisy)
     printed = " ".join(capsys.readouterr().out.split())  # lines end where the terminal does
     assert "epsilon 8, as the accountant says." in printed
     assert "█" * 24 in printed
+    assert "arithmetic: east ifma, north gmpy2" in printed
     assert ("The centralised models have no noise" in printed) == noisy
     assert ("a defect" in printed) == (not noisy)
