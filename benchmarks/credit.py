@@ -77,9 +77,7 @@ def xgboost_on_joined(setting: ExperimentFile, table: pa.Table) -> dict[str, flo
     return {"seconds": seconds, "auc": metrics.auc(model.predict_proba(x[drawn.test])[:, 1], y[drawn.test])}
 
 
-def run(
-    obfuscation: str, key_bits: int, backend: arithmetic.Name = "gmpy2", scheme: str = PAILLIER
-) -> dict[str, Any]:
+def run(obfuscation: str, key_bits: int, backend: arithmetic.Name = "gmpy2", scheme: str = PAILLIER) -> dict[str, Any]:
     """One pair: xgboost, then the federation."""
     setting = experiment(obfuscation, key_bits, scheme)
     table = read_table(setting, Path())
