@@ -24,9 +24,10 @@ import pyarrow as pa
 from measured_trainings import add_arithmetic, backends, measured, print_medians
 from rich.table import Table
 
-from treetap import arithmetic, terminal
+from treetap import terminal
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import read_table, split
+from treetap.native import arithmetic
 from treetap.protocols.key_options import PAILLIER, SCHEMES
 from treetap.trees import metrics
 

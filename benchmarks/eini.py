@@ -35,8 +35,9 @@ from measured_trainings import PRODUCT_BITS, PRODUCT_US, add_arithmetic, backend
 from rich.table import Table
 from shards import Model, Setting, predict, serving
 
-from treetap import arithmetic, terminal
+from treetap import terminal
 from treetap.commands.local_federation import LocalFederation
+from treetap.native import arithmetic
 
 EXTRAPOLATED = 30_000
 #: Records of small requests.

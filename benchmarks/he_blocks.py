@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from gmpy2 import mpz
 
-from treetap import arithmetic
 from treetap.additive.sums import secret_keys
 from treetap.additive.sums.joint_cells import bin_products, plan
 from treetap.additive.sums.key_holder import KeyHolder
@@ -27,8 +26,9 @@ from treetap.additive.sums.packing import Packer
 from treetap.additive.sums.secret_keys import HandedSecret, SecretKey
 from treetap.additive.sums.slots import Slots, width_for
 from treetap.additive.sums.tree_sums import EncryptedSums
+from treetap.native import arithmetic
 from treetap.protocols.key_options import OBFUSCATIONS, PAILLIER, SCHEMES
-from treetap.workers import ProcessEngine
+from treetap.workers.engines import ProcessEngine
 
 FRACTION_BITS = 24
 ROUNDS = 5

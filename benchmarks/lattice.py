@@ -22,7 +22,7 @@ from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.member import MaskedSum, Member, flood
 from treetap.lattice.parameters import Parameters
 from treetap.usage import measure
-from treetap.workers import ProcessEngine
+from treetap.workers.engines import ProcessEngine
 
 ROUNDS = 4
 GROUP = 16

@@ -17,10 +17,11 @@ import pyarrow as pa
 from he_blocks import gmpy2_product
 from rich.table import Table
 
-from treetap import arithmetic, terminal
+from treetap import terminal
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.run import run_seed
 from treetap.errors import BadInput
+from treetap.native import arithmetic
 
 #: From the accepted job to the stored shards, without key generation and alignment.
 TRAINING = ("prepare", "bin", "train", "publish")

@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from treetap import arithmetic
 from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.local_federation import LocalFederation
+from treetap.native import arithmetic
 from treetap.wire.v2 import jobs_pb2
 
 

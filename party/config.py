@@ -12,9 +12,9 @@ from pydantic import AfterValidator, Field, PrivateAttr, StringConstraints, mode
 
 from party.defences.settings import Defences
 from party.policy import Policy
-from treetap.arithmetic import Choice
 from treetap.errors import ConfigError
 from treetap.names import Address, ProcessName, clash, on_loopback
+from treetap.native.arithmetic import Choice
 from treetap.process.config import Process, Silence
 from treetap.strict import Strict, load
 from treetap.tables.config import TableConfig

@@ -20,14 +20,15 @@ from party.runtime.steps import describe, disk_faults, follow
 from party.runtime.transcript_recorder import Recorders
 from party.runtime.unheard import log_unheard
 from party.serving.registry import ServedModels
-from treetap import arithmetic, logs
+from treetap import logs
 from treetap.errors import ConfigError, Conflict, Interrupted, Malformed, OutOfOrder, Refused, UnknownJob
 from treetap.names import NAME
+from treetap.native import arithmetic
 from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.frame import name_of, result
 from treetap.wire.ports import Dialer
 from treetap.wire.v2 import control_pb2, exchange_pb2, setup_pb2
-from treetap.workers import EngineHost
+from treetap.workers.engines import EngineHost
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

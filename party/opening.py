@@ -26,7 +26,7 @@ from treetap.protocols.registry import prediction, prediction_name, training, tr
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.timeouts import Timeouts
 from treetap.wire.v2 import control_pb2
-from treetap.workers import EngineHost
+from treetap.workers.engines import EngineHost
 
 
 class Opener:

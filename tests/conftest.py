@@ -66,7 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
         UsageError: pytest-xdist would spread a group, whose tests build on each other, over its workers.
     """
     config.pluginmanager.register(SecondsByFolder(), "seconds-by-folder")
-    from treetap import arithmetic
+    from treetap.native import arithmetic
 
     arithmetic.use(arithmetic.choose("auto").name)
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as of a shell's `&`: commands that are to be interrupted

@@ -34,7 +34,7 @@ from treetap.tables.config import Encoding, TableConfig
 from treetap.wire.frame import name_of
 from treetap.wire.ports import Address
 from treetap.wire.v2 import control_pb2, exchange_pb2, jobs_pb2, setup_pb2
-from treetap.workers import EngineHost, InProcessEngine
+from treetap.workers.engines import EngineHost, InProcessEngine
 
 __all__ = ["COORDINATOR", "LIFE", "Deadlock", "Faults", "Federation", "Message", "run"]
 

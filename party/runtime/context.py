@@ -18,11 +18,11 @@ from party.runtime.outbox import Outbox
 from party.runtime.scratch import Scratch
 from party.runtime.steps import ProgressCounter, StepCache
 from party.runtime.transcript_recorder import Recorder
-from treetap import arithmetic
 from treetap.errors import Refused, UnknownJob
+from treetap.native import arithmetic
 from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, setup_pb2
-from treetap.workers import Engine
+from treetap.workers.engines import Engine
 
 Step = Callable[[control_pb2.StepRequest], Awaitable[control_pb2.StepResult]]
 T = TypeVar("T")

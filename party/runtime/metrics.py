@@ -8,8 +8,8 @@ from functools import cache
 
 import prometheus_client
 
-from treetap import arithmetic
 from treetap.metrics import ProcessMetrics
+from treetap.native import arithmetic
 
 #: Label of all callers that are no clients of this party; their names would make an unbounded number of series.
 STRANGER = "-"

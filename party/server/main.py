@@ -19,8 +19,8 @@ from party.server.control import register
 from party.server.own_paths import outward
 from party.server.scoring import ScoringServers
 from party.server.threads import Threads
-from treetap import arithmetic
 from treetap.errors import BadInput, ConfigError
+from treetap.native import arithmetic
 from treetap.process.lifecycle import serve_until_stopped, sole_user
 from treetap.process.limits import raise_descriptors, share_heaps
 from treetap.wire import rpc
@@ -29,7 +29,7 @@ from treetap.wire.hello import serve_health
 from treetap.wire.roles import Role
 from treetap.wire.signed_heads import signer_of
 from treetap.wire.timeouts import Timeouts
-from treetap.workers import EngineHost, ProcessEngine, await_workers
+from treetap.workers.engines import EngineHost, ProcessEngine, await_workers
 
 log = logging.getLogger(__name__)
 #: Seconds that calls under way may take to end when the party stops.
@@ -37,7 +37,7 @@ GRACE_S = 2.0
 #: Of `silence_s`, what a worker may be silent: it is named before those who wait for what it computes give up.
 WORKER_SHARE = 0.8
 #: What workers and jobs import, without what needs an extra: imported at the start, so that no job waits for it.
-OF_WORKERS = ("treetap.paillier.key_holder", "treetap.paillier.tree_sums", "treetap.psi")
+OF_WORKERS = ("treetap.additive.sums.key_holder", "treetap.additive.sums.tree_sums", "treetap.psi.kernels")
 OF_JOBS = ("party.boosting.label_holder", "party.boosting.feature_party")
 
 

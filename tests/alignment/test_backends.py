@@ -11,8 +11,8 @@ import pytest
 from tests.alignment.test_protocol import NAMES, aligned, job, tables
 from tests.native import emulation
 from tests.simulator import Federation, Message, run
-from treetap import arithmetic
-from treetap.workers import InProcessEngine
+from treetap.native import arithmetic
+from treetap.workers.engines import InProcessEngine
 
 T = TypeVar("T")
 

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from treetap import arithmetic, terminal
+from treetap import terminal
+from treetap.native import arithmetic
 from treetap.terminal import PlainConsole
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from treetap.errors import Interrupted
 from treetap.usage import Usage
-from treetap.workers import Engine
+from treetap.workers.engines import Engine
 
 T = TypeVar("T")
 

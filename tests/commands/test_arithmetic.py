@@ -15,13 +15,13 @@ from tests.commands.command import refused, treetap, write
 from tests.replay import HERE, JOB
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES
-from treetap import arithmetic, terminal
+from treetap import terminal
 from treetap.commands.doctor import configuration as doctor
 from treetap.commands.jobs import progress_view
 from treetap.errors import BadInput, ConfigError
-from treetap.native import library
+from treetap.native import arithmetic, library
 from treetap.wire.v2 import jobs_pb2
-from treetap.workers import ProcessEngine
+from treetap.workers.engines import ProcessEngine
 
 
 @pytest.fixture(autouse=True)

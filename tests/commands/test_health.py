@@ -28,7 +28,13 @@ OWN = {
         "treetap.additive.paillier",
         "treetap.models",
     ),
-    *("treetap.wire.rpc", "treetap.wire.v2", "treetap.workers", "treetap.terminal", "treetap.commands.jobs.client"),
+    *(
+        "treetap.wire.rpc",
+        "treetap.wire.v2",
+        "treetap.workers.engines",
+        "treetap.terminal",
+        "treetap.commands.jobs.client",
+    ),
 }
 LOADED = """
 import json, sys

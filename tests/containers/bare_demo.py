@@ -1,6 +1,6 @@
 """`make demo` on plain Debian with what the README asks for and no C compiler, in a container.
 
-    python -m tests.containers.bare_demo [--base IMAGE] [--native as-it-is 0 1]
+    python tests/containers/bare_demo.py [--base IMAGE] [--native as-it-is 0 1]
 
 Each value of TREETAP_NATIVE is a fresh container: without it the build fetches a compiler where the processor has
 AVX-512 IFMA, with 1 wherever it runs, with 0 never. The demo has to end well on the backend that follows, and

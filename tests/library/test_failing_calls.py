@@ -19,7 +19,7 @@ from treetap.errors import Interrupted
 from treetap.lattice.kernels import LatticeKeyHolder
 from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.parameters import Parameters
-from treetap.workers import call_all
+from treetap.workers.engines import call_all
 
 KEY = SecretKey.generate(1024)
 SLOTS = Slots((20, 20, 10))

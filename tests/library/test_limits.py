@@ -87,7 +87,7 @@ def test_no_process_leaves_its_memory_behind() -> None:
     found = _run(
         "import asyncio, ctypes, resource",
         "from treetap.commands.cli import options",
-        "from treetap.workers import ProcessEngine",
+        "from treetap.workers.engines import ProcessEngine",
         "from tests.library.test_limits import dumpable",
         "async def main():",
         "    engine = ProcessEngine(1, 20.0)",

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from treetap.errors import Interrupted, Malformed, TreetapError
-from treetap.worker_process import finish_unit
-from treetap.workers import InProcessEngine, ProcessEngine, await_workers
+from treetap.process.units import finish_unit
+from treetap.workers.engines import InProcessEngine, ProcessEngine, await_workers
 
 #: Of workers that are to be missed soon.
 SILENCE_S = 1.0
@@ -280,7 +280,7 @@ def test_workers_import_before_their_first_call():
         try:
             await await_workers(engine)
             assert await engine.call(0, imported, "treetap.psi")
-            assert not await engine.call(0, imported, "treetap.paillier.kernels")
+            assert not await engine.call(0, imported, "treetap.additive.sums.kernels")
         finally:
             await engine.close()
 
@@ -317,7 +317,7 @@ def test_workers_vanish_when_their_parent_is_killed(tmp_path):
             """
             import asyncio, sys, time
             sys.path[:0] = sys.argv[1:]
-            from treetap.workers import ProcessEngine
+            from treetap.workers.engines import ProcessEngine
 
             def spin(state, seconds):
                 end = time.monotonic() + seconds

@@ -32,7 +32,7 @@ from treetap.trees.pivodl_params import PivodlParams
 from treetap.trees.role_draws import RoleDraws
 from treetap.wire.frame import filled, name_of
 from treetap.wire.v2 import exchange_pb2, pivodl_pb2
-from treetap.workers import InProcessEngine
+from treetap.workers.engines import InProcessEngine
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
 PARAMS = PivodlParams(gain_comparison="secure", max_depth=3, n_estimators=2)

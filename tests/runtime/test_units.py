@@ -16,10 +16,10 @@ from tests.pivodl import small_job
 from tests.simulator import Federation, run
 from tests.trainings import jobs_of, policies
 from tests.worlds import FOUR, spec, world
-from treetap import worker_process
+from treetap.process import units
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
-from treetap.workers import InProcessEngine
+from treetap.workers.engines import InProcessEngine
 
 T = TypeVar("T")
 MODULES = (
@@ -88,7 +88,7 @@ def _kernels() -> set[str]:
 def test_units_are_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trainings of every protocol, aligned by psi, and encrypted predictions of a chain: every kernel there is."""
     clock = Clocked()
-    monkeypatch.setattr(worker_process._Units, "finished", clock)
+    monkeypatch.setattr(units.Units, "finished", clock)
 
     class Watched(InProcessEngine):
         async def call(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:

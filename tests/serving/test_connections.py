@@ -21,7 +21,7 @@ from tests.names import stands_for
 from treetap.errors import BadInput
 from treetap.wire import rpc
 from treetap.wire.rpc import listening_fault
-from treetap.workers import InProcessEngine
+from treetap.workers.engines import InProcessEngine
 
 pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
 from party.server import http_connections, scoring

@@ -20,8 +20,8 @@ from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.member import MaskedSum, Member
 from treetap.lattice.parameters import Parameters
 from treetap.process.together import together
-from treetap.worker_process import finish_unit
-from treetap.workers import Engine, call_all
+from treetap.process.units import finish_unit
+from treetap.workers.engines import Engine, call_all
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

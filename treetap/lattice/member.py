@@ -25,7 +25,7 @@ import numpy.typing as npt
 from treetap.errors import Malformed, OutOfOrder
 from treetap.lattice.parameters import PARAMETERS_BYTES, PARTIAL_SUMS, Parameters
 from treetap.lattice.seal import Scheme, api, scheme_of, to_bytes
-from treetap.worker_process import finish_unit
+from treetap.process.units import finish_unit
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]

@@ -6,5 +6,5 @@
 
 The C files need a C compiler and nothing else: no headers of Python. They are compiled into `kernels.so` when treetap
 is installed, and `treetap.native.library` loads it. Every call releases the interpreter's lock, as calls of ctypes do.
-`treetap.arithmetic` decides whether this process computes with them.
+`treetap.native.arithmetic` decides whether this process computes with them.
 """

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.native import library
-from treetap.worker_process import finish_unit
+from treetap.process.units import finish_unit
 
 POINT_BYTES = 32
 UNIFORM_BYTES = 64

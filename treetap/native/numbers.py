@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.native import library
-from treetap.worker_process import finish_unit
+from treetap.process.units import finish_unit
 
 WORD_BITS = 52
 #: Words of the largest number that the kernels take.

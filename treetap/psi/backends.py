@@ -1,8 +1,8 @@
-"""The group by the arithmetic of this process (`treetap.arithmetic`); no other file asks which it is."""
+"""The group by the arithmetic of this process (`treetap.native.arithmetic`); no other file asks which it is."""
 
 from __future__ import annotations
 
-from treetap import arithmetic
+from treetap.native import arithmetic
 from treetap.psi.group import Group
 
 

@@ -13,7 +13,7 @@ from treetap.lattice.kernels import IN_FLIGHT_PER_WORKER, LatticeKeyHolder, Latt
 from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.parameters import Parameters
 from treetap.trees.remote_node_sums import label_columns
-from treetap.workers import InProcessEngine, ProcessEngine
+from treetap.workers.engines import InProcessEngine, ProcessEngine
 
 PARAMETERS = Parameters(8192, 2, 60, 20, 12, 1)
 KEY = LatticeKey(PARAMETERS)

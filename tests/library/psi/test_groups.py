@@ -13,9 +13,8 @@ from nacl import bindings
 
 from tests.library.psi.naive import A, cosets, is_member, is_square, multiple, on_curve, to_u
 from tests.native import emulation
-from treetap import arithmetic
 from treetap.errors import Malformed
-from treetap.native import curve
+from treetap.native import arithmetic, curve
 from treetap.psi import kernels
 from treetap.psi.exponents import Exponent
 from treetap.psi.group import ORDER, POINT_BYTES, PRIME, Group, uniform_bytes

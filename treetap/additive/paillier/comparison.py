@@ -28,8 +28,8 @@ from treetap.additive.residues.ciphertexts import random_unit
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.errors import Malformed
 from treetap.process.together import together
-from treetap.worker_process import finish_unit
-from treetap.workers import Engine
+from treetap.process.units import finish_unit
+from treetap.workers.engines import Engine
 
 
 def bits_of(value: int, width: int) -> list[int]:

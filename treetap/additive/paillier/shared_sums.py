@@ -18,7 +18,7 @@ from treetap.additive.paillier.public_key import Obfuscators, PublicKey
 from treetap.additive.sums.packing import Packer
 from treetap.errors import Malformed
 from treetap.process.together import together
-from treetap.workers import Engine
+from treetap.workers.engines import Engine
 
 Ints = npt.NDArray[np.int64]
 

@@ -1,9 +1,9 @@
-"""Residues by the arithmetic of this process (`treetap.arithmetic`); no other file asks which it is."""
+"""Residues by the arithmetic of this process (`treetap.native.arithmetic`); no other file asks which it is."""
 
 from __future__ import annotations
 
-from treetap import arithmetic
 from treetap.additive.residues.batches import Residues
+from treetap.native import arithmetic
 
 
 def residues(modulus: int, bits: int = 0) -> Residues:

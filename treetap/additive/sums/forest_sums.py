@@ -18,7 +18,7 @@ from treetap.additive.sums.layout_counts import candidate_products
 from treetap.additive.sums.public_keys import PublicKey, handed
 from treetap.additive.sums.slots import Slots
 from treetap.errors import Conflict, Malformed
-from treetap.workers import Engine
+from treetap.workers.engines import Engine
 
 Ints = npt.NDArray[np.integer[Any]]
 

@@ -18,7 +18,7 @@ from treetap.additive.sums.joint_cells import BinProducts, Codes, RootCells, bin
 from treetap.additive.sums.packing import Packer
 from treetap.additive.sums.public_keys import Handed, PublicKey, in_worker
 from treetap.process.together import together
-from treetap.workers import Engine
+from treetap.workers.engines import Engine
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from treetap.additive.sums.secret_keys import HandedSecret, SecretKey, handed, i
 from treetap.additive.sums.slots import Slots
 from treetap.errors import Malformed
 from treetap.process.together import together
-from treetap.workers import Engine, call_all
+from treetap.workers.engines import Engine, call_all
 
 T = TypeVar("T")
 Task = TypeVar("Task")

@@ -31,7 +31,7 @@ from treetap.additive.sums.secret_keys import SecretKey
 from treetap.additive.sums.slots import Slots
 from treetap.errors import Malformed
 from treetap.process.together import together
-from treetap.workers import Engine, call_all
+from treetap.workers.engines import Engine, call_all
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

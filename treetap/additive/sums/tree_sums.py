@@ -32,7 +32,7 @@ from treetap.additive.sums.layout_counts import candidate_products
 from treetap.additive.sums.public_keys import PublicKey, handed
 from treetap.additive.sums.slots import Slots
 from treetap.errors import Conflict, Malformed
-from treetap.workers import Engine
+from treetap.workers.engines import Engine
 
 Rows = npt.NDArray[np.integer]
 _ABSENT, _ON_THE_WAY = -1, -2

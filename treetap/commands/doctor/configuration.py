@@ -16,7 +16,6 @@ from pathlib import Path
 
 from coordinator import config as coordinator_config
 from party import config as party_config
-from treetap import arithmetic
 from treetap.commands.doctor.connections import (
     Checks,
     Finding,
@@ -30,7 +29,7 @@ from treetap.commands.doctor.connections import (
 )
 from treetap.commands.jobs import client
 from treetap.errors import BadInput, ConfigError, DataError
-from treetap.native import library
+from treetap.native import arithmetic, library
 from treetap.protocols.libraries import installed_version, libraries
 from treetap.strict import read_toml
 from treetap.tables import config

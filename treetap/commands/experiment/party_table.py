@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from party.defences.settings import OF_COLUMNS, Defences
-from treetap.arithmetic import Choice
 from treetap.commands.jobs.job_file import JobTable, has_parameter
 from treetap.names import Name
+from treetap.native.arithmetic import Choice
 from treetap.protocols.registry import training
 from treetap.strict import Strict
 

@@ -17,7 +17,7 @@ from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.additive.sums.slots import Slots
 from treetap.errors import Malformed
-from treetap.workers import InProcessEngine, ProcessEngine
+from treetap.workers.engines import InProcessEngine, ProcessEngine
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
 WIDTH = 67

@@ -20,7 +20,7 @@ from treetap.additive.sums.slots import Slots
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.errors import BadInput
 from treetap.protocols.key_options import Obfuscation
-from treetap.workers import InProcessEngine
+from treetap.workers.engines import InProcessEngine
 
 BITS = 1024
 KEY = SecretKey.generate(BITS)

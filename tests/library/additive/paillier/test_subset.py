@@ -22,7 +22,7 @@ from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.packing import Packer
 from treetap.additive.sums.slots import Slots
 from treetap.additive.sums.tree_sums import EncryptedSums
-from treetap.workers import InProcessEngine
+from treetap.workers.engines import InProcessEngine
 
 RECORDS = 24
 SUMMED = (5, 17)  # the two records of the small bin

@@ -16,7 +16,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.native import emulation
-from treetap import arithmetic
 from treetap.additive.paillier.public_key import Obfuscators, PublicKey
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues.batches import Powers, Residues, power
@@ -26,9 +25,9 @@ from treetap.additive.sums import secret_keys
 from treetap.additive.sums.packing import Packer
 from treetap.additive.sums.slots import Slots
 from treetap.additive.sums.tree_sums import EncryptedSums
-from treetap.native import numbers
+from treetap.native import arithmetic, numbers
 from treetap.protocols.key_options import OBFUSCATIONS, OKAMOTO_UCHIYAMA, SCHEMES
-from treetap.workers import InProcessEngine
+from treetap.workers.engines import InProcessEngine
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 1024-bit Okamoto-Uchiyama key")
 BITS = (64, 410, 416, 1024, 1366, 2048, 4096, 6144)

@@ -17,7 +17,7 @@ from treetap.additive.sums import masked_sums
 from treetap.additive.sums.masked_sums import EntryKeyHolder, EntryMember
 from treetap.additive.sums.secret_keys import SecretKey as AnySecretKey
 from treetap.errors import Malformed, PlaintextOverflow
-from treetap.workers import InProcessEngine, ProcessEngine
+from treetap.workers.engines import InProcessEngine, ProcessEngine
 
 KEY = SecretKey.generate(1024)
 FOREIGN = SecretKey.generate(1024)

@@ -26,20 +26,10 @@ from typing import Any
 from treetap.errors import BadInput, Interrupted
 from treetap.process.limits import keep_memory_private
 from treetap.process.silence import LOOKS, SilenceWatch
+from treetap.process.units import Units, finish_unit
 
 #: Seconds that a new process may take until it listens, if that is more than `silence_s`.
 BOOT_S = 30.0
-
-
-class _Units:
-    """The number of units that this process has finished; a worker shares it with its parent."""
-
-    finished: Any = ctypes.c_uint64(0)
-
-
-def finish_unit() -> None:
-    """Mark the end of a unit of work within a kernel: a sign of life of this worker."""
-    _Units.finished.value += 1
 
 
 class WorkerProcess:
@@ -191,7 +181,7 @@ class WorkerProcess:
 
 def _serve(pipe: Connection, worker: int, units: Any, prepare: Callable[[], None]) -> None:
     """A worker's life: answer calls in order until the pipe ends; all with an error if `prepare` refuses."""
-    _Units.finished = units
+    Units.finished = units
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when a worker ends
     keep_memory_private()
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -8,7 +8,7 @@ Workers are spawned, not forked: a fork would copy keys and sockets. Nothing sec
 environment, only through the worker's private pipe. A worker ends with its parent, even when the parent is killed; one
 that dies or hangs is started again without a person.
 
-Workers compute with the backend of `treetap.arithmetic` that their parent used when it made them.
+Workers compute with the backend of `treetap.native.arithmetic` that their parent used when it made them.
 
 A spawned process imports the parent's main script again unless that is a package's `__main__`: started as
 `python -m package`, an idle worker holds 38 MB (22 MB before its kernels' modules import numpy and gmpy2); started from
@@ -23,10 +23,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from treetap import arithmetic
+from treetap.native import arithmetic
 from treetap.process.together import together
 from treetap.usage import Usage, measure_process
-from treetap.worker_process import WorkerProcess
+from treetap.workers.worker_process import WorkerProcess
 
 T = TypeVar("T")
 
