@@ -278,9 +278,9 @@ class LabelHolderGrowth:
         if nodes != build or candidates is None:
             raise Malformed(f"{party} sent candidates of nodes {nodes}, expected {build}")
         self._offered[party] = t, candidates
-        sums = await self._open_sums(b"".join(packed), len(nodes) * candidates)
-        offered = sums.reshape(len(nodes), candidates, sums.shape[1])
         try:
+            sums = await self._open_sums(b"".join(packed), len(nodes) * candidates)
+            offered = sums.reshape(len(nodes), candidates, sums.shape[1])
             await self._context.offload(lambda: self._growing(t).growing.check_offered(offered))
         except Malformed as failure:
             raise Malformed(f"{party} has offered what is no sum over its columns: {failure}") from None

@@ -14,6 +14,7 @@ from tests.pivodl import jobs as pivodl
 from tests.replay import HERE, PARAMS
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, spec, world
+from treetap.additive.okamoto_uchiyama.secret_key import SecretKey as OkamotoUchiyamaKey
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues.batches import power
 from treetap.additive.sums.public_keys import public_key
@@ -26,6 +27,7 @@ from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.loss import UNIT
 from treetap.trees.params import BoostingParams, ForestParams
 from treetap.wire.frame import name_of
+from treetap.wire.transcript import TranscriptReader
 from treetap.wire.v2 import exchange_pb2
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 1024-bit Okamoto-Uchiyama key")
@@ -85,6 +87,13 @@ def raised(parcel: exchange_pb2.PeerMessage, modulus: bytes) -> None:
     sums.ciphertexts = public.write(power(public.ring, public.read(sums.ciphertexts), 1 << 300))
 
 
+def doubled(parcel: exchange_pb2.PeerMessage, modulus: bytes) -> None:
+    """Sums times 2, which fit their slots: more records than the node has."""
+    public = public_key(OKAMOTO_UCHIYAMA, modulus, allow_breakable=True)
+    sums = parcel.growth.candidate_sums
+    sums.ciphertexts = public.write(power(public.ring, public.read(sums.ciphertexts), 2))
+
+
 def foreign(parcel: exchange_pb2.PeerMessage, _: bytes) -> None:
     """Ciphertexts below n of which nobody knows a plaintext."""
     sums = parcel.growth.candidate_sums
@@ -104,8 +113,18 @@ LIES: dict[str, tuple[str, Callable[[exchange_pb2.PeerMessage, bytes], None], st
     "a longer modulus": ("public_key", longer_modulus, "the key of label-holder has 2048 bits, the job says 1024"),
     "slots that do not fit": ("public_key", wider_slots, "a plaintext of this key holds 340"),
     "a ciphertext out of range": ("gradients", beyond_the_modulus, "a ciphertext is zero or not below n"),
-    "sums beyond half of p": ("candidate_sums", raised, "feature-b|bits left above the last slot"),
-    "ciphertexts of another key": ("candidate_sums", foreign, "feature-b|bits left above the last slot"),
+    "sums beyond half of p": (
+        *("candidate_sums", raised),
+        "feature-b has offered what is no sum over its columns: .* bits left above the last slot",
+    ),
+    "sums times two": (
+        *("candidate_sums", doubled),
+        "feature-b has offered what is no sum over its columns: .* no records of it can have them",
+    ),
+    "ciphertexts of another key": (
+        *("candidate_sums", foreign),
+        "feature-b has offered what is no sum over its columns: ",
+    ),
 }
 
 
@@ -220,3 +239,37 @@ def test_a_forest_of_numbers_has_sums_of_either_sign() -> None:
     assert (least.tolist(), most.tolist()) == ([-UNIT], [UNIT])
     with pytest.raises(BadInput):
         check_spec(spec(PARAMS, scheme="magic"))
+
+
+def test_no_part_of_the_secret_key_is_in_a_file_or_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """p, q and g stay in memory; n is in the parties' transcripts, so the search would find them."""
+    made: list[OkamotoUchiyamaKey] = []
+    generate = OkamotoUchiyamaKey.generate
+
+    def remembered(bits: int, allow_breakable: bool) -> OkamotoUchiyamaKey:
+        made.append(generate(bits, allow_breakable))
+        return made[-1]
+
+    monkeypatch.setattr(OkamotoUchiyamaKey, "generate", remembered)
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables, record="both")
+        assert (await federation.train(JOBS[OKAMOTO_UCHIYAMA])).state == "finished"
+        await federation.close()
+
+    run(main())
+    (key,) = made
+    raw, width = key.for_worker(), key.public.ciphertext_bytes
+    parts = [int.from_bytes(raw[at * width : (at + 1) * width], "big") for at in range(3)]
+    files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    messages = [
+        record.message
+        for party in PARTIES
+        for record in TranscriptReader(tmp_path / party / "state" / "transcripts" / "job")
+    ]
+    assert any(key.public.to_bytes() in message for message in messages)
+    for part in parts:
+        size = -(-part.bit_length() // 8)
+        forms = [part.to_bytes(size, order)[: size // 2] for order in ("big", "little")]
+        forms += [str(part).encode()[:60], f"{part:x}".encode()[:60]]
+        assert not any(form in content for form in forms for content in (*files, *messages))
