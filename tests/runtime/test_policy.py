@@ -113,6 +113,8 @@ def test_floors() -> None:
     policy.check_key("bank", KeyKind(PAILLIER, 2048))
     with pytest.raises(Refused, match="key of 1024 bits: its policy says min_key_bits = 2048"):
         policy.check_key("bank", KeyKind(PAILLIER, 1024))
+    with pytest.raises(Refused, match=r'write schemes = \["paillier", "okamoto-uchiyama"\] above the tables of bank'):
+        policy.check_key("bank", KeyKind("okamoto-uchiyama", 3072))
     for records in (0, 5, 6):
         policy.check_space("bank", "telco", 3, records)
     with pytest.raises(
@@ -143,6 +145,8 @@ def test_floors() -> None:
         ('peers = "bank"', """peers: a list of names, such as ["bank"] (it is 'bank')"""),
         ('coordinators = ["a", "b"]\npeers = ["b"]', "'b' is under coordinators: a coordinator is never a party"),
         ("min_key_bits = 100", "min_key_bits"),
+        ('schemes = ["elgamal"]', "schemes"),
+        ("schemes = []", "schemes"),
         ("min_instance_space = 0", "min_instance_space"),
         ("min_common_records = 0", "min_common_records"),
         ("min_prediction_records = 0", "min_prediction_records"),
