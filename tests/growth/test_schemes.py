@@ -165,9 +165,9 @@ def test_jobs_that_no_party_could_do() -> None:
     """Refused before any party is asked: an unknown scheme, a size or obfuscation that it lacks, PIVODL under it."""
     good = JOBS[OKAMOTO_UCHIYAMA]
     check_spec(good)
+    check_spec(spec(PARAMS, scheme=""))  # of before there was a choice: Paillier
     for changes, message in (
         ({"scheme": "magic"}, "scheme = 'magic': must be one of paillier, okamoto-uchiyama"),
-        ({"scheme": ""}, "scheme = '': must be one of"),
         ({"key_bits": 512}, "key_bits = 512: must be 2048 or 3072 where scheme = 'okamoto-uchiyama'"),
         (
             {"obfuscation": "half-length"},

@@ -15,7 +15,7 @@ from treetap.protocols.emissions import (
     to_feature_parties,
     to_first,
 )
-from treetap.protocols.key_options import PAILLIER, key_faults
+from treetap.protocols.key_options import KeyKind, key_faults
 from treetap.protocols.registry import PredictionProtocol
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class EiniOptions:
         return EiniOptions(
             self.key_bits or spec.key_bits,
             self.obfuscation or spec.obfuscation,
-            self.scheme or spec.scheme or PAILLIER,  # a job that was stored before there was a choice names none
+            self.scheme or KeyKind.of(spec).scheme,
         )
 
     def faults(self) -> list[str]:

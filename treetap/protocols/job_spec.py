@@ -9,7 +9,7 @@ from typing import TypeVar
 from treetap.errors import ConfigError
 from treetap.protocols import codec, emissions
 from treetap.protocols.emissions import Sent
-from treetap.protocols.key_options import KEY_FIELDS, SCHEMES, key_faults
+from treetap.protocols.key_options import KEY_FIELDS, SCHEMES, KeyKind, key_faults
 from treetap.protocols.registry import TRAINING, training, training_name
 from treetap.trees.job_params import JobParams
 from treetap.trees.params import TreeParams
@@ -93,7 +93,7 @@ def _key_faults(spec: setup_pb2.JobSpec) -> list[str]:
     """Faults of the scheme, the key and its obfuscation, which only trees need."""
     name = training_name(spec)
     if not name or training(name).grows_trees:
-        return job_key_faults(name, spec.scheme, spec.key_bits, spec.obfuscation)
+        return job_key_faults(name, KeyKind.of(spec).scheme, spec.key_bits, spec.obfuscation)
     given = [field for field in KEY_FIELDS if getattr(spec, field)]
     return [f"{field}: a job of protocol {name!r} encrypts nothing; leave it out" for field in given]
 

@@ -92,8 +92,8 @@ class KeyKind:
 
     @classmethod
     def of(cls, chosen: Chosen) -> KeyKind:
-        """The key that a job or a prediction names."""
-        return cls(chosen.scheme, chosen.key_bits)
+        """The key that a job or a prediction names; one of before there was a choice names no scheme: Paillier's."""
+        return cls(chosen.scheme or PAILLIER, chosen.key_bits)
 
     @property
     def ciphertext_bytes(self) -> int:

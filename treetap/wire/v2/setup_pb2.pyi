@@ -47,7 +47,7 @@ class JobSpec(google.protobuf.message.Message):
     alignment: builtins.str
     """Alignment of the records: psi or sorted-ids."""
     scheme: builtins.str
-    """Scheme of the keys and ciphertexts: paillier or okamoto-uchiyama."""
+    """Scheme of the keys and ciphertexts: paillier or okamoto-uchiyama; empty, in jobs of before there was a choice: paillier."""
     @property
     def feature_parties(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
