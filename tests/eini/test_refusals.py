@@ -289,6 +289,11 @@ def test_a_short_key_for_a_papers_figure(tmp_path: Path, caplog: pytest.LogCaptu
             {"protocol": "eini-lattice", "scheme": "paillier"},
             "scheme = 'paillier': eini-lattice has a scheme of its own; leave it out",
         ),
+        ({"obfuscation": "standard"}, "obfuscation = 'standard': an interactive prediction encrypts nothing"),
+        (
+            {"protocol": "eini", "scheme": "okamoto-uchiyama", "obfuscation": "half-length"},
+            "scheme 'okamoto-uchiyama' has none, since the proof that it rests on is for n = pq; use",
+        ),
         ({"scheme": "paillier"}, "scheme = 'paillier': an interactive prediction encrypts nothing; leave it out"),
         ({"form": "sideways"}, "form = 'sideways': must be one of batched, per-tree"),
         ({"key_bits": 2048}, "key_bits = 2048: an interactive prediction encrypts nothing"),

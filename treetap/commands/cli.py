@@ -220,6 +220,9 @@ def predict(
         str, typer.Option(help="Of eini: paillier or okamoto-uchiyama; without it the training job's.")
     ] = "",
     key_bits: Annotated[int, typer.Option(min=0, help="Of eini: length of the key; 0: the training job's.")] = 0,
+    obfuscation: Annotated[
+        str, typer.Option(help="Of eini: short-exponent, half-length or standard; without it the training job's.")
+    ] = "",
     block: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Records per block; 0: the protocol's own.")] = 0,
     away: Annotated[
         str, typer.Option(help="When a feature party does not answer: fail (default), retry, or degrade: go without.")
@@ -256,6 +259,7 @@ def predict(
         form=form,
         scheme=scheme,
         key_bits=key_bits,
+        obfuscation=obfuscation,
         prediction_weights=prediction_weights,
         job=name,
         model=model,

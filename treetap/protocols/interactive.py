@@ -52,5 +52,7 @@ PROTOCOL = PredictionProtocol(
     sends_attributions=(),
     library="",
     extra="",
-    foreign=dict.fromkeys(("scheme", "key_bits"), "an interactive prediction encrypts nothing; leave it out"),
+    foreign=dict.fromkeys(
+        ("scheme", "key_bits", "obfuscation"), "an interactive prediction encrypts nothing; leave it out"
+    ),
 )

@@ -45,6 +45,7 @@ PROTOCOL = PredictionProtocol(
     extra="lattice",
     foreign={
         "scheme": "eini-lattice has a scheme of its own; leave it out",
+        "obfuscation": "eini-lattice hides in a way of its own; leave it out",
         "key_bits": "a lattice key has the size that the model asks for; leave it out",
     },
 )

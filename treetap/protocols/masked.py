@@ -55,7 +55,7 @@ PROTOCOL = PredictionProtocol(
     sends_attributions=(),
     library="",
     extra="",
-    foreign=dict.fromkeys(("scheme", "key_bits"), "masked sums encrypt nothing; leave it out"),
+    foreign=dict.fromkeys(("scheme", "key_bits", "obfuscation"), "masked sums encrypt nothing; leave it out"),
     roles=("recipient.Recipient", "member.Member"),
     no_serving="every party would learn when a client asks about which record, and each answer would be a further sum "
     "over the same leaf weights; predict a table",

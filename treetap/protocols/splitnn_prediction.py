@@ -42,7 +42,7 @@ PROTOCOL = PredictionProtocol(
     extra="neural",
     foreign={
         "form": "a network has no levels to go down; leave it out",
-        **dict.fromkeys(("scheme", "key_bits"), "embeddings are not encrypted; leave it out"),
+        **dict.fromkeys(("scheme", "key_bits", "obfuscation"), "embeddings are not encrypted; leave it out"),
     },
     of_trees=False,
     roles=("scoring_label_holder.LabelHolder", "scoring_feature_party.FeatureParty"),

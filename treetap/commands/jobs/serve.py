@@ -34,6 +34,9 @@ def serve(
         str, typer.Option(help="Of eini: paillier or okamoto-uchiyama; without it the training job's.")
     ] = "",
     key_bits: Annotated[int, typer.Option(min=0, help="Of eini: length of the key; 0: the training job's.")] = 0,
+    obfuscation: Annotated[
+        str, typer.Option(help="Of eini: short-exponent, half-length or standard; without it the training job's.")
+    ] = "",
     block: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Records per round; 0: the protocol's own.")] = 0,
     away: Annotated[
         str,
@@ -64,6 +67,7 @@ def serve(
             form=form,
             scheme=scheme,
             key_bits=key_bits,
+            obfuscation=obfuscation,
             job=name,
             model=model,
             table=table,
