@@ -99,28 +99,32 @@ def run(given: argparse.Namespace, records: int, trees: int) -> list[dict[str, A
 
 
 def draw(runs: list[dict[str, Any]], path: Path) -> None:
-    """Seconds and MiB by records, both axes logarithmic, with lines of slope 1 through the smallest."""
+    """Seconds by records, on logarithmic axes beside a line of slope 1 through the first CPU seconds, and MiB."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 3.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
+    times, memory = figure.subplots(1, 2)
     trees = runs[0]["trees"]
-    panels = {
-        left: (f"seconds, {trees} trees", {"CPU": "cpu_s", "wall": "wall_s"}),
-        right: ("MiB", {"largest process": "largest_process_mb", "label holder, all processes": LABEL_HOLDER}),
-    }
-    for axes, (title, lines) in panels.items():
-        for backend in dict.fromkeys(run["arithmetic"] for run in runs):
-            some = sorted((run for run in runs if run["arithmetic"] == backend), key=lambda run: int(run["records"]))
-            records = [run["records"] for run in some]
-            for (what, name), style in zip(lines.items(), ("o-", "s--"), strict=True):
-                values = [run[name] if name in run else run["party_mb"][name] for run in some]
-                axes.plot(records, values, style, color=COLORS[backend], label=f"{what}, {backend}")
-        if axes is left:
-            axes.plot(
-                records, [values[0] * each / records[0] for each in records], ":", color="#777777", label="linear"
-            )
-        axes.set(xscale="log", yscale="log", xlabel="records", ylabel=title)
+    for backend in dict.fromkeys(run["arithmetic"] for run in runs):
+        some = sorted((run for run in runs if run["arithmetic"] == backend), key=lambda run: int(run["records"]))
+        records, color = [run["records"] for run in some], COLORS[backend]
+        for what, name, style in (("CPU", "cpu_s", "o-"), ("wall", "wall_s", "s--")):
+            times.plot(records, [run[name] for run in some], style, color=color, label=f"{what}, {backend}")
+        slope = some[0]["cpu_s"] / records[0]
+        times.plot(records, [slope * count for count in records], ":", color="#777777", label="linear")
+        for party, style in ((FEATURE_PARTY, "o-"), (LABEL_HOLDER, "s--")):
+            sums = [run["party_mb"][party] for run in some]
+            memory.plot(records, sums, style, color=color, label=f"{party}, all processes, {backend}")
+        largest = [run["largest_process_mb"] for run in some]
+        memory.plot(records, largest, "^:", color=color, label=f"largest process, {backend}")
+    times.set(
+        xscale="log", yscale="log", xlabel="records", ylabel=f"seconds, {trees} {'trees' if trees > 1 else 'tree'}"
+    )
+    memory.set(xlabel="records", ylabel="MiB", ylim=(0, None))
+    times.set_xticks(records, [f"{count / 1000:,.0f} k" for count in records], minor=False)
+    times.minorticks_off()
+    memory.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:,.0f} k")
+    for axes in (times, memory):
         axes.legend(frameon=False, fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
