@@ -39,4 +39,4 @@ def test_a_base_that_is_a_square_would_let_the_symbol_tell(monkeypatch: pytest.M
     seen, kept = kept_or_dropped("short-exponent", "short-exponent", 150, KEY)
     said_kept = jacobi(seen, N)
     assert not said_kept[~kept].any()
-    assert said_kept[kept].mean() > 0.3
+    assert said_kept[0::2][kept[0::2]].mean() > 0.3  # of those that are encrypted for every record
