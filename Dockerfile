@@ -1,5 +1,5 @@
 # treetap for parties, coordinators and operators: `docker build -t treetap .`
-# With extras: `docker build --build-arg EXTRAS="lattice serve" -t treetap .`; for audits `EXTRAS=audit`, as the compose file does.
+# With extras: `docker build --build-arg EXTRAS="serve neural" -t treetap .`; for audits `EXTRAS=audit`, as the compose file does.
 # EXTRAS=neural with PyTorch's build for CPUs: add --build-arg PIP_EXTRA_INDEX_URL=… (docs/deploy.md).
 # Stages: neither the sources nor the build's temporary files are in the image. BuildKit is not needed.
 # Dependencies come first: they are fetched again when their list changes, not when anything else does.

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-BUILT := $(wildcard build_backend/*.py treetap/native/*.c treetap/native/*.h)
+BUILT := $(wildcard build_backend/*.py treetap/native/*.[ch])
 PROTOS := $(wildcard protos/treetap/wire/v2/*.proto)
 
 .PHONY: demo test lint campaign campaign-sockets soak security assurance bench protos threats orders clean

@@ -19,7 +19,7 @@ import numpy as np
 
 from treetap.lattice.kernels import LatticeKeyHolder, LatticeMember
 from treetap.lattice.key_holder import LatticeKey
-from treetap.lattice.member import MaskedSum, Member, flood
+from treetap.lattice.member import MaskedSum, Member
 from treetap.lattice.parameters import Parameters
 from treetap.usage import measure
 from treetap.workers.engines import ProcessEngine
@@ -57,15 +57,15 @@ def operations(parameters: Parameters) -> dict[str, float]:
     total = MaskedSum(member)
     count = max(1, min(20, parameters.columns // ROUNDS))
     figures["mask and add, ms"] = best(lambda: total.add(mask, [fresh]), count)
-    figures["mask and refresh for the next member, ms"] = best(lambda: member.pass_on(mask, fresh), 5)
-    figures["flooding noise, ms"] = best(lambda: flood(member.scheme), 5)
+    figures["mask and refresh for the next member, ms"] = best(lambda: member.pass_on(mask, [fresh]), 5)
+    figures["flooding noise, ms"] = best(lambda: member.scheme.ring.flood(parameters.flood), 5)
     start = time.perf_counter()
     answer = total.finish()[0]
     figures["finish, ms"] = (time.perf_counter() - start) * 1e3
     figures["ciphertext returned, bytes"] = len(answer)
     figures["open, ms"] = best(lambda: key.decrypt(answer, parameters.degree))
     figures["budget fresh, bits"] = key.noise_budget(fresh)
-    figures["budget after one mask and refresh, bits"] = key.noise_budget(member.pass_on(mask, fresh))
+    figures["budget after one mask and refresh, bits"] = key.noise_budget(member.pass_on(mask, [fresh])[0])
     figures["budget returned, bits"] = key.noise_budget(answer)
     return figures
 

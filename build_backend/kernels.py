@@ -96,7 +96,7 @@ def _sources(native: Path) -> list[Path]:
 
 
 def _digest(native: Path) -> str:
-    """Of the sources' contents: times of files change when they are copied."""
+    """Of the sources' contents, headers included: times of files change when they are copied."""
     read = [*_sources(native), *sorted(native.glob("*.h"))]
     return hashlib.sha256(b"".join(path.read_bytes() for path in read)).hexdigest()
 

@@ -18,10 +18,9 @@ from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.expected import BLOCKS, Expected, Receives
 from party.runtime.job_store import Store
 from party.runtime.step_order import NEXT_ROUND, Next, StepTable
-from treetap.errors import Incompatible, Malformed
+from treetap.errors import Malformed
 from treetap.lattice.kernels import LatticeMember
 from treetap.lattice.parameters import MOST_KEY_BYTES, PARAMETERS_BYTES
-from treetap.lattice.seal import SLACK
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
 STEPS: StepTable = {
@@ -73,7 +72,7 @@ class FeatureParty:
         parameters = layout.shape.parameters()
         check_hides(context, spare_of(layout.nodes, parameters.plain_bits), "a sum")
         public = b""
-        longest = PARAMETERS_BYTES + parameters.public_key_bytes + SLACK
+        longest = PARAMETERS_BYTES + parameters.seeded_bytes
         async for message in context.mailbox.series(sender, "lattice_key", 0, 0):
             public += message.protocol.lattice.lattice_key.public
             if len(public) > longest:
@@ -83,8 +82,8 @@ class FeatureParty:
         self._scheme = LatticeMasking(context, member, layout, parameters, self._place, self._opening.serve)
         try:
             await self._scheme.start()
-        except (Malformed, Incompatible) as failure:
-            raise type(failure)(f"the key of {sender} cannot be used: {failure}") from failure
+        except Malformed as failure:
+            raise Malformed(f"the key of {sender} cannot be used: {failure}") from failure
         self._opened.order.done(request)
         return empty_result()
 

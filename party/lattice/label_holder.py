@@ -19,13 +19,13 @@ from party.prediction.tree_results import TreeResults
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.expected import BLOCKS, Expected, Receives
 from party.runtime.job_store import Store
-from party.runtime.outbox import CountedBody
 from party.runtime.step_order import Next, StepTable
 from party.serving.registry import ServedModels
 from treetap.lattice.columns import NodeColumns, shape_of
 from treetap.lattice.kernels import LatticeKeyHolder
 from treetap.lattice.key_holder import LatticeKey
-from treetap.lattice.seal import scheme_of
+from treetap.lattice.scheme import scheme_of
+from treetap.native import lattice as native
 from treetap.process.together import together
 from treetap.protocols.prediction import present
 from treetap.wire.v2 import control_pb2, lattice_pb2, prediction_pb2
@@ -96,7 +96,8 @@ class LabelHolder:
         context, parameters, columns = self._context, self._parameters, required(self._columns)
         fault = "the candidate leaves of some record have fewer bits to spare than that"
         await check_hidden(context, self._model, self._records, columns.spare, fault)
-        log.info("job %s: %d columns, %s", context.job, self._shape.columns, parameters)
+        instructions = native.instructions()
+        log.info("job %s: %d columns, %s, %s instructions", context.job, self._shape.columns, parameters, instructions)
         key = await context.offload(lambda: LatticeKey(parameters))
         owner = LatticeKeyHolder(context.engine, key, f"{context.job}/{context.attempt}")
         outputs, advance = self._shape.outputs, self._records.advance
@@ -105,10 +106,7 @@ class LabelHolder:
         # what the owner encrypts has half the size of a ciphertext: its uniform half is a seed
         fitting = self._shape.records(parameters.degree, 2 * BLOCK_BYTES // parameters.ciphertext_bytes)
         self._records.size = min(self._records.size, fitting)
-        public = CountedBody(
-            lattice_pb2.LatticeKey(public=await context.offload(key.public_bytes)),
-            lattice_pb2.LatticeKey(public=bytes(parameters.public_key_bytes)),  # how far a key compresses is chance
-        )
+        public = lattice_pb2.LatticeKey(public=await context.offload(key.public_bytes))
 
         async def send(party: str) -> None:
             await context.outbox.send(party, "lattice_key", [public])

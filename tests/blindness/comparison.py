@@ -34,10 +34,7 @@ Shown = list[tuple[str, Any]]
 
 
 def shown(message: Message, classes: Collection[str] = PLAIN) -> Shown:
-    """Path and value of every field of these classes; of other classes path and length, or nothing.
-
-    A key of the lattice scheme is compressed by a different length each time.
-    """
+    """Path and value of every field of these classes; of other classes path and length, or nothing."""
     return list(_shown(message, "", frozenset(classes)))
 
 
@@ -63,7 +60,7 @@ def _compared(field: FieldDescriptor, classes: frozenset[str]) -> Callable[[Any]
         return None
     if name in classes:
         return lambda value: value
-    if name in BY_LENGTH and field.cpp_type == FieldDescriptor.CPPTYPE_STRING and full != "LatticeKey.public":
+    if name in BY_LENGTH and field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
         return len
     return None
 

@@ -14,6 +14,7 @@ from tests.blindness.comparison import PLAIN, RECORDS, between_parties, of_coord
 from tests.blindness.observed import Act, Crossed, Observed, observed
 from tests.blindness.test_predictions import HERE, JOB, LABEL_HOLDER, OTHER, POLICIES, RECORD
 from tests.grafted import add_grafts, hide_constants, withdraw_leaves
+from tests.needs import needs_library_of
 from tests.serving.served import ask, config, serve
 from tests.simulator import Federation, run
 from treetap.protocols.prediction import predict_request
@@ -67,7 +68,7 @@ def test_local_subtrees_show_to_no_other_party(
 ) -> None:
     """All plaintext fields, record sets, counts and sizes are equal for coordinator and parties; the scores differ."""
     if "lattice" in way:
-        pytest.importorskip("tenseal", reason="the lattice extra is not installed")
+        needs_library_of("eini-lattice")
     monkeypatch.setattr("treetap.lattice.columns.random.SystemRandom", lambda: random.Random(3))
     runs: dict[str, tuple[list[Crossed], Any]] = {}
     for name, trained in disks.items():

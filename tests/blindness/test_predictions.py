@@ -13,6 +13,7 @@ import pytest
 
 from tests.blindness.comparison import between_parties, of_coordinator
 from tests.blindness.observed import Act, Crossed, Observed, observed, with_cell
+from tests.needs import needs_library_of
 from tests.serving.served import ask, config, serve
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, Tables, World, spec, world
@@ -146,7 +147,7 @@ def test_a_value_that_crosses_a_threshold_shows_to_nobody(way: str, mover: str, 
     The predictions differ, so the value did cross a threshold.
     """
     if "lattice" in way:
-        pytest.importorskip("tenseal", reason="the lattice extra is not installed")
+        needs_library_of("eini-lattice")
     runs: list[tuple[list[Crossed], Any]] = []
     for value in MOVES:
         tables: Tables = with_cell(HERE, mover, "predict", RECORD, value)

@@ -32,6 +32,7 @@ from treetap.commands.certs.revocation import revoke
 from treetap.commands.doctor import configuration, connections
 from treetap.commands.doctor.connections import Finding
 from treetap.commands.local_federation import LocalFederation
+from treetap.native import library
 from treetap.protocols.libraries import installed_version, libraries
 from treetap.wire.ports import Address
 from treetap.wire.roles import Identity, Role
@@ -294,7 +295,8 @@ def test_a_party_before_its_first_start(tmp_path: Path, certs: Path) -> None:
 def test_optional_libraries(tmp_path: Path, certs: Path) -> None:
     """Each is listed with its release or with how to install it; without it the party is well."""
     said = _of(_doctor(_party(tmp_path, certs), 0), "ok")
-    assert "library tenseal" in said
+    assert "library torch" in said
+    assert said["native kernels"].endswith("instructions for polynomials, for protocol eini-lattice")
     for name, extra, protocols in libraries():
         version, line = installed_version(name), said[f"library {name}"]
         assert line.startswith(version or f"is not installed: jobs of protocol {' and '.join(protocols)} are refused")
@@ -307,6 +309,17 @@ def test_an_optional_library_that_is_missing(monkeypatch: pytest.MonkeyPatch) ->
     found = next(each for each in configuration._libraries() if each.subject == "library torch")
     said = "is not installed: jobs of protocol splitnn are refused; pip install 'treetap[neural]' if there will be any"
     assert (found.level, found.message) == ("ok", said)
+
+
+def test_kernels_that_were_not_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line says which jobs are refused, why there are none and what to do; it is no fault either."""
+    monkeypatch.setattr(library, "PATH", tmp_path / "kernels.so")
+    found = next(each for each in configuration._libraries() if each.subject == "native kernels")
+    assert found.level == "ok"
+    assert found.message.startswith(
+        "jobs of protocol eini-lattice are refused, as the native kernels were not compiled"
+    )
+    assert "install a C compiler, or set TREETAP_NATIVE=1, and install treetap again" in found.message
 
 
 def test_certificates(tmp_path: Path, certs: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from treetap.commands import demo
 from treetap.commands.experiment.joined_table import content_digest
 from treetap.commands.experiment.run import run_file
 from treetap.errors import BadInput
+from treetap.native import library
 
 PARTIES = '[[party]]\nname = "clinic"\nlabels = true\ncolumns = ["a"]\n[[party]]\nname = "lab"\ncolumns = ["b"]\n'
 #: Label, id and two columns of 20 rows: ids and columns have no fault.
@@ -93,11 +93,12 @@ def test_seeds_that_are_none(seed: str, says: str, refused: Refused, tmp_path: P
 def test_a_protocol_whose_library_is_not_there(
     refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Lattice predictions without TenSEAL are refused before anything starts, with the remedy."""
+    """Lattice predictions without compiled kernels are refused before anything starts, with the remedy."""
     table(tmp_path)
-    monkeypatch.setitem(sys.modules, "tenseal", None)
+    monkeypatch.setattr(library, "PATH", tmp_path / "kernels.so")
     message = refused(job='[predict]\nprotocols = ["eini", "eini-lattice"]')
-    assert "predict.protocols: protocol eini-lattice needs tenseal: pip install 'treetap[lattice]'" in message
+    assert "predict.protocols: protocol eini-lattice needs native kernels" in message
+    assert "TREETAP_NATIVE=1" in message
 
 
 @pytest.mark.parametrize("name", ["coordinator", "operator", "certs", "ca"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import sys
+import struct
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from tests.tampered import Lie, assert_named
 from tests.worlds import PARTIES, assert_oracles_scores, lattice_tolerance, spec, world
 from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.parameters import PARAMETERS_BYTES, Parameters
+from treetap.native import library
 from treetap.trees.params import BoostingParams
 from treetap.wire.v2 import exchange_pb2
 
@@ -71,10 +72,11 @@ def half_a_key(parcel: exchange_pb2.PeerMessage) -> None:
     parcel.protocol.lattice.lattice_key.public = parcel.protocol.lattice.lattice_key.public[:-1000]
 
 
-def of_another_library(parcel: exchange_pb2.PeerMessage) -> None:
-    public = bytearray(parcel.protocol.lattice.lattice_key.public)
-    public[PARAMETERS_BYTES + 3] = 9  # the library's header: magic, size, major version
-    parcel.protocol.lattice.lattice_key.public = bytes(public)
+def of_the_last_release(parcel: exchange_pb2.PeerMessage) -> None:
+    """Its parameters had primes of 60 bits and the size of a special one."""
+    own = _of_key(parcel)
+    sizes = (own.degree, own.data_primes // 2, 38, own.plain_bits, own.columns, own.members)
+    parcel.protocol.lattice.lattice_key.public = struct.pack("<6Q", *sizes) + bytes(1000)
 
 
 def a_column_less(parcel: exchange_pb2.PeerMessage) -> None:
@@ -137,9 +139,12 @@ LIES: dict[str, Lie] = {
     "a block too long": (*(LABEL_HOLDER, FIRST, "lattice_columns", more_ciphertexts), r"are 1 ciphertexts, got 2"),
     "half a ciphertext": (
         *(LABEL_HOLDER, FIRST, "lattice_columns", half_a_ciphertext),
-        r"label-holder, block 0: not a whole ciphertext: 70000 bytes",
+        r"label-holder, block 0: a ciphertext of 70000 bytes, this job's parameters give \d+ or \d+",
     ),
-    "no ciphertexts": (*(FIRST, LAST, "lattice_columns", no_ciphertext), r"feature-b, block 0: not a whole ciphertext"),
+    "no ciphertexts": (
+        *(FIRST, LAST, "lattice_columns", no_ciphertext),
+        r"feature-b, block 0: not a ciphertext of this job's parameters: a number beyond its prime",
+    ),
     "a foreign key": (
         *(LABEL_HOLDER, LAST, "lattice_key", another_key),
         r"feature-c, block 0: a returned sum has more noise than",
@@ -156,10 +161,13 @@ LIES: dict[str, Lie] = {
         *(LABEL_HOLDER, LAST, "lattice_key", a_short_ring),
         r"other lattice parameters than this job agreed on",
     ),
-    "half a key": (*(LABEL_HOLDER, LAST, "lattice_key", half_a_key), r"not a whole public key"),
-    "another version of the library": (
-        *(LABEL_HOLDER, LAST, "lattice_key", of_another_library),
-        r"feature-c: the key of label-holder .*made by SEAL 9\.\d, this party has .*install the same TenSEAL",
+    "half a key": (
+        *(LABEL_HOLDER, LAST, "lattice_key", half_a_key),
+        r"a public key of \d+ bytes, its parameters give \d+",
+    ),
+    "a key of the release that used SEAL": (
+        *(LABEL_HOLDER, LAST, "lattice_key", of_the_last_release),
+        r"the key of label-holder cannot be used: .*other lattice parameters than this job agreed on",
     ),
     "a mask of another length": (
         *(LABEL_HOLDER, FIRST, "column_layout", a_column_less),
@@ -201,8 +209,8 @@ def test_what_cannot_be_is_named(case: str, tmp_path: Path) -> None:
     assert_named(LIES[case], tmp_path, asked, within=lattice_tolerance(ORACLE))
 
 
-def test_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A party that lacks TenSEAL says so, and how to mend it, at the opening; other protocols work there."""
+def test_without_the_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A party installed without a compiler says so, and how to mend it, at the opening; other protocols work there."""
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)
@@ -210,15 +218,16 @@ def test_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         sent = []
         federation.tamper = lambda by, to, parcel: sent.append(parcel) or parcel  # type: ignore[func-returns-value]
         with monkeypatch.context() as patch:
-            for name in [
-                name for name in sys.modules if name.startswith(("party.lattice", "treetap.lattice", "tenseal"))
-            ]:
-                patch.delitem(sys.modules, name)
-            patch.setitem(sys.modules, "tenseal", None)
+            patch.setattr(library, "PATH", tmp_path / "kernels.so")
+            patch.setattr(library, "RECORD", tmp_path / "kernels.json")
+            library.RECORD.write_text('{"why": "there was no C compiler"}')
             status = await federation.predict(asked("p"))
             assert (status.state, status.bad_input) == ("failed", True)
             assert re.match(
-                r"[a-z-]+: protocol eini-lattice needs tenseal: pip install 'treetap\[lattice\]'$", status.error
+                r"[a-z-]+: protocol eini-lattice needs native kernels, but the native kernels were not compiled when "
+                r"treetap was installed: there was no C compiler: install a C compiler, or set TREETAP_NATIVE=1, and "
+                r"install treetap again$",
+                status.error,
             )
             assert sent == []
             assert (await federation.predict(asked("q", protocol="interactive"))).state == "finished"

@@ -5,11 +5,19 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from treetap.errors import BadInput
-from treetap.protocols.libraries import installed_version, libraries, missing_library, require_library
+from treetap.native import library as native
+from treetap.protocols.libraries import (
+    installed_version,
+    kernels_protocols,
+    libraries,
+    missing_library,
+    require_library,
+)
 from treetap.protocols.registry import prediction, training
 
 #: All modules of the processes and the command line, but for the packages of protocols that need a library.
@@ -24,7 +32,7 @@ from treetap.protocols.libraries import installed_version, libraries
 names = [each.name for each in libraries()]
 for name in names:
     installed_version(name)
-assert sorted(names) == ["tenseal", "torch"], names
+assert names == ["torch"], names
 print([name for name in names if name in sys.modules])
 """
 
@@ -42,16 +50,30 @@ def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
     assert missing_library("boosting", replace(needing, library="json")) == ""
     with pytest.raises(BadInput, match=r"^protocol boosting needs no_such_library: pip install 'treetap\[more\]'$"):
         require_library("boosting", needing)
-    monkeypatch.setitem(sys.modules, "tenseal", None)
-    assert "needs tenseal: pip install 'treetap[lattice]'" in missing_library(
-        "eini-lattice", prediction("eini-lattice")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert "needs torch: pip install 'treetap[neural]'" in missing_library("splitnn", prediction("splitnn"))
+
+
+def test_kernels_that_were_not_compiled_are_named_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A protocol that needs them says so; all others pass."""
+    assert kernels_protocols() == ["eini-lattice"]
+    monkeypatch.setattr(native, "PATH", tmp_path / "kernels.so")
+    monkeypatch.setattr(native, "RECORD", tmp_path / "kernels.json")
+    native.RECORD.write_text('{"why": "cc failed"}')
+    message = (
+        "protocol eini-lattice needs native kernels, but .*: cc failed: install a C compiler, or set TREETAP_NATIVE"
     )
+    with pytest.raises(BadInput, match=message):
+        require_library("eini-lattice", prediction("eini-lattice"))
+    assert missing_library("eini", prediction("eini")) == ""
 
 
 def test_versions_of_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     """As installed, without an import; none of a library that is not there."""
-    lattice = next(each for each in libraries() if each.name == "tenseal")
-    assert (lattice.extra, lattice.protocols) == ("lattice", ["eini-lattice"])
+    torch = next(each for each in libraries() if each.name == "torch")
+    assert (torch.extra, torch.protocols) == ("neural", ["splitnn"])
     assert installed_version("numpy")[0].isdigit()
     assert installed_version("no_such_library") == ""
     assert installed_version("json") == "of an unknown release"

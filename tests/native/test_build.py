@@ -56,6 +56,10 @@ def test_a_build_with_a_compiler(kernels, native):
     kernels.build(native)
     again = shutil.copy(native / "kernels.so", native / "again.so")  # a path is loaded once per process
     assert ctypes.CDLL(str(again)).treetap_new() == 3
+    before = record(native)
+    (native / "more.h").write_text("/* a header */\n")
+    kernels.build(native)
+    assert record(native) != before
 
 
 def test_a_build_without_a_compiler(kernels, native, bare, capsys):

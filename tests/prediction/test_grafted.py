@@ -12,6 +12,7 @@ import pytest
 
 from party.prediction.decision_paths import DECIDED_ALONE
 from tests.grafted import add_grafts, hide_constants, naive_scores, withdraw_leaves
+from tests.needs import needs_library_of
 from tests.published import write_files
 from tests.serving.served import config
 from tests.simulator import COORDINATOR, Federation, run
@@ -48,7 +49,7 @@ def _scores(path: str) -> np.ndarray[Any, Any]:
 )
 def test_every_way_gives_a_record_the_value_of_its_subtree(model: str, change: Change, tmp_path: Path) -> None:
     """Grafts at inner nodes, leaves and a root, and withdrawn leaves: the scores are those of a naive walk."""
-    pytest.importorskip("tenseal", reason="the lattice extra is not installed")
+    needs_library_of("eini-lattice")
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)

@@ -31,7 +31,7 @@ from tests.splitnn import longest_parts as splitnn
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.additive.sums.masked_sums import CALL_BYTES
 from treetap.commands.certs.authority import create_authority, issue
-from treetap.lattice.parameters import PRIME_BITS, TOTAL_BITS
+from treetap.lattice.parameters import MOST_KEY_BYTES, PRIME_BITS, TOTAL_BITS
 from treetap.psi.group import POINT_BYTES
 from treetap.trees.growing_tree import Made
 from treetap.trees.leaf_entries import TreeHop
@@ -69,10 +69,9 @@ def _rows() -> Any:
     return np.flatnonzero(np.random.default_rng(1).random(TOTAL) < 0.5)
 
 
-def _lattice(primes_more: int) -> bytes:
-    """Two polynomials of the largest parameters, with their serialisation."""
-    most = max(2 * degree * (bits // PRIME_BITS - 1 + primes_more) * 8 for degree, bits in TOTAL_BITS.items())
-    return bytes(8192 + most)
+def _lattice(polynomials: int) -> bytes:
+    """Polynomials of the largest parameters."""
+    return bytes(polynomials * max(degree * (bits // PRIME_BITS) * 4 for degree, bits in TOTAL_BITS.items()))
 
 
 def _block(body: Callable[..., Message]) -> list[Message]:
@@ -149,10 +148,10 @@ PARTS: dict[str, Callable[[], Iterable[Body]]] = {
     "constant_entries": lambda: _stream("constant_entries", CALL_BYTES),
     "leaf_entries": lambda: _stream("leaf_entries", max(CALL_BYTES, MESSAGE_BYTES)),
     "leaf_sums": lambda: _stream("leaf_sums", MESSAGE_BYTES),
-    "lattice_key": lambda: [lattice_pb2.LatticeKey(public=_lattice(1))],
+    "lattice_key": lambda: [lattice_pb2.LatticeKey(public=bytes(MOST_KEY_BYTES))],
     "column_layout": _columns,
-    "lattice_columns": lambda: [lattice_pb2.LatticeColumns(ciphertexts=[_lattice(0)])],
-    "lattice_sums": lambda: [lattice_pb2.LatticeSums(ciphertexts=[_lattice(0)])],
+    "lattice_columns": lambda: [lattice_pb2.LatticeColumns(ciphertexts=[_lattice(2)])],
+    "lattice_sums": lambda: [lattice_pb2.LatticeSums(ciphertexts=[_lattice(2)])],
     "attribution_layout": lambda: attribution_layout.layout_messages(_attributed(), list(range(LEAVES)), 100),
     "constant_attributions": lambda: _stream("constant_attributions", CALL_BYTES),
     "attribution_entries": lambda: _stream("attribution_entries", max(CALL_BYTES, MESSAGE_BYTES)),

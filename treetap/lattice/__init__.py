@@ -3,5 +3,5 @@
 The label holder encrypts columns of integers, feature parties blank the entries that their masks exclude, the last one
 adds the columns up, and the label holder decrypts the sum. `parameters` computes sizes and how well masks are hidden,
 `fixedpoint` turns scores into integers and back, `key_holder` and `member` are the two roles, `kernels` runs them on
-worker processes, and `seal` is the interface to the library.
+worker processes, and `scheme` has ciphertexts as arrays and as bytes.
 """

@@ -227,9 +227,11 @@ def _pass_on(
     state: dict[str, Any], name: str, masks: list[Bools], ciphertexts: list[bytes], owns: list[int]
 ) -> list[bytes]:
     worker: _Open = state[name]
-    if len(ciphertexts) != len(owns):
-        raise Malformed(f"{len(ciphertexts)} ciphertexts for {len(owns)} places")
-    return [worker.member.pass_on(masks[own], data) for own, data in zip(owns, ciphertexts, strict=True)]
+    places = [(own, 0) for own in owns]
+    passed: list[bytes] = []
+    for mask, columns, _ in _of_one_mask(masks, ciphertexts, places):
+        passed += worker.member.pass_on(mask, columns)
+    return passed
 
 
 def _add(

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from treetap.errors import Malformed, PlaintextOverflow
 from treetap.lattice.parameters import PARAMETERS_BYTES, Parameters
-from treetap.lattice.seal import api, scheme_of, secret_key, to_bytes
+from treetap.lattice.scheme import scheme_of, to_bytes
 
 Ints = npt.NDArray[np.int64]
 
@@ -21,17 +21,14 @@ class LatticeKey:
     """A secret key with its scheme. It cannot be pickled and its repr shows no secret."""
 
     def __init__(self, parameters: Parameters, _saved: bytes | None = None) -> None:
-        """A fresh key; `from_worker` alone passes a saved one."""
+        """A fresh key; `from_worker` alone passes a saved one.
+
+        Raises:
+            BadInput: treetap's kernels were not compiled.
+        """
         self.parameters = parameters
         self._scheme = scheme_of(parameters)
-        context = self._scheme.context
-        if _saved is None:
-            generator = api.KeyGenerator(context)
-            self._secret = generator.secret_key()
-        else:
-            self._secret = secret_key(self._scheme, _saved)
-        self._encryptor = api.Encryptor(context, self._secret)
-        self._decryptor = api.Decryptor(context, self._secret)
+        self._secret = self._scheme.ring.secret() if _saved is None else self._scheme.secret_key(_saved)
 
     def __repr__(self) -> str:
         return f"LatticeKey(N = {self.parameters.degree})"
@@ -45,10 +42,8 @@ class LatticeKey:
         return self._scheme.modulus
 
     def public_bytes(self) -> bytes:
-        """Parameters and a fresh public key, for the members."""
-        public = api.PublicKey()
-        api.KeyGenerator(self._scheme.context, self._secret).create_public_key(public)
-        return self.parameters.to_bytes() + to_bytes(public)
+        """Parameters and a fresh public key, which is an encryption of zero, for the members."""
+        return self.parameters.to_bytes() + self.encrypt(np.zeros(0, dtype=np.int64))
 
     def for_worker(self) -> bytes:
         """The key for a worker process of the same party, over its private pipe: the only way by which it leaves."""
@@ -69,7 +64,8 @@ class LatticeKey:
             raise PlaintextOverflow(f"{len(column)} records in a ciphertext of {self.parameters.degree} slots")
         if len(column) and max(int(column.max()), -int(column.min())) > (self.modulus - 1) // 2:
             raise PlaintextOverflow(f"a number beyond ±{(self.modulus - 1) // 2} does not fit a slot")
-        return to_bytes(self._encryptor.encrypt_symmetric(self._scheme.encode(column)))
+        seed, second = self._scheme.draw()
+        return self._scheme.seeded(self._scheme.ring.encrypt(self._secret, column, second), seed)
 
     def decrypt(self, data: bytes, n: int) -> Ints:
         """The first n numbers of a returned sum.
@@ -77,13 +73,20 @@ class LatticeKey:
         Raises:
             Malformed: not a ciphertext of these parameters, or its noise exceeds what a sum can have.
         """
-        value = self._scheme.ciphertext(data)
-        if self._decryptor.invariant_noise_budget(value) < 1:
+        opened = self._scheme.ring.decrypt(self._secret, self._scheme.ciphertext(data))
+        if opened is None:
             raise Malformed("a returned sum has more noise than the agreed number of columns can make")
-        plain = api.Plaintext()
-        self._decryptor.decrypt(value, plain)
-        return self._scheme.decode(plain, n)
+        return opened[:n]
 
     def noise_budget(self, data: bytes) -> int:
         """Bits by which noise could still grow: for measurements, never for an answer to a member."""
-        return int(self._decryptor.invariant_noise_budget(self._scheme.ciphertext(data)))
+        ring, q = self._scheme.ring, self.parameters.modulus
+        first, second = self._scheme.ciphertext(data)
+        phase = first.copy()
+        ring.multiply_add(phase, second, self._secret)
+        ring.transform_back(phase)
+        primes = self.parameters.primes
+        whole = [q // prime * pow(q // prime, -1, prime) for prime in primes]
+        scaled = self.modulus * (phase.astype(object) * np.array(whole, dtype=object)[:, np.newaxis]).sum(axis=0) % q
+        most = max(min(int(each), q - int(each)) for each in scaled)
+        return max(0, q.bit_length() - most.bit_length() - 1)

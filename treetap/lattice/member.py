@@ -14,17 +14,15 @@ uniform numbers, adds them up itself.
 
 from __future__ import annotations
 
-import os
-import secrets
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import Malformed, OutOfOrder
 from treetap.lattice.parameters import PARAMETERS_BYTES, PARTIAL_SUMS, Parameters
-from treetap.lattice.seal import Scheme, api, scheme_of, to_bytes
+from treetap.lattice.scheme import scheme_of, to_bytes
+from treetap.native.lattice import Polynomial, Ring
 from treetap.process.units import finish_unit
 
 Bools = npt.NDArray[np.bool_]
@@ -47,43 +45,36 @@ class Member:
             raise Malformed("the label holder's key has other lattice parameters than this job agreed on")
         self.parameters = agreed
         self.scheme = scheme_of(agreed)
-        self._encryptor = api.Encryptor(self.scheme.context, self.scheme.public_key(public[PARAMETERS_BYTES:]))
+        self._key = self.scheme.ring.montgomery(self.scheme.public_key(public[PARAMETERS_BYTES:]))
 
-    def fresh_zero(self) -> Any:
-        """An encryption of zero under the public key."""
-        value = api.Ciphertext()
-        self._encryptor.encrypt_zero(value)
-        return value
+    def fresh_zero(self) -> Polynomial:
+        """An encryption of zero under the public key, (2, primes, N)."""
+        return self.scheme.ring.encrypted_zero(self._key)
 
-    def pass_on(self, mask: Bools, data: bytes) -> bytes:
-        """A column with its entries outside the mask (n ≤ N,) blanked, under fresh randomness: for the next member.
+    def pass_on(self, mask: Bools, ciphertexts: Sequence[bytes]) -> list[bytes]:
+        """Columns with their entries outside the mask (n ≤ N,) blanked, under fresh randomness: for the next member.
 
         Raises:
-            Malformed: not a ciphertext of these parameters, or a mask longer than it.
+            Malformed: not ciphertexts of these parameters, or a mask longer than they are.
         """
-        kept = self.fresh_zero()
-        for value in self._masked(mask, [data]):
-            self.scheme.evaluator.transform_from_ntt_inplace(value)
-            self.scheme.evaluator.add_inplace(kept, value)
-        return to_bytes(kept)
+        factor, passed = self.factor(mask), []
+        for data in ciphertexts:
+            kept = self.fresh_zero()
+            self.add_product(kept, factor, data)
+            passed.append(to_bytes(kept))
+            finish_unit()
+        return passed
 
-    def _masked(self, mask: Bools, ciphertexts: Sequence[bytes]) -> list[Any]:
-        """The products in NTT form; none for an empty mask, after the same work."""
+    def factor(self, mask: Bools) -> Polynomial:
+        """The polynomial that blanks the slots outside a mask (n ≤ N,). Raises Malformed for a longer mask."""
         if len(mask) > self.parameters.degree:
             raise Malformed(f"a mask of {len(mask)} records for ciphertexts of {self.parameters.degree} slots")
-        scheme = self.scheme
-        empty = not mask.any()  # the library refuses a product with zero, so it is computed with one and dropped
-        plain = scheme.encode(np.ones(1, dtype=np.int64) if empty else mask.astype(np.int64))
-        factor = api.Plaintext()
-        scheme.evaluator.transform_to_ntt(plain, scheme.level, factor)
-        products = []
-        for data in ciphertexts:
-            value = scheme.ciphertext(data)
-            scheme.evaluator.transform_to_ntt_inplace(value)
-            scheme.evaluator.multiply_plain_inplace(value, factor)
-            products.append(value)
-            finish_unit()
-        return [] if empty else products
+        return self.scheme.ring.mask(mask)
+
+    def add_product(self, total: Polynomial, factor: Polynomial, data: bytes) -> None:
+        """Add a ciphertext times a mask's polynomial to another. Raises Malformed as `Scheme.ciphertext` does."""
+        for kept, half in zip(total, self.scheme.ciphertext(data), strict=True):
+            self.scheme.ring.multiply_add(kept, half, factor)
 
 
 class MaskedSum:
@@ -95,19 +86,16 @@ class MaskedSum:
     def __init__(self, member: Member, outputs: int = 1) -> None:
         self._member = member
         self._sums = [member.fresh_zero() for _ in range(outputs)]
-        for total in self._sums:
-            member.scheme.evaluator.transform_to_ntt_inplace(total)
         self._none = [0] * outputs
         self._columns = self._none
         self._zeros = 1
         self._ended = False
-        self._floods: list[Any] = []
+        self._floods: list[Polynomial] = []
 
     def draw(self) -> None:
         """Draw the flooding noise of every output now, so that `finish` need not; each draw is added once."""
-        scheme = self._member.scheme
         while len(self._floods) < len(self._sums):
-            self._floods.append(flood(scheme))
+            self._floods.append(self._member.scheme.ring.flood(self._member.parameters.flood))
             finish_unit()
 
     def add(self, mask: Bools, ciphertexts: Sequence[bytes], outputs: Sequence[int] | None = None) -> None:
@@ -121,9 +109,10 @@ class MaskedSum:
         if len(ciphertexts) != len(places):
             raise Malformed(f"{len(ciphertexts)} ciphertexts of a column with {len(places)} outputs")
         self._count([int(k in places) for k in range(len(self._sums))], 0)
-        products = self._member._masked(mask, ciphertexts)
-        for place, product in zip(places, products, strict=False):  # an empty mask gives no products
-            self._member.scheme.evaluator.add_inplace(self._sums[place], product)
+        factor = self._member.factor(mask)
+        for place, data in zip(places, ciphertexts, strict=True):
+            self._member.add_product(self._sums[place], factor, data)
+            finish_unit()
 
     def partial(self) -> tuple[list[int], int, list[bytes]]:
         """State for `merge` into another sum of the same party: (columns, zeros, sums). It ends this one."""
@@ -135,8 +124,10 @@ class MaskedSum:
         """Add another worker's part of the same block. Raises OutOfOrder beyond the agreed number of columns."""
         columns, zeros, sums = partial
         self._count(columns, zeros)
+        ring = self._member.scheme.ring
         for total, data in zip(self._sums, sums, strict=True):
-            self._member.scheme.evaluator.add_inplace(total, self._member.scheme.ciphertext(data, ntt=True))
+            for own, other in zip(total, self._member.scheme.ciphertext(data), strict=True):
+                ring.add(own, other)
 
     def finish(self, side_by_side: int = 1, n: int = 0) -> list[bytes]:
         """One flooded ciphertext per output, for the key owner. Raises OutOfOrder the second time.
@@ -147,14 +138,13 @@ class MaskedSum:
         """
         self._count(self._none, 0)
         self._ended = True
-        scheme = self._member.scheme
+        ring = self._member.scheme.ring
         self.draw()
         answers = []
         for total in self._sums:
-            scheme.evaluator.transform_from_ntt_inplace(total)
             if side_by_side > 1:
-                scheme.evaluator.add_plain_inplace(total, scheme.encode(blinds(scheme.modulus, side_by_side, n)))
-            scheme.evaluator.add_inplace(total, self._floods.pop())
+                ring.add(total[0], ring.message(blinds(ring, side_by_side, n)))
+            ring.add(total[0], self._floods.pop())
             answers.append(to_bytes(total))
             finish_unit()
         return answers
@@ -173,21 +163,13 @@ class MaskedSum:
             raise OutOfOrder(f"a masked sum is made of at most {PARTIAL_SUMS} parts")
 
 
-def blinds(modulus: int, columns: int, n: int) -> Ints:
-    """Numbers modulo t for the slots of columns side by side, (columns·n,), whose sum over the columns is zero.
+def blinds(ring: Ring, columns: int, n: int) -> Ints:
+    """Numbers between -t/2 and t/2 for the slots of columns side by side, (columns·n,), which cancel over the columns.
 
-    All but one column of them are uniform and independent, from the operating system's randomness.
+    All but one column of them are uniform modulo t and independent.
     """
-    drawn = np.array([secrets.randbelow(modulus) for _ in range((columns - 1) * n)], dtype=np.int64)
-    free = drawn.reshape(columns - 1, n)
-    return np.concatenate([drawn, -free.sum(axis=0) % modulus])
-
-
-def flood(scheme: Scheme) -> Any:
-    """(e, 0) with coefficients of e uniform in [-A, A], from the operating system's randomness."""
-    bound = scheme.parameters.flood
-    width = 2 * bound + 1
-    size = (width.bit_length() + 128 + 7) // 8  # reducing 128 bits more makes the bias negligible
-    drawn = os.urandom(size * scheme.parameters.degree)
-    noise = [int.from_bytes(drawn[at : at + size], "little") % width - bound for at in range(0, len(drawn), size)]
-    return scheme.noise(np.array([value % prime for value in noise], dtype=np.uint64) for prime in scheme.primes)
+    drawn = ring.blinds((columns - 1) * n)
+    last = -drawn.reshape(columns - 1, n).sum(axis=0) % ring.plain
+    found = np.concatenate([drawn, last])
+    found[found > ring.plain // 2] -= ring.plain
+    return found

@@ -11,24 +11,29 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from functools import cache
+from itertools import islice
+
+import gmpy2
 
 from treetap.errors import BadInput, Malformed
 
 STATISTICAL_BITS = 40
 TAIL = 14  # 2·N·exp(-TAIL²/2) < 2^-120: the noise leaves its sub-Gaussian bound with that probability
-ERROR_BOUND = 21  # the library's centred binomial errors are sums of 42 halves ±1/2
+ERROR_BOUND = 21  # centred binomial errors are sums of 42 halves ±1/2
 PARTIAL_SUMS = 128  # fresh encryptions of zero that may go into one sum
-PRIME_BITS = 60
-LEAST_SPECIAL_BITS = 30
-# Largest log2 of q times the special prime for 128-bit security with ternary secrets: Homomorphic Encryption Standard
-# (Albrecht et al. 2018), table 1. The library checks it again.
+PRIME_BITS = 30  # residues of 32 bits: see treetap/native/polynomials.h
+# Largest log2 of q for 128-bit security with ternary secrets: Homomorphic Encryption Standard (Albrecht et al. 2018),
+# table 1.
 TOTAL_BITS = {8192: 218, 16384: 438}
 PLAIN_BITS = range(20, 31)
 SPARE_PLAIN_BITS = 2
 MOST_COLUMNS = 1 << 24
 MOST_MEMBERS = 64
-_FORMAT = struct.Struct("<6Q")
+_FORMAT = struct.Struct("<5Q")
+SEED_BYTES = 32
 
 
 @dataclass(frozen=True)
@@ -37,8 +42,7 @@ class Parameters:
 
     Attributes:
         degree: N, also the number of records in one ciphertext.
-        data_primes: number of 60-bit primes in q.
-        special_bits: size of the prime that only key material has.
+        data_primes: number of 30-bit primes in q.
         plain_bits: bits of the prime t ≡ 1 (mod 2N).
         columns: most columns in one sum.
         members: number of members that mask each ciphertext, one after the other.
@@ -49,7 +53,6 @@ class Parameters:
 
     degree: int
     data_primes: int
-    special_bits: int
     plain_bits: int
     columns: int
     members: int
@@ -66,11 +69,9 @@ class Parameters:
                 f"a masked sum has at most {MOST_COLUMNS} columns and {MOST_MEMBERS} members, not {self.columns} and "
                 f"{self.members}"
             )
-        if not LEAST_SPECIAL_BITS <= self.special_bits <= PRIME_BITS:
-            raise BadInput(f"the special prime has {LEAST_SPECIAL_BITS} to {PRIME_BITS} bits, not {self.special_bits}")
-        if self.modulus_bits + self.special_bits > TOTAL_BITS[self.degree]:
+        if PRIME_BITS * self.data_primes > TOTAL_BITS[self.degree]:
             raise BadInput(
-                f"{self.modulus_bits + self.special_bits} bits of modulus at degree {self.degree} "
+                f"{PRIME_BITS * self.data_primes} bits of modulus at degree {self.degree} "
                 f"are below 128-bit security: at most {TOTAL_BITS[self.degree]}"
             )
         if self.statistical_bits < STATISTICAL_BITS:
@@ -95,12 +96,9 @@ class Parameters:
         needed = plain_bits_for(trees, tolerance)
         for degree, total in TOTAL_BITS.items():
             for primes in range(2, total // PRIME_BITS + 1):
-                special = min(PRIME_BITS, total - primes * PRIME_BITS)
-                if special < LEAST_SPECIAL_BITS:
-                    continue
                 for bits in range(min(needed + SPARE_PLAIN_BITS, PLAIN_BITS[-1]), needed - 1, -1):
                     try:
-                        return cls(degree, primes, special, bits, columns, members)
+                        return cls(degree, primes, bits, columns, members)
                     except BadInput:
                         continue
         raise BadInput(
@@ -109,9 +107,19 @@ class Parameters:
         )
 
     @property
-    def modulus_bits(self) -> int:
-        """Bits of q."""
-        return PRIME_BITS * self.data_primes
+    def plain(self) -> int:
+        """t: the largest prime of its bits that is 1 modulo 2N."""
+        return next(_primes(self.degree, self.plain_bits))
+
+    @property
+    def primes(self) -> tuple[int, ...]:
+        """The largest primes of 30 bits that are 1 modulo 2N, without t."""
+        return _data_primes(self.degree, self.data_primes, self.plain_bits)
+
+    @property
+    def modulus(self) -> int:
+        """q."""
+        return math.prod(self.primes)
 
     @property
     def masked_noise(self) -> int:
@@ -134,13 +142,13 @@ class Parameters:
 
     @property
     def fresh_noise(self) -> int:
-        """Bound of the noise of a public-key encryption of zero, after the special prime has been divided away."""
-        return (ERROR_BOUND * (2 * self.degree + 1) >> (self.special_bits - 1)) + self.degree // 2 + 2
+        """Bound of the noise u·e + e₁ + s·e₂ of a public-key encryption of zero."""
+        return ERROR_BOUND * (2 * self.degree + 1)
 
     @property
     def flood(self) -> int:
         """A: as large as leaves the owner at least one bit of noise budget; 0 where not even the masked sum fits."""
-        return max(0, (1 << (self.modulus_bits - 2 - self.plain_bits)) - self.masked_noise)
+        return max(0, self.modulus // (4 * self.plain) - self.masked_noise)
 
     @property
     def statistical_bits(self) -> float:
@@ -149,13 +157,13 @@ class Parameters:
 
     @property
     def ciphertext_bytes(self) -> int:
-        """Size of a ciphertext's two polynomials; seeded ones have half, serialisation adds some 130."""
-        return 2 * self.degree * self.data_primes * 8
+        """Size of a ciphertext's two polynomials."""
+        return 2 * self.degree * self.data_primes * 4
 
     @property
-    def public_key_bytes(self) -> int:
-        """Size of a public key's two polynomials; serialisation adds some 130."""
-        return 2 * self.degree * (self.data_primes + 1) * 8
+    def seeded_bytes(self) -> int:
+        """Size of a ciphertext or public key whose second polynomial is a seed."""
+        return SEED_BYTES + self.degree * self.data_primes * 4
 
     def to_bytes(self) -> bytes:
         """A fixed-size form that goes ahead of a public key."""
@@ -172,8 +180,8 @@ class Parameters:
 
 PARAMETERS_BYTES = _FORMAT.size
 
-#: Bytes of the largest public key that any parameters have, with its serialisation.
-MOST_KEY_BYTES = 8192 + max(2 * degree * (bits // PRIME_BITS + 1) * 8 for degree, bits in TOTAL_BITS.items())
+#: Bytes of the largest public key that any parameters have, with its parameters.
+MOST_KEY_BYTES = PARAMETERS_BYTES + SEED_BYTES + max(n * (bits // PRIME_BITS) * 4 for n, bits in TOTAL_BITS.items())
 
 
 def plain_bits_for(trees: int, tolerance: float) -> int:
@@ -187,3 +195,14 @@ def plain_bits_for(trees: int, tolerance: float) -> int:
         if trees / 2 <= tolerance * (2**bits * 3 // 4 - 1 - trees):
             return bits
     raise BadInput(f"{trees} trees at a tolerance of {tolerance} need larger plaintexts than lattices offer here")
+
+
+def _primes(degree: int, bits: int) -> Iterator[int]:
+    """The primes of that many bits that are 1 modulo 2N, the largest first."""
+    return (p for p in range((1 << bits) - 2 * degree + 1, 1 << (bits - 1), -2 * degree) if gmpy2.is_prime(p))
+
+
+@cache
+def _data_primes(degree: int, count: int, plain_bits: int) -> tuple[int, ...]:
+    plain = next(_primes(degree, plain_bits))
+    return tuple(islice((prime for prime in _primes(degree, PRIME_BITS) if prime != plain), count))

@@ -25,19 +25,33 @@ def built() -> str:
     return f"the native kernels were not compiled when treetap was installed: {record.get('why', 'nothing says why')}"
 
 
-@cache
-def load() -> ctypes.CDLL:
-    """The kernels, on a processor that can run them.
+def compiled() -> ctypes.CDLL:
+    """The kernels, of which those for polynomials (`lattice.c`) run on every processor.
 
     Raises:
-        Unavailable: they were not compiled, do not load, or the processor lacks AVX-512 IFMA.
+        Unavailable: they were not compiled, or do not load.
     """
     if not PATH.exists():
         raise Unavailable(built())
-    try:
-        library = ctypes.CDLL(str(PATH))
-    except OSError as error:
-        raise Unavailable(f"the native kernels do not load: {error}") from error
+    return _opened(PATH)
+
+
+@cache
+def load() -> ctypes.CDLL:
+    """The kernels, on a processor that can run all of them.
+
+    Raises:
+        Unavailable: as `compiled`, or the processor lacks AVX-512 IFMA.
+    """
+    library = compiled()
     if not library.treetap_has_ifma():
         raise Unavailable("the processor has no AVX-512 IFMA")
     return library
+
+
+@cache
+def _opened(path: Path) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise Unavailable(f"the native kernels do not load: {error}") from error

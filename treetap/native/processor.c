@@ -23,8 +23,17 @@ int treetap_has_ifma(void) {
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & needed) == needed;
 }
 
+/* 1 if AVX2 can be used, else 0. */
+int treetap_has_avx2(void) {
+    unsigned a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1)) return 0;
+    if ((enabled_states() & 6) != 6) return 0; /* SSE and AVX */
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && b >> 5 & 1;
+}
+
 #else
 
 int treetap_has_ifma(void) { return 0; }
+int treetap_has_avx2(void) { return 0; }
 
 #endif

@@ -28,7 +28,7 @@ class LatticeOptions:
 
 PROTOCOL = PredictionProtocol(
     field="lattice",
-    summary="the same, much faster for many records, if every party has the extra 'lattice'",
+    summary="the same, much faster for many records, if every party has the native kernels",
     options=LatticeOptions,
     block=16_384,  # one ciphertext holds 8,192 or 16,384 records, and a block never has more than it does
     no_degrade="the lattice backend cannot; use protocol eini or interactive, or retry",
@@ -41,8 +41,9 @@ PROTOCOL = PredictionProtocol(
     ),
     opens_sums=label_holder_opens,
     sends_attributions=(),
-    library="tenseal",
-    extra="lattice",
+    library="",
+    extra="",
+    kernels=True,
     foreign={
         "scheme": "eini-lattice has a scheme of its own; leave it out",
         "obfuscation": "eini-lattice hides in a way of its own; leave it out",

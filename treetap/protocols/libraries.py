@@ -1,6 +1,6 @@
-"""Libraries that a protocol needs beside those of every installation: they are extras of treetap, and may be absent.
+"""What a protocol needs beside every installation and may be absent: libraries of treetap's extras, compiled kernels.
 
-They are looked for and not imported, so that no process loads one without a job that uses it.
+They are looked for and not loaded, so that no process has one without a job that uses it.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 from treetap.errors import BadInput
+from treetap.native import library as native
 from treetap.protocols.registry import PREDICTION, TRAINING, PredictionProtocol, TrainingProtocol, prediction, training
 
 Described = TrainingProtocol | PredictionProtocol
+KERNELS_REMEDY = "install a C compiler, or set TREETAP_NATIVE=1, and install treetap again"
 
 
 class Library(NamedTuple):
@@ -24,14 +26,16 @@ class Library(NamedTuple):
 
 
 def missing_library(name: str, protocol: Described) -> str:
-    """The library that the protocol of that name lacks here, and how to install it; empty if nothing is missing."""
+    """What the protocol of that name lacks here, and how to install it; empty if nothing is missing."""
+    if protocol.kernels and not native.PATH.exists():
+        return f"protocol {name} needs native kernels, but {native.built()}: {KERNELS_REMEDY}"
     if not protocol.library or find_spec(protocol.library) is not None:
         return ""
     return f"protocol {name} needs {protocol.library}: pip install 'treetap[{protocol.extra}]'"
 
 
 def require_library(name: str, protocol: Described) -> None:
-    """Raise `BadInput` with the remedy, if the protocol's library is not installed here."""
+    """Raise `BadInput` with the remedy, if the protocol's library or kernels are not installed here."""
     if missing := missing_library(name, protocol):
         raise BadInput(missing)
 
@@ -46,6 +50,11 @@ def libraries() -> list[Library]:
         Library(library, extra, list(dict.fromkeys(name for name, each in described if each.library == library)))
         for library, extra in extras.items()
     ]
+
+
+def kernels_protocols() -> list[str]:
+    """The protocols that need compiled kernels."""
+    return [name for name in PREDICTION if prediction(name).kernels]
 
 
 def installed_version(library: str) -> str:

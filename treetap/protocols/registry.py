@@ -87,6 +87,7 @@ class TrainingProtocol:
             of classes, label holder, parameters); of a protocol with that defence.
         privacy: what the noise of a job with these parameters covers, as sentences; none of a protocol without noise.
         library: a module that its parties need beside those of every installation, of treetap's `extra`; empty: none.
+        kernels: its parties need treetap's compiled kernels.
     """
 
     field: str
@@ -111,6 +112,7 @@ class TrainingProtocol:
     privacy: Callable[[Any], Sequence[str]] = lambda _: ()
     library: str = ""
     extra: str = ""
+    kernels: bool = False
 
 
 class Options(Protocol):
@@ -141,7 +143,9 @@ class PredictionProtocol:
         opens_sums: as of a training; the members that open scores, or receive directions.
         sends_attributions: contents that they send besides for attributions; empty: it has no attributions.
         library: a module that it needs beside those of every installation, of treetap's `extra`; empty: none.
+        kernels: it needs treetap's compiled kernels.
         foreign: options of other protocols → the reason why this one lacks them, where that helps.
+        sends_served: contents that they send besides of a served model.
         roles: the classes of the recipient and of the other parties, below the package of its roles.
         of_trees: its models are trees.
         no_serving: the reason why it cannot serve a model; empty if it can.
@@ -161,6 +165,8 @@ class PredictionProtocol:
     library: str
     extra: str
     foreign: Mapping[str, str]
+    sends_served: Sequence[Emission] = ()
+    kernels: bool = False
     roles: tuple[str, str] = ("label_holder.LabelHolder", "feature_party.FeatureParty")
     of_trees: bool = True
     no_serving: str = ""

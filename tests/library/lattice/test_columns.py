@@ -13,6 +13,7 @@ from treetap.lattice.fixedpoint import FixedPoint
 from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.member import MaskedSum, Member, blinds
 from treetap.lattice.parameters import Parameters
+from treetap.lattice.scheme import scheme_of
 from treetap.trees.ensemble import Ensemble, Leaf, Split, Tree, route
 from treetap.trees.paths import reachable
 
@@ -131,19 +132,21 @@ def test_a_sum_that_cannot_be_is_refused():
 
 def test_blinds_cancel_and_are_uniform():
     """Over the columns they sum to zero modulo t; each by itself, the last too, is spread evenly."""
-    drawn = blinds(12289, 5, 2000).reshape(5, 2000)
-    assert (drawn.sum(axis=0) % 12289 == 0).all()
+    ring = scheme_of(Parameters(8192, 4, 20, 8, 1)).ring
+    half = ring.plain // 2
+    drawn = blinds(ring, 5, 2000).reshape(5, 2000)
+    assert (drawn.sum(axis=0) % ring.plain == 0).all()
     for row in drawn:
-        assert 0 <= row.min() < 100
-        assert 12189 < row.max() < 12289
-        counts = np.histogram(row, bins=8, range=(0, 12289))[0]
+        assert -half <= row.min() < -0.99 * half
+        assert 0.99 * half < row.max() <= half
+        counts = np.histogram(row, bins=8, range=(-half, half))[0]
         assert ((counts - 250) ** 2 / 250).sum() < 40  # χ² of 7 degrees of freedom
-    assert blinds(12289, 1, 3).tolist() == [0, 0, 0]
+    assert blinds(ring, 1, 3).tolist() == [0, 0, 0]
 
 
 def test_the_owner_reads_sums_over_columns_side_by_side_and_nothing_else():
     """Of five columns in one ciphertext the opened slots are uniform, and add up to the masked sum of each record."""
-    parameters = Parameters(8192, 2, 60, 20, 8, 1)
+    parameters = Parameters(8192, 4, 20, 8, 1)
     key = LatticeKey(parameters)
     member = Member(parameters, key.public_bytes())
     n = 1000
@@ -161,7 +164,7 @@ def test_the_owner_reads_sums_over_columns_side_by_side_and_nothing_else():
 
 def test_trees_of_other_outputs_add_to_their_own_sums_only():
     """A column with one of three outputs leaves the other two at zero, and each output counts its own columns."""
-    parameters = Parameters(8192, 2, 60, 20, 2, 1)
+    parameters = Parameters(8192, 4, 20, 2, 1)
     key = LatticeKey(parameters)
     total = MaskedSum(Member(parameters, key.public_bytes()), outputs=3)
     for output in (0, 2, 0, 2):

@@ -15,7 +15,7 @@ from treetap.lattice.parameters import Parameters
 from treetap.trees.remote_node_sums import label_columns
 from treetap.workers.engines import InProcessEngine, ProcessEngine
 
-PARAMETERS = Parameters(8192, 2, 60, 20, 12, 1)
+PARAMETERS = Parameters(8192, 4, 20, 12, 1)
 KEY = LatticeKey(PARAMETERS)
 RNG = np.random.default_rng(3)
 

@@ -9,15 +9,14 @@ import pickle
 import numpy as np
 import pytest
 
-from tests.library.lattice.words import signed, words_of
-from treetap.errors import Incompatible, Malformed, OutOfOrder, PlaintextOverflow
+from treetap.errors import Malformed, OutOfOrder, PlaintextOverflow
 from treetap.lattice.key_holder import LatticeKey
-from treetap.lattice.member import MaskedSum, Member, flood
+from treetap.lattice.member import MaskedSum, Member
 from treetap.lattice.parameters import Parameters
-from treetap.lattice.seal import api, scheme_of, to_bytes
+from treetap.lattice.scheme import scheme_of, to_bytes
 
-ONE = Parameters(8192, 2, 60, 20, 8, 1)
-TWO = Parameters(8192, 3, 38, 20, 8, 2)
+ONE = Parameters(8192, 4, 20, 8, 1)
+TWO = Parameters(8192, 6, 20, 8, 2)
 KEY = LatticeKey(ONE)
 MEMBER = Member(ONE, KEY.public_bytes())
 RNG = np.random.default_rng(11)
@@ -46,7 +45,7 @@ def test_nothing_kept_is_still_an_answer():
     total.add(np.zeros(10, dtype=bool), [KEY.encrypt(np.arange(10))])
     (answer,) = total.finish()
     assert KEY.decrypt(answer, 10).tolist() == [0] * 10
-    assert abs(len(answer) - ONE.ciphertext_bytes) < 1024
+    assert len(answer) == ONE.ciphertext_bytes
 
 
 def test_outputs_share_masks_and_parts_merge():
@@ -73,7 +72,7 @@ def test_a_chain_multiplies_the_masks():
     others[0] = False
     total = MaskedSum(last)
     for column, mask, other in zip(values, masks, others, strict=True):
-        total.add(mask, [first.pass_on(other, key.encrypt(column))])
+        total.add(mask, first.pass_on(other, [key.encrypt(column)]))
     (answer,) = total.finish()
     assert key.decrypt(answer, 300).tolist() == (values * masks * others).sum(axis=0).tolist()
 
@@ -88,23 +87,23 @@ def test_the_masked_noise_stays_below_its_bound(parameters):
     for column, mask in zip(values, masks, strict=True):
         data = key.encrypt(column)
         for _ in range(parameters.members - 1):
-            data = member.pass_on(~mask, data)
+            (data,) = member.pass_on(~mask, [data])
         total.add(mask, [data])
     _, _, (data,) = total.partial()
-    value = member.scheme.ciphertext(data, ntt=True)
-    member.scheme.evaluator.transform_from_ntt_inplace(value)
-    noise_bits = parameters.modulus_bits - 1 - math.log2(key.modulus) - key.noise_budget(to_bytes(value))
+    noise_bits = math.log2(parameters.modulus) - 1 - math.log2(key.modulus) - key.noise_budget(data)
     assert 20 < noise_bits <= math.log2(parameters.masked_noise)
 
 
 def test_flooding_is_uniform_and_fresh():
     """Its coefficients fill [-A, A] with the mean and the spread of a uniform variable, another draw every time."""
-    scheme = scheme_of(ONE)
+    ring, q = scheme_of(ONE).ring, ONE.modulus
+    whole = np.array([q // p * pow(q // p, -1, p) for p in ONE.primes], dtype=object)[:, np.newaxis]
     draws = []
     for _ in range(2):
-        value = flood(scheme)
-        assert value.is_transparent()
-        draws.append(signed(words_of(scheme, value)[0], scheme.primes))
+        drawn = ring.flood(ONE.flood)
+        ring.transform_back(drawn)
+        numbers = (drawn.astype(object) * whole).sum(axis=0) % q
+        draws.append([int(number) - q if number > q // 2 else int(number) for number in numbers])
     assert draws[0] != draws[1]
     scaled = np.array([noise / ONE.flood for noise in draws[0] + draws[1]])
     assert np.abs(scaled).max() <= 1.0
@@ -119,10 +118,10 @@ def test_only_the_agreed_key_is_taken():
     for data, word in [
         (LatticeKey(TWO).public_bytes(), "agreed"),
         (public[:20], "agreed"),
-        (public[:-5], "whole"),
-        (public + b"extra", "whole"),
-        (KEY.for_worker(), "public key"),
-        (ONE.to_bytes() + KEY.encrypt(np.arange(3)), "public key"),
+        (public[:-5], "a public key of 131099 bytes, its parameters give 131104"),
+        (public + b"extra", "a public key of 131109 bytes"),
+        (KEY.for_worker(), "a public key of 131072 bytes"),
+        (public[:-4] + b"\xff" * 4, "not a public key .*: a number beyond its prime"),
     ]:
         with pytest.raises(Malformed, match=word):
             Member(ONE, data)
@@ -136,7 +135,7 @@ def test_a_broken_ciphertext_is_malformed(where):
         with pytest.raises(Malformed):
             MaskedSum(MEMBER).add(np.ones(5, dtype=bool), [broken])
         with pytest.raises(Malformed):
-            MEMBER.pass_on(np.ones(5, dtype=bool), broken)
+            MEMBER.pass_on(np.ones(5, dtype=bool), [broken])
         with pytest.raises(Malformed):
             KEY.decrypt(broken, 5)
 
@@ -144,15 +143,18 @@ def test_a_broken_ciphertext_is_malformed(where):
 def test_a_ciphertext_that_hides_nothing_is_malformed():
     """A pair whose second polynomial is zero is plaintext in disguise and is refused."""
     with pytest.raises(Malformed, match="hides nothing"):
-        KEY.decrypt(to_bytes(flood(MEMBER.scheme)), 5)
+        KEY.decrypt(to_bytes(np.stack([MEMBER.scheme.ring.flood(ONE.flood), MEMBER.scheme.ring.zeros()])), 5)
 
 
-def test_another_version_of_the_library_is_named():
-    """Bytes of another SEAL version are refused with the remedy, before the library sees them."""
-    data = bytearray(KEY.encrypt(np.arange(5)))
-    data[4] += 1
-    with pytest.raises(Incompatible, match="install the same TenSEAL"):
-        KEY.decrypt(bytes(data), 5)
+@pytest.mark.parametrize("place", [0, 8191, 8192, -1])
+def test_a_number_beyond_its_prime_is_malformed(place):
+    """Of either polynomial, the smallest such number as the largest."""
+    (whole,) = MEMBER.pass_on(np.ones(5, dtype=bool), [KEY.encrypt(np.arange(5))])
+    for number in (ONE.primes[place // 8192 if place >= 0 else -1], 2**32 - 1):
+        words = np.frombuffer(whole, dtype="<u4").copy()
+        words[place] = number
+        with pytest.raises(Malformed, match="not a ciphertext of this job's parameters: a number beyond its prime"):
+            KEY.decrypt(words.tobytes(), 5)
 
 
 def test_a_sum_under_another_key_is_not_opened():
@@ -169,7 +171,7 @@ def test_bounds_are_kept():
     with pytest.raises(Malformed, match="outputs"):
         total.add(mask, [data, data])
     with pytest.raises(Malformed, match="slots"):
-        MEMBER.pass_on(np.ones(9000, dtype=bool), data)
+        MEMBER.pass_on(np.ones(9000, dtype=bool), [data])
     for _ in range(ONE.columns):
         total.add(mask, [data])
     with pytest.raises(OutOfOrder, match="8 columns"):
@@ -203,5 +205,4 @@ def test_two_encryptions_of_one_column_differ():
     """Encryption and the members' zeros are drawn afresh: nothing repeats."""
     column = np.arange(10)
     assert KEY.encrypt(column) != KEY.encrypt(column)
-    assert to_bytes(MEMBER.fresh_zero()) != to_bytes(MEMBER.fresh_zero())
-    assert isinstance(MEMBER.fresh_zero(), api.Ciphertext)
+    assert (MEMBER.fresh_zero() != MEMBER.fresh_zero()).mean() > 0.999

@@ -30,7 +30,8 @@ from treetap.commands.doctor.connections import (
 from treetap.commands.jobs import client
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.native import arithmetic, library
-from treetap.protocols.libraries import installed_version, libraries
+from treetap.native import lattice as native
+from treetap.protocols.libraries import KERNELS_REMEDY, installed_version, kernels_protocols, libraries
 from treetap.strict import read_toml
 from treetap.tables import config
 from treetap.tables.reading import read_table
@@ -153,7 +154,17 @@ def _libraries() -> list[Finding]:
         needed, version = f"protocol {' and '.join(protocols)}", installed_version(name)
         absent = f"is not installed: jobs of {needed} are refused; pip install 'treetap[{extra}]' if there will be any"
         found.append(Finding("ok", f"library {name}", f"{version}, for {needed}" if version else absent))
-    return found
+    return [*found, _kernels()]
+
+
+def _kernels() -> Finding:
+    """The compiled kernels: without them a party refuses the jobs of the protocols that need them, and those alone."""
+    needed = f"protocol {' and '.join(kernels_protocols())}"
+    try:
+        said = f"{native.instructions()} instructions for polynomials, for {needed}"
+    except library.Unavailable as why:
+        said = f"jobs of {needed} are refused, as {why}; {KERNELS_REMEDY} if there will be any"
+    return Finding("ok", "native kernels", said)
 
 
 def _arithmetic(config: party_config.PartyConfig) -> list[Finding]:
