@@ -1,8 +1,7 @@
 """Multi-interactive inference: one round per level, over all trees of a block or one tree after the other.
 
 Owners that a level asks follow from the trees alone, so that they are the same in every block. A served model's first
-block shows them; from then on every party goes through its steps without waiting for the coordinator to hear of the
-others', and messages between parties are what they wait for.
+block shows them; from then on a block is one step for each party, and messages between parties are what they wait for.
 """
 
 from __future__ import annotations
@@ -66,28 +65,23 @@ async def score(
 async def _route_known(
     roster: Roster, label_holder: str, owners: list[list[str]], block: int, progress: Progress
 ) -> int:
-    """Route a block whose owners are known: all parties at once, each through its own steps in their order."""
-
-    async def label_holders_steps() -> int:
-        for level, expected in enumerate(owners):
-            asked = await _ask(roster, label_holder, block, level, progress)
-            if list(asked.asked) != expected:
-                raise ProtocolError(f"{label_holder} asks other parties at level {level} than in earlier blocks")
-            await roster.ask(label_holder, "take_directions", interactive_pb2.TakeDirections(), block, level)
-        asked = await _ask(roster, label_holder, block, len(owners), progress)
-        if asked.asked:
-            raise ProtocolError(f"{label_holder} asks at more levels than in earlier blocks")
-        return asked.blocks
-
-    async def owners_steps(party: str) -> int:
-        levels = [level for level, asked in enumerate(owners) if party in asked]
-        for level in levels:
-            await roster.ask(party, "answer_directions", interactive_pb2.AnswerDirections(), block, level)
-        return len(levels)
-
-    parties = dict.fromkeys(party for asked in owners for party in asked)
-    blocks, *_ = await together(label_holders_steps(), *map(owners_steps, parties))
-    return blocks
+    """Route a block whose owners are known: one step for the label holder and each owner, all at once."""
+    stages: dict[str, list[int]] = {}
+    for level, asked in enumerate(owners):
+        for party in asked:
+            stages.setdefault(party, []).append(level)
+    answer, *_ = await together(
+        roster.ask(label_holder, "route_block", interactive_pb2.RouteBlock(), block),
+        *(
+            roster.ask(party, "answer_block", interactive_pb2.AnswerBlock(stages=levels), block)
+            for party, levels in stages.items()
+        ),
+    )
+    routed: interactive_pb2.RoutedBlock = answered(label_holder, answer, "routed_block")
+    if [list(stage.asked) for stage in routed.stages] != owners:
+        raise ProtocolError(f"{label_holder} asked other parties than in earlier blocks")
+    progress.records(routed.done, routed.total)
+    return routed.blocks
 
 
 async def _ask(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,8 @@ SMALL_SET = 40
 STEPS: StepTable = {
     **OPENING_ROWS,
     NAMES: (Next("answer_directions", ANY),),
-    "answer_directions": (Next("answer_directions", LATER),),
+    "answer_directions": (Next("answer_directions", LATER), Next("answer_block", LATER)),
+    "answer_block": (Next("answer_block", LATER),),
 }
 
 
@@ -55,6 +57,7 @@ class FeatureParty:
             "open_model": self._opened.open_model,
             **self._opened.steps,
             "answer_directions": self.answer_directions,
+            **({"answer_block": self.answer_block} if opening.serve else {}),
         }
 
     @property
@@ -68,8 +71,29 @@ class FeatureParty:
 
     async def answer_directions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Send a bit for each record of each query, in the order of the queries, then zeros up to the length wanted."""
-        block, level = request.round, request.stage
         self._opened.order.check(request)
+        await self._answer_stage(request.round, request.stage)
+        self._opened.order.done(request)
+        return empty_result()
+
+    async def answer_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """The same for all stages of a block that have splits of this party, as their queries come.
+
+        Raises:
+            Malformed: the stages do not ascend, or a prediction has no such stage.
+        """
+        self._opened.order.check(request)
+        stages = request.protocol.interactive.answer_block.stages
+        if any(after <= before for before, after in pairwise(stages)):
+            raise Malformed("the stages to answer do not ascend")
+        if stages and stages[-1] not in asked_stages(ShardSize(self._opened.shard, "splits").trees):
+            raise Malformed(f"no prediction by this model has a stage {stages[-1]}")
+        for level in stages:
+            await self._answer_stage(request.round, level)
+        self._opened.order.done(request)
+        return empty_result()
+
+    async def _answer_stage(self, block: int, level: int) -> None:
         if block > self._block:
             self._context.mailbox.forget(self._block)
         label_holder = self._opening.recipient
@@ -81,8 +105,6 @@ class FeatureParty:
         ]
         await self._context.outbox.send(label_holder, "route_answers", bodies, round=block, stage=level)
         self._block = block
-        self._opened.order.done(request)
-        return empty_result()
 
     async def close(self) -> None:
         """Do nothing: this role has no workers' state."""

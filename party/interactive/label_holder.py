@@ -21,14 +21,21 @@ from party.prediction.batch import Beside
 from party.prediction.feature_names import NAMES
 from party.prediction.opened_model import OpenedModel
 from party.prediction.records import record_source
-from party.prediction.step_rows import OPENING_ROWS, after_block, first_block, record_rows
+from party.prediction.step_rows import (
+    ANSWERED,
+    OPENING_ROWS,
+    REQUESTED,
+    after_block,
+    first_block,
+    record_rows,
+)
 from party.prediction.tree_model import TreeModel, open_trees
 from party.prediction.tree_results import TreeResults
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.expected import BLOCKS, Expected, Receives
 from party.runtime.job_store import Store
 from party.runtime.messages import CountedItem, Rows, counted_bodies
-from party.runtime.step_order import NEXT_STAGE, SAME, Next, StepTable
+from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, StepTable
 from party.serving.registry import ServedModels
 from treetap.errors import Malformed
 from treetap.process.together import together
@@ -48,12 +55,15 @@ Query = tuple[int, Split, Places]
 #: Outcome of `ask_directions`.
 ASKED = "the stage has splits of other parties"
 
+_RECORD_ROWS = record_rows("ask_directions")
 STEPS: StepTable = {
     **OPENING_ROWS,
     NAMES: first_block("ask_directions"),
     "ask_directions": (Next("take_directions", SAME, ASKED), *after_block("ask_directions")),
     "take_directions": (Next("ask_directions", NEXT_STAGE),),
-    **record_rows("ask_directions"),
+    **_RECORD_ROWS,
+    "await_requests": (*_RECORD_ROWS["await_requests"], Next("route_block", THIS_ROUND, REQUESTED)),
+    "route_block": (Next("await_requests", NEXT_ROUND, ANSWERED),),
 }
 
 
@@ -84,6 +94,7 @@ class LabelHolder:
             **self._opened.steps,
             "ask_directions": self.ask_directions,
             "take_directions": self.take_directions,
+            **({"route_block": self.route_block} if opening.serve else {}),
             **self._records.steps,
         }
 
@@ -103,8 +114,44 @@ class LabelHolder:
 
     async def ask_directions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Follow the own splits, then query each owner about the records that stand at its splits of this stage."""
-        block, level = request.round, request.stage
         self._opened.order.check(request)
+        asked, blocks = await self._ask(request.round, request.stage)
+        if asked:
+            self._opened.order.done(request, ASKED)
+        else:
+            self._score()
+            self._opened.order.done(request, self._records.after_block(request.round))
+        progress = self._context.progress
+        return result(
+            interactive_pb2.AskedDirections(asked=asked, blocks=blocks, done=progress.done, total=progress.total)
+        )
+
+    async def take_directions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Move the records down by the owners' answers."""
+        self._opened.order.check(request)
+        await self._take(request.round, request.stage)
+        self._opened.order.done(request)
+        return empty_result()
+
+    async def route_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        """Ask and take stage after stage, then score the block: all of the steps above in one."""
+        self._opened.order.check(request)
+        block, stages = request.round, list[list[str]]()
+        while True:
+            asked, blocks = await self._ask(block, len(stages))
+            if not asked:
+                break
+            await self._take(block, len(stages))
+            stages.append(asked)
+        self._score()
+        self._opened.order.done(request, self._records.after_block(block))
+        owners, progress = [interactive_pb2.StageOwners(asked=each) for each in stages], self._context.progress
+        return result(
+            interactive_pb2.RoutedBlock(stages=owners, blocks=blocks, done=progress.done, total=progress.total)
+        )
+
+    async def _ask(self, block: int, level: int) -> tuple[list[str], int]:
+        """Query the owners of a stage; returns them, none after the last stage, and the number of blocks."""
         ensemble, total = self._model.ensemble, len(self._opened.aligned.ids)
         rows, blocks = self._records.block(block)
         if level == 0:
@@ -124,23 +171,10 @@ class LabelHolder:
             await self._context.outbox.send(party, "route_queries", bodies, round=block, stage=level)
 
         await together(*map(ask, asked))
-        if asked:
-            self._opened.order.done(request, ASKED)
-        else:
-            self._follow_own(standing, range(len(standing.walks)))
-            values = (walk.values(partial(self._own_left, standing)) for walk in standing.walks)
-            leaves = (walk.open_leaves() for walk in standing.walks)
-            self._results.keep(rows, ensemble.summed(values, len(rows)), standing.guesses.share(), leaves=leaves)
-            self._opened.order.done(request, self._records.after_block(block))
-        progress = self._context.progress
-        return result(
-            interactive_pb2.AskedDirections(asked=asked, blocks=blocks, done=progress.done, total=progress.total)
-        )
+        return asked, blocks
 
-    async def take_directions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Move the records down by the owners' answers."""
-        block, level = request.round, request.stage
-        self._opened.order.check(request)
+    async def _take(self, block: int, level: int) -> None:
+        """Move the records down by the answers to the queries of a stage."""
         standing = required(self._standing)
         for party, queries in standing.queries.items():
             parts: list[Bools] = []
@@ -160,8 +194,15 @@ class LabelHolder:
                 standing.walks[tree].move(split.node, bits[start : start + len(places)])
                 start += len(places)
         self._context.mailbox.forget(block)
-        self._opened.order.done(request)
-        return empty_result()
+
+    def _score(self) -> None:
+        """Follow the own splits to the leaves, and keep the scores of the block."""
+        standing = required(self._standing)
+        self._follow_own(standing, range(len(standing.walks)))
+        values = (walk.values(partial(self._own_left, standing)) for walk in standing.walks)
+        leaves = (walk.open_leaves() for walk in standing.walks)
+        sums = self._model.ensemble.summed(values, len(standing.rows))
+        self._results.keep(standing.rows, sums, standing.guesses.share(), leaves=leaves)
 
     async def close(self) -> None:
         """Do nothing: this role has no workers' state."""

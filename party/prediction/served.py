@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -20,7 +20,7 @@ from party.runtime.context import Step, StepContext
 from party.runtime.job_store import Arrays
 from party.runtime.messages import Rows
 from party.serving.registry import ServedModels
-from party.serving.request_queue import RequestQueue, Scores
+from party.serving.request_queue import RequestQueue
 from treetap.errors import ConfigError, NotServed
 from treetap.protocols.prediction import check_degraded_serving, degrades_serving
 from treetap.protocols.registry import prediction_name
@@ -64,6 +64,8 @@ class ServedPrediction:
         self._figures = serving_pb2.ServingFigures(grpc=served_models.grpc, http=served_models.http, away=opening.away)
         self._latest: deque[float] = deque(maxlen=LATEST)
         self._scored: deque[tuple[float, int]] = deque()
+        self._frame: Counter[str] | None = None  # bytes that count for an answer without its predictions
+        self._entries: dict[int, dict[str, int]] = {}  # length of an id → bytes that count for its prediction
         self.size = max(1, opening.block)  #: see `RecordSource`
         self.steps: Mapping[str, Step] = {"await_requests": self.await_requests}
 
@@ -97,7 +99,7 @@ class ServedPrediction:
         self._figures.rounds += 1
         self._scored.append((now, len(rows)))
         self._context.progress.done = self._figures.records
-        self._queue.keep(rows, scores)
+        self._queue.keep(rows, self._predictions(scores))
 
     def after_block(self, number: int) -> str:
         """See `RecordSource`: the next block holds the records that clients ask about next."""
@@ -142,10 +144,10 @@ class ServedPrediction:
             job=self.job,
             predictions=self._answers(ids, places, found),
             classes=self._opened.classes,
-            class_type=self._class_type(),
+            class_type=self._class_type,
             away=self._opening.away,
         )
-        self._context.costs.byte_counts.sent(client, "predict", bytes_by_class(self._counted(answer)))
+        self._context.costs.byte_counts.sent(client, "predict", self._counted(answer))
         self._served_models.metrics.answered_without(answer.away)
         self._context.recorder.answered(client, self._context.attempt, answer)
         return answer
@@ -166,7 +168,7 @@ class ServedPrediction:
             protocol=prediction_name(self._opening),
             objective=self._opened.objective,
             classes=self._opened.classes,
-            class_type=self._class_type(),
+            class_type=self._class_type,
             records=len(self._open_for_requests()),
             most_ids=self.config.most_ids,
             deadline_s=self.config.deadline_s,
@@ -195,47 +197,61 @@ class ServedPrediction:
         return self._places
 
     def _answers(
-        self, ids: Sequence[str], places: Mapping[str, int], found: Mapping[int, Scores]
-    ) -> list[serving_pb2.RecordPrediction]:
-        answers = [serving_pb2.RecordPrediction(id=value, status=self._status(value, places)) for value in ids]
-        known = [answer for answer in answers if answer.status == serving_pb2.PREDICTED]
-        if not known:
-            return answers
-        scores = np.stack([found[places[answer.id]] for answer in known])
-        outcome = Outcome.of(self._opened.objective, self._opened.classes, scores)
-        for k, answer in enumerate(known):
-            if outcome.classes:
-                answer.label = outcome.classes[k]
+        self, ids: Sequence[str], places: Mapping[str, int], found: Mapping[int, serving_pb2.RecordPrediction]
+    ) -> Iterator[serving_pb2.RecordPrediction]:
+        for value in ids:
+            answer = serving_pb2.RecordPrediction()
+            if value in places:
+                answer.CopyFrom(found[places[value]])
             else:
-                answer.value = outcome.predictions[k]
-            answer.scores.extend(outcome.scores[k].tolist())
-            answer.probabilities.extend(outcome.probabilities[k].tolist())
-        return answers
+                answer.status = serving_pb2.NOT_COMMON if value in self._own else serving_pb2.UNKNOWN_ID
+            answer.id = value
+            yield answer
 
-    def _counted(self, answer: serving_pb2.PredictedRecords) -> serving_pb2.PredictedRecords:
-        """The answer that counts in this one's place: every id has a prediction, of the longest class."""
-        counted = serving_pb2.PredictedRecords()
-        counted.CopyFrom(answer)
-        for each in counted.predictions:
-            name = each.id
-            each.CopyFrom(self._longest)
-            each.id = name
+    def _predictions(self, scores: Floats) -> list[serving_pb2.RecordPrediction]:
+        """Of each of n records by its scores (n, outputs), without its id."""
+        outcome = Outcome.of(self._opened.objective, self._opened.classes, scores)
+        found = []
+        for k, (raw, probabilities) in enumerate(
+            zip(outcome.scores.tolist(), outcome.probabilities.tolist(), strict=True)
+        ):
+            prediction = serving_pb2.RecordPrediction(
+                status=serving_pb2.PREDICTED, scores=raw, probabilities=probabilities
+            )
+            if outcome.classes:
+                prediction.label = outcome.classes[k]
+            else:
+                prediction.value = outcome.predictions[k]
+            found.append(prediction)
+        return found
+
+    def _counted(self, answer: serving_pb2.PredictedRecords) -> Counter[str]:
+        """Bytes of the answer that counts in this one's place: every id has a prediction, of the longest class."""
+        if self._frame is None:
+            frame = serving_pb2.PredictedRecords()
+            frame.CopyFrom(answer)
+            frame.ClearField("predictions")
+            self._frame = Counter(bytes_by_class(frame))
+        counted = self._frame.copy()
+        for each in answer.predictions:
+            length = len(each.id.encode())
+            if length not in self._entries:
+                entry = serving_pb2.RecordPrediction()
+                entry.CopyFrom(self._longest)
+                entry.id = each.id
+                self._entries[length] = bytes_by_class(serving_pb2.PredictedRecords(predictions=[entry]))
+            counted.update(self._entries[length])
         return counted
 
     @cached_property
     def _longest(self) -> serving_pb2.RecordPrediction:
         """The prediction that counts in every other's place, without its id."""
-        classes = self._opened.classes
-        outcome = Outcome.of(self._opened.objective, classes, np.zeros((1, self._outputs)))
-        found = serving_pb2.RecordPrediction(status=serving_pb2.PREDICTED)
-        if classes:
+        (found,) = self._predictions(np.zeros((1, self._outputs)))
+        if classes := self._opened.classes:
             found.label = max(classes, key=lambda name: len(name.encode()))
-        else:
-            found.value = 0.0
-        found.scores.extend(outcome.scores[0].tolist())
-        found.probabilities.extend(outcome.probabilities[0].tolist())
         return found
 
+    @cached_property
     def _class_type(self) -> serving_pb2.ClassType.ValueType:
         """The type as which a client reads the classes."""
         if "class_type" not in self._opened.manifest or not self._opened.classes:
@@ -247,11 +263,6 @@ class ServedPrediction:
             return serving_pb2.CLASS_WHOLE_NUMBER
         number = pa.types.is_floating(kind) or pa.types.is_decimal(kind)
         return serving_pb2.CLASS_NUMBER if number else serving_pb2.CLASS_TEXT
-
-    def _status(self, value: str, places: Mapping[str, int]) -> serving_pb2.RecordStatus.ValueType:
-        if value in places:
-            return serving_pb2.PREDICTED
-        return serving_pb2.NOT_COMMON if value in self._own else serving_pb2.UNKNOWN_ID
 
     def _current_figures(self) -> serving_pb2.ServingFigures:
         """The figures of serving, for operators."""

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from party.runtime.messages import Rows
 from treetap.errors import NotServed, Overloaded, Silent
-from treetap.tables.reading import Floats
-
-Scores = np.ndarray[tuple[int], np.dtype[np.float64]]
+from treetap.wire.v2.serving_pb2 import RecordPrediction
 
 #: Part of the window, 1 in so many, for which no request comes before a round begins without those expected.
 QUIET = 10
@@ -21,13 +19,13 @@ QUIET = 10
 
 @dataclass(eq=False)
 class _Request:
-    """One request: its records that no round has taken yet, and the scores received."""
+    """One request: its records that no round has taken yet, and the predictions received."""
 
     left: list[int]
     missing: int
     asked_at: float
     answered: asyncio.Future[None]
-    scores: dict[int, Scores] = field(default_factory=dict)
+    found: dict[int, RecordPrediction] = field(default_factory=dict)
 
 
 class RequestQueue:
@@ -54,8 +52,8 @@ class RequestQueue:
         self._arrived = asyncio.Event()
         self._closed = ""
 
-    async def ask(self, places: Iterable[int], within_s: float) -> dict[int, Scores]:
-        """The scores of these distinct records.
+    async def ask(self, places: Iterable[int], within_s: float) -> dict[int, RecordPrediction]:
+        """The predictions of these distinct records, without their ids.
 
         Raises:
             Overloaded: too many records wait already.
@@ -81,7 +79,7 @@ class RequestQueue:
             raise Silent(f"no prediction within {within_s:g} s") from None
         finally:
             self._drop(request)
-        return request.scores
+        return request.found
 
     async def gather(self, most: int, wait_s: float) -> Rows:
         """Up to `most` records for a round, ascending; empty if no request arrives within `wait_s` seconds.
@@ -108,12 +106,12 @@ class RequestQueue:
             except TimeoutError:
                 continue
 
-    def keep(self, rows: Rows, scores: Floats) -> None:
-        """Distribute the scores (n, outputs) of the running round, all at once; complete requests are answered."""
+    def keep(self, rows: Rows, predictions: Sequence[RecordPrediction]) -> None:
+        """Distribute the predictions of the running round, all at once; complete requests are answered."""
         answered = 0
-        for place, found in zip(rows.tolist(), scores, strict=True):
+        for place, found in zip(rows.tolist(), predictions, strict=True):
             for request in self._block.pop(place, ()):
-                request.scores[place] = found
+                request.found[place] = found
                 request.missing -= 1
                 if not request.missing and not request.answered.done():
                     request.answered.set_result(None)

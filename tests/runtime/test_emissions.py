@@ -162,16 +162,18 @@ def test_a_prediction_sends_what_it_declares(name: str, tmp_path: Path) -> None:
     run(main())
 
 
-def test_a_served_model_sends_what_it_declares(tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocol", ["eini", "interactive"])
+def test_a_served_model_sends_what_it_declares(protocol: str, tmp_path: Path) -> None:
     """Of a model that is served the file of predictions is not written, and the rounds of requests are reported."""
 
     async def main() -> None:
         federation = Watched(tmp_path, HERE.tables, serve={LABEL_HOLDER: config()})
         assert (await federation.train(JOB)).state == "finished"
         federation.crossed.clear()
-        federation.narrow(predict_request("eini", model="job", serve=True))
-        await serve(federation, protocol="eini")
-        await ask_as_client(federation, *IDS, client=CLIENT)
+        federation.narrow(predict_request(protocol, model="job", serve=True))
+        await serve(federation, protocol=protocol)
+        for _ in range(2):  # blocks after the first one may take other steps
+            await ask_as_client(federation, *IDS, client=CLIENT)
         await asyncio.sleep(1)  # clients are answered before the coordinator is
         _assert_declared(sent_in_prediction(federation.opening(), COORDINATOR), federation.real)
         await federation.close()

@@ -41,7 +41,9 @@ def rounds(federation: Federation, job: str = "s") -> int:
         {
             (asked.attempt, asked.round)
             for kind, _, asked in federation.conducted
-            if kind == "begin" and asked.job == job and name_of(asked) in ("ask_directions", "score_block")
+            if kind == "begin"
+            and asked.job == job
+            and name_of(asked) in ("ask_directions", "route_block", "score_block")
         }
     )
 

@@ -48,6 +48,7 @@ PROTOCOL = PredictionProtocol(
         Emission("route_answers", to_label_holder),
         Emission("asked_directions", label_holder_reports),
     ),
+    sends_served=(Emission("routed_block", label_holder_reports),),
     opens_sums=label_holder_opens,
     sends_attributions=(),
     library="",

@@ -89,6 +89,7 @@ def sent_in_prediction(opening: prediction_pb2.OpenModel, coordinator: str) -> I
         *(emissions.OPENED_TREES if protocol.of_trees else emissions.OPENED),
         *(emissions.SERVING if opening.serve else emissions.PREDICTION),
         *protocol.sends,
+        *(protocol.sends_served if opening.serve else ()),
         *(emissions.EXPLANATIONS if opening.explain else ()),
         *(protocol.sends_attributions if opening.attributions else ()),
     ]

@@ -11,8 +11,9 @@ import asyncio
 import inspect
 import sys
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from types import TracebackType
 from typing import Any
 
 import grpc
@@ -66,19 +67,30 @@ class _Share:
         self.reads = asyncio.Semaphore(MOST_READS)
         self._decoded = 0
         self._freed = asyncio.Condition()
+        self._waiting = 0
 
-    @asynccontextmanager
-    async def memory(self, wanted: int) -> AsyncIterator[None]:
+    async def take(self, wanted: int) -> None:
         """Have room for that many bytes, as soon as there is; a message that is alone has room whatever its size."""
-        async with self._freed:
-            await self._freed.wait_for(lambda: self._decoded == 0 or self._decoded + wanted <= MOST_DECODED)
+        if self._waiting or not self._fits(wanted):
+            self._waiting += 1
+            try:
+                async with self._freed:
+                    await self._freed.wait_for(lambda: self._fits(wanted))
+                    self._decoded += wanted
+            finally:
+                self._waiting -= 1
+        else:
             self._decoded += wanted
-        try:
-            yield
-        finally:
-            self._decoded -= wanted
+
+    async def give_back(self, wanted: int) -> None:
+        """Leave the room to those that wait for some."""
+        self._decoded -= wanted
+        if self._waiting:
             async with self._freed:
                 self._freed.notify_all()
+
+    def _fits(self, wanted: int) -> bool:
+        return self._decoded == 0 or self._decoded + wanted <= MOST_DECODED
 
 
 class Admission(grpc.aio.ServerInterceptor):
@@ -88,9 +100,10 @@ class Admission(grpc.aio.ServerInterceptor):
     """
 
     def __init__(self, callers: Callers, most_calls: int = MOST_CALLS) -> None:
-        self._callers, self._most_calls = callers, most_calls
+        self.callers, self._most_calls = callers, most_calls
         self._shares: dict[_Bearer, _Share] = {}
         self._calls = 0
+        self._wrapped: dict[str, tuple[Handler, Handler]] = {}  # method → gRPC's handler and ours
 
     async def intercept_service(
         self,
@@ -101,7 +114,14 @@ class Admission(grpc.aio.ServerInterceptor):
         handler: Handler | None = await continuation(handler_call_details)
         if handler is None or handler.request_streaming:
             return handler  # None: gRPC answers that there is no such method
-        method = _Method(handler_call_details.method, handler.request_deserializer or bytes)
+        path = handler_call_details.method
+        known, wrapped = self._wrapped.get(path, (None, None))
+        if known is not handler:
+            wrapped = self._wrap(_Method(path, handler.request_deserializer or bytes), handler)
+            self._wrapped[path] = handler, wrapped
+        return wrapped
+
+    def _wrap(self, method: _Method, handler: Handler) -> Handler:
         if handler.unary_unary is not None:
             answer = self._awaited(method, handler.unary_unary)
             return grpc.stream_unary_rpc_method_handler(answer, None, handler.response_serializer)
@@ -113,7 +133,7 @@ class Admission(grpc.aio.ServerInterceptor):
         """A handler that returns its answer, or writes its answers to the context as gRPC's health service does."""
 
         async def answer(_messages: object, context: Context) -> Any:
-            async with self._admitted(context, method) as message:
+            async with _Admitted(self, context, method) as message:
                 return await handler(message.pop(), context)
 
         return answer
@@ -121,7 +141,7 @@ class Admission(grpc.aio.ServerInterceptor):
     def _stream(self, method: _Method, handler: Handler) -> Any:
         async def answer(_messages: object, context: Context) -> AsyncIterator[Any]:
             async with (
-                self._admitted(context, method) as message,
+                _Admitted(self, context, method) as message,
                 aclosing(handler(message.pop(), context)) as answers,
             ):
                 async for each in answers:
@@ -129,23 +149,15 @@ class Admission(grpc.aio.ServerInterceptor):
 
         return answer
 
-    @asynccontextmanager
-    async def _admitted(self, context: Context, method: _Method) -> AsyncIterator[list[Any]]:
-        """Hold the caller's share while a call lasts; yields a list with its message, for the handler alone to keep."""
-        async with AsyncExitStack() as held, _forgetting():
-            async with answering(context, self._callers):
-                message = [await self._admit(held, context, method)]
-            yield message
-
-    async def _admit(self, held: AsyncExitStack, context: Context, method: _Method) -> Any:
-        """The message of a call, decoded; `held` gives the caller's share back when the call ends.
+    async def read(self, context: Context, method: _Method, admitted: _Admitted) -> Any:
+        """The message of a call, decoded; what it uses of the caller's share is noted in `admitted`.
 
         Raises:
             Refused, Incompatible: the caller is not one for this service.
             Overloaded: its share has no room for the call, or had none for the message in time.
             Malformed: the message cannot be decoded, is longer than any of its service, or there is none.
         """
-        share = held.enter_context(self._call(self._bearer(context, method.role)))
+        share = admitted.share = self._call(admitted, self._bearer(context, method.role))
         try:
             async with asyncio.timeout(ARRIVAL_S):
                 async with share.reads:
@@ -155,7 +167,8 @@ class Admission(grpc.aio.ServerInterceptor):
                     if len(raw) > method.most_bytes:
                         most = method.most_bytes
                         raise Malformed(f"a message of {len(raw)} bytes; those of {method.name} have {most} at most")
-                    await held.enter_async_context(share.memory(GROWTH * len(raw)))
+                    await share.take(GROWTH * len(raw))
+                    admitted.bytes = GROWTH * len(raw)
         except TimeoutError:
             raise Overloaded(f"the message of a call did not come and find room within {ARRIVAL_S:g} s") from None
         try:
@@ -163,16 +176,27 @@ class Admission(grpc.aio.ServerInterceptor):
         except DecodeError:
             raise Malformed(f"a message that {method.name} cannot decode") from None
 
+    async def release(self, admitted: _Admitted) -> None:
+        """Take back what a call used of its caller's share."""
+        if (share := admitted.share) is None:
+            return
+        if admitted.bytes is not None:
+            await share.give_back(admitted.bytes)
+        share.calls -= 1
+        self._calls -= 1
+        if not share.calls:
+            self._shares.pop(admitted.bearer, None)
+
     def _bearer(self, context: Context, role: Role | None) -> _Bearer:
         """Whose share a call uses."""
         if role is None:
-            return self._callers.anybody(context)
+            return self.callers.anybody(context)
         if role is Role.CLIENT:  # need not speak our protocol
-            return self._callers.certified(context, role), role
-        return self._callers.named(context, role), role
+            return self.callers.certified(context, role), role
+        return self.callers.named(context, role), role
 
-    @contextmanager
-    def _call(self, bearer: _Bearer) -> Iterator[_Share]:
+    def _call(self, admitted: _Admitted, bearer: _Bearer) -> _Share:
+        """The share of a call's bearer, with the call counted."""
         share = self._shares.setdefault(bearer, _Share())
         most = max(1, self._most_calls // 2)
         if share.calls >= most or self._calls >= self._most_calls:
@@ -180,23 +204,38 @@ class Admission(grpc.aio.ServerInterceptor):
             raise Overloaded(f"{under_way}; repeat this one later")
         share.calls += 1
         self._calls += 1
+        admitted.bearer = bearer
+        return share
+
+
+class _Admitted:
+    """Holds the caller's share while a call lasts; entered, a list with its message, for the handler alone to keep.
+
+    An error ends with what functions have held cleared: messages, which else live as long as its traceback.
+
+    Attributes:
+        bearer, share: whose share the call uses, from when it is counted.
+        bytes: of the share's memory, from when there is room.
+    """
+
+    def __init__(self, admission: Admission, context: Context, method: _Method) -> None:
+        self._admission, self._context, self._method = admission, context, method
+        self.bearer: _Bearer = ("", None)
+        self.share: _Share | None = None
+        self.bytes: int | None = None
+
+    async def __aenter__(self) -> list[Any]:
         try:
-            yield share
-        finally:
-            share.calls -= 1
-            self._calls -= 1
-            if not share.calls:
-                self._shares.pop(bearer, None)
+            async with answering(self._context, self._admission.callers):
+                return [await self._admission.read(self._context, self._method, self)]
+        except BaseException as error:
+            await self.__aexit__(type(error), error, None)
+            raise
 
-
-@asynccontextmanager
-async def _forgetting() -> AsyncIterator[None]:
-    """Clear what functions that an error ended have held: messages, which else live as long as its traceback."""
-    try:
-        yield
-    except BaseException as error:
-        found: BaseException | None = error
-        while found is not None:
-            traceback.clear_frames(found.__traceback__)
-            found = found.__context__
-        raise
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        await self._admission.release(self)
+        while error is not None:
+            traceback.clear_frames(error.__traceback__)
+            error = error.__context__

@@ -46,8 +46,14 @@ class Callers:
             Incompatible: the caller speaks another version of the protocol.
         """
         told = dict(context.invocation_metadata() or ()).get(version.PROTOCOL_KEY)
-        version.check(told if isinstance(told, str) else None, self.certified(context), self.own)
-        return self.certified(context, *roles)
+        spoken = told if isinstance(told, str) else None
+        if self.credentials is None:
+            name = self.certified(context)
+            version.check(spoken, name, self.own)
+            return name
+        caller = self.identity(_certificate(context), *roles)
+        version.check(spoken, caller.name, self.own)
+        return self._of_role(caller, *roles)
 
     def certified(self, context: Context, *roles: Role) -> str:
         """The same of a caller who need not speak our protocol: a client of a served model, a health check."""
@@ -72,7 +78,9 @@ class Callers:
 
     def shown(self, certificate: bytes | None, *roles: Role) -> str:
         """The same of the certificate (PEM or DER) of a connection."""
-        caller = self.identity(certificate, *roles)
+        return self._of_role(self.identity(certificate, *roles), *roles)
+
+    def _of_role(self, caller: Identity, *roles: Role) -> str:
         if roles and caller.role not in roles:
             wanted = " or ".join(role.one for role in roles)
             shown = f"{caller.name} is not {wanted} by its certificate, but {caller.role.one}"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from pathlib import Path
 from time import monotonic
 
 from cryptography import x509
@@ -95,6 +95,7 @@ class CredentialSource:
 
     def __init__(self, files: TlsFiles) -> None:
         self._files = files
+        self._paths = [os.fspath(path) for path in (files.ca, files.certificate, files.key, files.revoked) if path]
         self._lock = threading.Lock()
         self._seen = self._look()
         self._now = _read(files, 0)
@@ -145,8 +146,7 @@ class CredentialSource:
             log.warning("%s: other processes will refuse this certificate: %s", self._files.certificate, fault)
 
     def _look(self) -> _Seen:
-        files = self._files
-        return tuple(_stamp(path) for path in (files.ca, files.certificate, files.key, files.revoked) if path)
+        return tuple(map(_stamp, self._paths))
 
 
 def _read(files: TlsFiles, number: int, own: Identity | None = None) -> Credentials:
@@ -162,10 +162,10 @@ def _read(files: TlsFiles, number: int, own: Identity | None = None) -> Credenti
     return Credentials(number, *files.read(), found, authorities, files.revocations(authorities))
 
 
-def _stamp(path: Path) -> _Stamp:
+def _stamp(path: str) -> _Stamp:
     """Values that change when a file is replaced, written, or becomes readable; None where there is none."""
     try:
-        found = path.stat()
+        found = os.stat(path)
     except OSError:
         return None
     return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size

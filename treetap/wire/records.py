@@ -164,24 +164,19 @@ def _leb128(offsets: Positions, at_most: int) -> bytes | None:
         return None
     if offsets.size <= _FEW:
         return _few_leb128(offsets.tolist(), at_most)
-    values = np.diff(offsets, prepend=np.int64(0))
-    lengths = np.ones(values.size, dtype=np.int64)
-    for k in range(1, _LONGEST):
-        longer = values >= np.int64(1) << np.int64(7 * k)
-        if not longer.any():
-            break
-        lengths += longer
-    ends = np.cumsum(lengths)
-    size = int(ends[-1]) if ends.size else 0
-    if size > at_most:
+    values = offsets.copy()
+    values[1:] -= offsets[:-1]
+    longest = -(-max(int(values.max()), 1).bit_length() // 7)
+    if longest == 1:
+        return values.astype(np.uint8).tobytes()
+    rest = values[:, np.newaxis] >> np.arange(0, 7 * longest, 7)  # (numbers, bytes), the lowest first
+    used = rest > 0
+    used[:, 0] = True
+    if np.count_nonzero(used) > at_most:
         return None
-    coded = np.zeros(size, dtype=np.uint8)
-    at, rest, left = ends - lengths, values, lengths
-    while at.size:
-        coded[at] = (rest & 0x7F) | np.where(left > 1, 0x80, 0)
-        on = left > 1
-        at, rest, left = at[on] + 1, rest[on] >> 7, left[on] - 1
-    return coded.tobytes()
+    coded = (rest & 0x7F).astype(np.uint8)
+    coded[:, :-1] |= used[:, 1:].view(np.uint8) << 7
+    return coded[used].tobytes()
 
 
 def _few_leb128(offsets: list[int], at_most: int) -> bytes | None:

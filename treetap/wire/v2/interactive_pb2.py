@@ -26,7 +26,7 @@ from treetap.wire.v2 import reveals_pb2 as treetap_dot_wire_dot_v2_dot_reveals__
 from treetap.wire.v2 import types_pb2 as treetap_dot_wire_dot_v2_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!treetap/wire/v2/interactive.proto\x12\x0ftreetap.wire.v2\x1a\x1dtreetap/wire/v2/reveals.proto\x1a\x1btreetap/wire/v2/types.proto\"\'\n\x11InteractiveParams\x12\x12\n\x04\x66orm\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\"\xe1\x01\n\x0fInteractiveStep\x12>\n\x0e\x61sk_directions\x18\x01 \x01(\x0b\x32\x1e.treetap.wire.v2.AskDirectionsB\x04\xa8\xd4\x18\x01H\x00\x12\x44\n\x11\x61nswer_directions\x18\x02 \x01(\x0b\x32!.treetap.wire.v2.AnswerDirectionsB\x04\xa8\xd4\x18\x01H\x00\x12@\n\x0ftake_directions\x18\x03 \x01(\x0b\x32\x1f.treetap.wire.v2.TakeDirectionsB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04step\"a\n\x11InteractiveResult\x12\x42\n\x10\x61sked_directions\x18\x01 \x01(\x0b\x32 .treetap.wire.v2.AskedDirectionsB\x04\xa8\xd4\x18\x01H\x00\x42\x08\n\x06result\"\x0f\n\rAskDirections\"e\n\x0f\x41skedDirections\x12\x13\n\x05\x61sked\x18\x01 \x03(\tB\x04\xa8\xd4\x18\x02\x12\x14\n\x06\x62locks\x18\x02 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x12\n\x04\x64one\x18\x03 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05total\x18\x04 \x01(\x04\x42\x04\xa8\xd4\x18\x01\"\x12\n\x10\x41nswerDirections\"\x10\n\x0eTakeDirections\"\x95\x01\n\x0fInteractiveBody\x12<\n\rroute_queries\x18\x01 \x01(\x0b\x32\x1d.treetap.wire.v2.RouteQueriesB\x04\xa8\xd4\x18\x01H\x00\x12<\n\rroute_answers\x18\x02 \x01(\x0b\x32\x1d.treetap.wire.v2.RouteAnswersB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04\x62ody\"Y\n\x0cRouteQueries\x12\x32\n\x07queries\x18\x01 \x03(\x0b\x32\x1b.treetap.wire.v2.RouteQueryB\x04\xa8\xd4\x18\x02\x12\x15\n\x07\x61nswers\x18\x02 \x01(\x04\x42\x04\xa8\xd4\x18\x01\"W\n\nRouteQuery\x12\x14\n\x06handle\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x02\x12\x33\n\x07records\x18\x02 \x01(\x0b\x32\x1c.treetap.wire.v2.RecordChunkB\x04\xa8\xd4\x18\x08\"7\n\x0cRouteAnswers\x12\x13\n\x05\x63ount\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x12\n\x04left\x18\x02 \x01(\x0c\x42\x04\xa8\xd4\x18\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!treetap/wire/v2/interactive.proto\x12\x0ftreetap.wire.v2\x1a\x1dtreetap/wire/v2/reveals.proto\x1a\x1btreetap/wire/v2/types.proto\"\'\n\x11InteractiveParams\x12\x12\n\x04\x66orm\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\"\xd7\x02\n\x0fInteractiveStep\x12>\n\x0e\x61sk_directions\x18\x01 \x01(\x0b\x32\x1e.treetap.wire.v2.AskDirectionsB\x04\xa8\xd4\x18\x01H\x00\x12\x44\n\x11\x61nswer_directions\x18\x02 \x01(\x0b\x32!.treetap.wire.v2.AnswerDirectionsB\x04\xa8\xd4\x18\x01H\x00\x12@\n\x0ftake_directions\x18\x03 \x01(\x0b\x32\x1f.treetap.wire.v2.TakeDirectionsB\x04\xa8\xd4\x18\x01H\x00\x12\x38\n\x0broute_block\x18\x04 \x01(\x0b\x32\x1b.treetap.wire.v2.RouteBlockB\x04\xa8\xd4\x18\x01H\x00\x12:\n\x0c\x61nswer_block\x18\x05 \x01(\x0b\x32\x1c.treetap.wire.v2.AnswerBlockB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04step\"\x9d\x01\n\x11InteractiveResult\x12\x42\n\x10\x61sked_directions\x18\x01 \x01(\x0b\x32 .treetap.wire.v2.AskedDirectionsB\x04\xa8\xd4\x18\x01H\x00\x12:\n\x0crouted_block\x18\x02 \x01(\x0b\x32\x1c.treetap.wire.v2.RoutedBlockB\x04\xa8\xd4\x18\x01H\x00\x42\x08\n\x06result\"\x0f\n\rAskDirections\"e\n\x0f\x41skedDirections\x12\x13\n\x05\x61sked\x18\x01 \x03(\tB\x04\xa8\xd4\x18\x02\x12\x14\n\x06\x62locks\x18\x02 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x12\n\x04\x64one\x18\x03 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05total\x18\x04 \x01(\x04\x42\x04\xa8\xd4\x18\x01\"\x12\n\x10\x41nswerDirections\"\x10\n\x0eTakeDirections\"\x0c\n\nRouteBlock\"\x80\x01\n\x0bRoutedBlock\x12\x32\n\x06stages\x18\x01 \x03(\x0b\x32\x1c.treetap.wire.v2.StageOwnersB\x04\xa8\xd4\x18\x02\x12\x14\n\x06\x62locks\x18\x02 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x12\n\x04\x64one\x18\x03 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05total\x18\x04 \x01(\x04\x42\x04\xa8\xd4\x18\x01\"\"\n\x0bStageOwners\x12\x13\n\x05\x61sked\x18\x01 \x03(\tB\x04\xa8\xd4\x18\x02\"#\n\x0b\x41nswerBlock\x12\x14\n\x06stages\x18\x01 \x03(\rB\x04\xa8\xd4\x18\x02\"\x95\x01\n\x0fInteractiveBody\x12<\n\rroute_queries\x18\x01 \x01(\x0b\x32\x1d.treetap.wire.v2.RouteQueriesB\x04\xa8\xd4\x18\x01H\x00\x12<\n\rroute_answers\x18\x02 \x01(\x0b\x32\x1d.treetap.wire.v2.RouteAnswersB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04\x62ody\"Y\n\x0cRouteQueries\x12\x32\n\x07queries\x18\x01 \x03(\x0b\x32\x1b.treetap.wire.v2.RouteQueryB\x04\xa8\xd4\x18\x02\x12\x15\n\x07\x61nswers\x18\x02 \x01(\x04\x42\x04\xa8\xd4\x18\x01\"W\n\nRouteQuery\x12\x14\n\x06handle\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x02\x12\x33\n\x07records\x18\x02 \x01(\x0b\x32\x1c.treetap.wire.v2.RecordChunkB\x04\xa8\xd4\x18\x08\"7\n\x0cRouteAnswers\x12\x13\n\x05\x63ount\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x12\n\x04left\x18\x02 \x01(\x0c\x42\x04\xa8\xd4\x18\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,8 +41,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_INTERACTIVESTEP'].fields_by_name['answer_directions']._serialized_options = b'\250\324\030\001'
   _globals['_INTERACTIVESTEP'].fields_by_name['take_directions']._loaded_options = None
   _globals['_INTERACTIVESTEP'].fields_by_name['take_directions']._serialized_options = b'\250\324\030\001'
+  _globals['_INTERACTIVESTEP'].fields_by_name['route_block']._loaded_options = None
+  _globals['_INTERACTIVESTEP'].fields_by_name['route_block']._serialized_options = b'\250\324\030\001'
+  _globals['_INTERACTIVESTEP'].fields_by_name['answer_block']._loaded_options = None
+  _globals['_INTERACTIVESTEP'].fields_by_name['answer_block']._serialized_options = b'\250\324\030\001'
   _globals['_INTERACTIVERESULT'].fields_by_name['asked_directions']._loaded_options = None
   _globals['_INTERACTIVERESULT'].fields_by_name['asked_directions']._serialized_options = b'\250\324\030\001'
+  _globals['_INTERACTIVERESULT'].fields_by_name['routed_block']._loaded_options = None
+  _globals['_INTERACTIVERESULT'].fields_by_name['routed_block']._serialized_options = b'\250\324\030\001'
   _globals['_ASKEDDIRECTIONS'].fields_by_name['asked']._loaded_options = None
   _globals['_ASKEDDIRECTIONS'].fields_by_name['asked']._serialized_options = b'\250\324\030\002'
   _globals['_ASKEDDIRECTIONS'].fields_by_name['blocks']._loaded_options = None
@@ -51,6 +57,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ASKEDDIRECTIONS'].fields_by_name['done']._serialized_options = b'\250\324\030\001'
   _globals['_ASKEDDIRECTIONS'].fields_by_name['total']._loaded_options = None
   _globals['_ASKEDDIRECTIONS'].fields_by_name['total']._serialized_options = b'\250\324\030\001'
+  _globals['_ROUTEDBLOCK'].fields_by_name['stages']._loaded_options = None
+  _globals['_ROUTEDBLOCK'].fields_by_name['stages']._serialized_options = b'\250\324\030\002'
+  _globals['_ROUTEDBLOCK'].fields_by_name['blocks']._loaded_options = None
+  _globals['_ROUTEDBLOCK'].fields_by_name['blocks']._serialized_options = b'\250\324\030\001'
+  _globals['_ROUTEDBLOCK'].fields_by_name['done']._loaded_options = None
+  _globals['_ROUTEDBLOCK'].fields_by_name['done']._serialized_options = b'\250\324\030\001'
+  _globals['_ROUTEDBLOCK'].fields_by_name['total']._loaded_options = None
+  _globals['_ROUTEDBLOCK'].fields_by_name['total']._serialized_options = b'\250\324\030\001'
+  _globals['_STAGEOWNERS'].fields_by_name['asked']._loaded_options = None
+  _globals['_STAGEOWNERS'].fields_by_name['asked']._serialized_options = b'\250\324\030\002'
+  _globals['_ANSWERBLOCK'].fields_by_name['stages']._loaded_options = None
+  _globals['_ANSWERBLOCK'].fields_by_name['stages']._serialized_options = b'\250\324\030\002'
   _globals['_INTERACTIVEBODY'].fields_by_name['route_queries']._loaded_options = None
   _globals['_INTERACTIVEBODY'].fields_by_name['route_queries']._serialized_options = b'\250\324\030\001'
   _globals['_INTERACTIVEBODY'].fields_by_name['route_answers']._loaded_options = None
@@ -70,23 +88,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_INTERACTIVEPARAMS']._serialized_start=114
   _globals['_INTERACTIVEPARAMS']._serialized_end=153
   _globals['_INTERACTIVESTEP']._serialized_start=156
-  _globals['_INTERACTIVESTEP']._serialized_end=381
-  _globals['_INTERACTIVERESULT']._serialized_start=383
-  _globals['_INTERACTIVERESULT']._serialized_end=480
-  _globals['_ASKDIRECTIONS']._serialized_start=482
-  _globals['_ASKDIRECTIONS']._serialized_end=497
-  _globals['_ASKEDDIRECTIONS']._serialized_start=499
-  _globals['_ASKEDDIRECTIONS']._serialized_end=600
-  _globals['_ANSWERDIRECTIONS']._serialized_start=602
-  _globals['_ANSWERDIRECTIONS']._serialized_end=620
-  _globals['_TAKEDIRECTIONS']._serialized_start=622
-  _globals['_TAKEDIRECTIONS']._serialized_end=638
-  _globals['_INTERACTIVEBODY']._serialized_start=641
-  _globals['_INTERACTIVEBODY']._serialized_end=790
-  _globals['_ROUTEQUERIES']._serialized_start=792
-  _globals['_ROUTEQUERIES']._serialized_end=881
-  _globals['_ROUTEQUERY']._serialized_start=883
-  _globals['_ROUTEQUERY']._serialized_end=970
-  _globals['_ROUTEANSWERS']._serialized_start=972
-  _globals['_ROUTEANSWERS']._serialized_end=1027
+  _globals['_INTERACTIVESTEP']._serialized_end=499
+  _globals['_INTERACTIVERESULT']._serialized_start=502
+  _globals['_INTERACTIVERESULT']._serialized_end=659
+  _globals['_ASKDIRECTIONS']._serialized_start=661
+  _globals['_ASKDIRECTIONS']._serialized_end=676
+  _globals['_ASKEDDIRECTIONS']._serialized_start=678
+  _globals['_ASKEDDIRECTIONS']._serialized_end=779
+  _globals['_ANSWERDIRECTIONS']._serialized_start=781
+  _globals['_ANSWERDIRECTIONS']._serialized_end=799
+  _globals['_TAKEDIRECTIONS']._serialized_start=801
+  _globals['_TAKEDIRECTIONS']._serialized_end=817
+  _globals['_ROUTEBLOCK']._serialized_start=819
+  _globals['_ROUTEBLOCK']._serialized_end=831
+  _globals['_ROUTEDBLOCK']._serialized_start=834
+  _globals['_ROUTEDBLOCK']._serialized_end=962
+  _globals['_STAGEOWNERS']._serialized_start=964
+  _globals['_STAGEOWNERS']._serialized_end=998
+  _globals['_ANSWERBLOCK']._serialized_start=1000
+  _globals['_ANSWERBLOCK']._serialized_end=1035
+  _globals['_INTERACTIVEBODY']._serialized_start=1038
+  _globals['_INTERACTIVEBODY']._serialized_end=1187
+  _globals['_ROUTEQUERIES']._serialized_start=1189
+  _globals['_ROUTEQUERIES']._serialized_end=1278
+  _globals['_ROUTEQUERY']._serialized_start=1280
+  _globals['_ROUTEQUERY']._serialized_end=1367
+  _globals['_ROUTEANSWERS']._serialized_start=1369
+  _globals['_ROUTEANSWERS']._serialized_end=1424
 # @@protoc_insertion_point(module_scope)

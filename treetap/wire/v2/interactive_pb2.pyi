@@ -51,22 +51,30 @@ class InteractiveStep(google.protobuf.message.Message):
     ASK_DIRECTIONS_FIELD_NUMBER: builtins.int
     ANSWER_DIRECTIONS_FIELD_NUMBER: builtins.int
     TAKE_DIRECTIONS_FIELD_NUMBER: builtins.int
+    ROUTE_BLOCK_FIELD_NUMBER: builtins.int
+    ANSWER_BLOCK_FIELD_NUMBER: builtins.int
     @property
     def ask_directions(self) -> Global___AskDirections: ...
     @property
     def answer_directions(self) -> Global___AnswerDirections: ...
     @property
     def take_directions(self) -> Global___TakeDirections: ...
+    @property
+    def route_block(self) -> Global___RouteBlock: ...
+    @property
+    def answer_block(self) -> Global___AnswerBlock: ...
     def __init__(
         self,
         *,
         ask_directions: Global___AskDirections | None = ...,
         answer_directions: Global___AnswerDirections | None = ...,
         take_directions: Global___TakeDirections | None = ...,
+        route_block: Global___RouteBlock | None = ...,
+        answer_block: Global___AnswerBlock | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["answer_directions", b"answer_directions", "ask_directions", b"ask_directions", "step", b"step", "take_directions", b"take_directions"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["answer_directions", b"answer_directions", "ask_directions", b"ask_directions", "step", b"step", "take_directions", b"take_directions"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["step", b"step"]) -> typing.Literal["ask_directions", "answer_directions", "take_directions"] | None: ...
+    def HasField(self, field_name: typing.Literal["answer_block", b"answer_block", "answer_directions", b"answer_directions", "ask_directions", b"ask_directions", "route_block", b"route_block", "step", b"step", "take_directions", b"take_directions"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["answer_block", b"answer_block", "answer_directions", b"answer_directions", "ask_directions", b"ask_directions", "route_block", b"route_block", "step", b"step", "take_directions", b"take_directions"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["step", b"step"]) -> typing.Literal["ask_directions", "answer_directions", "take_directions", "route_block", "answer_block"] | None: ...
 
 Global___InteractiveStep: typing_extensions.TypeAlias = InteractiveStep
 
@@ -77,16 +85,20 @@ class InteractiveResult(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     ASKED_DIRECTIONS_FIELD_NUMBER: builtins.int
+    ROUTED_BLOCK_FIELD_NUMBER: builtins.int
     @property
     def asked_directions(self) -> Global___AskedDirections: ...
+    @property
+    def routed_block(self) -> Global___RoutedBlock: ...
     def __init__(
         self,
         *,
         asked_directions: Global___AskedDirections | None = ...,
+        routed_block: Global___RoutedBlock | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["asked_directions", b"asked_directions", "result", b"result"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["asked_directions", b"asked_directions", "result", b"result"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["result", b"result"]) -> typing.Literal["asked_directions"] | None: ...
+    def HasField(self, field_name: typing.Literal["asked_directions", b"asked_directions", "result", b"result", "routed_block", b"routed_block"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["asked_directions", b"asked_directions", "result", b"result", "routed_block", b"routed_block"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["result", b"result"]) -> typing.Literal["asked_directions", "routed_block"] | None: ...
 
 Global___InteractiveResult: typing_extensions.TypeAlias = InteractiveResult
 
@@ -156,6 +168,83 @@ class TakeDirections(google.protobuf.message.Message):
     ) -> None: ...
 
 Global___TakeDirections: typing_extensions.TypeAlias = TakeDirections
+
+@typing.final
+class RouteBlock(google.protobuf.message.Message):
+    """The same for a block of a served model, whose stages an earlier block has shown. Label holder: ask the owners of each
+    stage and receive their answers, stage after stage, then score the block.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___RouteBlock: typing_extensions.TypeAlias = RouteBlock
+
+@typing.final
+class RoutedBlock(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STAGES_FIELD_NUMBER: builtins.int
+    BLOCKS_FIELD_NUMBER: builtins.int
+    DONE_FIELD_NUMBER: builtins.int
+    TOTAL_FIELD_NUMBER: builtins.int
+    blocks: builtins.int
+    """Total number of blocks."""
+    done: builtins.int
+    """Records that have been scored, and all records to score."""
+    total: builtins.int
+    @property
+    def stages(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StageOwners]:
+        """The parties that each stage asked."""
+
+    def __init__(
+        self,
+        *,
+        stages: collections.abc.Iterable[Global___StageOwners] | None = ...,
+        blocks: builtins.int = ...,
+        done: builtins.int = ...,
+        total: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["blocks", b"blocks", "done", b"done", "stages", b"stages", "total", b"total"]) -> None: ...
+
+Global___RoutedBlock: typing_extensions.TypeAlias = RoutedBlock
+
+@typing.final
+class StageOwners(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ASKED_FIELD_NUMBER: builtins.int
+    @property
+    def asked(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        asked: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["asked", b"asked"]) -> None: ...
+
+Global___StageOwners: typing_extensions.TypeAlias = StageOwners
+
+@typing.final
+class AnswerBlock(google.protobuf.message.Message):
+    """Feature party: answer the queries of these stages, one after the other. They are those of its nodes."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STAGES_FIELD_NUMBER: builtins.int
+    @property
+    def stages(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        stages: collections.abc.Iterable[builtins.int] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["stages", b"stages"]) -> None: ...
+
+Global___AnswerBlock: typing_extensions.TypeAlias = AnswerBlock
 
 @typing.final
 class InteractiveBody(google.protobuf.message.Message):
