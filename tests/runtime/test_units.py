@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.pivodl import small_job
+from tests.serving.served import LABEL_HOLDER, config, serve
 from tests.simulator import Federation, run
 from tests.trainings import jobs_of, policies
 from tests.worlds import FOUR, spec, world
@@ -86,7 +87,7 @@ def _kernels() -> set[str]:
 
 @pytest.mark.long
 def test_units_are_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trainings of every protocol, aligned by psi, and encrypted predictions of a chain: every kernel there is."""
+    """Trainings of every protocol, aligned by psi, and encrypted predictions of a chain, one served: every kernel."""
     clock = Clocked()
     monkeypatch.setattr(units.Units, "finished", clock)
 
@@ -107,7 +108,8 @@ def test_units_are_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     params = BoostingParams(n_estimators=1, max_depth=2, max_bin=4, min_child_weight=0.0)
 
     async def main() -> None:
-        federation = Federation(tmp_path, here.tables, engine=lambda _: Watched())
+        clients = {LABEL_HOLDER: config()}
+        federation = Federation(tmp_path, here.tables, engine=lambda _: Watched(), serve=clients)
         for job, about in (("job", params), ("forest", jobs_of("forest").PARAMS)):
             status = await federation.train(spec(about, 4, alignment="psi", key_bits=2048), job)
             assert (status.state, status.error) == ("finished", "")
@@ -115,6 +117,7 @@ def test_units_are_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             more = {"key_bits": 2048} if protocol == "eini" else {}
             status = await federation.predict(predict_request(protocol, model="job", block=2, **more))
             assert (status.state, status.error) == ("finished", "")
+        await serve(federation, protocol="eini-lattice")  # the last member draws noise ahead
         await federation.close()
         shared = spec(SHARED, alignment="psi", key_bits=2048)
         federation = Federation(

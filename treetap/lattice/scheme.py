@@ -1,7 +1,7 @@
 """Ciphertexts and keys of the lattice scheme as arrays and as bytes. A peer's bytes are checked before they are used.
 
-A ciphertext is two transformed polynomials, (2, primes, N) residues below each prime; `treetap/native/polynomials.h` has
-their order. As bytes it has 32-bit words, little-endian. What the label holder encrypts, and its public key, have a
+A ciphertext is two transformed polynomials, (2, primes, N) residues below each prime; `treetap/native/polynomials.h`
+has their order. As bytes it has 32-bit words, little-endian. What the label holder encrypts, and its public key, have a
 uniform second polynomial: they are sent as the seed of that one and the words of the first.
 """
 
