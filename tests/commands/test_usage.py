@@ -159,7 +159,7 @@ def test_what_help_says_of_serving() -> None:
     said = " ".join(treetap("serve", "--help").out.replace("│", " ").split())
     assert "table [serve]: docs/serving.md" in said
     assert "eini-lattice" in said
-    assert "extra 'lattice'" in said
+    assert "every party has the native kernels" in said
     assert "3 to 3600" in said
 
 
