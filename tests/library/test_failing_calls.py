@@ -116,9 +116,9 @@ CALLS: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
     "everywhere": lambda: CandidateKernels(OneDies(), KEY.public, 1, "t").everywhere(close_tree, (), (), ()),
     "call_all": lambda: call_all(OneDies(), close_tree, "t"),
     "open": lambda: _keys().open(bytes(3 * KEY.public.ciphertext_bytes), 3 * SLOTS.groups_per_plaintext(1022)),
-    "open sums of lattices": lambda: LatticeKeyHolder(
-        OneDies(), LatticeKey(Parameters(8192, 4, 20, 12, 1)), "t"
-    ).open([b"", b"", b""], 1),
+    "open sums of lattices": lambda: LatticeKeyHolder(OneDies(), LatticeKey(Parameters(8192, 4, 20, 12, 1)), "t").open(
+        [b"", b"", b""], 1
+    ),
 }
 
 
