@@ -184,6 +184,8 @@ def _multiply(
 class RootCells:
     """The root's joint cells, which grow block by block: one batch of products for all groups of features.
 
+    A block touches the cells of its own records only, so that the time of many blocks grows with their records.
+
     Args:
         groups: disjoint groups that cover all features.
         radices: number of bins of each feature.
@@ -192,38 +194,61 @@ class RootCells:
     def __init__(self, ring: Residues, groups: Sequence[tuple[int, ...]], radices: Sequence[int]) -> None:
         self._ring, self._groups, self._radices = ring, groups, radices
         self._cells = [np.empty(0, dtype=np.int64) for _ in groups]  # occupied cells of each group, rising
-        self._values = ring.ones(0)
+        self._places = [np.empty(0, dtype=np.int64) for _ in groups]  # of their products among `_values`
+        self._values = ring.ones(0)  # in the order in which cells came, then room for further ones
+        self._count = 0
 
     def add(self, values: Batch, codes: Codes) -> int:
         """Multiply a block into its cells; the number of products computed."""
-        held, computed, count, first = len(self._values), 0, 0, 0
-        places, numbers = [], []
-        new = np.arange(held, held + len(values), dtype=np.int64)
+        new = np.arange(len(values), dtype=np.int64)
+        factors, numbers, targets, fresh = [], [], [], []
+        touched, before = 0, self._count
         for index, group in enumerate(self._groups):
+            cells, number = np.unique(joint(codes, group, self._radices), return_inverse=True)
             known = self._cells[index]
-            every = np.concatenate([known, joint(codes, group, self._radices)])
-            self._cells[index], number = np.unique(every, return_inverse=True)
-            places += [np.arange(first, first + len(known), dtype=np.int64), new]
-            numbers.append(number + count)
-            first += len(known)
-            count += len(self._cells[index])
-            computed += len(every) - len(self._cells[index])
-        if self._groups:
-            both = np.concatenate([self._values, values])
-            self._values = self._ring.cell_products(both, np.concatenate(places), np.concatenate(numbers), count)
-        return computed
+            at = np.searchsorted(known, cells)
+            held = np.zeros(len(cells), dtype=np.bool_)
+            inside = at < len(known)
+            held[inside] = known[at[inside]] == cells[inside]
+            places = np.empty(len(cells), dtype=np.int64)
+            places[held] = self._places[index][at[held]]
+            added = np.count_nonzero(~held)
+            places[~held] = np.arange(self._count, self._count + added)
+            self._cells[index] = np.insert(known, at[~held], cells[~held])
+            self._places[index] = np.insert(self._places[index], at[~held], places[~held])
+            self._count += int(added)
+            factors.append(new)
+            numbers.append(number.astype(np.int64) + touched)
+            targets.append(places)
+            fresh.append(~held)
+            touched += len(cells)
+        if not self._groups or not len(values):
+            return 0
+        target, first = np.concatenate(targets), np.concatenate(fresh)
+        held_at = target[~first]
+        both = np.concatenate([values, self._values[held_at]])
+        places = np.concatenate([len(values) + np.arange(len(held_at)), *factors])
+        cells_of = np.concatenate([np.flatnonzero(~first), *numbers])
+        products = self._ring.cell_products(both, places, cells_of, touched)
+        self._make_room()
+        self._values[target] = products
+        return len(values) * len(self._groups) - (self._count - before)
 
     def bins(self) -> BinProducts:
         """All bins of all features."""
-        tasks, first = [], 0
-        for group, cells in zip(self._groups, self._cells, strict=True):
+        tasks = []
+        for group, cells, places in zip(self._groups, self._cells, self._places, strict=True):
             codes, rest = np.empty((len(cells), len(group)), dtype=np.int64), cells
             for column in range(len(group) - 1, -1, -1):
                 rest, codes[:, column] = np.divmod(rest, self._radices[group[column]])
-            places = np.arange(first, first + len(cells), dtype=np.int64)
             tasks.append(CellTask(places, codes, group, 0))
-            first += len(cells)
         return marginals(self._ring, self._values, tasks, self._radices)
+
+    def _make_room(self) -> None:
+        """Let `_values` hold `_count` products; it grows by halves, so that copies stay few."""
+        if self._count > len(self._values):
+            room = self._ring.ones(max(self._count, len(self._values) * 3 // 2) - len(self._values))
+            self._values = np.concatenate([self._values, room])
 
 
 class _Cells:

@@ -74,6 +74,26 @@ def test_products_per_bin_are_exact(radices, rows, joint_cells, seed):
     assert grown.occupied.tolist() == [there for _, there in expected[0]]
 
 
+def test_a_block_touches_the_cells_of_its_own_records_only():
+    """At the root the products of a block do not depend on how many cells the blocks before it have filled."""
+    taken = []
+
+    class Watched(type(RING)):
+        def cell_products(self, values, places, cells, count):
+            taken.append((len(values), count))
+            return super().cell_products(values, places, cells, count)
+
+    radices, rows = [64, 64], 6000
+    codes = uniform(rows, radices)
+    root = RootCells(Watched(MODULUS), [(0, 1)], radices)
+    batch = RING.batch(range(1, rows + 1))
+    for first in range(0, rows, 50):
+        root.add(batch[first : first + 50], codes[first : first + 50])
+    assert len(taken) == rows // 50
+    assert max(values for values, _ in taken) <= 100
+    assert max(count for _, count in taken) <= 50
+
+
 def naive(values, codes, rows, radices):
     """(product, occupied) of every bin of every feature."""
     found = []
