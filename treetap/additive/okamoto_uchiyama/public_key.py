@@ -66,36 +66,22 @@ class PublicKey(Ciphertexts):
 
     Attributes:
         scheme: its name in a job.
-        bits: length of n.
         plain_bits: bits of a signed plaintext.
 
     Raises:
         BadInput: the size of n is not offered, or n is not 3 modulo 4.
     """
 
-    __slots__ = ("bits", "plain_bits")
+    __slots__ = ("plain_bits",)
     scheme = OKAMOTO_UCHIYAMA
 
     def __init__(self, n: int, allow_breakable: bool = False) -> None:
-        self.bits = int(n).bit_length()
-        check_key_bits(self.bits, allow_breakable)
+        bits = int(n).bit_length()
+        check_key_bits(bits, allow_breakable)
         if n % 4 != 3:
             raise BadInput("an Okamoto-Uchiyama modulus p²q is 3 modulo 4, as q is; this one is not")
-        self.plain_bits = SCHEME.plain_bits(self.bits)
-        super().__init__(mpz(n), mpz(n), "n", SCHEME.ciphertext_bytes(self.bits))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, PublicKey) and bool(self.n == other.n)
-
-    def __hash__(self) -> int:
-        return hash(self.n)
-
-    def __repr__(self) -> str:
-        return f"PublicKey({self.bits} bits)"
-
-    def to_bytes(self) -> bytes:
-        """n, big-endian, without leading zeros."""
-        return int(self.n).to_bytes(-(-self.bits // 8), "big")
+        self.plain_bits = SCHEME.plain_bits(bits)
+        super().__init__(mpz(n), mpz(n), "n", SCHEME.ciphertext_bytes(bits))
 
     @classmethod
     def from_bytes(cls, data: bytes, allow_breakable: bool = False) -> PublicKey:

@@ -56,7 +56,6 @@ class PublicKey(Ciphertexts):
 
     Attributes:
         scheme: its name in a job.
-        bits: length of n.
         plain_bits: bits of a signed plaintext.
         n_squared: n², the modulus of ciphertexts.
 
@@ -64,30 +63,17 @@ class PublicKey(Ciphertexts):
         BadInput: n is even or its size is not offered.
     """
 
-    __slots__ = ("bits", "n_squared", "plain_bits")
+    __slots__ = ("n_squared", "plain_bits")
     scheme = PAILLIER
 
     def __init__(self, n: int, allow_breakable: bool = False) -> None:
-        self.bits = int(n).bit_length()
-        check_key_bits(self.bits, allow_breakable)
+        bits = int(n).bit_length()
+        check_key_bits(bits, allow_breakable)
         if n % 2 == 0:
             raise BadInput("a Paillier modulus is odd, this one is even")
         self.n_squared = mpz(n) ** 2
-        self.plain_bits = SCHEME.plain_bits(self.bits)
-        super().__init__(mpz(n), self.n_squared, "n²", SCHEME.ciphertext_bytes(self.bits))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, PublicKey) and bool(self.n == other.n)
-
-    def __hash__(self) -> int:
-        return hash(self.n)
-
-    def __repr__(self) -> str:
-        return f"PublicKey({self.bits} bits)"
-
-    def to_bytes(self) -> bytes:
-        """n, big-endian, without leading zeros."""
-        return int(self.n).to_bytes(-(-self.bits // 8), "big")
+        self.plain_bits = SCHEME.plain_bits(bits)
+        super().__init__(mpz(n), self.n_squared, "n²", SCHEME.ciphertext_bytes(bits))
 
     @classmethod
     def from_bytes(cls, data: bytes, allow_breakable: bool = False) -> PublicKey:

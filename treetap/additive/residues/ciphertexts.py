@@ -35,15 +35,30 @@ class Ciphertexts:
 
     Attributes:
         n: the key's modulus.
+        bits: length of n.
         ciphertext_bytes: width of a ciphertext on the wire.
         ring: arithmetic modulo the modulus of ciphertexts, on batches of them.
     """
 
-    __slots__ = ("_modulus_name", "ciphertext_bytes", "n", "ring")
+    __slots__ = ("_modulus_name", "bits", "ciphertext_bytes", "n", "ring")
 
     def __init__(self, n: mpz, modulus: mpz, modulus_name: str, ciphertext_bytes: int) -> None:
-        self.n, self.ciphertext_bytes, self._modulus_name = n, ciphertext_bytes, modulus_name
+        self.n, self.bits = n, int(n.bit_length())
+        self.ciphertext_bytes, self._modulus_name = ciphertext_bytes, modulus_name
         self.ring = residues(modulus)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and bool(self.n == other.n)
+
+    def __hash__(self) -> int:
+        return hash(self.n)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.bits} bits)"
+
+    def to_bytes(self) -> bytes:
+        """n, big-endian, without leading zeros."""
+        return int(self.n).to_bytes(-(-self.bits // 8), "big")
 
     def units(self, count: int) -> list[mpz]:
         """Fresh uniform elements of Z*_n; the n-th power of each is a standard obfuscator."""
