@@ -20,6 +20,7 @@ from tests.worlds import PARTIES, assert_oracles_scores, spec, world
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.errors import ConfigError
 from treetap.models.store import read_model
+from treetap.protocols.eini import EiniOptions
 from treetap.protocols.prediction import predict_request
 from treetap.wire.records import chunks_of
 from treetap.wire.v2 import exchange_pb2
@@ -312,6 +313,12 @@ def test_requests_that_nobody_could_do(request_: dict[str, Any], message: str, t
         await federation.close()
 
     run(main())
+
+
+def test_an_opening_of_before_there_was_a_choice_of_scheme_is_paillier() -> None:
+    """A stored job, a served one too, goes on under a newer release: its message names no scheme."""
+    assert EiniOptions(2048, "short-exponent").faults() == []
+    assert EiniOptions(2048, "short-exponent", "magic").faults()
 
 
 def test_more_classes_than_a_key_holds(tmp_path: Path) -> None:

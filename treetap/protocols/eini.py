@@ -15,7 +15,7 @@ from treetap.protocols.emissions import (
     to_feature_parties,
     to_first,
 )
-from treetap.protocols.key_options import KeyKind, key_faults
+from treetap.protocols.key_options import PAILLIER, KeyKind, key_faults
 from treetap.protocols.registry import PredictionProtocol
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class EiniOptions:
 
     def faults(self) -> list[str]:
         """See `Options`."""
-        return key_faults(self.scheme, self.key_bits, self.obfuscation)
+        return key_faults(self.scheme or PAILLIER, self.key_bits, self.obfuscation)
 
 
 PROTOCOL = PredictionProtocol(
