@@ -117,8 +117,10 @@ class Admission(grpc.aio.ServerInterceptor):
         path = handler_call_details.method
         known, wrapped = self._wrapped.get(path, (None, None))
         if known is not handler:
-            wrapped = self._wrap(_Method(path, handler.request_deserializer or bytes), handler)
-            self._wrapped[path] = handler, wrapped
+            method = _Method(path, handler.request_deserializer or bytes)
+            wrapped = self._wrap(method, handler)
+            if method.role is not None:  # of a service that there is: other paths are the caller's to invent
+                self._wrapped[path] = handler, wrapped
         return wrapped
 
     def _wrap(self, method: _Method, handler: Handler) -> Handler:

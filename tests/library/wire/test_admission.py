@@ -310,6 +310,22 @@ def test_a_call_that_is_given_up_leaves_its_share(certificates: dict[str, TlsFil
     asyncio.run(main())
 
 
+def test_paths_that_callers_invent_are_not_kept(certificates: dict[str, TlsFiles]) -> None:
+    """The refusal of another version answers any path; a server remembers those of its own services only."""
+
+    async def main() -> None:
+        async with _serving(certificates) as (_, to, dialer):
+            channel = dialer("one").channel(to)
+            for number in range(3):
+                call = channel.unary_unary(f"/treetap.wire.v9.Control/Step{number}")
+                assert (await _failure(call(b"", timeout=10))).code() is grpc.StatusCode.ABORTED
+            servers = [each for each in gc.get_objects() if isinstance(each, admission.Admission)]
+            assert servers
+            assert not [path for each in servers for path in each._wrapped if "v9" in path]
+
+    asyncio.run(main())
+
+
 def test_health_is_not_watched(certificates: dict[str, TlsFiles]) -> None:
     """A watch would last for ever, by the certificate that its caller had when it began."""
 
