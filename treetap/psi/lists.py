@@ -3,7 +3,7 @@
 A list is a file of encodings side by side. What needs all of a list's points at once is done by groups: points are
 distributed to up to 256 stretches of a second file, and each stretch is then taken into memory. The groups of an
 intersection are ranges of the points' first byte, those of a shuffle are drawn. Points of honest parties are uniform;
-a list spoilt such that all its points begin alike costs the memory of one group that is the whole list.
+a list of which far too many begin alike is refused.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ BLOCK = 1 << 16
 #: Groups of a list at most: of MOST_IDS points each has half a million.
 MOST_GROUPS = 256
 _PLACE_BYTES = 8
+#: Points that a group may have beyond twice its share: by chance none comes near it.
+SPARE = 4096
 
 
 class PointList:
@@ -169,6 +171,8 @@ def _by_first_byte(file: IO[bytes], points: PointList, number: int) -> _Groups:
     counts = np.zeros(number, dtype=np.int64)
     for block in points.blocks():
         counts += _counts(groups_of(block), number)
+    if int(counts.max()) > 2 * (len(points) // number) + SPARE:  # an honest list's are uniform
+        raise Malformed("a list of blinded identifiers is no list of hashed ids: too many of its points begin alike")
     made = _Groups(file, POINT_BYTES + _PLACE_BYTES, counts)
     for at, block in enumerate(points.blocks()):
         rows = _raw(block, POINT_BYTES)
@@ -227,7 +231,10 @@ def _write(file: IO[bytes], block: bytes, at: int) -> None:
 
 
 def _read(file: IO[bytes], at: int, count: int) -> bytes:
-    block = os.pread(file.fileno(), count, at)
-    if len(block) < count:
-        raise OSError(f"{len(block)} of {count} bytes were read from a file of blinded identifiers")
-    return block
+    found = bytearray()
+    while len(found) < count:
+        part = os.pread(file.fileno(), count - len(found), at + len(found))
+        if not part:
+            raise OSError(f"{len(found)} of {count} bytes were read from a file of blinded identifiers")
+        found += part
+    return bytes(found)

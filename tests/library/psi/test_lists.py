@@ -132,6 +132,16 @@ def test_a_point_twice_is_malformed(files: _Files, block: int) -> None:
             _met(files, *pair)
 
 
+def test_a_list_of_which_too_many_points_begin_alike_is_malformed(
+    files: _Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A peer that chooses its points so cannot fill this party's memory with one group; hashed ids never do it."""
+    monkeypatch.setattr(lists, "BLOCK", 256)
+    points = [bytes([7]) + value.to_bytes(POINT_BYTES - 1, "big") for value in range(5000)]
+    with pytest.raises(Malformed, match="too many of its points begin alike"):
+        _met(files, _points([7]), points)
+
+
 def test_a_shuffle_keeps_the_points(files: _Files, block: int) -> None:
     """All of them, in another order; the former list's file and the groups' are gone."""
     points = _points(list(range(500)))
