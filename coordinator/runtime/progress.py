@@ -115,8 +115,10 @@ class Progress:
         if self.status.kind == "serve" and party in self.status.away:
             self.status.away.remove(party)
         self._bytes[party] = max(progress.bytes, self._bytes.get(party, 0))
-        if progress.arithmetic and all(row.party != party for row in self.status.arithmetic):
-            self.status.arithmetic.append(jobs_pb2.PartyArithmetic(party=party, backend=progress.arithmetic))
+        if progress.arithmetic:
+            row = next((row for row in self.status.arithmetic if row.party == party), None)
+            row = row or self.status.arithmetic.add(party=party)
+            row.backend = progress.arithmetic  # a party that comes back may compute with another one
         if party == self.scorer and progress.total and self.status.phase == "predict":
             self.status.scored, self.status.records = progress.done, progress.total
         if party == self._stager and progress.total:

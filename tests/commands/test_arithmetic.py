@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import io
+import shutil
+import subprocess
 from pathlib import Path
 from unittest.mock import patch
 
@@ -42,6 +44,9 @@ def masked(monkeypatch):
 
         def treetap_has_ifma(self):
             return 0
+
+        def treetap_interface(self):
+            return library.INTERFACE
 
     monkeypatch.setattr(library, "PATH", Path(__file__))
     monkeypatch.setattr(library.ctypes, "CDLL", Masked)
@@ -90,6 +95,19 @@ def test_kernels_that_were_not_compiled_say_why(monkeypatch, tmp_path):
             arithmetic.choose("ifma")
     finally:
         library.load.cache_clear()
+
+
+def test_kernels_of_other_sources_are_refused(monkeypatch, tmp_path):
+    """A checkout that has changed since it was installed does not call kernels with other arguments."""
+    monkeypatch.setattr(library, "INTERFACE", library.INTERFACE + 1)
+    source, made = tmp_path / "interface.c", tmp_path / "kernels.so"
+    source.write_text(f"int treetap_interface(void) {{ return {library.INTERFACE - 1}; }}")
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler is installed")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(made), str(source)], check=True, timeout=60)
+    monkeypatch.setattr(library, "PATH", made)
+    with pytest.raises(library.Unavailable, match="install treetap again"):
+        library.compiled()
 
 
 def test_workers_compute_as_their_parent():

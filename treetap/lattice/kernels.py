@@ -18,7 +18,7 @@ import numpy.typing as npt
 from treetap.errors import Malformed
 from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.member import MaskedSum, Member
-from treetap.lattice.parameters import Parameters
+from treetap.lattice.parameters import PARTIAL_SUMS, Parameters
 from treetap.process.together import together
 from treetap.process.units import finish_unit
 from treetap.workers.engines import Engine, call_all
@@ -163,7 +163,8 @@ class LatticeMember:
 
     def _next(self) -> int:
         worker = self._turn
-        self._turn = (worker + 1) % self._engine.workers
+        # each worker's part of a sum has an encryption of zero of its own
+        self._turn = (worker + 1) % min(self._engine.workers, PARTIAL_SUMS)
         return worker
 
 

@@ -138,16 +138,27 @@ INLINE void zero_body(const scheme *s, const uint32_t *key, const uint8_t *seed,
     }
 }
 
+/* floor(2^64 / q) of an odd q. */
+INLINE uint64_t reciprocal(uint32_t q) { return ~0ull / q; }
+
+/* floor(x / q) for x below 2^62, without a division, whose time would depend on x (Barrett 1986). */
+INLINE uint64_t quotient(uint64_t x, uint32_t q, uint64_t reciprocal_of_q) {
+    const uint64_t least = (uint64_t)((unsigned __int128)x * reciprocal_of_q >> 64); /* at most one too small */
+    return least + (x - least * q >= q);
+}
+
 /* A polynomial with coefficients uniform in [-A, A]; `width` is 2A + 1 and `bound` A, of `limbs` words, lowest first. */
 INLINE void flood_body(
     const scheme *s, const uint8_t *seed, size_t limbs, const uint32_t *width, const uint32_t *bound, uint32_t *out) {
     stream from;
     uint32_t top = width[limbs - 1], drawn[MOST_PRIMES], least[MOST_PRIMES];
+    uint64_t over[MOST_PRIMES];
     for (int by = 1; by < 32; by *= 2) top |= top >> by;
     for (size_t k = 0; k < s->primes; k++) {
         uint64_t r = 0;
         for (size_t i = limbs; i--;) r = (r << 32 | bound[i]) % constant(s, MODULUS, k);
         least[k] = (uint32_t)r;
+        over[k] = reciprocal(constant(s, MODULUS, k));
     }
     open_stream(&from, seed, 0);
     for (size_t j = 0; j < s->n;) {
@@ -161,7 +172,10 @@ INLINE void flood_body(
         for (size_t k = 0; k < s->primes; k++) {
             const uint32_t q = constant(s, MODULUS, k);
             uint64_t r = 0;
-            for (size_t i = limbs; i--;) r = (r << 32 | drawn[i]) % q;
+            for (size_t i = limbs; i--;) {
+                const uint64_t x = r << 32 | drawn[i];
+                r = x - quotient(x, q, over[k]) * q;
+            }
             out[k * s->n + j] = once((uint32_t)r + q - least[k], q);
         }
         j++;
@@ -181,6 +195,7 @@ INLINE void plain_body(const scheme *s, const int64_t *values, size_t count, uin
 INLINE int decrypt_body(const scheme *s, const uint32_t *secret, const uint32_t *ciphertext, uint32_t *slots) {
     static const double most = 0.25 + 1.0 / (1ull << 40);
     const uint32_t t = constant(s, MODULUS, s->primes);
+    const uint64_t over_t = reciprocal(t);
     const size_t half = s->primes * s->n;
     uint64_t whole[LARGEST];
     double part[LARGEST];
@@ -193,17 +208,19 @@ INLINE int decrypt_body(const scheme *s, const uint32_t *secret, const uint32_t 
         const uint32_t *first = ciphertext + k * s->n, *second = first + half, *key = secret + k * s->n;
         for (size_t j = 0; j < s->n; j++) y[j] = first[j] + once(product(second[j], key[j], q, inverse), q);
         inverse_of(s, k, y, constant(s, OPENING, k));
+        const uint64_t over_q = reciprocal(q);
         for (size_t j = 0; j < s->n; j++) {
-            const uint64_t scaled = (uint64_t)t * y[j];
-            whole[j] += scaled / q;
-            part[j] += (double)(uint32_t)(scaled % q) / q;
+            const uint64_t scaled = (uint64_t)t * y[j], times = quotient(scaled, q, over_q);
+            whole[j] += times;
+            part[j] += (double)(uint32_t)(scaled - times * q) / q;
         }
     }
     for (size_t j = 0; j < s->n; j++) {
         const uint64_t nearest = (uint64_t)(part[j] + 0.5);
         const double off = part[j] - (double)nearest;
-        noisy |= off > most || off < -most;
-        slots[j] = (uint32_t)((whole[j] + nearest) % t);
+        const uint64_t rounded = whole[j] + nearest;
+        noisy |= (off > most) | (off < -most);
+        slots[j] = (uint32_t)(rounded - quotient(rounded, t, over_t) * t);
     }
     forward_of(s, s->primes, slots);
     return noisy;

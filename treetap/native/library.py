@@ -13,6 +13,10 @@ PATH = Path(__file__).with_name("kernels.so")
 RECORD = Path(__file__).with_name("kernels.json")
 
 
+#: The kernels' interface: raise it, here and in processor.c, when the arguments of one change.
+INTERFACE = 1
+
+
 class Unavailable(Exception):
     """No kernels for this processor; the text says why."""
 
@@ -52,6 +56,10 @@ def load() -> ctypes.CDLL:
 @cache
 def _opened(path: Path) -> ctypes.CDLL:
     try:
-        return ctypes.CDLL(str(path))
-    except OSError as error:
-        raise Unavailable(f"the native kernels do not load: {error}") from error
+        library = ctypes.CDLL(str(path))
+        interface = library.treetap_interface()
+    except (OSError, AttributeError) as error:
+        raise Unavailable(f"the native kernels do not load: {error}; install treetap again") from error
+    if interface != INTERFACE:
+        raise Unavailable("the native kernels were compiled from other sources: install treetap again")
+    return library

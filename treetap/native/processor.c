@@ -5,6 +5,9 @@
  */
 #include <stdint.h>
 
+/* The interface of all kernels: see INTERFACE in library.py. */
+int treetap_interface(void) { return 1; }
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 

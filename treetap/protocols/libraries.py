@@ -1,6 +1,6 @@
 """What a protocol needs beside every installation and may be absent: libraries of treetap's extras, compiled kernels.
 
-They are looked for and not loaded, so that no process has one without a job that uses it.
+Libraries are looked for and not loaded, so that no process has one without a job that uses it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ class Library(NamedTuple):
 
 def missing_library(name: str, protocol: Described) -> str:
     """What the protocol of that name lacks here, and how to install it; empty if nothing is missing."""
-    if protocol.kernels and not native.PATH.exists():
-        return f"protocol {name} needs native kernels, but {native.built()}: {KERNELS_REMEDY}"
+    if protocol.kernels:
+        try:
+            native.compiled()
+        except native.Unavailable as error:
+            return f"protocol {name} needs native kernels, but {error}: {KERNELS_REMEDY}"
     if not protocol.library or find_spec(protocol.library) is not None:
         return ""
     return f"protocol {name} needs {protocol.library}: pip install 'treetap[{protocol.extra}]'"

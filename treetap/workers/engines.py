@@ -25,6 +25,7 @@ from typing import Any, Protocol, TypeVar
 
 from treetap.native import arithmetic
 from treetap.process.together import together
+from treetap.process.units import finish_unit
 from treetap.usage import Usage, measure_process
 from treetap.workers.worker_process import WorkerProcess
 
@@ -165,6 +166,7 @@ def _make_ready(backend: arithmetic.Name, modules: Sequence[str]) -> None:
     arithmetic.use(backend)
     for module in modules:
         importlib.import_module(module)
+        finish_unit()
 
 
 class _Lease:

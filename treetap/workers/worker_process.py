@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from treetap.errors import BadInput, Interrupted
+from treetap.errors import Interrupted
 from treetap.process.limits import keep_memory_private
 from treetap.process.silence import LOOKS, SilenceWatch
 from treetap.process.units import Units, finish_unit
@@ -180,16 +180,16 @@ class WorkerProcess:
 
 
 def _serve(pipe: Connection, worker: int, units: Any, prepare: Callable[[], None]) -> None:
-    """A worker's life: answer calls in order until the pipe ends; all with an error if `prepare` refuses."""
+    """A worker's life: answer calls in order until the pipe ends; all with the error if `prepare` has one."""
     Units.finished = units
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when a worker ends
     keep_memory_private()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     state: dict[str, Any] = {}
-    lacking: BadInput | None = None
+    lacking: Exception | None = None
     try:
         prepare()
-    except BadInput as error:
+    except Exception as error:  # noqa: BLE001 - every call is answered with it
         lacking = error
     while True:
         finish_unit()

@@ -11,7 +11,7 @@ from treetap.errors import Malformed, OutOfOrder, PlaintextOverflow
 from treetap.lattice.fixedpoint import FixedPoint
 from treetap.lattice.kernels import IN_FLIGHT_PER_WORKER, LatticeKeyHolder, LatticeMember
 from treetap.lattice.key_holder import LatticeKey
-from treetap.lattice.parameters import Parameters
+from treetap.lattice.parameters import PARTIAL_SUMS, Parameters
 from treetap.trees.remote_node_sums import label_columns
 from treetap.workers.engines import InProcessEngine, ProcessEngine
 
@@ -38,6 +38,25 @@ async def federation(engines, blocks, masks, outputs):
     for engine in engines:
         await engine.close()
     return np.array(sums)
+
+
+def test_a_sum_has_parts_of_no_more_workers_than_it_may():
+    """Each worker's part has an encryption of zero, of which the noise's bound knows 128."""
+    taken = []
+
+    class Many(InProcessEngine):
+        workers = 2 * PARTIAL_SUMS
+
+        async def call(self, worker, kernel, *args):
+            taken.append(worker)
+
+    async def run():
+        member = LatticeMember(Many(), PARAMETERS, KEY.public_bytes(), "t", 1)
+        for _ in range(3 * PARTIAL_SUMS):
+            await member.add(0, [], [], [])
+
+    asyncio.run(run())
+    assert set(taken) == set(range(PARTIAL_SUMS))
 
 
 @pytest.mark.parametrize("processes", [False, True])
