@@ -62,8 +62,8 @@ def test_the_matrix_has_every_method() -> None:
 
 def test_the_matrix_finds_a_server_that_compares_no_roles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The judge is no yes-man."""
-    shown = callers.Callers.shown
-    monkeypatch.setattr(callers.Callers, "shown", lambda self, certificate, *roles: shown(self, certificate))
+    of_role = callers.Callers._of_role
+    monkeypatch.setattr(callers.Callers, "_of_role", lambda self, caller, *_: of_role(self, caller))
     monkeypatch.setattr(certificate_matrix, "NAMES", dict(list(certificate_matrix.NAMES.items())[:1]))
     monkeypatch.setattr("tests.campaign.certificates.DEFECTS", {})
     found = asyncio.run(certificate_matrix.callers(tmp_path))

@@ -36,6 +36,7 @@ RUN = {
     "leakage": [],
     "importance": [],
     "peak_rss_mb": {},
+    "arithmetic": {},
 }
 
 

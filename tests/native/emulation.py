@@ -22,6 +22,11 @@ EMULATED = ROOT / "tests" / "native" / "emulated"
 BUILT = ROOT / "build" / "emulated-kernels"
 
 
+def has_ifma() -> bool:
+    """True if this processor runs the kernels as they are."""
+    return "avx512ifma" in Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").split()
+
+
 @contextmanager
 def kernels() -> Iterator[None]:
     """This process has the kernels, whatever its processor; skips where there is neither IFMA nor a C compiler."""

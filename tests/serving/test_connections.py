@@ -19,6 +19,7 @@ from party.server import main as party_main
 from party.serving.registry import ServedModels
 from tests.names import stands_for
 from treetap.errors import BadInput
+from treetap.native import arithmetic
 from treetap.wire import rpc
 from treetap.wire.rpc import listening_fault
 from treetap.workers.engines import InProcessEngine
@@ -246,5 +247,5 @@ def test_where_clients_ask_is_known_before_jobs_can(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(scoring.ScoringServers, "open", slowly)
     monkeypatch.setattr(party_main, "serve_until_stopped", served)
-    asyncio.run(party_main._serve(config, InProcessEngine(), until_stdin_closes=False))
+    asyncio.run(party_main._serve(config, InProcessEngine(), arithmetic.choose("auto"), until_stdin_closes=False))
     assert answers == ["nobody", "SERVING"]
