@@ -1,11 +1,11 @@
 """Credit default, 30,000 records, two parties with 12 and 11 columns, 5 trees of depth 3: a whole training.
 
-    python benchmarks/two_party.py [--arithmetic gmpy2|ifma|auto] [--repeat 3] [--json]
+    python benchmarks/two_party.py [--scheme NAME] [--arithmetic gmpy2|ifma|auto] [--repeat 3] [--json]
     python benchmarks/two_party.py growth [--records 30000 100000 300000 1000000] [--trees 5] [--out FILE] [--json]
 
 Needs TREETAP_DATA (the folder with credit_default.parquet) and the `bench` extra. 32 bins, learning rate 0.3, λ 1,
-Paillier with 2048 bits, `short-exponent`, `sorted-ids`. Without --arithmetic each backend that the machine has is
-measured in turn. Wall: prepare, bin, train, publish. CPU: all processes, the whole job with keys. Both are also scaled
+keys of 2048 bits, Paillier by default, `short-exponent`, `sorted-ids`. Without --arithmetic each backend that the
+machine has is measured in turn. Wall: prepare, bin, train, publish. CPU: all processes, the whole job with keys. Both are also scaled
 to a product of gmpy2 modulo 4,096 bits of 4.15 µs, which is measured before each.
 
 `growth` trains on more records and draws seconds and memory. They are made from the same table: drawn from it with
@@ -32,6 +32,7 @@ from measured_trainings import add_arithmetic, backends, measured, print_medians
 from treetap import terminal
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import read_table
+from treetap.protocols.key_options import PAILLIER, SCHEMES
 
 LABEL = "default.payment.next.month"
 LABEL_HOLDER, FEATURE_PARTY = "label-holder", "feature-b"
@@ -45,7 +46,7 @@ OUT = Path("runs/training-growth.svg")
 COLORS = {"gmpy2": "#2166ac", "ifma": "#b2182b"}
 
 
-def setting(path: Path, columns: list[str], records: int, trees: int) -> ExperimentFile:
+def setting(path: Path, columns: list[str], records: int, trees: int, scheme: str = PAILLIER) -> ExperimentFile:
     """The federation that trains on so many records of the table in a file."""
     parties = {LABEL_HOLDER: columns[:OWN], FEATURE_PARTY: columns[OWN:]}
     return ExperimentFile.model_validate(
@@ -59,6 +60,7 @@ def setting(path: Path, columns: list[str], records: int, trees: int) -> Experim
                 "learning_rate": 0.3,
                 "reg_lambda": 1.0,
                 "key_bits": 2048,
+                "scheme": scheme,
                 "obfuscation": "short-exponent",
                 "alignment": "sorted-ids",
             },
@@ -89,7 +91,7 @@ def run(given: argparse.Namespace, records: int, trees: int) -> list[dict[str, A
     with tempfile.TemporaryDirectory(prefix="treetap-bench-") as folder:
         path = Path(folder) / "table.parquet"
         pq.write_table(grown(table.select([*columns, LABEL]), records + HELD_OUT), path)
-        experiment = setting(path, columns, records, trees)
+        experiment = setting(path, columns, records, trees, given.scheme)
         joined = read_table(experiment, Path())
         return [
             {"trees": trees, **measured(experiment, joined, backend)}
@@ -135,6 +137,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="?", choices=["training", "growth"], default="training")
     add_arithmetic(parser)
+    parser.add_argument("--scheme", choices=list(SCHEMES), default=PAILLIER)
     parser.add_argument("--records", nargs="+", type=int, default=[30_000, 100_000, 300_000, 1_000_000])
     parser.add_argument("--trees", type=int, default=5)
     parser.add_argument("--repeat", type=int, help="runs of each; 3 of the training, 1 of growth unless told")
