@@ -5,8 +5,8 @@
 
 Needs TREETAP_DATA (the folder with credit_default.parquet) and the `bench` extra. 32 bins, learning rate 0.3, λ 1,
 keys of 2048 bits, Paillier by default, `short-exponent`, `sorted-ids`. Without --arithmetic each backend that the
-machine has is measured in turn. Wall: prepare, bin, train, publish. CPU: all processes, the whole job with keys. Both are also scaled
-to a product of gmpy2 modulo 4,096 bits of 4.15 µs, which is measured before each.
+machine has is measured in turn. Wall: prepare, bin, train, publish. CPU: all processes, the whole job with keys. Both
+are also scaled to a product of gmpy2 modulo 4,096 bits of 4.15 µs, which is measured before each.
 
 `growth` trains on more records and draws seconds and memory. They are made from the same table: drawn from it with
 repetition by seed 0, and to each number of a column with more than 32 different ones some noise is added (normal, a
