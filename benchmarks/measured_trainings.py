@@ -123,7 +123,7 @@ def print_medians(runs: Sequence[dict[str, Any]], by: Sequence[str], more: Itera
 
 
 def print_ratios(runs: Sequence[dict[str, Any]], by: Sequence[str]) -> None:
-    """How many times as much gmpy2 takes as ifma, where runs have both: medians of pairs."""
+    """Ratio of gmpy2 to ifma, where runs have both: medians of pairs."""
     others = [name for name in by if name != "arithmetic"]
     for key in dict.fromkeys(tuple(run[name] for name in others) for run in runs):
         some = [run for run in runs if tuple(run[name] for name in others) == key]

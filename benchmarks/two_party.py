@@ -47,7 +47,7 @@ COLORS = {"gmpy2": "#2166ac", "ifma": "#b2182b"}
 
 
 def setting(path: Path, columns: list[str], records: int, trees: int, scheme: str = PAILLIER) -> ExperimentFile:
-    """The federation that trains on so many records of the table in a file."""
+    """The federation that trains on `records` records of the table in a file."""
     parties = {LABEL_HOLDER: columns[:OWN], FEATURE_PARTY: columns[OWN:]}
     return ExperimentFile.model_validate(
         {
@@ -85,7 +85,7 @@ def grown(table: pa.Table, records: int) -> pa.Table:
 
 
 def run(given: argparse.Namespace, records: int, trees: int) -> list[dict[str, Any]]:
-    """Trainings on so many records by each backend."""
+    """Trainings on `records` records by each backend."""
     table = pq.read_table(Path(os.environ["TREETAP_DATA"]) / "credit_default.parquet")
     columns = [name for name in table.column_names if name not in ("ID", LABEL)]
     with tempfile.TemporaryDirectory(prefix="treetap-bench-") as folder:

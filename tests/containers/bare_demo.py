@@ -80,7 +80,7 @@ def expected(native: str, *, has_ifma: bool) -> tuple[str, str]:
 
 
 def faults(output: str, native: str, *, has_ifma: bool) -> list[str]:
-    """What is missing in the output of a container."""
+    """Sentences that are missing in the output of a container."""
     backend, built = expected(native, has_ifma=has_ifma)
     demo, _, doctor = output.partition("\nDOCTOR\n")
     parties = ", ".join(f"{party} {backend}" for party in ("feature-b", "feature-c", "label-holder"))

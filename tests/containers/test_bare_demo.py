@@ -1,4 +1,4 @@
-"""What the run of `make demo` on plain Debian has to say, by processor and TREETAP_NATIVE; the run is in `.ci/run`."""
+"""Sentences that `make demo` on plain Debian has to print, by processor and TREETAP_NATIVE; it runs in `.ci/run`."""
 
 from __future__ import annotations
 

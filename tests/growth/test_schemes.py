@@ -95,7 +95,7 @@ def doubled(parcel: exchange_pb2.PeerMessage, modulus: bytes) -> None:
 
 
 def foreign(parcel: exchange_pb2.PeerMessage, _: bytes) -> None:
-    """Ciphertexts below n of which nobody knows a plaintext."""
+    """Ciphertexts below n of which no party knows a plaintext."""
     sums = parcel.growth.candidate_sums
     sums.ciphertexts = b"".join((2 + place).to_bytes(128, "big") for place in range(len(sums.ciphertexts) // 128))
 

@@ -272,7 +272,7 @@ def imported(state, module):
 
 
 def test_workers_import_before_their_first_call():
-    """What the engine names, and nothing else of the kind."""
+    """Workers import the modules that the engine names, and no other kernels."""
 
     async def run():
         engine = ProcessEngine(1, 20.0, ["treetap.psi"])

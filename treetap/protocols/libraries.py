@@ -1,4 +1,4 @@
-"""What a protocol needs beside every installation and may be absent: libraries of treetap's extras, compiled kernels.
+"""Needs of a protocol beside every installation, which may be absent: libraries of treetap's extras, compiled kernels.
 
 Libraries are looked for and not loaded, so that no process has one without a job that uses it.
 """

@@ -29,7 +29,7 @@ DOMAIN = b"treetap record alignment 2\x00"
 
 
 class Group(Protocol):
-    """What a backend computes, over blocks: encodings side by side."""
+    """The operations of a backend, over blocks: encodings side by side."""
 
     def hash_points(self, uniform: bytes) -> bytes:
         """Points from blocks of 64 uniform bytes."""

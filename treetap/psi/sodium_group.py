@@ -44,7 +44,7 @@ def _hash(uniform: bytes) -> bytes:
 
 
 def _valid(point: bytes) -> bool:
-    """Whether the point is of the group: libsodium checks one of the two points of edwards25519 with this y."""
+    """True if the point is of the group: libsodium checks one of the two points of edwards25519 with this y."""
     u = mpz.from_bytes(point, "little")
     if u >= _P - 1:  # u = -1 is of the twist, and has no y
         return False

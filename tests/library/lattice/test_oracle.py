@@ -71,7 +71,7 @@ def test_a_masked_column_is_seals_word_for_word(seal):
 
 @EACH
 def test_seal_reads_refreshed_columns_and_flooded_sums(seal):
-    """What a member passes on and what the last one returns, blinds included, opens alike, with as much noise."""
+    """Ciphertexts of every member and of the last one, blinds included, open alike, with as much noise."""
     member = Member(seal.parameters, seal.key.public_bytes())
     values, masks = RNG.integers(-500, 500, (2, 40)), RNG.random((2, 40)) < 0.5
     (passed,) = member.pass_on(masks[0], [seal.key.encrypt(values[0])])

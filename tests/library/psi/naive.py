@@ -29,17 +29,17 @@ def multiple(number: int, u: int) -> int | None:
 
 
 def is_square(number: int) -> bool:
-    """Whether a number is a square modulo p, 0 among them (Euler)."""
+    """True for squares modulo p, 0 among them (Euler)."""
     return pow(number, (PRIME - 1) // 2, PRIME) in (0, 1)
 
 
 def on_curve(u: int) -> bool:
-    """Whether a point of the curve, not of its twist, has this u."""
+    """True if a point of the curve, not of its twist, has this u."""
     return is_square(u * (u * u + A * u + 1))
 
 
 def is_member(point: bytes) -> bool:
-    """Whether an encoding is a point of the subgroup of prime order, not its neutral element."""
+    """True for an encoding of a point of the subgroup of prime order, but for its neutral element."""
     u = int.from_bytes(point, "little")
     return 0 < u < PRIME and on_curve(u) and multiple(ORDER, u) is None
 

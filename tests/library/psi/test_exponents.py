@@ -20,7 +20,7 @@ def _of(eighth: int) -> int:
 
 
 def _is_small_multiple(number: int) -> bool:
-    """Whether it is 8k with |k| ≤ C: these are the ones without a clamped number."""
+    """True for 8k with |k| ≤ C: these are the ones without a clamped number."""
     eighth = number * pow(8, -1, ORDER) % ORDER
     return min(eighth, ORDER - eighth) <= C
 

@@ -161,7 +161,7 @@ def test_half_length_is_refused_with_the_reason() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_plaintext_too_large_for_the_key_is_refused(kind: str) -> None:
-    """What could reach p/2 never becomes a ciphertext; the largest that fits comes back, with both signs."""
+    """A plaintext that could reach p/2 is refused; the largest that fits comes back, with both signs."""
     assert KEY.decrypt_many(KEY.encrypt_many([LARGEST, -LARGEST], kind)) == [LARGEST, -LARGEST]
     assert 2 * LARGEST < P
     for plain in (LARGEST + 1, -LARGEST - 1):
@@ -205,7 +205,7 @@ def test_a_decryption_beyond_half_of_p_gives_p_away() -> None:
 
 
 def test_sizes_follow_from_the_scheme_alone() -> None:
-    """What a job is checked with before there is a key is what the key has."""
+    """The figures that a job is checked with before there is a key are those of the key."""
     scheme = SCHEMES[OKAMOTO_UCHIYAMA]
     assert (scheme.ciphertext_bytes(BITS), scheme.plain_bits(BITS)) == (WIDTH, PUBLIC.plain_bits) == (128, 340)
     assert [scheme.plain_bits(bits) for bits in scheme.key_bits] == [681, 1022]
