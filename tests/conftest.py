@@ -129,6 +129,25 @@ def _small_tables() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def ifma_kernels() -> Iterator[None]:
+    """The kernels, emulated where the processor lacks their instructions."""
+    from tests.native import emulation
+
+    with emulation.kernels():
+        yield
+
+
+@pytest.fixture
+def same_arithmetic_after() -> Iterator[None]:
+    """Leave this process with the backend of arithmetic that it had."""
+    from treetap.native import arithmetic
+
+    before = arithmetic.in_use()
+    yield
+    arithmetic.use(before)
+
+
 @pytest.fixture(scope="session")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Conducted, Conducted]:
     """The steps that a coordinator asks for in a training and in a prediction."""

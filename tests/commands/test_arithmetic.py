@@ -25,13 +25,7 @@ from treetap.native import arithmetic, library
 from treetap.wire.v2 import jobs_pb2
 from treetap.workers.engines import ProcessEngine
 
-
-@pytest.fixture(autouse=True)
-def _as_before():
-    """Leave this process with the backend it had."""
-    before = arithmetic.in_use()
-    yield
-    arithmetic.use(before)
+pytestmark = pytest.mark.usefixtures("same_arithmetic_after")
 
 
 @pytest.fixture

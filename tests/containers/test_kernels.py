@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.containers.composed import Composed
+from tests.native import emulation
 
 # The image is built and a federation runs before the first test.
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200), pytest.mark.xdist_group("containers")]
@@ -18,8 +17,7 @@ def test_doctor_names_the_kernels_of_the_image(serving: Composed) -> None:
     _, output = container.exec_run(["treetap", "doctor", "--config", "/etc/treetap/party.toml"])
     said = " ".join(output.decode().split())
     assert "the native kernels were compiled by ziglang: clang" in said
-    has_ifma = "avx512ifma" in Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").split()
-    backend = "auto: ifma" if has_ifma else "auto: gmpy2, as the processor has no AVX-512 IFMA"
+    backend = "auto: ifma" if emulation.has_ifma() else "auto: gmpy2, as the processor has no AVX-512 IFMA"
     assert backend in said
     status, _ = container.exec_run(["sh", "-c", "command -v cc gcc clang || python -c 'import ziglang'"])
     assert status != 0

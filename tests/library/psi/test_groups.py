@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from hypothesis import example, given, settings
@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from nacl import bindings
 
 from tests.library.psi.naive import A, cosets, is_member, is_square, multiple, on_curve, to_u
-from tests.native import emulation
 from treetap.errors import Malformed
 from treetap.native import arithmetic, curve
 from treetap.psi import kernels
@@ -21,6 +20,7 @@ from treetap.psi.group import ORDER, POINT_BYTES, PRIME, Group, uniform_bytes
 from treetap.psi.ifma_group import IfmaGroup
 from treetap.psi.sodium_group import SodiumGroup
 
+pytestmark = pytest.mark.usefixtures("ifma_kernels", "same_arithmetic_after")
 #: Numbers of 256 bits at which carries, the top bit and the reduction modulo p could go wrong.
 EXTREME = (0, 1, 2, 9, A, PRIME - A, PRIME - 2, PRIME - 1, PRIME, PRIME + 1, 2**255 - 1, 2**255, 2**255 + 1, 2**256 - 1)
 NUMBERS = st.one_of(
@@ -31,21 +31,6 @@ NUMBERS = st.one_of(
 )
 BYTES = NUMBERS.map(lambda number: number.to_bytes(POINT_BYTES, "little"))
 EXPONENTS = st.one_of(st.sampled_from((1, 2, 3, ORDER - 1, (ORDER + 1) // 2)), st.integers(2**200, 2**252))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _kernels() -> Iterator[None]:
-    """The kernels, emulated where the processor lacks their instructions."""
-    with emulation.kernels():
-        yield
-
-
-@pytest.fixture(autouse=True)
-def _there_and_back() -> Iterator[None]:
-    """Leave the process as it was."""
-    before = arithmetic.in_use()
-    yield
-    arithmetic.use(before)
 
 
 @pytest.fixture(params=["gmpy2", "ifma"])

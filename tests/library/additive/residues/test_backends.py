@@ -29,7 +29,10 @@ from treetap.native import arithmetic, numbers
 from treetap.protocols.key_options import OBFUSCATIONS, OKAMOTO_UCHIYAMA, SCHEMES
 from treetap.workers.engines import InProcessEngine
 
-pytestmark = pytest.mark.filterwarnings("ignore:a 1024-bit Okamoto-Uchiyama key")
+pytestmark = [
+    pytest.mark.usefixtures("ifma_kernels", "same_arithmetic_after"),
+    pytest.mark.filterwarnings("ignore:a 1024-bit Okamoto-Uchiyama key"),
+]
 BITS = (64, 410, 416, 1024, 1366, 2048, 4096, 6144)
 #: Moduli of each length: the smallest, the largest, and ones whose limbs are mostly zeros or ones.
 MODULI = [
@@ -42,21 +45,6 @@ MODULI = [
         (1 << bits - 1) | int.from_bytes(hashlib.shake_256(bytes([bits % 251])).digest(bits // 8 - 1), "big") | 1,
     )
 ]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _kernels() -> Iterator[None]:
-    """The kernels, emulated where the processor lacks their instructions."""
-    with emulation.kernels():
-        yield
-
-
-@pytest.fixture(autouse=True)
-def _there_and_back() -> Iterator[None]:
-    """Leave the process as it was."""
-    before = arithmetic.in_use()
-    yield
-    arithmetic.use(before)
 
 
 @contextmanager
