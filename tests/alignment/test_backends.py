@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
 from tests.alignment.test_protocol import NAMES, aligned, job, tables
-from tests.native import emulation
 from tests.simulator import Federation, Message, run
 from treetap.native import arithmetic
 from treetap.workers.engines import InProcessEngine
 
 T = TypeVar("T")
 
-
-@pytest.fixture(autouse=True)
-def _kernels() -> Iterator[None]:
-    """The kernels, emulated where the processor lacks their instructions; the process is left as it was."""
-    before = arithmetic.in_use()
-    with emulation.kernels():
-        yield
-        arithmetic.use(before)
+pytestmark = pytest.mark.usefixtures("ifma_kernels", "same_arithmetic_after")
 
 
 class _Engine(InProcessEngine):
