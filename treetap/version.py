@@ -8,9 +8,9 @@ from importlib import metadata
 from treetap.errors import Incompatible
 
 #: Raised whenever a process of the last version would misread a message or a step of this one. Since version 3 blinded
-#: identifiers are points of Curve25519.
-PROTOCOL_VERSION = 3
-#: Version of the messages' form, in the names of services (treetap.wire.v2.Control): versions 2 and 3 of the protocol
+#: identifiers are points of Curve25519; version 4 has parameters of trees that a process of version 3 would not read.
+PROTOCOL_VERSION = 4
+#: Version of the messages' form, in the names of services (treetap.wire.v2.Control): versions 2 to 4 of the protocol
 #: have the same messages.
 WIRE_VERSION = 2
 #: Metadata key of a call, and of the answer to a health check.
