@@ -278,8 +278,26 @@ class _Tree:
         total = 0.0
         for g, h in zip(G, H, strict=True):
             if h > 0 and h >= self.params.min_child_weight:
-                total += g * g / (h + self.params.reg_lambda)
+                t, w = self.threshold(g), self.weight(g, h)
+                if self.params.max_delta_step == 0:
+                    total += t * t / (h + self.params.reg_lambda)
+                elif len(G) == 1:
+                    total += -(2.0 * g * w + (h + self.params.reg_lambda) * (w * w))
+                else:
+                    total += -(t * w)
         return total
+
+    def threshold(self, g: float) -> float:
+        """G, nearer to zero by reg_alpha."""
+        alpha = self.params.reg_alpha
+        if g > alpha:
+            return g - alpha
+        return g + alpha if g < -alpha else 0.0
+
+    def weight(self, g: float, h: float) -> float:
+        """The weight before the learning rate, of an output that counts."""
+        w, most = -self.threshold(g) / (h + self.params.reg_lambda), self.params.max_delta_step
+        return math.copysign(most, w) if most and abs(w) > most else w
 
     def shown(self, rows: list[int]) -> bool:
         """Eq. 6, which the authors print with a logarithm of class shares, inside these rows and outside."""
@@ -306,9 +324,7 @@ class _Tree:
         best = self.best(rows, model, alone=alone) if depth < self.params.max_depth else None
         if best is None:
             weights = [
-                -g / (h + self.params.reg_lambda) * self.params.learning_rate
-                if h > 0 and h >= self.params.min_child_weight
-                else 0.0
+                self.weight(g, h) * self.params.learning_rate if h > 0 and h >= self.params.min_child_weight else 0.0
                 for g, h in zip(G, H, strict=True)
             ]
             tree.nodes[node] = OracleLeaf(tuple(weights), cover)

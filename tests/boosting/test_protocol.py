@@ -58,6 +58,9 @@ SHAPES = {
         {"dims": (2, 2, 1), "missing": 0.2},
         {"gamma": 0.7, "min_child_weight": 2.5, "reg_lambda": 0.3, "base_score": 0.4, "max_depth": 5},
     ),
+    "penalties and bounded steps": Shape(
+        {"dims": (2, 1, 2), "missing": 0.1}, {"reg_alpha": 0.6, "max_delta_step": 0.5, "min_child_weight": 0.2}
+    ),
     "everything at once": Shape(
         {"dims": (2, 3, 1), "missing": 0.2, "levels": 2, "n": 90},
         {

@@ -3,8 +3,13 @@
 Sums are int64 with slots (g_0..g_{K−1}, h_0..h_{K−1}, count). In this order, which the oracle shares:
 
 1. G_k = float(Σg_k) · (scale · 2^-32) and H_k = float(Σh_k) · 2^-32; both factors are powers of two.
-2. gain(node) = 0 + G_0·G_0/(H_0+λ) + G_1·G_1/(H_1+λ) + …, an output with H_k ≤ 0 or H_k < min_child_weight giving 0.
-3. loss change = (gain(L) + gain(R)) − gain(parent).
+2. T_k = G_k moved towards 0 by α, at most to 0; w_k = −T_k/(H_k+λ), moved to ±δ if its magnitude exceeds δ > 0.
+3. gain(node) = 0 + gain_0 + gain_1 + …, an output with H_k ≤ 0 or H_k < min_child_weight giving 0. With δ = 0 gain_k is
+   T_k·T_k/(H_k+λ); else, as XGBoost has it, −(2·G_k·w_k + (H_k+λ)·(w_k·w_k)) in a tree of one output, −(T_k·w_k) in
+   one of several. Of these XGBoost leaves out the α·|w_k| that the penalty would add.
+4. loss change = (gain(L) + gain(R)) − gain(parent).
+
+α is `reg_alpha`, λ `reg_lambda` and δ `max_delta_step`.
 
 Rules taken from XGBoost 3.2 (each pinned by a test): a split is kept if its loss change is > 1e-6 and ≥
 gamma, before growing on (nothing is pruned afterwards); a tree of one output refuses a side with H < min_child_weight;
@@ -50,6 +55,16 @@ class GainParams(Protocol):
         ...
 
     @property
+    def reg_alpha(self) -> float:
+        """L1 penalty of weights."""
+        ...
+
+    @property
+    def max_delta_step(self) -> float:
+        """Bound of a weight before the learning rate; 0: none."""
+        ...
+
+    @property
     def min_child_weight(self) -> float:
         """Least sum of h."""
         ...
@@ -63,14 +78,37 @@ def open_sums(sums: Ints, scale: float) -> tuple[Floats, Floats, Ints]:
     return G, H, sums[..., -1]
 
 
-def node_gain(G: Floats, H: Floats, reg_lambda: float, min_child_weight: float = 0.0) -> Floats:
-    """Σ_k G_k²/(H_k+λ) over the last axis, in order; outputs with H_k ≤ 0 or H_k < min_child_weight count 0."""
+def node_gain(G: Floats, H: Floats, params: GainParams) -> Floats:
+    """Σ_k gain_k over the last axis, in order: rule 3 of this module."""
     total = np.zeros(G.shape[:-1])
     for k in range(G.shape[-1]):
         g, h = G[..., k], H[..., k]
-        counts = (h > 0) & (h >= min_child_weight)
-        total = total + np.where(counts, g * g / np.where(counts, h + reg_lambda, 1.0), 0.0)
+        counts = _counting(h, params)
+        shrunk, whole = _shrunk(g, params), np.where(counts, h + params.reg_lambda, 1.0)
+        if params.max_delta_step == 0:
+            gain = shrunk * shrunk / whole
+        else:
+            w = _bounded(-shrunk / whole, params)
+            gain = -(2.0 * g * w + whole * (w * w)) if G.shape[-1] == 1 else -(shrunk * w)
+        total = total + np.where(counts, gain, 0.0)
     return total
+
+
+def _counting(H: Floats, params: GainParams) -> Bools:
+    """The outputs that are heavy enough to count."""
+    counts: Bools = (H > 0) & (params.min_child_weight <= H)
+    return counts
+
+
+def _shrunk(G: Floats, params: GainParams) -> Floats:
+    """T: G moved towards 0 by α."""
+    return np.sign(G) * np.maximum(np.abs(G) - params.reg_alpha, 0.0)
+
+
+def _bounded(weights: Floats, params: GainParams) -> Floats:
+    """Weights before the learning rate, none beyond ±δ."""
+    step = params.max_delta_step
+    return weights if step == 0 else np.clip(weights, -step, step)
 
 
 def loss_changes(left: Ints, parent: Ints, scale: float, params: GainParams) -> Floats:
@@ -83,8 +121,8 @@ def loss_changes(left: Ints, parent: Ints, scale: float, params: GainParams) -> 
     G_L, H_L, n_L = open_sums(left, scale)
     G_R, H_R, n_R = open_sums(whole - left, scale)
     G, H, _ = open_sums(whole, scale)
-    lam, least = params.reg_lambda, params.min_child_weight
-    change = (node_gain(G_L, H_L, lam, least) + node_gain(G_R, H_R, lam, least)) - node_gain(G, H, lam, least)
+    least = params.min_child_weight
+    change = (node_gain(G_L, H_L, params) + node_gain(G_R, H_R, params)) - node_gain(G, H, params)
     allowed = (n_L > 0) & (n_R > 0) & (H_L > 0).any(axis=-1) & (H_R > 0).any(axis=-1)
     if G.shape[-1] == 1:
         allowed &= (H_L[..., 0] >= least) & (H_R[..., 0] >= least)
@@ -118,10 +156,11 @@ def may_split(sums: Ints, params: BoostingParams) -> Bools:
 
 
 def leaf_weights(sums: Ints, scale: float, params: GainParams) -> Floats:
-    """−G_k/(H_k+λ) · learning_rate, 0 where H_k ≤ 0 or H_k < min_child_weight: sums (..., 2K+1) → (..., K)."""
+    """w_k · learning_rate, 0 where H_k ≤ 0 or H_k < min_child_weight: sums (..., 2K+1) → (..., K)."""
     G, H, _ = open_sums(sums, scale)
-    counts = (H > 0) & (params.min_child_weight <= H)
-    weight = -G / np.where(counts, H + params.reg_lambda, 1.0) * params.learning_rate
+    counts = _counting(H, params)
+    whole = np.where(counts, H + params.reg_lambda, 1.0)
+    weight = _bounded(-_shrunk(G, params) / whole, params) * params.learning_rate
     return np.where(counts, weight, 0.0) + 0.0  # −0.0 becomes 0.0
 
 

@@ -92,6 +92,8 @@ _BOOSTING_RANGES = {
     **COMMON,
     "learning_rate": Range(0, 1, open_low=True),
     "reg_lambda": Range(0, _LARGEST),
+    "reg_alpha": Range(0, _LARGEST),
+    "max_delta_step": Range(0, _LARGEST),
     "gamma": Range(0, _LARGEST),
     "min_child_weight": Range(0, _LARGEST),
     "validation_share": Range(0, 1, open_low=True, open_high=True),
@@ -104,13 +106,16 @@ class BoostingParams(TreeParams):
 
     `gamma` is the least loss change of a kept split (XGBoost's; twice the papers' γ). `n_estimators` counts rounds: a
     round of `one_output_per_tree` with C classes grows C trees. `validation_share` of the records is set aside only if
-    `early_stopping_rounds` is given. `missing` is the value that means "missing" besides NaN. `base_score` None is 0.5
-    for the classifiers and the mean training label for squared error (XGBoost 2 and later estimates it for all three).
+    `early_stopping_rounds` is given. `max_delta_step` 0 is no bound. `missing` is the value that means missing besides
+    NaN. `base_score` None is 0.5 for the classifiers and the mean training label for squared error (XGBoost 2 and later
+    estimates it for all three).
     """
 
     objective: str = "binary:logistic"
     learning_rate: float = 0.3
     reg_lambda: float = 1.0
+    reg_alpha: float = 0.0
+    max_delta_step: float = 0.0
     gamma: float = 0.0
     min_child_weight: float = 1.0
     multi_strategy: str = "one_output_per_tree"

@@ -104,6 +104,16 @@ class PivodlParams(TreeParams):
         return 0.0
 
     @property
+    def reg_alpha(self) -> float:
+        """The paper has no L1 penalty."""
+        return 0.0
+
+    @property
+    def max_delta_step(self) -> float:
+        """The paper bounds a weight by `clip`, before its noise."""
+        return 0.0
+
+    @property
     def regression(self) -> bool:
         """True if labels are numbers."""
         return self.objective in REGRESSIONS

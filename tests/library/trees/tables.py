@@ -89,6 +89,12 @@ def cases() -> list[Case]:
                 "seed": 5,
             },
         ),
+        (
+            "shrunk",
+            {"n": 70, "widths": [2, 2], "missing": 0.1},
+            {**plain, "n_estimators": 4, "reg_alpha": 0.4, "max_delta_step": 0.6, "min_child_weight": 0.5},
+        ),
+        ("shrunk without bound", {"n": 60, "widths": [2, 2], "missing": 0.1}, {**plain, "reg_alpha": 1.5}),
     ]
     kinds = [
         ("binary:logistic", "one_output_per_tree", 2),

@@ -34,7 +34,7 @@ def as_input(tables: list[tuple[str, BinnedTable]]) -> npt.NDArray[np.float64]:
 def xgb_scores(X: npt.NDArray[Any], labels: npt.NDArray[Any], params: BoostingParams, classes: int) -> tuple[Any, Any]:
     """xgboost trained with the same parameters: booster and its margins on the training records (N, outputs)."""
     same = ("objective", "max_depth", "learning_rate", "reg_lambda", "gamma", "min_child_weight", "multi_strategy",
-            "base_score")  # fmt: skip
+            "base_score", "reg_alpha", "max_delta_step")  # fmt: skip
     settings = {name: getattr(params, name) for name in same} | {"tree_method": "hist", "max_bin": 4096, "nthread": 1}
     if params.objective == "multi:softprob":
         settings["num_class"] = classes
@@ -54,6 +54,9 @@ SHAPES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"seed": 2, "n": 150, "widths": [3, 2], "missing": 0.2}, {}),
     ({"seed": 2, "n": 120, "widths": [2, 2]}, {"gamma": 0.5, "reg_lambda": 3.0, "learning_rate": 0.7}),
     ({"seed": 2, "n": 160, "widths": [4, 2], "missing": 0.1}, {"min_child_weight": 4.1, "max_bin": 16}),
+    ({"seed": 1, "n": 120, "widths": [2, 3]}, {"reg_alpha": 1.3}),
+    ({"seed": 15, "n": 120, "widths": [2, 3]}, {"max_delta_step": 0.4, "learning_rate": 0.8}),
+    ({"seed": 11, "n": 140, "widths": [3, 2], "missing": 0.1}, {"reg_alpha": 0.6, "max_delta_step": 0.5}),
 ]
 
 

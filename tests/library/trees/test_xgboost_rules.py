@@ -164,6 +164,37 @@ def test_a_leaf_lighter_than_min_child_weight_has_weight_zero(least: float, weig
     assert ours == pytest.approx([weight])
 
 
+@pytest.mark.parametrize("joint", [False, True])
+@pytest.mark.parametrize("towards", [-0.9, 0.0, 0.3])
+def test_reg_alpha_moves_sums_towards_zero(joint: bool, towards: float) -> None:
+    """T = G ∓ α stands for G in gain and weight, of every output by itself; sums within ±α have both 0."""
+    g = np.array([-2.0, -1.0, towards, 2.5])
+    found = assert_agree(FOUR, np.c_[g, 0.5 * g + 0.1] if joint else g, np.ones((4, 2)) if joint else ONES,
+                         reg_alpha=0.7)  # fmt: skip
+    assert found is not None
+    small = np.array([-0.4, -0.2, 0.3, 0.3])
+    assert assert_agree(FOUR, np.c_[small, -small] if joint else small, np.ones((4, 2)) if joint else ONES,
+                        reg_alpha=0.7) is None  # fmt: skip
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.7])
+@pytest.mark.parametrize("step", [0.3, 0.8])
+def test_max_delta_step_bounds_weights_and_changes_the_gain(step: float, alpha: float) -> None:
+    """With one output gain = −(2Gw + (H+λ)w²), with several Σ −T·w: w is bounded before the learning rate."""
+    g, h = np.array([-2.0, -1.0, 1.5, 2.5]), np.array([1.0, 0.5, 0.7, 1.2])
+    for rate in (1.0, 0.5):
+        options = {"max_delta_step": step, "reg_alpha": alpha, "learning_rate": rate}
+        one = assert_agree([0, 0, 1, 1], g, h, **options)
+        several = assert_agree([0, 0, 1, 1], np.c_[g, 0.5 * g + 0.1], np.c_[h, h], **options)
+        assert one is not None
+        assert several is not None
+        assert np.abs(one["weights"]).max() == pytest.approx(step * rate)
+    G_L, H_L, G_R, H_R = -3.0, 1.5, 4.0, 1.9
+    bounded = [-(2 * G * w + (H + 1.0) * w * w) for G, H, w in ((G_L, H_L, step), (G_R, H_R, -step))]
+    root = -math.copysign(min(step, max(0.0, 1.0 - alpha) / 4.4), 1.0)
+    assert one["change"] == pytest.approx(sum(bounded) + (2 * root + 4.4 * root**2))
+
+
 def test_an_output_without_hessian_is_mute() -> None:
     """In a multi-output tree an output with H_k = 0 on one side has gain 0 and weight 0 there."""
     split = assert_agree([0, 1], [[-1, -1], [1, 1]], [[1, 0], [1, 1]])

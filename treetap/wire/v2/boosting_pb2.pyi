@@ -33,6 +33,8 @@ class BoostingParams(google.protobuf.message.Message):
     BASE_SCORE_FIELD_NUMBER: builtins.int
     EARLY_STOPPING_ROUNDS_FIELD_NUMBER: builtins.int
     VALIDATION_SHARE_FIELD_NUMBER: builtins.int
+    REG_ALPHA_FIELD_NUMBER: builtins.int
+    MAX_DELTA_STEP_FIELD_NUMBER: builtins.int
     objective: builtins.str
     learning_rate: builtins.float
     reg_lambda: builtins.float
@@ -42,6 +44,8 @@ class BoostingParams(google.protobuf.message.Message):
     base_score: builtins.float
     early_stopping_rounds: builtins.int
     validation_share: builtins.float
+    reg_alpha: builtins.float
+    max_delta_step: builtins.float
     @property
     def trees(self) -> treetap.wire.v2.growth_pb2.TreeParams: ...
     def __init__(
@@ -57,9 +61,11 @@ class BoostingParams(google.protobuf.message.Message):
         base_score: builtins.float | None = ...,
         early_stopping_rounds: builtins.int | None = ...,
         validation_share: builtins.float = ...,
+        reg_alpha: builtins.float = ...,
+        max_delta_step: builtins.float = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_base_score", b"_base_score", "_early_stopping_rounds", b"_early_stopping_rounds", "base_score", b"base_score", "early_stopping_rounds", b"early_stopping_rounds", "trees", b"trees"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_base_score", b"_base_score", "_early_stopping_rounds", b"_early_stopping_rounds", "base_score", b"base_score", "early_stopping_rounds", b"early_stopping_rounds", "gamma", b"gamma", "learning_rate", b"learning_rate", "min_child_weight", b"min_child_weight", "multi_strategy", b"multi_strategy", "objective", b"objective", "reg_lambda", b"reg_lambda", "trees", b"trees", "validation_share", b"validation_share"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_base_score", b"_base_score", "_early_stopping_rounds", b"_early_stopping_rounds", "base_score", b"base_score", "early_stopping_rounds", b"early_stopping_rounds", "gamma", b"gamma", "learning_rate", b"learning_rate", "max_delta_step", b"max_delta_step", "min_child_weight", b"min_child_weight", "multi_strategy", b"multi_strategy", "objective", b"objective", "reg_alpha", b"reg_alpha", "reg_lambda", b"reg_lambda", "trees", b"trees", "validation_share", b"validation_share"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_base_score", b"_base_score"]) -> typing.Literal["base_score"] | None: ...
     @typing.overload
