@@ -26,10 +26,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from treetap.trees import metrics
 from treetap.trees.evaluation.classification import averages, confusion_of, per_class
 from treetap.trees.evaluation.curves import calibration_bins, roc_points
 from treetap.trees.evaluation.regression import mae, r2, residual_quantiles
-from treetap.trees import metrics
 from treetap.trees.job_params import REGRESSIONS
 
 Json = dict[str, Any]
