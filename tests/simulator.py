@@ -30,7 +30,7 @@ from tests.virtual_time import Deadlock, run
 from treetap.errors import Unreachable
 from treetap.process.config import TlsConfig
 from treetap.protocols.key_options import SCHEMES
-from treetap.tables.config import Encoding, TableConfig
+from treetap.tables.config import Encode, TableConfig
 from treetap.wire.frame import name_of
 from treetap.wire.ports import Address
 from treetap.wire.v2 import control_pb2, exchange_pb2, jobs_pb2, setup_pb2
@@ -177,7 +177,7 @@ class Federation:
         record: Literal["received", "both", "off"] = "off",
         silence_s: float = 20.0,
         policies: dict[str, dict[str, Any]] | None = None,
-        encode: Encoding | None = None,
+        encode: Encode | None = None,
         serve: dict[str, ServeConfig] | None = None,
         coordinators: tuple[str, ...] = (COORDINATOR,),
         engine: Callable[[str], EngineHost] = lambda _: InProcessEngine(),

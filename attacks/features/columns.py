@@ -57,7 +57,7 @@ def columns_of(table: Table) -> dict[str, Column]:
         if name in table.tensors:
             continue
         category = table.categories.get(name)
-        if category is None:
+        if category is None or category.of_dates:
             found[name] = Column(name, None, table.features[:, place[name]])
             continue
         cells = table.features[:, [place[feature] for feature in category.features]]

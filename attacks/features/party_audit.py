@@ -17,7 +17,7 @@ from attacks.features.findings import findings
 from attacks.features.real_bottom import load_real_bottom
 from attacks.features.settings import FeatureSettings
 from attacks.view.embedding_rows import EmbeddingRows
-from attacks.view.own_table import check_names
+from attacks.view.own_table import as_numbers, check_names
 from attacks.view.view import View
 from treetap.errors import BadInput
 from treetap.tables.config import TableConfig
@@ -185,7 +185,7 @@ def _table(path: Path, files: VictimFiles, missing: float | None, columns: list[
     have = columns_of(path)
     wanted = [name for name in have if name != files.id] if columns is None else columns
     check_names(path, have, [files.id, *wanted])
-    config = TableConfig(path=path, id=files.id, columns=wanted, encode="ordinal")
+    config = TableConfig(path=path, id=files.id, columns=wanted, encode=as_numbers(path, wanted))
     return read_table(config, with_label=False, missing=missing)
 
 

@@ -77,7 +77,7 @@ class RealBottom:
             size = 1 if texts is None else len(texts)
             if texts is not None and category is not None:
                 numbers[:, start : start + size] = _hot(values, place, category, texts)
-            elif texts is None and category is None and name in place:
+            elif texts is None and (category is None or category.of_dates) and name in place:
                 mean, deviation = space.scaler.mean[start], space.scaler.deviation[start]
                 numbers[:, start] = (values[:, place[name]] - mean) / deviation
             start += size
@@ -99,7 +99,7 @@ def _kind(name: str, scaler: InputScaler, categories: Mapping[str, Category]) ->
     """The kind of a column in words; None where there is no such column."""
     if name in scaler.images:
         return f"images of {shape_text(scaler.images[name].shape)}"
-    if name in categories:
+    if name in categories and not categories[name].of_dates:
         return "text"
     return "numbers" if name in scaler.columns else None
 

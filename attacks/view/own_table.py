@@ -16,9 +16,9 @@ import numpy.typing as npt
 from attacks.view.view import View
 from treetap.errors import DataError
 from treetap.tables.categories import Category, most_categories, one_hot_names
-from treetap.tables.config import TableConfig
+from treetap.tables.config import DAYS, OTHERS, TableConfig
 from treetap.tables.labels import Labels, read_classes
-from treetap.tables.reading import Floats, Table, columns_of, read_table
+from treetap.tables.reading import Floats, Table, columns_of, date_columns, read_table
 
 #: Most different values of a text column.
 _MOST_VALUES = 256
@@ -44,7 +44,7 @@ def load_own_table(path: Path, view: View, id_column: str = "id", columns: Seque
             )
     wanted = [name for name in have if name != id_column] if columns is None else list(columns)
     check_names(path, have, [id_column, *wanted])
-    config = TableConfig(path=path, id=id_column, columns=wanted, encode="ordinal")
+    config = TableConfig(path=path, id=id_column, columns=wanted, encode=as_numbers(path, wanted))
     table = read_table(config, with_label=False, missing=view.missing)
     if len(table.ids) <= int(view.rows.max(initial=-1)):
         raise DataError(
@@ -107,6 +107,11 @@ def _classes(table: Table, label: str) -> Labels:
     return found
 
 
+def as_numbers(path: Path, columns: Sequence[str]) -> dict[str, str]:
+    """The encodings of an auditor's table: columns of text are numbered, and dates counted in days."""
+    return {OTHERS: "ordinal", **{name: DAYS for name in date_columns(path) if name in columns}}
+
+
 def check_names(path: Path, have: list[str], wanted: list[str]) -> None:
     """Check that each column is in the table once; the error shows the auditor, who holds the table, its columns."""
     for name in wanted:
@@ -117,7 +122,8 @@ def check_names(path: Path, have: list[str], wanted: list[str]) -> None:
 
 def _check_splits(own: Table, view: View) -> None:
     """Check that every own split at a numeric column sends the same records left as in training."""
-    places = {name: j for j, name in enumerate(own.columns) if name not in own.categories}
+    texts = {name for name, each in own.categories.items() if not each.of_dates}
+    places = {name: j for j, name in enumerate(own.columns) if name not in texts}
     for tree in (*view.trees, *view.unfinished):
         for u, node in tree.nodes.items():
             split = node.split
@@ -139,11 +145,13 @@ def one_hot(table: Table) -> Table:
     categories: dict[str, Category] = {}
     for j, name in enumerate(table.columns):
         column: Floats = table.features[:, [j]]
-        if name not in table.categories:
+        category = table.categories.get(name)
+        if category is None or category.of_dates:
             names.append(name)
             blocks.append(column)
+            categories |= {} if category is None else {name: category}
             continue
-        values = table.categories[name].values
+        values = category.values
         if len(values) > _MOST_VALUES:
             raise DataError(f"{table.path}: column {name!r} holds {len(values)} different texts; leave it out")
         categories[name] = Category("one-hot", values, one_hot_names(name, values))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from datetime import datetime, timedelta
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -59,22 +60,32 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
     return folder, treetap("experiment", file, "--json", "--workdir", "kept", folder=folder)
 
 
+def _day(share: float) -> str:
+    """A day and time of 2024, as text."""
+    return (datetime(2024, 1, 1) + timedelta(days=round(share * 366), minutes=round(share * 1000))).isoformat()
+
+
 @pytest.mark.parametrize(
-    ("encode", "defences"), [("ordinal", ""), ("one-hot", ""), ("one-hot", "[defences]\nid_lmid = {xi = 0.9}\n")]
+    ("encode", "defences"),
+    [
+        ('{ "*" = "ordinal", opened = "days" }', ""),
+        ('{ colour = "one-hot", opened = "days" }', ""),
+        ('{ colour = "one-hot", opened = "days" }', "[defences]\nid_lmid = {xi = 0.9}\n"),
+    ],
 )
 def test_a_forest_on_a_table_with_text(encode: str, defences: str, tmp_path: Path) -> None:
-    """Text columns are encoded at their owners; the forest is the centralised one, and better than its holder alone.
+    """Columns of text and dates are encoded at their owners; the forest is the centralised one, and beats its holder.
 
     With a defence the centralised one withholds the same.
     """
     draw = random.Random(1)
     rows = [(draw.random(), draw.choice(["red", "green", "blue"]), draw.random()) for _ in range(150)]
     labels = [("high" if colour == "red" else "low") if a < 0.5 else "none" for a, colour, _ in rows]
-    lines = [f"{a},{colour},{b},{label}" for (a, colour, b), label in zip(rows, labels, strict=True)]
-    (tmp_path / "t.csv").write_text("\n".join(["a,colour,b,y", *lines]) + "\n")
-    parties = _party("clinic", 'labels = true\ncolumns = ["a"]') + _party("lab", 'columns = ["colour", "b"]')
+    lines = [f"{a},{colour},{_day(b)},{label}" for (a, colour, b), label in zip(rows, labels, strict=True)]
+    (tmp_path / "t.csv").write_text("\n".join(["a,colour,opened,y", *lines]) + "\n")
+    parties = _party("clinic", 'labels = true\ncolumns = ["a"]') + _party("lab", 'columns = ["colour", "opened"]')
     job = 'protocol = "forest"\nkey_bits = 1024\nn_estimators = 4\nmax_depth = 4\ncolsample_bytree = 1.0\n'
-    data = f'path = "t.csv"\nlabel = "y"\nencode = "{encode}"\ncompare = true'
+    data = f'path = "t.csv"\nlabel = "y"\nencode = {encode}\ncompare = true'
     outcome = treetap("experiment", _file(tmp_path, data, parties, job + defences), "--json", folder=tmp_path)
     assert (outcome.status, outcome.err) == (0, "")
     (found,) = json.loads(outcome.out)["runs"]
@@ -85,7 +96,7 @@ def test_a_forest_on_a_table_with_text(encode: str, defences: str, tmp_path: Pat
     assert defences or found["metrics"]["test"]["accuracy"] > alone["accuracy"] + 0.1
     assert found["ciphertexts"]["encrypted_labels"] == found["records"]["train"]
     names = {row["feature"] for row in found["importance"]}
-    assert defences or ("colour" if encode == "ordinal" else "colour=red") in names
+    assert defences or {"colour" if "ordinal" in encode else "colour=red", "opened"} <= names
 
 
 def test_the_report_is_json_and_nothing_else(report: tuple[Path, Outcome]) -> None:

@@ -115,6 +115,30 @@ def test_a_column_given_to_one_party_twice(refused: Refused, tmp_path: Path) -> 
     assert "party.[2]: names a column twice" in refused(parties=PARTIES.replace('["b"]', '["b", "b"]'))
 
 
+@pytest.mark.parametrize(
+    ("data", "party", "says"),
+    [
+        ('encode = { c = "days" }', "", "t.csv: has no column 'c'"),
+        ('encode = { y = "days" }', "", "encode of [data] names column 'y', which is the label, the id or dropped"),
+        ('encode = { a = "day" }', "", "data.encode: 'day' is no encoding"),
+        ('encode = { a = "days" }', "", "t.csv: line 2, column 'a': the cell is not a date"),
+        ("", 'encode = { a = "days" }', "party.[2]: encode names 'a', which is none of the party's columns"),
+        ("", 'encode = { b = "days" }', "t.csv: line 2, column 'b': the cell is not a date"),
+    ],
+)
+def test_encodings_that_do_not_fit(data: str, party: str, says: str, refused: Refused, tmp_path: Path) -> None:
+    """An encoding of a column that is not there, that no party may have, or that cannot be read by it."""
+    table(tmp_path, changed(0, 2 if party else 1, "x"))
+    assert says in refused(data, PARTIES.replace('["b"]', f'["b"]\n{party}'))
+
+
+def test_dates_of_a_party_that_encodes_by_itself(refused: Refused, tmp_path: Path) -> None:
+    """A party's own `encode` takes the place of that of `[data]`, which encodes the other parties' columns."""
+    table(tmp_path, [(row[0], "2024-01-01", "2024-01-02", row[3]) for row in ROWS])
+    says = "t.csv: column 'a' holds date32[day], not numbers; count dates in days, by encode = { a = \"days\" }"
+    assert says in refused('encode = "ordinal"', PARTIES.replace('["b"]', '["b"]\nencode = "days"'))
+
+
 def test_a_table_without_rows(refused: Refused, tmp_path: Path) -> None:
     """A header alone is no table, in CSV and in Parquet."""
     table(tmp_path, [])

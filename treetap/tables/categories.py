@@ -1,4 +1,4 @@
-"""Columns of text as numbers, at the party that owns them: the n-th category, or a column of 0 and 1 for each.
+"""Columns of text as numbers, at the party that owns them: the n-th category, or a column of 0 and 1 for each; or days.
 
 Categories are the different texts of the whole column in the training's table, without blanks around them, in the order
 of their code points. They stay in the party's own shard, so that a prediction encodes as the training did.
@@ -15,6 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from treetap.errors import DataError
+from treetap.tables.config import DAYS, encoded_by_name, encoding_of
+from treetap.tables.dates import days_of, is_date, undated
 from treetap.tables.numbers import as_stored, kind_name, number, numbers_of
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
@@ -24,20 +26,31 @@ FEW = 100
 
 @dataclass(frozen=True)
 class Category:
-    """The encoding of a column of text: `ordinal` or `one-hot`, its categories in order, the features made of it."""
+    """The encoding of a column of text: `ordinal` or `one-hot`, its categories in order, the features made of it.
+
+    A column of dates, `days`, has no categories; `utc`: its times have a zone, hence are counted in UTC.
+    """
 
     encode: str
     values: list[str]
     features: list[str]
+    utc: bool = False
+
+    @property
+    def of_dates(self) -> bool:
+        """True if the feature is a number of days."""
+        return self.encode == DAYS
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
-        return {"encode": self.encode, "values": self.values, "features": self.features}
+        zone = {"utc": self.utc} if self.of_dates else {}
+        return {"encode": self.encode, "values": self.values, "features": self.features, **zone}
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Category:
         """Back from JSON types."""
-        return cls(str(content["encode"]), list(content["values"]), list(content["features"]))
+        values, features = list(content["values"]), list(content["features"])
+        return cls(str(content["encode"]), values, features, bool(content.get("utc", False)))
 
     def numbers(self, cells: list[str | None]) -> Floats:
         """Cells (N,) as features (N, len(features)): NaN for a missing cell and for a category that is not known."""
@@ -53,13 +66,14 @@ def encoded(
     path: Path,
     columns: Mapping[str, pa.ChunkedArray],
     rows: int,
-    encode: str | None,
+    encode: str | Mapping[str, str] | None,
     known: Mapping[str, Category] | None,
     missing: float | None,
 ) -> tuple[list[str], Floats, dict[str, Category]]:
-    """Names of the features, the features (rows, d), and how columns of text became features.
+    """Names of the features, the features (rows, d), and how columns of text and of dates became features.
 
-    `known`: the categories of a training; without it they are determined here, if `encode` allows.
+    `encode`: one encoding for all, or by column (`treetap.tables.config`). `known`: the categories of a training;
+    without it they are determined here, if `encode` allows.
 
     Raises:
         DataError: a cell is no number and no encoding is configured, a column has too many categories, or two
@@ -77,11 +91,15 @@ def encoded(
             names.append(name)
             blocks.append(values.reshape(-1, 1))
             continue
+        found[name] = category
+        if category.of_dates:
+            names.append(name)
+            blocks.append(days_of(path, name, column, category.utc)[0].reshape(-1, 1))
+            continue
         if not (is_text(column) or pa.types.is_null(column.type)):
             raise DataError(f"{path}: column {name!r} holds {kind_name(column.type)}, and text when it was trained on")
         names += category.features
         blocks.append(category.numbers(column.to_pylist()))
-        found[name] = category
     for name, category in found.items():
         # The feature itself is not named: a category is the text of a cell.
         if any(names.count(feature) > 1 for feature in category.features):
@@ -92,19 +110,37 @@ def encoded(
     return names, np.concatenate([np.empty((rows, 0)), *blocks], axis=1), found
 
 
-def categories_of(path: Path, name: str, column: pa.ChunkedArray, encode: str | None) -> Category | None:
-    """The encoding of a column; None where it holds numbers, as such or as text, or no encoding is given."""
-    if encode is None or not is_text(column):
+def categories_of(
+    path: Path, name: str, column: pa.ChunkedArray, encode: str | Mapping[str, str] | None
+) -> Category | None:
+    """The encoding of a column; None where it holds numbers, as such or as text, or no encoding is given.
+
+    A column that is encoded by its own name is so also where its texts are numbers.
+
+    Raises:
+        DataError: it holds dates, text or numbers, and the encoding is not for these; or has too many categories.
+    """
+    chosen, by_name = encoding_of(encode, name), name in encoded_by_name(encode)
+    if is_date(column.type) and chosen != DAYS:
+        raise undated(path, name, column.type)
+    if by_name and not (is_text(column) or is_date(column.type) or pa.types.is_null(column.type)):
+        raise DataError(
+            f"{path}: column {name!r} holds {kind_name(column.type)}, and encode is for text and dates: leave it out "
+            "of encode, or write the column as text"
+        )
+    if chosen is None or not (is_text(column) or is_date(column.type)):
         return None
-    cells = [cell.strip() for cell in column.to_pylist() if cell is not None and cell.strip()]
-    if _all_numbers(cells):
+    cells = [] if is_date(column.type) else [cell.strip() for cell in column.to_pylist() if cell and cell.strip()]
+    if is_text(column) and (not cells or (_all_numbers(cells) and not by_name)):
         return None
+    if chosen == DAYS:
+        return Category(DAYS, [], [name], days_of(path, name, column)[1])
     values = sorted(set(cells))
     if len(values) > most_categories(len(column)):
         raise DataError(
             f"{path}: column {name!r} holds {len(values)} different texts; a category has few: leave it out"
         )
-    return Category(encode, values, [name] if encode == "ordinal" else one_hot_names(name, values))
+    return Category(chosen, values, [name] if chosen == "ordinal" else one_hot_names(name, values))
 
 
 def one_hot_names(column: str, values: list[str]) -> list[str]:

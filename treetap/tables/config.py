@@ -2,15 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any
 
-from pydantic import model_validator
+from pydantic import BeforeValidator, model_validator
 
 from treetap.strict import Strict
 
-#: Encodings of columns of text.
-Encoding = Literal["ordinal", "one-hot"]
+#: Encodings of columns of text, and of dates.
+DAYS = "days"
+ENCODINGS = ("ordinal", "one-hot", DAYS)
+#: In a table of encodings, all columns that it does not name.
+OTHERS = "*"
+
+
+def _known(value: Any) -> Any:
+    """Refuse what is neither the name of an encoding nor a table of such names."""
+    each = value.values() if isinstance(value, dict) else [value]
+    if wrong := [name for name in each if name not in ENCODINGS]:
+        raise ValueError(
+            f"{wrong[0]!r} is no encoding: write {', '.join(map(repr, ENCODINGS[:-1]))} or {ENCODINGS[-1]!r}, or a "
+            f'table with one of them for each column, such as {{ city = "one-hot", opened = "{DAYS}" }}'
+        )
+    return value
+
+
+#: One encoding for all columns of text, or for each named column its own, and for all others that of `OTHERS`.
+Encode = Annotated[str | dict[str, str], BeforeValidator(_known)]
+
+
+def encoding_of(encode: str | Mapping[str, str] | None, column: str) -> str | None:
+    """The encoding of a column, should it need one."""
+    if encode is None or isinstance(encode, str):
+        return encode
+    return encode.get(column, encode.get(OTHERS))
+
+
+def text_as(encoding: str, encode: str | Mapping[str, str] | None) -> str | dict[str, str]:
+    """The same encodings, but of columns of text this one."""
+    if encode is None or isinstance(encode, str):
+        return encoding if encode != DAYS else DAYS
+    return {OTHERS: encoding, **{name: it if it == DAYS else encoding for name, it in encode.items()}}
+
+
+def encoded_by_name(encode: str | Mapping[str, str] | None) -> list[str]:
+    """The columns that a table of encodings names: they are encoded whatever they hold."""
+    return [] if encode is None or isinstance(encode, str) else [name for name in encode if name != OTHERS]
 
 
 class TableConfig(Strict):
@@ -20,7 +58,7 @@ class TableConfig(Strict):
     id: str
     columns: list[str] = []
     label: str | None = None
-    encode: Encoding | None = None
+    encode: Encode | None = None
 
     @model_validator(mode="after")
     def _sound(self) -> TableConfig:
@@ -32,4 +70,6 @@ class TableConfig(Strict):
                 raise ValueError(f"column {special!r} is the id or the label and cannot be a feature too")
         if self.label == self.id:
             raise ValueError(f"column {self.id!r} cannot be both the id and the label")
+        if foreign := [name for name in encoded_by_name(self.encode) if name not in self.columns]:
+            raise ValueError(f"encode names {foreign[0]!r}, which is none of the table's columns")
         return self

@@ -88,8 +88,8 @@ def _parse(path: Path, name: str, cells: list[str | None]) -> np.ndarray[tuple[i
         except ValueError:
             raise DataError(
                 f"{path}: {row_name(path, index)}, column {name!r}: the cell is not a number; "
-                'encode text columns as numbers, by encode = "ordinal" or "one-hot" in the table\'s settings, or leave '
-                "the column out"
+                'encode text columns as numbers, by encode = "ordinal" or "one-hot" in the table\'s settings (dates by '
+                '"days"), or leave the column out'
             ) from None
     if np.isinf(values).any():
         index = int(np.flatnonzero(np.isinf(values))[0])

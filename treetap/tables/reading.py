@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 
 from treetap.errors import DataError
 from treetap.tables.categories import Category, encoded
-from treetap.tables.config import TableConfig
+from treetap.tables.config import TableConfig, encoded_by_name
+from treetap.tables.dates import is_date
 from treetap.tables.ids import distinct_ids, ids_of, sorted_ids
 from treetap.tables.numbers import BLOCK, csv_rows, kind_name, row_name
 from treetap.tables.parquet import read_parquet
@@ -119,15 +120,17 @@ def read_table(
 ) -> Table:
     """Read the named columns; `DataError` names file, row and column of the first fault.
 
-    A cell equal to `missing`, an empty cell and NaN count as missing. Columns of text are encoded as the configuration
-    says or, for a model that is there already, as its `categories` say; its columns of tensors have these `shapes`.
+    A cell equal to `missing`, an empty cell and NaN count as missing. Columns of text and dates are encoded as the
+    configuration says or, for a model that is there already, as its `categories` say; its columns of tensors have these
+    `shapes`.
     """
     wanted = [config.id, *config.columns]
     if with_label:
         if config.label is None:
             raise DataError(f"{config.path}: the configuration names no label column for this table")
         wanted.append(config.label)
-    table = _load(config.path, wanted, {config.id, *(categories or {})})
+    as_written = encoded_by_name(config.encode) if categories is None else categories
+    table = _load(config.path, wanted, {config.id, *as_written})
     columns = {name: plain_column(config.path, f"column {name!r}", table.column(name)) for name in wanted}
     ids, order = sorted_ids(config.path, f"column {config.id!r}", columns[config.id])
     kinds = {name: columns[name].type for name in config.columns}
@@ -169,11 +172,20 @@ def read_ids(path: Path) -> list[str]:
 
 def columns_of(path: Path) -> list[str]:
     """The names of a file's columns, in its order."""
+    return [name for name, _ in _fields_of(path)]
+
+
+def date_columns(path: Path) -> list[str]:
+    """The columns of a file that hold dates or times with a date; in CSV by its first rows."""
+    return [name for name, kind in _fields_of(path) if is_date(kind)]
+
+
+def _fields_of(path: Path) -> list[tuple[str, pa.DataType]]:
     try:
         if path.suffix == ".parquet":
-            return list(pq.read_schema(path).names)
+            return [(field.name, field.type) for field in pq.read_schema(path)]
         with pacsv.open_csv(path, pacsv.ReadOptions(block_size=BLOCK), _PARSING) as reader:
-            return list(reader.schema.names)
+            return [(field.name, field.type) for field in reader.schema]
     except UnicodeDecodeError:
         raise DataError(f"{path}: the names of its columns are not UTF-8 text") from None
     except (pa.ArrowException, OSError) as failure:

@@ -12,7 +12,7 @@ import pytest
 
 from treetap.errors import DataError
 from treetap.tables.categories import Category
-from treetap.tables.config import Encoding, TableConfig
+from treetap.tables.config import Encode, TableConfig
 from treetap.tables.reading import Table, read_table
 
 NAN = float("nan")
@@ -30,7 +30,7 @@ def _file(folder: Path, kind: str, content: dict[str, list[object]]) -> Path:
     return path
 
 
-def _read(path: Path, encode: Encoding | None = None, like: Table | None = None) -> Table:
+def _read(path: Path, encode: Encode | None = None, like: Table | None = None) -> Table:
     config = TableConfig(path=path, id="id", columns=["colour", "n"], encode=encode)
     stored = None if like is None else json.loads(json.dumps(like.described()["categories"]))
     known = None if stored is None else {name: Category.from_dict(each) for name, each in stored.items()}
@@ -60,7 +60,7 @@ def test_one_hot(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("encode", ["ordinal", "one-hot"])
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_a_prediction_encodes_as_the_training_did(encode: Encoding, kind: str, tmp_path: Path) -> None:
+def test_a_prediction_encodes_as_the_training_did(encode: Encode, kind: str, tmp_path: Path) -> None:
     """Whatever the new table's own categories and configuration are; one that training had not is missing."""
     trained = _read(_file(tmp_path, kind, TRAIN), encode)
     new = {"id": ["x", "y", "z"], "colour": ["red", "azure", "blue"], "n": [1.0, 2.0, 3.0]}

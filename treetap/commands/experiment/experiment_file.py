@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,7 +20,7 @@ from treetap.commands.jobs.job_file import JobTable, has_parameter
 from treetap.protocols.libraries import missing_library
 from treetap.protocols.registry import PREDICTION, TRAINING, prediction, training
 from treetap.strict import Strict
-from treetap.tables.config import Encoding
+from treetap.tables.config import OTHERS, Encode, encoded_by_name
 
 #: The protocols that predict.
 PROTOCOLS = tuple(PREDICTION)
@@ -32,7 +33,7 @@ class DataTable(Strict):
     label: str
     id: str | None = None
     drop: list[str] = []
-    encode: Encoding | None = None
+    encode: Encode | None = None
     compare: bool = False
     test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
     seed: int | list[int] = 0
@@ -167,6 +168,19 @@ class ExperimentFile(Strict):
         """The protocols that predict the held-out rows."""
         asked = None if self.predict is None else self.predict.protocols
         return list(asked or training(self.job.protocol).predicts[:1])
+
+    def encode(self, party: PartyTable, columns: Sequence[str]) -> str | dict[str, str] | None:
+        """The encodings of these columns at a party: its own, or those of `[data]`."""
+        given = self.data.encode if party.encode is None else party.encode
+        if given is None or isinstance(given, str):
+            return given
+        return {name: each for name, each in given.items() if name in (OTHERS, *columns)} or None
+
+    @property
+    def encoded_by_name(self) -> set[str]:
+        """The columns that some table of encodings names."""
+        given = [self.data.encode, *(party.encode for party in self.party)]
+        return {name for each in given for name in encoded_by_name(each)}
 
     def record(self, party: PartyTable) -> str:
         """The messages in the party's transcript; feature parties under audit record what they receive."""

@@ -23,6 +23,8 @@ from treetap.errors import ConfigError, DataError
 from treetap.protocols.registry import training
 from treetap.tables.binned import refuse_tensors
 from treetap.tables.categories import categories_of
+from treetap.tables.config import encoded_by_name
+from treetap.tables.dates import timestamps
 from treetap.tables.ids import ids_of
 from treetap.tables.labels import Labels, read_labels
 from treetap.tables.numbers import numbers_of
@@ -63,7 +65,8 @@ def read_table(experiment: ExperimentFile, base: Path) -> pa.Table:
     _check_names(experiment, path, names)
     kept = [name for name in names if name not in (data.id, *data.drop)]
     own_ids = [] if data.id is None else [data.id]
-    table = read_columns(path, [*own_ids, *kept], own_ids)
+    as_written = [name for name in kept if name in experiment.encoded_by_name]
+    table = read_columns(path, [*own_ids, *kept], [*own_ids, *as_written])
     columns = {name: table.column(name) for name in kept}
     used = _used(experiment, kept)
     for name in kept:
@@ -73,8 +76,8 @@ def read_table(experiment: ExperimentFile, base: Path) -> pa.Table:
             check_tensors(path, name, columns[name])
             if name in used and training(experiment.job.protocol).grows_trees:
                 refuse_tensors(path, {name: tensor_shape(path, name, columns[name].type)})
-        elif name in used and categories_of(path, name, columns[name], data.encode) is None:
-            numbers_of(path, name, columns[name])
+        elif name in used:
+            columns[name] = _checked(path, name, columns[name], used[name])
     if data.id is None:
         width = len(str(table.num_rows))
         ids = [f"{i:0{width}d}" for i in range(table.num_rows)]
@@ -113,7 +116,8 @@ def _check_names(experiment: ExperimentFile, path: Path, names: list[str]) -> No
     """Check that every column that the file names exists once and has one purpose."""
     data = experiment.data
     claimed = [column for party in experiment.party for column in party.columns or []]
-    for name in [data.label, *([data.id] if data.id else []), *data.drop, *claimed]:
+    encoded = [name for name in encoded_by_name(data.encode) if name not in claimed]
+    for name in [data.label, *([data.id] if data.id else []), *data.drop, *claimed, *encoded]:
         if name not in names:
             raise DataError(f"{path}: has no column {name!r}")
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -124,15 +128,38 @@ def _check_names(experiment: ExperimentFile, path: Path, names: list[str]) -> No
     for name in claimed:
         if name in (data.label, data.id, *data.drop):
             raise ConfigError(f"column {name!r} is claimed by a party, and is the label, the id or dropped")
+    for name in encoded:
+        if name in (data.label, data.id, *data.drop):
+            raise ConfigError(f"encode of [data] names column {name!r}, which is the label, the id or dropped")
     for own, what in ((ID, "ids"), (OWNER, "owners of labels")):
         if own in names and own not in (data.id, *data.drop):
             raise DataError(f"{path}: column {own!r} has the name of an experiment's own {what}; rename it or drop it")
 
 
-def _used(experiment: ExperimentFile, names: list[str]) -> set[str]:
-    """Columns that some party gets in some run."""
-    runs = (_columns(experiment, names, seed) for seed in experiment.data.seeds)
-    return {name for run in runs for own in run.values() for name in own}
+def _used(experiment: ExperimentFile, names: list[str]) -> dict[str, list[Any]]:
+    """Columns that some party gets in some run, with the different encodings that they have there."""
+    found: dict[str, list[Any]] = {}
+    for seed in experiment.data.seeds:
+        drawn = _columns(experiment, names, seed)
+        for party in experiment.party:
+            encode = experiment.encode(party, drawn[party.name])
+            for name in drawn[party.name]:
+                if encode not in found.setdefault(name, []):
+                    found[name].append(encode)
+    return found
+
+
+def _checked(path: Path, name: str, column: pa.ChunkedArray, encodings: list[Any]) -> pa.ChunkedArray:
+    """A column that parties can read by their encodings; texts that are dates become times, as which they are written.
+
+    Raises:
+        DataError: a party would refuse it.
+    """
+    found = [categories_of(path, name, column, encode) for encode in encodings]
+    if None in found:
+        numbers_of(path, name, column)
+    dated = [category is not None and category.of_dates for category in found]
+    return timestamps(path, name, column) if all(dated) else column
 
 
 def split(experiment: ExperimentFile, table: pa.Table, seed: int) -> Split:

@@ -13,6 +13,7 @@ from treetap.names import Name
 from treetap.native.arithmetic import Choice
 from treetap.protocols.registry import training
 from treetap.strict import Strict
+from treetap.tables.config import Encode, encoded_by_name
 
 #: Names of the federation's other processes, and of the certificates' folder and authority.
 RESERVED = ("coordinator", "operator", "certs", "ca")
@@ -22,8 +23,9 @@ class PartyTable(Strict):
     """One party: the columns it gets, by name or as a random share of those that no party names.
 
     `labels`: it is the label holder. Where labels are spread over the parties it labels a random share of the training
-    rows that no file names, or the rows whose ids are in the file `label_rows`. `arithmetic`, `optimizer`: see
-    `party.config.PartyConfig`. `defences`: of a feature party's columns.
+    rows that no file names, or the rows whose ids are in the file `label_rows`. `encode`: of its columns, in the place
+    of that of `[data]`. `arithmetic`, `optimizer`: see `party.config.PartyConfig`. `defences`: of a feature party's
+    columns.
     """
 
     name: Name
@@ -32,6 +34,7 @@ class PartyTable(Strict):
     labels: bool = False
     label_share: Annotated[float, Field(ge=0, le=1)] | None = None
     label_rows: str | None = None
+    encode: Encode | None = None
     record: Literal["received", "both", "off"] | None = None
     workers: Annotated[int, Field(ge=1, le=256)] | None = None
     arithmetic: Choice = "auto"
@@ -44,6 +47,11 @@ class PartyTable(Strict):
             raise ValueError("give either columns = [...] or share = 0.x")
         if len(set(self.columns or [])) < len(self.columns or []):
             raise ValueError("names a column twice")
+        for name in encoded_by_name(self.encode):
+            if self.columns is None:
+                raise ValueError(f"encode names {name!r}, and columns are drawn by share: name it in [data] encode")
+            if name not in self.columns:
+                raise ValueError(f"encode names {name!r}, which is none of the party's columns")
         if self.label_share is not None and self.label_rows is not None:
             raise ValueError("give either label_share = 0.x or label_rows = FILE")
         return self

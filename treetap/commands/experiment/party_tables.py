@@ -25,7 +25,7 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
     label = experiment.data.label
     settings: dict[str, dict[str, Any]] = {}
     for party in experiment.party:
-        tables = {}
+        tables: dict[str, dict[str, Any]] = {}
         for name, rows in (("train", drawn.train), ("predict", drawn.test)):
             path = folder / party.name / f"{name}.parquet"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -36,7 +36,8 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
                 content = content.append_column(label, cells)
                 tables[name] |= {"label": label}
             pq.write_table(content, path, compression="zstd")
-            tables[name] |= {"encode": experiment.data.encode} if experiment.data.encode else {}
+            encode = experiment.encode(party, drawn.columns[party.name])
+            tables[name] |= {} if encode is None else {"encode": encode}
         # The operator of an experiment acts for all parties: their policies allow what the job needs.
         policy = {
             "record": experiment.record(party),

@@ -23,6 +23,7 @@ from treetap.commands.frontier.plan import Training
 from treetap.commands.frontier.results import TrainingResult, kept
 from treetap.models.own_split import OwnSplit
 from treetap.protocols.registry import training as protocol_of
+from treetap.tables.config import text_as
 from treetap.tables.labels import read_labels
 from treetap.trees import metrics
 from treetap.trees.centralised import CentralTrees
@@ -67,9 +68,10 @@ def train(experiment: FrontierFile, table: pa.Table, training: Training, folder:
         ]
         for name in others
     }
-    own = {
-        name: one_hot(read_as_party(given[name]["train"] | {"encode": "ordinal"}, params.missing)) for name in others
-    }
+    own = {}
+    for name in others:
+        encode = text_as("ordinal", given[name]["train"].get("encode"))
+        own[name] = one_hot(read_as_party(given[name]["train"] | {"encode": encode}, params.missing))
     names = attacks_of(experiment, len(labels.values))
     features = {name: it.features for name, it in own.items()}
     return TrainingResult(

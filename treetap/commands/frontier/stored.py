@@ -31,7 +31,7 @@ def made_with(experiment: FrontierFile, digest: str, attacks: list[str]) -> dict
     """All that a training depends on beside its defence and its seed, as plain JSON types by the keys of the file."""
     data = experiment.data.model_dump(include={"label", "encode", "test_share"}, mode="json")
     parties = {
-        party.name: party.model_dump(include={"columns", "share", "labels"}, exclude_none=True, mode="json")
+        party.name: party.model_dump(include={"columns", "share", "labels", "encode"}, exclude_none=True, mode="json")
         for party in experiment.party
     }
     named = ("protocol", "scheme", "key_bits")

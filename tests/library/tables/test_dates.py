@@ -1,0 +1,162 @@
+"""Dates as days since 1970-01-01: the same number from every file, at prediction as in training."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime, timedelta, timezone
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+
+from treetap.errors import ConfigError, DataError
+from treetap.strict import load
+from treetap.tables.categories import Category
+from treetap.tables.config import Encode, TableConfig
+from treetap.tables.reading import Table, read_table
+
+NAN = float("nan")
+EAST = timezone(timedelta(hours=2))
+DATES = [date(1970, 1, 2), None, date(1969, 12, 31), date(2024, 2, 29)]
+TIMES = [datetime(1970, 1, 1, 6), None, datetime(1969, 12, 31, 12), datetime(2024, 2, 29, 0, 0, 0, 500_000)]
+ZONED = [None if moment is None else (moment + timedelta(hours=2)).replace(tzinfo=EAST) for moment in TIMES]
+DAYS_OF_DATES = [1.0, NAN, -1.0, 19782.0]
+DAYS_OF_TIMES = [0.25, NAN, -0.5, 19782.0 + 0.5 / 86_400]
+
+
+def _parquet(folder: Path, column: pa.Array, name: str = "opened") -> Path:
+    path = folder / f"{len(list(folder.iterdir()))}.parquet"
+    pq.write_table(pa.table({"id": [f"{i}" for i in range(len(column))], name: column}), path)
+    return path
+
+
+def _read(path: Path, encode: Encode | None = "days", like: Table | None = None) -> Table:
+    stored = None if like is None else json.loads(json.dumps(like.described()["categories"]))
+    known = None if stored is None else {name: Category.from_dict(each) for name, each in stored.items()}
+    config = TableConfig(path=path, id="id", columns=["opened"], encode=encode)
+    return read_table(config, with_label=False, missing=-1.0, categories=known)
+
+
+@pytest.mark.parametrize("encode", ["days", {"opened": "days"}, {"*": "days"}])
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+@pytest.mark.parametrize(
+    ("column", "days", "utc"),
+    [
+        (pa.array(DATES, pa.date32()), DAYS_OF_DATES, False),
+        (pa.array(DATES, pa.date64()), DAYS_OF_DATES, False),
+        (pa.array(TIMES, pa.timestamp("us")), DAYS_OF_TIMES, False),
+        (pa.array(TIMES, pa.timestamp("ns")), DAYS_OF_TIMES, False),
+        (pa.array(ZONED, pa.timestamp("ms", "Europe/Helsinki")), DAYS_OF_TIMES, True),
+        (pa.array([each and each.isoformat() for each in DATES]), DAYS_OF_DATES, False),
+        (pa.array([each and each.isoformat() for each in TIMES]), DAYS_OF_TIMES, False),
+        (pa.array([each and each.isoformat() for each in ZONED]), DAYS_OF_TIMES, True),
+        (pa.array([" 1970-01-01T06Z", "", "19691231T120000+0000", "2024-02-29T00:00:00.5Z"]), DAYS_OF_TIMES, True),
+    ],
+    ids=["date32", "date64", "us", "ns", "zone", "dates", "times", "offsets", "other forms"],
+)
+def test_days(encode: Encode, kind: str, column: pa.Array, days: list[float], utc: bool, tmp_path: Path) -> None:
+    """Dates, times and ISO texts, of Parquet and of CSV; a number that marks missing cells is a day like any other."""
+    path = _parquet(tmp_path, column)
+    if kind == "csv":
+        pacsv.write_csv(pq.read_table(path), path.with_suffix(".csv"))
+        path = path.with_suffix(".csv")
+    table = _read(path, encode)
+    np.testing.assert_array_equal(table.features[:, 0], days)
+    assert (table.columns, table.categories["opened"]) == (["opened"], Category("days", [], ["opened"], utc))
+    np.testing.assert_array_equal(_read(path, None, table).features[:, 0], days)
+
+
+def test_a_prediction_reads_dates_as_the_training_did(tmp_path: Path) -> None:
+    """Whatever the type in the new file; times of another kind are refused, also without any encode."""
+    trained = _read(_parquet(tmp_path, pa.array(DATES, pa.date32())))
+    texts = pa.array(["1970-01-02", None, "1969-12-31", "2024-02-29T12:00"])
+    np.testing.assert_array_equal(_read(_parquet(tmp_path, texts), None, trained).features[:, 0], [1, NAN, -1, 19782.5])
+    assert np.isnan(_read(_parquet(tmp_path, pa.nulls(3)), None, trained).features).all()
+    with pytest.raises(DataError, match="'opened' holds times of a zone, and times without a zone when it was trained"):
+        _read(_parquet(tmp_path, pa.array(ZONED, pa.timestamp("us", "UTC"))), None, trained)
+    with pytest.raises(DataError, match="column 'opened' holds double, not dates"):
+        _read(_parquet(tmp_path, pa.array([1.0])), None, trained)
+
+
+def test_dates_without_an_encoding(tmp_path: Path) -> None:
+    """The message has the line that cures it, with quotation marks where the name needs them."""
+    path = _parquet(tmp_path, pa.array(DATES, pa.date32()))
+    for encode in (None, "one-hot", {"opened": "ordinal"}):
+        with pytest.raises(DataError, match=r'holds date32\[day\].*encode = { opened = "days" }'):
+            _read(path, encode)
+    path = _parquet(tmp_path, pa.array(TIMES, pa.timestamp("us")), "day of birth")
+    with pytest.raises(DataError, match=r'encode = { "day of birth" = "days" }'):
+        read_table(TableConfig(path=path, id="id", columns=["day of birth"]), with_label=False, missing=None)
+
+
+@pytest.mark.parametrize(
+    ("column", "fault"),
+    [
+        (pa.array(["2024-01-01", "01/02/2024"]), "row 2, column 'opened': the cell is not a date; dates are"),
+        (
+            pa.array(["2024-01-01T00:00Z", None, "2024-01-01"]),
+            "row 3, column 'opened': the time has no offset",
+        ),
+        (pa.array(["2024-01-01", "2024-01-01T00:00Z"]), "row 2, column 'opened': the time has an offset, and the"),
+        (pa.array([2**62], pa.timestamp("ms")), "more than 290,000 years away"),
+        (pa.array([1, 2]), "column 'opened' holds int64, and encode is for text and dates"),
+    ],
+)
+def test_what_is_no_date(column: pa.Array, fault: str, tmp_path: Path) -> None:
+    """Told by row and column, and without the cell."""
+    with pytest.raises(DataError) as failure:
+        _read(_parquet(tmp_path, column), {"opened": "days"})
+    assert fault in str(failure.value)
+    assert "01/02/2024" not in str(failure.value)
+
+
+def test_encodings_by_column(tmp_path: Path) -> None:
+    """Each named column has its own, whatever its texts look like; the others that of `*`, or none."""
+    content = {
+        "id": ["a", "b", "c"],
+        "zip": ["007", "7", "007"],
+        "city": ["x", "y", "x"],
+        "n": ["1", "2", "3"],
+        "opened": ["2024-01-01", "2024-01-02", ""],
+    }
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join([",".join(content), *map(",".join, zip(*content.values(), strict=True))]) + "\n")
+    given = {"zip": "one-hot", "opened": "days", "*": "ordinal"}
+    config = TableConfig(path=path, id="id", columns=["zip", "city", "n", "opened"], encode=given)
+    table = read_table(config, with_label=False, missing=None)
+    assert table.columns == ["zip=007", "zip=7", "city", "n", "opened"]
+    np.testing.assert_array_equal(table.features[1], [0, 1, 1, 2, 19724])
+    bare = config.model_copy(update={"encode": {"zip": "ordinal", "opened": "days"}})
+    with pytest.raises(DataError, match="column 'city': the cell is not a number"):
+        read_table(bare, with_label=False, missing=None)
+
+
+@pytest.mark.parametrize(
+    ("encode", "fault"),
+    [
+        ('"onehot"', "'onehot' is no encoding: write 'ordinal', 'one-hot' or 'days', or a table with one of them"),
+        ('{ a = "date" }', "'date' is no encoding"),
+        ("3", "3 is no encoding"),
+        ('{ b = "days" }', "encode names 'b', which is none of the table's columns"),
+    ],
+)
+def test_encodings_that_are_none(encode: str, fault: str, tmp_path: Path) -> None:
+    """A wrong name of an encoding and a column that the table does not use are errors of the file."""
+    path = tmp_path / "config.toml"
+    path.write_text(f'path = "t.csv"\nid = "id"\ncolumns = ["a"]\nencode = {encode}\n')
+    with pytest.raises(ConfigError) as failure:
+        load(path, TableConfig)
+    assert fault in str(failure.value)
+
+
+def test_utc_is_what_is_counted(tmp_path: Path) -> None:
+    """One instant in two zones is one number, and the written hour of a time without a zone is what counts."""
+    moment = datetime(2024, 7, 1, 22, 0, tzinfo=UTC)
+    texts = [moment.isoformat(), moment.astimezone(EAST).isoformat()]
+    found = _read(_parquet(tmp_path, pa.array(texts))).features[:, 0]
+    assert found[0] == found[1] == 19905 + 22 / 24
+    bare = _read(_parquet(tmp_path, pa.array(["2024-07-01T22:00"]))).features[:, 0]
+    assert bare[0] == found[0]
