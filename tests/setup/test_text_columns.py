@@ -13,7 +13,7 @@ from tests.published import write_manifest
 from tests.simulator import Federation, run
 from tests.worlds import assert_oracles_model, assert_oracles_scores, manifest, spec, world
 from treetap.protocols.prediction import predict_request
-from treetap.tables.config import Encoding
+from treetap.tables.config import Encode
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 
 FOREST = ForestParams(n_estimators=2, max_depth=3, max_bin=6)
@@ -22,7 +22,7 @@ NAN = float("nan")
 WORDS = ["ant", "bee", "cat", "dog"]
 
 
-def _with_text(encode: Encoding):
+def _with_text(encode: Encode):
     """A world whose column b0 holds words, of which the newcomers have one that training had not; and its blocks."""
     here = world(50, (1, 2, 1), seed=3)
     columns, tables = here.tables["feature-b"]
@@ -45,7 +45,7 @@ def _with_text(encode: Encoding):
 
 @pytest.mark.parametrize("params", [FOREST, BOOSTING], ids=["forest", "boosting"])
 @pytest.mark.parametrize("encode", ["ordinal", "one-hot"])
-def test_text_is_trained_on_and_predicted_with(encode: Encoding, params: TreeParams, tmp_path: Path) -> None:
+def test_text_is_trained_on_and_predicted_with(encode: Encode, params: TreeParams, tmp_path: Path) -> None:
     """The model is the oracle's on the encoded columns, and a word that training had not is a missing value."""
     here, blocks, new = _with_text(encode)
     shown = type(here)(here.tables, [block for _, block in blocks], here.y, [block for _, block in new], here.classes)
