@@ -164,8 +164,9 @@ class Federation:
     """Parties and a coordinator on one virtual network; make it inside `run`.
 
     `tables`: party → (columns, {table name: pyarrow table}); the first column has the ids, `y` is the label.
-    `encode`: its columns of text; `serve`: party → whom it answers; `coordinators`: whom all parties obey, the first is
-    the one that `jobs` means; `engine`: party → what computes for it; `defences`: by party.
+    `encode`: its columns of text; `drop_constant`: all parties train without constant columns; `serve`: party → whom it
+    answers; `coordinators`: whom all parties obey, the first is the one that `jobs` means; `engine`: party → what
+    computes for it; `defences`: by party.
     """
 
     def __init__(
@@ -178,6 +179,7 @@ class Federation:
         silence_s: float = 20.0,
         policies: dict[str, dict[str, Any]] | None = None,
         encode: Encode | None = None,
+        drop_constant: bool = False,
         serve: dict[str, ServeConfig] | None = None,
         coordinators: tuple[str, ...] = (COORDINATOR,),
         engine: Callable[[str], EngineHost] = lambda _: InProcessEngine(),
@@ -185,6 +187,7 @@ class Federation:
     ) -> None:
         self.coordinators, self.engine = coordinators, engine
         self.policies, self.encode, self.serve = policies or {}, encode, serve or {}
+        self.drop_constant = drop_constant
         self.defences = defences or {}
         self.tables = tables
         self.folder, self.faults, self.record, self.silence_s = folder, faults or Faults(), record, silence_s
@@ -368,7 +371,8 @@ class Federation:
             path.write_bytes(_file_of(table))
             label = "y" if "y" in table.column_names else None
             ids = next((name for name in table.column_names if name not in (*columns, label)), "id")
-            configs[table_name] = TableConfig(path=path, id=ids, columns=columns, label=label, encode=self.encode)
+            given: dict[str, Any] = {"encode": self.encode, "drop_constant": self.drop_constant}
+            configs[table_name] = TableConfig(path=path, id=ids, columns=columns, label=label, **given)
         more: dict[str, Any] = {"tables": configs, "data": folder, "serve": self.serve.get(name)}
         more["defences"] = self.defences.get(name, Defences())
         config = PartyConfig(name=name, state=folder / "state", tls=NOWHERE, silence_s=self.silence_s, **more)

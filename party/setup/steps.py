@@ -24,8 +24,8 @@ from treetap.additive.sums.slots import Slots
 from treetap.errors import BadInput, DataError, Malformed, PlaintextOverflow
 from treetap.process.together import together
 from treetap.protocols.key_options import KeyKind
-from treetap.protocols.registry import training_name
-from treetap.tables.binned import bin_columns
+from treetap.protocols.registry import training, training_name
+from treetap.tables.binned import bin_columns, refuse_constant
 from treetap.tables.categories import Category
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import Table, read_table
@@ -69,8 +69,17 @@ async def load_table(
 async def load_job_table(
     context: StepContext, config: PartyConfig, spec: setup_pb2.JobSpec, *, with_label: bool, missing: float | None
 ) -> Table:
-    """Read the party's table of a training job, which must be the one that the stored trees were grown on."""
+    """Read the party's table of a training job, which must be the one that the stored trees were grown on.
+
+    Raises:
+        DataError: it cannot be read, is another one, or has constant columns, at which no tree splits.
+    """
     table = await load_table(context, table_config(config, spec.table), with_label=with_label, missing=missing)
+    if training(training_name(spec)).grows_trees:  # before the other parties hear of any record
+        try:
+            refuse_constant(table)
+        except DataError as failure:
+            raise failure.at(context.party) from None
     await bind_table(context, table)
     return table
 

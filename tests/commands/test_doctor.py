@@ -43,6 +43,7 @@ pytestmark = pytest.mark.xdist_group("doctor")
 #: Seconds that a command may take on a busy machine; alone it takes two or three.
 MOST_S = 30.0
 TABLE = {"id": "id", "columns": ["x"]}
+SAME = {"id": "id", "columns": ["x", "y", "z"]}
 
 
 @pytest.fixture(scope="module")
@@ -268,7 +269,9 @@ def test_a_partys_own_faults(tmp_path: Path, certs: Path) -> None:
         **{"train": {"path": "table.csv", **TABLE}, "twice": {"path": "twice.csv", **TABLE}},
         **{"words": {"path": "words.csv", **TABLE}, "absent": {"path": "mnt/absent.csv", **TABLE}},
         "columns": {"path": "table.csv", "id": "id", "columns": ["y"]},
+        **{"same": {"path": "same.csv", **SAME}, "dropped": {"path": "same.csv", **SAME, "drop_constant": True}},
     }
+    (tmp_path / "same.csv").write_text("id,x,y,z\n1,2,,7\n2,2,,8\n")
     with _hanging_up() as listen, _hanging_up() as metrics:
         findings = _doctor(_party(tmp_path, certs, tables=tables, listen=listen, metrics=metrics), 2)
     faults = _of(findings, "fault")
@@ -281,6 +284,9 @@ def test_a_partys_own_faults(tmp_path: Path, certs: Path) -> None:
     assert "the process there is not bank" in faults[f"listen = {listen}"]
     assert "is not bank; choose a free port" in faults[f"metrics = {metrics}"]
     assert _of(findings, "ok")["table train"] == "2 records, 1 feature columns"
+    assert _of(findings, "ok")["table dropped"] == "2 records, 1 feature columns, without the constant 'x', 'y'"
+    constant = _of(findings, "warning")["table same"]
+    assert constant.startswith("column 'x' is constant, column 'y' has no value at all: jobs that grow trees refuse")
     assert "two" not in json.dumps(list(faults.values()))
 
 

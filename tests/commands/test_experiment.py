@@ -81,14 +81,16 @@ def test_a_forest_on_a_table_with_text(encode: str, defences: str, tmp_path: Pat
     draw = random.Random(1)
     rows = [(draw.random(), draw.choice(["red", "green", "blue"]), draw.random()) for _ in range(150)]
     labels = [("high" if colour == "red" else "low") if a < 0.5 else "none" for a, colour, _ in rows]
-    lines = [f"{a},{colour},{_day(b)},{label}" for (a, colour, b), label in zip(rows, labels, strict=True)]
-    (tmp_path / "t.csv").write_text("\n".join(["a,colour,opened,y", *lines]) + "\n")
-    parties = _party("clinic", 'labels = true\ncolumns = ["a"]') + _party("lab", 'columns = ["colour", "opened"]')
+    lines = [f"{a},{colour},{_day(b)},7,{label}" for (a, colour, b), label in zip(rows, labels, strict=True)]
+    (tmp_path / "t.csv").write_text("\n".join(["a,colour,opened,same,y", *lines]) + "\n")
+    parties = _party("clinic", 'labels = true\ncolumns = ["a"]')
+    parties += _party("lab", 'columns = ["colour", "opened", "same"]')
     job = 'protocol = "forest"\nkey_bits = 1024\nn_estimators = 4\nmax_depth = 4\ncolsample_bytree = 1.0\n'
-    data = f'path = "t.csv"\nlabel = "y"\nencode = {encode}\ncompare = true'
+    data = f'path = "t.csv"\nlabel = "y"\nencode = {encode}\ndrop_constant = true\ncompare = true'
     outcome = treetap("experiment", _file(tmp_path, data, parties, job + defences), "--json", folder=tmp_path)
     assert (outcome.status, outcome.err) == (0, "")
     (found,) = json.loads(outcome.out)["runs"]
+    assert found["dropped_columns"] == {"clinic": [], "lab": ["same"]}
     assert ("defences" in found) == (defences != "")
     assert not defences or found["defences"]["local_subtrees"] > 0 == found["defences"]["max_difference"]
     assert found["metrics"]["test"] == pytest.approx(found["metrics"]["centralised, test"])

@@ -139,6 +139,27 @@ def test_dates_of_a_party_that_encodes_by_itself(refused: Refused, tmp_path: Pat
     assert says in refused('encode = "ordinal"', PARTIES.replace('["b"]', '["b"]\nencode = "days"'))
 
 
+def test_constant_columns_are_told_all_at_once(refused: Refused, tmp_path: Path) -> None:
+    """Those of all parties, as each would find them among its training rows; one value beside missing ones is none."""
+    rows = [(row[0], "7", row[2], "", "5" if i else "", row[3]) for i, row in enumerate(ROWS)]
+    table(tmp_path, rows, "who,a,b,c,d,y")
+    parties = PARTIES.replace('["b"]', '["b", "c", "d"]')
+    message = refused('id = "who"\nseed = [3, 4]', parties)
+    assert message.startswith(
+        "t.csv: constant among the 16 training rows of seed 3 are of clinic: column 'a' is constant"
+    )
+    assert "; of lab: column 'c' has no value at all: set drop_constant = true in [data], or drop them" in message
+
+
+def test_a_party_whose_columns_are_all_constant(refused: Refused, tmp_path: Path) -> None:
+    """Where each party needs a column, dropping the last one is refused too."""
+    table(tmp_path, [(row[0], row[1], "7", row[3]) for row in ROWS])
+    parties = PARTIES.replace("labels = true", "label_share = 1.0")
+    job = 'protocol = "pivodl"\ninstance_threshold = 1\ncentralised_labels = true\n'
+    says = "of lab: all of its columns, 'b', and it needs one: give it another"
+    assert says in refused("drop_constant = true", parties, job)
+
+
 def test_a_table_without_rows(refused: Refused, tmp_path: Path) -> None:
     """A header alone is no table, in CSV and in Parquet."""
     table(tmp_path, [])

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 
 from treetap.errors import DataError
+from treetap.tables.constant import in_words
 from treetap.tables.reading import Table
 from treetap.tables.tensors import Shape, shape_text
 from treetap.trees.binning import BinnedTable, bin_table
+
+log = logging.getLogger(__name__)
+#: The setting of a party's table by which it trains without constant columns.
+CURE = "drop_constant = true in the table's settings"
 
 
 def refuse_tensors(path: Path, shapes: Mapping[str, Shape]) -> None:
@@ -20,14 +26,27 @@ def refuse_tensors(path: Path, shapes: Mapping[str, Shape]) -> None:
         )
 
 
+def refuse_constant(table: Table) -> None:
+    """Raise `DataError` if columns of a table of trees are constant: names the first, and this party's log all."""
+    constant = table.constant()
+    if not constant:
+        return
+    log.info("%s: of its %d records, %s", table.path, len(table.ids), in_words(constant))
+    name, fault = next(iter(constant.items()))
+    more = f", and so are {len(constant) - 1} more, which this party's log lists" if len(constant) > 1 else ""
+    them = "them" if more else "it"
+    raise DataError(f"{table.path}: column {name!r} {fault}{more}: leave {them} out, or set {CURE}")
+
+
 def bin_columns(table: Table, max_bin: int) -> BinnedTable:
     """Fit bins to the table's features and encode them.
 
     Raises:
-        DataError: a column holds tensors, which no tree splits at, or a feature cannot be binned.
+        DataError: a column holds tensors, which no tree splits at, or is constant, or a feature cannot be binned.
     """
     refuse_tensors(table.path, table.shapes)
+    refuse_constant(table)
     try:
-        return bin_table(table.features, table.columns, max_bin, may_be_constant=table.made)
+        return bin_table(table.features, table.columns, max_bin, may_be_constant=table.may_be_constant)
     except DataError as failure:
         raise DataError(f"{table.path}: {failure}") from None

@@ -52,13 +52,17 @@ def encoded_by_name(encode: str | Mapping[str, str] | None) -> list[str]:
 
 
 class TableConfig(Strict):
-    """One table of this party: CSV or Parquet, an id column and the columns that may be used."""
+    """One table of this party: CSV or Parquet, an id column and the columns that may be used.
+
+    `encode`: of columns of text and dates. `drop_constant`: train without columns that are constant in this table.
+    """
 
     path: Path
     id: str
     columns: list[str] = []
     label: str | None = None
     encode: Encode | None = None
+    drop_constant: bool = False
 
     @model_validator(mode="after")
     def _sound(self) -> TableConfig:

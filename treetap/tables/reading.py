@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import pyarrow.parquet as pq
 from treetap.errors import DataError
 from treetap.tables.categories import Category, encoded
 from treetap.tables.config import TableConfig, encoded_by_name
+from treetap.tables.constant import constant_columns, in_words
 from treetap.tables.dates import is_date
 from treetap.tables.ids import distinct_ids, ids_of, sorted_ids
 from treetap.tables.numbers import BLOCK, csv_rows, kind_name, row_name
@@ -44,7 +46,8 @@ class Table:
     values as read, or None. `rows`: (N,) each record's row in the file, from 0. `sources`: the file's columns
     that the features were made of, and those of tensors; `categories`: how those of text were encoded. `tensors`: each
     column of images, (N, height, width) or (N, channels, height, width); none of them is among `columns`. `id_column`,
-    `id_type`: name and type of the ids in the file.
+    `id_type`: name and type of the ids in the file. `dropped`: columns that were left out because they are constant;
+    None where the configuration does not ask for that.
     """
 
     path: Path
@@ -58,14 +61,26 @@ class Table:
     id_column: str = "id"
     id_type: pa.DataType = STRING
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    dropped: list[str] | None = None
 
     def __repr__(self) -> str:
         return f"<Table of {len(self.ids)} records>"
 
     @property
     def made(self) -> set[str]:
-        """Features that are one category each: one of them may be constant among the common records."""
+        """Features that are one category each."""
         return {name for each in self.categories.values() for name in each.features if each.encode == "one-hot"}
+
+    @property
+    def may_be_constant(self) -> set[str]:
+        """Features that may be constant among the common records: one category each, or all where such are dropped."""
+        return self.made if self.dropped is None else set(self.columns)
+
+    def constant(self) -> dict[str, str]:
+        """The columns of the file that may not be constant and are: see `treetap.tables.constant`."""
+        if self.dropped is not None:
+            return {}
+        return constant_columns(self.sources, self.columns, self.features, self.categories, one_hot=False)
 
     @property
     def shapes(self) -> dict[str, Shape]:
@@ -79,6 +94,7 @@ class Table:
             "source_columns": self.sources,
             "categories": {name: each.to_dict() for name, each in self.categories.items()},
             "tensors": {name: {"shape": list(shape)} for name, shape in self.shapes.items()},
+            **({"dropped_columns": self.dropped} if self.dropped else {}),
         }
 
     def where(self, record: int) -> str:
@@ -142,9 +158,29 @@ def read_table(
     features = values[order]
     tensors = {name: tensor_of(config.path, name, columns[name], order) for name in cells}
     label = _ordered(config.path, config.label, columns[config.label], order) if with_label and config.label else None
-    sources = list(config.columns)
     kind = id_type(ids, columns[config.id].type, in_csv=config.path.suffix != ".parquet")
-    return Table(config.path, ids, names, features, label, order, sources, found, config.id, kind, tensors)
+    sources = list(config.columns)
+    table = Table(config.path, ids, names, features, label, order, sources, found, config.id, kind, tensors)
+    return _without_constant(table) if config.drop_constant and categories is None else table
+
+
+def _without_constant(table: Table) -> Table:
+    """The table without its constant columns, which the log names."""
+    constant = constant_columns(table.sources, table.columns, table.features, table.categories, one_hot=True)
+    if constant:
+        log.info("%s: drop_constant leaves out %s", table.path, in_words(constant))
+    categories = {name: each for name, each in table.categories.items() if name not in constant}
+    made = [table.categories[name].features if name in table.categories else [name] for name in constant]
+    gone = set(chain(*made))
+    kept = [place for place, name in enumerate(table.columns) if name not in gone]
+    return replace(
+        table,
+        columns=[table.columns[place] for place in kept],
+        features=table.features[:, kept],
+        sources=[name for name in table.sources if name not in constant],
+        categories=categories,
+        dropped=list(constant),
+    )
 
 
 def read_ids(path: Path) -> list[str]:

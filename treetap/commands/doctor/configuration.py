@@ -34,6 +34,8 @@ from treetap.native import lattice as native
 from treetap.protocols.libraries import KERNELS_REMEDY, installed_version, kernels_protocols, libraries
 from treetap.strict import read_toml
 from treetap.tables import config
+from treetap.tables.binned import CURE
+from treetap.tables.constant import in_words
 from treetap.tables.reading import read_table
 from treetap.tables.tensors import shape_text
 from treetap.visible import visible
@@ -182,10 +184,15 @@ def _table(name: str, table: config.TableConfig) -> list[Finding]:
         read = read_table(table, with_label=table.label is not None, missing=None)
     except DataError as fault:
         return [Finding("fault", f"table {name}", str(fault))]
+    constant = read.constant()
+    if constant:  # a network may have them
+        message = f"{in_words(constant)}: jobs that grow trees refuse the table; leave them out, or set {CURE}"
+        return [Finding("warning", f"table {name}", message)]
+    dropped = f", without the constant {', '.join(map(repr, read.dropped))}" if read.dropped else ""
     label = f", label {table.label!r}" if table.label else ""
     images = "".join(f", tensors {column!r} of {shape_text(shape)}" for column, shape in read.shapes.items())
     counts = f"{len(read.ids)} records, {len(read.columns)} feature columns"
-    return [Finding("ok", f"table {name}", f"{counts}{images}{label}")]
+    return [Finding("ok", f"table {name}", f"{counts}{images}{dropped}{label}")]
 
 
 def _coordinator(path: Path) -> Checks:

@@ -34,6 +34,7 @@ class DataTable(Strict):
     id: str | None = None
     drop: list[str] = []
     encode: Encode | None = None
+    drop_constant: bool = False
     compare: bool = False
     test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
     seed: int | list[int] = 0

@@ -38,6 +38,7 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
             pq.write_table(content, path, compression="zstd")
             encode = experiment.encode(party, drawn.columns[party.name])
             tables[name] |= {} if encode is None else {"encode": encode}
+            tables[name] |= {"drop_constant": True} if experiment.data.drop_constant else {}
         # The operator of an experiment acts for all parties: their policies allow what the job needs.
         policy = {
             "record": experiment.record(party),
@@ -69,6 +70,8 @@ def read_as_party(config: Mapping[str, Any], missing: float, like: Table | None 
     """A table of a party's settings as the party reads it; `like`: the table it trained on, with the same encoding."""
     table = TableConfig.model_validate(config)
     categories, shapes = (None, None) if like is None else (like.categories, like.shapes)
+    if like is not None:
+        table = table.model_copy(update={"columns": like.sources})
     return read_table(table, with_label=table.label is not None, missing=missing, categories=categories, shapes=shapes)
 
 

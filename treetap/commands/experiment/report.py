@@ -96,6 +96,11 @@ def importance(models: dict[str, Path]) -> list[dict[str, Any]]:
     ]
 
 
+def dropped_columns(models: Mapping[str, Path]) -> dict[str, list[str]]:
+    """Per party the constant columns that it trained without, by its manifest."""
+    return {party: read_manifest(folder).get("dropped_columns", []) for party, folder in models.items()}
+
+
 def received_table(traffic: list[dict[str, Any]]) -> Table:
     """Bytes received by disclosure class, a column per receiver."""
     received: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -183,6 +188,9 @@ def print_run(run: dict[str, Any]) -> None:
         terminal.out.print(terminal.text(sentence), soft_wrap=True)
     if used := trees_used(**run["trees"]) if "trees" in run else epochs_used(**run["epochs"]):
         terminal.out.print(used)
+    for party, names in run.get("dropped_columns", {}).items():
+        if names:
+            terminal.out.print(terminal.text(f"constant, hence dropped of {party}: {', '.join(names)}"), soft_wrap=True)
     terminal.out.print(seconds_table(run["seconds"]))
     if "predict" in run:
         terminal.out.print(predict_table(run["predict"]))

@@ -18,11 +18,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from treetap.commands.experiment.baselines import Comparison
+from treetap.commands.experiment.constant_columns import refuse_constant
 from treetap.commands.experiment.defended import check, defended, true_metrics
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import ID, Split, labels_of, read_table, split
 from treetap.commands.experiment.party_tables import write_tables
-from treetap.commands.experiment.report import collect, document, print_run, traffic
+from treetap.commands.experiment.report import collect, document, dropped_columns, print_run, traffic
 from treetap.commands.experiment.spread_labels import with_classes
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import LocalFederation, clean_end, working_folder
@@ -52,6 +53,7 @@ def run_file(file: Path, *, as_json: bool, workdir: Path | None) -> None:
     experiment = with_classes(experiment, labels)
     for seed in experiment.data.seeds:  # a fault in the last split is reported before the first run
         drawn = split(experiment, table, seed)
+        refuse_constant(experiment, table, drawn, seed)
         if experiment.defended:
             check(file, experiment, drawn, len(labels.classes))
     runs: list[dict[str, Any]] = []
@@ -171,6 +173,7 @@ def _run(
             **collect([trained, *done.values()], models),
             "model": {party: str(path) for party, path in models.items()},
             "columns": drawn.columns,
+            **({"dropped_columns": dropped_columns(models)} if experiment.data.drop_constant else {}),
             "records": {"train": len(drawn.train), "test": len(drawn.test)},
             **({"privacy": list(said)} if (said := training(job.protocol).privacy(job.params())) else {}),
             "leakage": read_leakage(models[first]),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from treetap import terminal
+from treetap.commands.experiment.constant_columns import refuse_constant
 from treetap.commands.experiment.defended import check
 from treetap.commands.experiment.joined_table import content_digest, labels_of, read_table, split
 from treetap.commands.frontier import centralised, federated
@@ -37,6 +38,7 @@ def run_file(file: Path, *, as_json: bool, workdir: Path | None) -> None:
     classes = len(labels_of(experiment, table).classes)
     for seed in experiment.data.seeds:  # a fault in the last split is reported before the first training
         drawn = split(experiment, table, seed)
+        refuse_constant(experiment, table, drawn, seed)
         for plan in experiment.frontier.plans():
             check(file, experiment.model_copy(update={"defences": plan.defences}), drawn, classes)
     folder = workdir or Path(f"{file.stem}-frontier")

@@ -30,6 +30,7 @@ class StoredTraining(Strict):
 def made_with(experiment: FrontierFile, digest: str, attacks: list[str]) -> dict[str, Any]:
     """All that a training depends on beside its defence and its seed, as plain JSON types by the keys of the file."""
     data = experiment.data.model_dump(include={"label", "encode", "test_share"}, mode="json")
+    data |= {"drop_constant": True} if experiment.data.drop_constant else {}
     parties = {
         party.name: party.model_dump(include={"columns", "share", "labels", "encode"}, exclude_none=True, mode="json")
         for party in experiment.party
