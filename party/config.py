@@ -168,9 +168,7 @@ def read(path: Path) -> PartyConfig:
             "state": base / config.state,
             "data": None if config.data is None else base / config.data,
             "tls": config.tls_below(base),
-            "tables": {
-                name: table.model_copy(update={"path": base / table.path}) for name, table in config.tables.items()
-            },
+            "tables": {name: table.below(base) for name, table in config.tables.items()},
         }
     )
     if config.policy_file is not None:
@@ -182,7 +180,7 @@ def read(path: Path) -> PartyConfig:
 
 def check_folders(config: PartyConfig) -> None:
     """Raise `ConfigError` for a missing folder, such as a file system not mounted; a file may appear later."""
-    wanted = {f"tables.{name}: path": table.path.parent for name, table in config.tables.items()}
-    for key, folder in (({} if config.data is None else {"data": config.data}) | wanted).items():
+    wanted = [(f"tables.{name}: path", file.parent) for name, table in config.tables.items() for file in table.local()]
+    for key, folder in ([] if config.data is None else [("data", config.data)]) + wanted:
         if not folder.is_dir():
             raise ConfigError(f"{key}: {folder}: there is no such folder; mount it, or correct the path")

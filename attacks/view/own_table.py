@@ -18,7 +18,8 @@ from treetap.errors import DataError
 from treetap.tables.categories import Category, most_categories, one_hot_names
 from treetap.tables.config import DAYS, OTHERS, TableConfig
 from treetap.tables.labels import Labels, read_classes
-from treetap.tables.reading import Floats, Table, columns_of, date_columns, read_table
+from treetap.tables.loading import columns_of, date_columns
+from treetap.tables.reading import Floats, Table, read_table
 
 #: Most different values of a text column.
 _MOST_VALUES = 256

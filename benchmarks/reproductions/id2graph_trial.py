@@ -226,7 +226,7 @@ def _labels(asked: ExperimentFile, table: pa.Table, drawn: Split) -> Ints:
     """Class numbers of the training records (N,), as the label holder would number them."""
     part = table.take(pa.array(drawn.train))
     ids = part.column(ID).to_pylist()
-    alone = Table(Path(asked.data.path), ids, [], np.empty((len(ids), 0)), part.column(asked.data.label), drawn.train)
+    alone = Table(Path(asked.data.title), ids, [], np.empty((len(ids), 0)), part.column(asked.data.label), drawn.train)
     return read_labels(alone, asked.data.label, asked.job.params().objective).values.astype(np.int64)
 
 

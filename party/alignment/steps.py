@@ -30,6 +30,7 @@ from treetap.psi.exponents import Exponent
 from treetap.psi.group import POINT_BYTES
 from treetap.psi.lists import PointList, permutation
 from treetap.tables.reading import digest_of
+from treetap.tables.source import Origin
 from treetap.wire.v2 import alignment_pb2, control_pb2
 
 log = logging.getLogger(__name__)
@@ -91,7 +92,7 @@ class Alignment:
         self._place = self._members.index(context.party)
         self._ids: list[str] = []
         self._rows: Rows = np.zeros(0, dtype=np.int64)
-        self._path = Path()
+        self._path: Origin = Path()
         self._keep = False
         self._records: Rows | None = None
         self._turns = _own_turns(self._members, context.party)
@@ -108,7 +109,7 @@ class Alignment:
             name: getattr(self, name) for name, _, _ in alignment_steps(self._members, mode, context.party)
         }
 
-    def begin(self, ids: list[str], rows: Rows, path: Path, *, keep: bool) -> int:
+    def begin(self, ids: list[str], rows: Rows, path: Origin, *, keep: bool) -> int:
         """Set the ids of the party's own table; returns the earlier attempt that aligned them, or 0.
 
         `rows`: the row of each record in the file `path`, for the party's own transcript. `keep`: store the outcome,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from party.runtime.job_store import Arrays, JobStore
 from treetap.errors import DataError
 from treetap.models.store import JOB
 from treetap.tables.reading import Floats
+from treetap.tables.source import Origin
 
 #: The imputed share of the splits on the way of each of n records, those of parties that were away, (n,).
 Imputed = np.ndarray[tuple[int], np.dtype[np.float64]]
@@ -29,7 +29,7 @@ class ScoreStore:
         self._table = ""
         self._blocks: list[tuple[list[str], Arrays]] = []
 
-    def open(self, table: str, path: Path) -> None:
+    def open(self, table: str, path: Origin) -> None:
         """Find what earlier attempts have scored from a table of this digest; `DataError` where it was another one."""
         self._table, self._blocks = table, []
         if self._store.has(JOB):

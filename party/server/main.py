@@ -77,8 +77,9 @@ async def _serve(
     config: PartyConfig, engine: EngineHost, backend: arithmetic.Backend, until_stdin_closes: bool
 ) -> None:
     for name, table in config.tables.items():
-        if not table.path.is_file():
-            log.warning("table %s: %s: there is no such file yet", name, table.path)
+        for file in table.local():
+            if not file.exists():
+                log.warning("table %s: %s: there is no such file yet", name, file)
     if silent := config.unanswered():
         log.warning("the policy sends PREDICTION to none of these serve.clients: %s", ", ".join(silent))
     dialer = rpc.GrpcDialer(config.transport(), Timeouts(config.silence_s))

@@ -20,7 +20,7 @@ def outward(config: PartyConfig) -> Callable[[str], str]:
     names = {config.state: "state"}
     if config.data is not None:
         names[config.data] = "data"
-    files = [table.path for table in config.tables.values()]
+    files = [file for table in config.tables.values() for file in table.local()]
     if config.tls is not None:
         files += [each for each in (config.tls.ca, config.tls.certificate, config.tls.key, config.tls.revoked) if each]
     for file in files:

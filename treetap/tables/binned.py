@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from pathlib import Path
 
 from treetap.errors import DataError
 from treetap.tables.constant import in_words
 from treetap.tables.reading import Table
+from treetap.tables.source import Origin
 from treetap.tables.tensors import Shape, shape_text
 from treetap.trees.binning import BinnedTable, bin_table
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 CURE = "drop_constant = true in the table's settings"
 
 
-def refuse_tensors(path: Path, shapes: Mapping[str, Shape]) -> None:
+def refuse_tensors(path: Origin, shapes: Mapping[str, Shape]) -> None:
     """Raise `DataError` for the first column of tensors of a table of trees."""
     for name, shape in shapes.items():
         raise DataError(

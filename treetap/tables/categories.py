@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,8 @@ import pyarrow as pa
 from treetap.errors import DataError
 from treetap.tables.config import DAYS, encoded_by_name, encoding_of
 from treetap.tables.dates import days_of, is_date, undated
-from treetap.tables.numbers import as_stored, kind_name, number, numbers_of
+from treetap.tables.numbers import as_stored, kind_name, numbers_of
+from treetap.tables.source import Origin, Source, number
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 #: A column may have as many categories, and a label as many classes, whatever the number of records.
@@ -63,7 +63,7 @@ class Category:
 
 
 def encoded(
-    path: Path,
+    path: Origin,
     columns: Mapping[str, pa.ChunkedArray],
     rows: int,
     encode: str | Mapping[str, str] | None,
@@ -111,7 +111,7 @@ def encoded(
 
 
 def categories_of(
-    path: Path, name: str, column: pa.ChunkedArray, encode: str | Mapping[str, str] | None
+    path: Origin, name: str, column: pa.ChunkedArray, encode: str | Mapping[str, str] | None
 ) -> Category | None:
     """The encoding of a column; None where it holds numbers, as such or as text, or no encoding is given.
 
@@ -131,10 +131,12 @@ def categories_of(
     if chosen is None or not (is_text(column) or is_date(column.type)):
         return None
     cells = [] if is_date(column.type) else [cell.strip() for cell in column.to_pylist() if cell and cell.strip()]
-    if is_text(column) and (not cells or (_all_numbers(cells) and not by_name)):
+    if is_text(column) and (not cells or (_all_numbers(path, cells) and not by_name)):
         return None
     if chosen == DAYS:
         return Category(DAYS, [], [name], days_of(path, name, column)[1])
+    if not by_name and isinstance(path, Source) and (doubt := path.doubt(cells)):
+        raise DataError(f"{path}: column {name!r} holds text: {doubt}; or name the column in encode, if it is text")
     values = sorted(set(cells))
     if len(values) > most_categories(len(column)):
         raise DataError(
@@ -158,10 +160,11 @@ def is_text(column: pa.ChunkedArray) -> bool:
     return bool(pa.types.is_string(column.type) or pa.types.is_large_string(column.type))
 
 
-def _all_numbers(cells: list[str]) -> bool:
+def _all_numbers(path: Origin, cells: list[str]) -> bool:
+    parse = path.number if isinstance(path, Source) else number
     try:
         for cell in cells:
-            number(cell)
+            parse(cell)
     except ValueError:
         return False
     return True

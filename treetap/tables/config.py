@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, model_validator
 
-from treetap.strict import Strict
+from treetap.tables.source_keys import SourceKeys
 
 #: Encodings of columns of text, and of dates.
 DAYS = "days"
@@ -51,13 +50,12 @@ def encoded_by_name(encode: str | Mapping[str, str] | None) -> list[str]:
     return [] if encode is None or isinstance(encode, str) else [name for name in encode if name != OTHERS]
 
 
-class TableConfig(Strict):
-    """One table of this party: CSV or Parquet, an id column and the columns that may be used.
+class TableConfig(SourceKeys):
+    """One table of this party: its source, an id column and the columns that may be used.
 
     `encode`: of columns of text and dates. `drop_constant`: train without columns that are constant in this table.
     """
 
-    path: Path
     id: str
     columns: list[str] = []
     label: str | None = None

@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import re
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from treetap.errors import DataError
-from treetap.tables.numbers import kind_name, row_name
+from treetap.tables.numbers import kind_name
+from treetap.tables.source import Origin, row_name
 
 _MICROSECOND = timedelta(microseconds=1)
 _DAY = 86_400_000_000  # microseconds
@@ -27,7 +27,7 @@ def is_date(kind: pa.DataType) -> bool:
     return bool(pa.types.is_date(kind) or pa.types.is_timestamp(kind))
 
 
-def undated(path: Path, name: str, kind: pa.DataType) -> DataError:
+def undated(path: Origin, name: str, kind: pa.DataType) -> DataError:
     """The refusal of a column of dates that no setting turns into numbers."""
     key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
     return DataError(
@@ -37,7 +37,7 @@ def undated(path: Path, name: str, kind: pa.DataType) -> DataError:
 
 
 def days_of(
-    path: Path, name: str, column: pa.ChunkedArray, utc: bool | None = None
+    path: Origin, name: str, column: pa.ChunkedArray, utc: bool | None = None
 ) -> tuple[npt.NDArray[np.float64], bool]:
     """A column as days (n,) since 1970-01-01, NaN where missing, and whether they are counted in UTC.
 
@@ -54,7 +54,7 @@ def days_of(
     return np.where(absent, np.nan, days + rest / _DAY), found
 
 
-def timestamps(path: Path, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+def timestamps(path: Origin, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Dates, times, or texts in ISO 8601, as times in microseconds, with the zone UTC if they have any.
 
     Raises:
@@ -76,7 +76,7 @@ def timestamps(path: Path, name: str, column: pa.ChunkedArray) -> pa.ChunkedArra
     return _parsed(path, name, column)
 
 
-def _parsed(path: Path, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _parsed(path: Origin, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     known: dict[str, datetime | None] = {}
     moments: list[datetime | None] = []
     for index, cell in enumerate(column.to_pylist()):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import islice
 from operator import eq
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -12,10 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from treetap.errors import DataError
-from treetap.tables.numbers import kind_name, row_name
+from treetap.tables.numbers import kind_name
+from treetap.tables.source import Origin, row_name
 
 
-def sorted_ids(path: Path, place: str, column: pa.ChunkedArray) -> tuple[list[str], npt.NDArray[np.int64]]:
+def sorted_ids(path: Origin, place: str, column: pa.ChunkedArray) -> tuple[list[str], npt.NDArray[np.int64]]:
     """Ids as text in their order, and the row of each; `DataError` for one that is missing or there twice.
 
     What is made on the way is Arrow's and NumPy's: dictionaries and numbers of Python would take several times the ids.
@@ -28,12 +28,12 @@ def sorted_ids(path: Path, place: str, column: pa.ChunkedArray) -> tuple[list[st
     return found, order
 
 
-def ids_of(path: Path, place: str, column: pa.ChunkedArray) -> list[str]:
+def ids_of(path: Origin, place: str, column: pa.ChunkedArray) -> list[str]:
     """Ids as text without surrounding blanks; `DataError` for one that is missing or there twice."""
     return distinct_ids(path, place, _texts(path, place, column))
 
 
-def _texts(path: Path, place: str, column: pa.ChunkedArray) -> list[str]:
+def _texts(path: Origin, place: str, column: pa.ChunkedArray) -> list[str]:
     if column.null_count:
         index = int(np.flatnonzero(column.is_null().to_numpy())[0])
         raise DataError(f"{path}: {row_name(path, index)}, {place}: the id is missing")
@@ -43,7 +43,7 @@ def _texts(path: Path, place: str, column: pa.ChunkedArray) -> list[str]:
     return [str(value).strip() for value in column.to_pylist()]
 
 
-def distinct_ids(path: Path, place: str, ids: list[str]) -> list[str]:
+def distinct_ids(path: Origin, place: str, ids: list[str]) -> list[str]:
     """The ids as they are; `DataError` for one that is empty or there twice."""
     first: dict[str, int] = {}
     for index, value in enumerate(ids):

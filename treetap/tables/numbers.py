@@ -1,19 +1,12 @@
-"""Cells of a party's file: their places, and columns of numbers."""
+"""Columns of numbers, of a type or as text."""
 
 from __future__ import annotations
-
-import csv
-from collections.abc import Iterator
-from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from treetap.errors import DataError
-
-#: Bytes of a CSV file that are parsed at once: no row can be longer than about this.
-BLOCK = 1 << 20
+from treetap.tables.source import Origin, Source, number, row_name
 
 
 def kind_name(kind: pa.DataType) -> str:
@@ -23,32 +16,7 @@ def kind_name(kind: pa.DataType) -> str:
     return str(kind).partition("<")[0] if pa.types.is_nested(kind) else str(kind)
 
 
-def row_name(path: Path, index: int) -> str:
-    """The row's place for a reader: the line of a CSV file (the header is line 1), else the row from 1.
-
-    Also the row where the file has changed since or cannot be parsed up to there.
-    """
-    row = f"row {index + 1}"
-    if path.suffix != ".csv":
-        return row
-    line, _ = next(islice(csv_rows(path), index + 1, None), (0, 0))
-    return f"line {line}" if line else row
-
-
-def csv_rows(path: Path) -> Iterator[tuple[int, int]]:
-    """The line where each row of a CSV file ends, from 1, and its number of cells, as far as it can be read."""
-    csv.field_size_limit(BLOCK)  # for the whole process: the module's own limit is below Arrow's
-    try:
-        with path.open(encoding="utf-8", errors="replace", newline="") as file:
-            reader = csv.reader(file)
-            for cells in reader:
-                if cells:  # Arrow skips empty lines too
-                    yield reader.line_num, len(cells)
-    except (csv.Error, OSError):
-        return
-
-
-def numbers_of(path: Path, name: str, column: pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def numbers_of(path: Origin, name: str, column: pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """A column of numbers (n,), NaN where missing; `DataError` names the first cell that is none."""
     kind = column.type
     if pa.types.is_boolean(kind):
@@ -73,23 +41,21 @@ def as_stored(missing: float, kind: pa.DataType) -> float:
     return missing
 
 
-def number(cell: str) -> float:
-    """A number as CSV files write it: Python would take 1_000 and digits of other scripts too."""
-    if "_" in cell or not cell.isascii():
-        raise ValueError
-    return float(cell)
-
-
-def _parse(path: Path, name: str, cells: list[str | None]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _parse(path: Origin, name: str, cells: list[str | None]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    parse = path.number if isinstance(path, Source) else number
     values = np.empty(len(cells), dtype=np.float64)
     for index, cell in enumerate(cells):
         try:
-            values[index] = np.nan if cell is None or not cell.strip() else number(cell)
+            values[index] = np.nan if cell is None or not cell.strip() else parse(cell)
         except ValueError:
+            remedy = path.remedy(cells) if isinstance(path, Source) else ""
             raise DataError(
                 f"{path}: {row_name(path, index)}, column {name!r}: the cell is not a number; "
-                'encode text columns as numbers, by encode = "ordinal" or "one-hot" in the table\'s settings (dates by '
-                '"days"), or leave the column out'
+                + (
+                    remedy
+                    or 'encode text columns as numbers, by encode = "ordinal" or "one-hot" in the table\'s settings '
+                    '(dates by "days"), or leave the column out'
+                )
             ) from None
     if np.isinf(values).any():
         index = int(np.flatnonzero(np.isinf(values))[0])

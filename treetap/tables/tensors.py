@@ -8,13 +8,13 @@ permutation in opposite directions, so that a reader cannot know which one the w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from treetap.errors import DataError
+from treetap.tables.source import Origin
 
 Tensor = npt.NDArray[np.uint8]
 Shape = tuple[int, ...]
@@ -35,7 +35,7 @@ def shape_text(shape: Shape) -> str:
     return " x ".join(map(str, shape))
 
 
-def tensor_shape(path: Path, name: str, kind: pa.FixedShapeTensorType) -> Shape:
+def tensor_shape(path: Origin, name: str, kind: pa.FixedShapeTensorType) -> Shape:
     """The shape of a column's cells as a table has it: (height, width) or (channels, height, width).
 
     Raises:
@@ -45,7 +45,7 @@ def tensor_shape(path: Path, name: str, kind: pa.FixedShapeTensorType) -> Shape:
     return tuple(physical[place] for place in _order(path, name, kind, physical))
 
 
-def check_tensors(path: Path, name: str, column: pa.ChunkedArray) -> None:
+def check_tensors(path: Origin, name: str, column: pa.ChunkedArray) -> None:
     """Raise `DataError` for a column of tensors that a party could not read: see `tensor_shape` and `tensor_of`."""
     tensor_shape(path, name, column.type)
     if any(chunk.null_count or chunk.storage.flatten().null_count for chunk in column.chunks):
@@ -54,7 +54,7 @@ def check_tensors(path: Path, name: str, column: pa.ChunkedArray) -> None:
         )
 
 
-def tensor_of(path: Path, name: str, column: pa.ChunkedArray, order: npt.NDArray[np.int64]) -> Tensor:
+def tensor_of(path: Origin, name: str, column: pa.ChunkedArray, order: npt.NDArray[np.int64]) -> Tensor:
     """A column's cells (N, *shape) uint8, the records in this order of the file's rows.
 
     Raises:
@@ -79,7 +79,7 @@ def tensor_column(cells: Tensor) -> pa.Array:
     return pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(cells), dim_names=names)
 
 
-def check_trained(path: Path, now: Mapping[str, Shape], trained: Mapping[str, Shape], columns: list[str]) -> None:
+def check_trained(path: Origin, now: Mapping[str, Shape], trained: Mapping[str, Shape], columns: list[str]) -> None:
     """Raise `DataError` where a column is another tensor than at the training, or is one now or was one then."""
     for name in columns:
         was, found = trained.get(name), now.get(name)
@@ -91,7 +91,7 @@ def _kind(shape: Shape | None) -> str:
     return "no tensors" if shape is None else f"tensors of shape {shape_text(shape)}"
 
 
-def _order(path: Path, name: str, kind: pa.FixedShapeTensorType, physical: Shape) -> list[int]:
+def _order(path: Origin, name: str, kind: pa.FixedShapeTensorType, physical: Shape) -> list[int]:
     """The physical dimensions in the order (channels,) height, width."""
     place = f"{path}: column {name!r}"
     if kind.value_type != pa.uint8():

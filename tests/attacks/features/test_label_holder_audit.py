@@ -122,7 +122,7 @@ def audited(folder: Path, given: dict[str, Any]) -> Document:
 def opened(folder: Path) -> Iterator[set[str]]:
     """Names of the files and folders in a folder, two levels deep, that are opened for as long as the context lasts.
 
-    Python reports what it opens itself; Arrow's two ways to open a Parquet file are made to.
+    Python reports what it opens itself; Arrow's way to open a table is made to.
     """
     found: set[str] = set()
 
@@ -144,8 +144,7 @@ def opened(folder: Path) -> Iterator[set[str]]:
     sys.addaudithook(listen)
     try:
         with pytest.MonkeyPatch.context() as patch:
-            for name in ("ParquetFile", "read_schema"):
-                patch.setattr(pq, name, reported(getattr(pq, name)))
+            patch.setattr(pa, "OSFile", reported(pa.OSFile))
             yield found
     finally:
         listening[0] = False

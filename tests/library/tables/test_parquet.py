@@ -11,8 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from treetap.errors import DataError
+from treetap.tables.files import TableFile
+from treetap.tables.loading import read_columns
+from treetap.tables.opening import source_at
 from treetap.tables.parquet import read_parquet
-from treetap.tables.reading import read_columns, read_ids
+from treetap.tables.reading import read_ids
 
 
 def _repeated(rows: int, text: str) -> pa.Array:
@@ -34,7 +37,7 @@ def test_any_table_comes_back(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     for made, size in ((table, rows), (table, 1_500), (table.slice(0, 0), rows)):
         pq.write_table(made, path, row_group_size=size)
-        found = read_parquet(path, ["number", "id", "few", "gaps", "none", "nobody"])
+        found = read_parquet(TableFile.local(path), ["number", "id", "few", "gaps", "none", "nobody"])
         for name in found.column_names:
             assert found.column(name).to_pylist() == made.column(name).to_pylist()
 
@@ -50,7 +53,7 @@ def test_a_dictionary_of_long_texts_is_refused(column: pa.Array, tmp_path: Path)
     pq.write_table(pa.table({"id": column}), path, compression="zstd")
     assert path.stat().st_size < 100_000
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    for read in (read_ids, lambda file: read_columns(file, ["id"], {"id"})):
+    for read in (read_ids, lambda file: read_columns(source_at(file), ["id"], {"id"})):
         with pytest.raises(
             DataError, match=r"ids\.parquet: the columns take up more than half of this machine's memory"
         ):
@@ -67,8 +70,8 @@ def test_runs_of_numbers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("treetap.tables.parquet.half_of_memory", lambda: 8 * rows - 1)
     for name in ("x", "y"):
         with pytest.raises(DataError, match="more than half of this machine's memory"):
-            read_parquet(path, [name])
+            read_parquet(TableFile.local(path), [name])
     monkeypatch.setattr("treetap.tables.parquet.half_of_memory", lambda: 9 * rows)
-    assert read_parquet(path, ["x"]).num_rows == rows
+    assert read_parquet(TableFile.local(path), ["x"]).num_rows == rows
     with pytest.raises(DataError, match="more than half of this machine's memory"):
-        read_parquet(path, ["y"])
+        read_parquet(TableFile.local(path), ["y"])

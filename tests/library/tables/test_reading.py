@@ -157,7 +157,7 @@ def test_a_fault_in_parquet_names_the_row(tmp_path: Path) -> None:
         ("id,a\n1,1\n  ,2\n", "line 3, column 'id': the id is missing"),
         ("id,a\n1,1\n2,2\n 1,3\n", "line 4, column 'id': the id is there already, at line 2"),
         ("id,b\n1,1\n", "has no column 'a'; this party's log lists"),
-        ("id;a\n1;1\n", "has no column 'id', nor 1 more that the configuration names; this party's log lists"),
+        ("key,b\n1,1\n", "has no column 'id', nor 1 more that the configuration names; this party's log lists"),
         ("id,a,a\n1,1,2\n", "has column 'a' more than once"),
         ("id,a\n", "has no rows"),
         ("", "is not readable CSV: it is empty"),
@@ -181,6 +181,8 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
     assert "cannot be read: Too many levels" in _fault(loop, "a")
     other = tmp_path / "other.parquet"
     other.write_bytes(b"PK\x03\x04 this is something else")
+    assert _fault(other, "a") == f"{other}: is a ZIP archive, not Parquet as its name says: unpack it"
+    other.write_bytes(b"a,b\n1,2\n")
     assert _fault(other, "a") == f"{other}: is not readable Parquet"
     latin = tmp_path / "latin.csv"
     latin.write_bytes("id,größe\n1,2\n".encode("latin-1"))
@@ -190,7 +192,7 @@ def test_files_that_are_no_tables(tmp_path: Path) -> None:
 def test_only_the_log_lists_a_tables_columns(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A missing column is told by its name, also of many that are missing; what the file has is for its owner."""
     path = _parquet(tmp_path, id=[1, 2], diagnosis=[0, 1])
-    with caplog.at_level("INFO", "treetap.tables.reading"):
+    with caplog.at_level("INFO", "treetap.tables"):
         fault = _fault(path, *(f"column{i}" for i in range(5000)))
     assert "has no column 'column0', nor 4999 more" in fault
     assert "diagnosis" not in fault
@@ -202,7 +204,7 @@ def test_a_ragged_row_far_down(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     """Beyond the first block too a row of another width is told by its line, whatever its bytes; not its cells."""
     path = tmp_path / "table.csv"
     path.write_bytes(b"id,a\n" + b"1,1\n\n" * 300_000 + b"secret,\xfc,9\n")
-    with caplog.at_level("DEBUG", "treetap.tables.reading"):
+    with caplog.at_level("DEBUG", "treetap.tables"):
         assert _fault(path, "a") == f"{path}: line 600002: 2 cells expected, 3 found"
     assert "ArrowInvalid" in caplog.text
     assert "secret" not in caplog.text

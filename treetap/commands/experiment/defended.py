@@ -43,7 +43,7 @@ def check(file: Path, experiment: ExperimentFile, drawn: Split, classes: int) ->
         ConfigError: it cannot have one, by name, with the `file` that asks for it.
     """
     first, *others = experiment.in_order
-    own = TableConfig(path=Path(experiment.data.path), id=ID, label=experiment.data.label, columns=drawn.columns[first])
+    own = TableConfig(path=experiment.data.path, id=ID, label=experiment.data.label, columns=drawn.columns[first])
     spec = experiment.job.spec(first, others, "train")
     try:
         check_defences(first, experiment.defences, Policy(), own, spec)

@@ -21,15 +21,15 @@ from treetap.protocols.libraries import missing_library
 from treetap.protocols.registry import PREDICTION, TRAINING, prediction, training
 from treetap.strict import Strict
 from treetap.tables.config import OTHERS, Encode, encoded_by_name
+from treetap.tables.source_keys import SourceKeys
 
 #: The protocols that predict.
 PROTOCOLS = tuple(PREDICTION)
 
 
-class DataTable(Strict):
+class DataTable(SourceKeys):
     """The joined table. `$NAME` in `path` is an environment variable; a relative path is from the file's folder."""
 
-    path: str
     label: str
     id: str | None = None
     drop: list[str] = []

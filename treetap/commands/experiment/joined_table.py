@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,11 @@ from treetap.tables.config import encoded_by_name
 from treetap.tables.dates import timestamps
 from treetap.tables.ids import ids_of
 from treetap.tables.labels import Labels, read_labels
+from treetap.tables.loading import columns_of, plain_column, read_columns
 from treetap.tables.numbers import numbers_of
-from treetap.tables.reading import Table, columns_of, plain_column, read_columns
+from treetap.tables.opening import source_of
+from treetap.tables.reading import Table
+from treetap.tables.source import Origin, Source
 from treetap.tables.tensors import check_tensors, is_tensor, tensor_of, tensor_shape
 from treetap.trees import sampling
 from treetap.trees.job_params import REGRESSIONS
@@ -57,10 +59,7 @@ def read_table(experiment: ExperimentFile, base: Path) -> pa.Table:
         ConfigError: the file contradicts itself about a column.
     """
     data = experiment.data
-    expanded = os.path.expandvars(data.path)
-    if "$" in expanded:
-        raise ConfigError(f"data.path = {data.path!r}: the environment variable is not set")
-    path = base / expanded
+    path = source_of(data.expanded("data.path").below(base))
     names = columns_of(path)
     _check_names(experiment, path, names)
     kept = [name for name in names if name not in (data.id, *data.drop)]
@@ -108,18 +107,21 @@ def content_digest(table: pa.Table) -> str:
 def labels_of(experiment: ExperimentFile, table: pa.Table) -> Labels:
     """The labels of the joined table that `read_table` has checked."""
     data, count = experiment.data, table.num_rows
-    records = Table(Path(data.path), [""] * count, [], np.empty((count, 0)), table.column(data.label), np.arange(count))
+    records = Table(
+        Path(data.title), [""] * count, [], np.empty((count, 0)), table.column(data.label), np.arange(count)
+    )
     return read_labels(records, data.label, experiment.job.params().objective)
 
 
-def _check_names(experiment: ExperimentFile, path: Path, names: list[str]) -> None:
+def _check_names(experiment: ExperimentFile, path: Source, names: list[str]) -> None:
     """Check that every column that the file names exists once and has one purpose."""
     data = experiment.data
     claimed = [column for party in experiment.party for column in party.columns or []]
     encoded = [name for name in encoded_by_name(data.encode) if name not in claimed]
     for name in [data.label, *([data.id] if data.id else []), *data.drop, *claimed, *encoded]:
         if name not in names:
-            raise DataError(f"{path}: has no column {name!r}")
+            remedy = path.remedy_of_absence(name)
+            raise DataError(f"{path}: has no column {name!r}{remedy and '; '}{remedy}")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise DataError(f"{path}: has column {twice[0]!r} more than once")
@@ -149,7 +151,7 @@ def _used(experiment: ExperimentFile, names: list[str]) -> dict[str, list[Any]]:
     return found
 
 
-def _checked(path: Path, name: str, column: pa.ChunkedArray, encodings: list[Any]) -> pa.ChunkedArray:
+def _checked(path: Origin, name: str, column: pa.ChunkedArray, encodings: list[Any]) -> pa.ChunkedArray:
     """A column that parties can read by their encodings; texts that are dates become times, as which they are written.
 
     Raises:
@@ -180,15 +182,17 @@ def split(experiment: ExperimentFile, table: pa.Table, seed: int) -> Split:
     test = np.concatenate([draw.permutation(rows)[: round(data.test_share * len(rows))] for rows in groups])
     train = np.setdiff1d(np.arange(len(label)), test)
     if not len(test) or not len(train):
-        raise DataError(f"{data.path}: {len(label)} rows are too few for a test share of {data.test_share}")
+        raise DataError(f"{data.title}: {len(label)} rows are too few for a test share of {data.test_share}")
     for name, rows in zip(names, groups, strict=True):
         if not len(np.intersect1d(rows, train)):
             raise DataError(
-                f"{data.path}: label column {data.label!r}: class {str(name)!r} has too few rows, {len(rows)}: with "
+                f"{data.title}: label column {data.label!r}: class {str(name)!r} has too few rows, {len(rows)}: with "
                 f"test_share = {data.test_share} no row remains to train on; lower it, or leave the class out"
             )
     if regression and len(label.take(pa.array(train)).unique()) == 1:
-        raise DataError(f"{data.path}: label column {data.label!r}: seed {seed} draws training rows of one target only")
+        raise DataError(
+            f"{data.title}: label column {data.label!r}: seed {seed} draws training rows of one target only"
+        )
     columns = _columns(experiment, [name for name in table.column_names if name not in (ID, OWNER)], seed)
     owned = draw_owners(experiment, table, train, seed) if experiment.spread else {}
     return Split(train, np.sort(test), columns, owned)

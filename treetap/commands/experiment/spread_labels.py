@@ -53,7 +53,7 @@ def named_owners(experiment: ExperimentFile, base: Path, ids: list[str]) -> pa.A
     without = owner.count(None)
     if without and all(party.label_share is None for party in experiment.party):
         raise DataError(
-            f"{experiment.data.path}: {without} of {len(ids)} rows are in no file of label_rows; name each in one, or "
+            f"{experiment.data.title}: {without} of {len(ids)} rows are in no file of label_rows; name each in one, or "
             "give parties a label_share of the others"
         )
     return pa.array(owner, pa.string())
@@ -95,7 +95,7 @@ def with_classes(experiment: ExperimentFile, labels: Labels) -> ExperimentFile:
         return experiment.model_copy(update={"job": experiment.job.model_copy(update={"classes": labels.classes})})
     if strange := [name for name in labels.classes if name not in given]:
         raise DataError(
-            f"{experiment.data.path}: label column {experiment.data.label!r} has a class {strange[0]!r} that is none "
+            f"{experiment.data.title}: label column {experiment.data.label!r} has a class {strange[0]!r} that is none "
             f"of job.classes ({', '.join(given)})"
         )
     return experiment

@@ -37,7 +37,7 @@ def document(
     says += [REPAIRED] if experiment.frontier.grafting else []
     return FrontierDocument(
         version=VERSION,
-        table=Path(experiment.data.path).name,
+        table=Path(experiment.data.title).name,
         data_digest=digest,
         protocol=experiment.job.protocol,
         trainer=experiment.frontier.trainer,

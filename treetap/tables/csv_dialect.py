@@ -1,0 +1,234 @@
+"""Dialects of CSV: what separates cells and digits, and how a dialect is detected where it is unmistakable.
+
+The delimiter is detected where the comma cannot be it, by the first rows alone: with exactly one other candidate all of
+them have the header's number of cells. The decimal comma and thousands are detected in such files only, where they are
+the one reading of a column's first cells. Of encodings, byte order marks alone are believed.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+
+from treetap.tables.source import number
+
+#: Bytes of a CSV file that are parsed at once: no row can be longer than about this.
+BLOCK = 1 << 20
+#: Bytes from the start of a file by which its dialect is detected, and most rows of them.
+HEAD, ROWS = 1 << 18, 1000
+DELIMITERS = (",", ";", "\t", "|")
+#: Separators of thousands: the last four are the apostrophe of typesetters and spaces that do not break.
+THOUSANDS = (",", ".", " ", "'", "_", "\u2019", "\u00a0", "\u202f", "\u2009")
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_STYLES = [(decimal, thousands) for thousands in ("", *THOUSANDS) for decimal in ".," if decimal != thousands]
+_NULLS = frozenset(pacsv.ConvertOptions().null_values)
+_WORDS = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a file is written. `thousands`, `quote`: empty where there is none."""
+
+    delimiter: str = ","
+    decimal: str = "."
+    thousands: str = ""
+    encoding: str = "utf-8"
+    quote: str = '"'
+
+    @property
+    def reading(self) -> pacsv.ReadOptions:
+        """Arrow's options."""
+        plain = codecs.lookup(self.encoding).name in ("utf-8", "utf-8-sig", "ascii")
+        return pacsv.ReadOptions(block_size=BLOCK, encoding="utf8" if plain else self.encoding)
+
+    @property
+    def parsing(self) -> pacsv.ParseOptions:
+        """Arrow's options."""
+        return pacsv.ParseOptions(delimiter=self.delimiter, quote_char=self.quote or False, newlines_in_values=True)
+
+    def rows(self, text: Iterable[str]) -> Any:
+        """Python's `csv.reader`, which knows the line of a row."""
+        csv.field_size_limit(BLOCK)  # for the whole process: the module's own limit is below Arrow's
+        if not self.quote:
+            return csv.reader(text, delimiter=self.delimiter, quoting=csv.QUOTE_NONE)
+        return csv.reader(text, delimiter=self.delimiter, quotechar=self.quote)
+
+    def number(self, cell: str) -> float:
+        """A cell as a number, rounded once as `float` does; `ValueError` if it is none in this dialect."""
+        if (self.decimal, self.thousands) == (".", ""):
+            return number(cell)
+        cell = cell.strip()
+        if not re.fullmatch(_pattern(self.decimal, self.thousands), cell):
+            if _WORDS.fullmatch(cell):
+                return float(cell)
+            raise ValueError
+        return _value(cell, self.style)
+
+    def numbers(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """A column of text as numbers, if the dialect has its own way to write them and every cell is one."""
+        if self.style == (".", "") or not pa.types.is_string(column.type):
+            return column
+        cells = pc.utf8_trim_whitespace(column)
+        cells = pc.if_else(pc.equal(cells, ""), pa.scalar(None, pa.string()), cells)
+        pattern = f"^(?i:{_pattern(self.decimal, self.thousands)}|nan|[+-]?inf(?:inity)?)$"
+        if cells.null_count == len(cells) or not pc.all(pc.match_substring_regex(cells, pattern)).as_py():
+            return column
+        whole = pc.replace_substring(cells, self.thousands, "") if self.thousands else cells
+        return pc.replace_substring(whole, self.decimal, ".").cast(pa.float64())
+
+    @property
+    def style(self) -> tuple[str, str]:
+        """Decimal mark and separator of thousands."""
+        return self.decimal, self.thousands
+
+
+@dataclass(frozen=True)
+class Given:
+    """The settings of a dialect that a configuration has; None: to be detected."""
+
+    delimiter: str | None = None
+    decimal: str | None = None
+    thousands: str | None = None
+    encoding: str | None = None
+    quote: str | None = None
+
+
+@dataclass(frozen=True)
+class Detected:
+    """A file's dialect, and sentences about what was detected of it."""
+
+    dialect: Dialect
+    says: tuple[str, ...]
+
+
+def detect(head: bytes, given: Given, *, whole: bool) -> Detected:
+    """The dialect of a file by its first bytes. `whole`: they are the whole file."""
+    says = []
+    encoding = given.encoding
+    if encoding is None:
+        encoding = next((name for mark, name in _MARKS if head.startswith(mark)), "utf-8")
+        if encoding != "utf-8":
+            says.append(f"read as {encoding.upper()}, by its byte order mark")
+    dialect = Dialect(encoding=encoding, quote='"' if given.quote is None else given.quote)
+    text = head.decode(encoding, "replace").removeprefix("\ufeff")
+    if given.delimiter is not None:
+        dialect = replace(dialect, delimiter=given.delimiter)
+    elif (found := _delimiter(text, dialect, whole)) != ",":
+        dialect = replace(dialect, delimiter=found)
+        says.append(f"cells end at {_shown(found)}: delimiter = {_toml(found)}")
+    if given.decimal is not None and given.thousands is not None:
+        return Detected(replace(dialect, decimal=given.decimal, thousands=given.thousands), tuple(says))
+    decimal, thousands = given.decimal, given.thousands
+    if dialect.delimiter != ",":
+        decimal, thousands = _style(_rows(text, dialect, whole)[1:], given)
+        if (decimal, thousands) != (given.decimal or ".", given.thousands or ""):
+            says.append(f"numbers are written with {style_keys(decimal, thousands)}")
+    return Detected(replace(dialect, decimal=decimal or ".", thousands=thousands or ""), tuple(says))
+
+
+def style_keys(decimal: str, thousands: str) -> str:
+    """The keys of a table's settings for a way to write numbers."""
+    keys = [f"decimal = {_toml(decimal)}"] if decimal != "." or not thousands else []
+    return " and ".join([*keys, *([f"thousands = {_toml(thousands)}"] if thousands else [])])
+
+
+def styles_of(cells: Iterable[str | None], besides: tuple[str, str]) -> list[tuple[str, str]]:
+    """The ways of writing, other than one, by which all these cells are numbers: the simplest one for each reading."""
+    held = [cell.strip() for cell in cells if cell is not None and cell.strip()]
+    return [style for style in _readings(held) if style != besides]
+
+
+def _delimiter(text: str, dialect: Dialect, whole: bool) -> str:
+    fitting = [each for each in DELIMITERS if _table(_rows(text, replace(dialect, delimiter=each), whole))]
+    return fitting[0] if len(fitting) == 1 or "," in fitting else ","
+
+
+def _table(rows: Sequence[Sequence[str]]) -> bool:
+    """True if the rows have one number of cells, at least two."""
+    return bool(rows) and len(rows[0]) > 1 and all(len(row) == len(rows[0]) for row in rows)
+
+
+def _rows(text: str, dialect: Dialect, whole: bool) -> list[list[str]]:
+    """The first rows; without the last one where it may be cut off."""
+    found: list[list[str]] = []
+    try:
+        for row in dialect.rows(io.StringIO(text, newline="")):
+            if row:
+                found.append(row)
+            if len(found) > ROWS:
+                return found
+    except csv.Error:
+        return []
+    return found if whole else found[:-1]
+
+
+def _style(rows: Sequence[Sequence[str]], given: Given) -> tuple[str, str]:
+    """Decimal mark and thousands, as far as they are given or unmistakable; else those of plain numbers."""
+    plain = given.decimal or ".", given.thousands or ""
+    cells_of = [
+        [cell.strip() for cell in column if cell.strip() and cell not in _NULLS] for column in zip(*rows, strict=False)
+    ]
+    columns = [(cells, _readings(cells)) for cells in cells_of if cells]
+    columns = [(cells, styles) for cells, styles in columns if styles]
+    decided = [(cells, styles[0]) for cells, styles in columns if len(styles) == 1 and styles[0] != (".", "")]
+    thousands = {style[1] for _, style in decided} - {""}
+    marks = {style[0] for cells, style in decided if any(style[0] in cell for cell in cells)}
+    if len(thousands) > 1 or len(marks) > 1 or not decided:
+        return plain
+    separator = given.thousands or next(iter(thousands), "")
+    mark = given.decimal or next(iter(marks), "," if separator == "." else ".")
+    fits = mark != separator and all(_all_numbers(cells, (mark, separator)) for cells, _ in columns)
+    return (mark, separator) if fits else plain
+
+
+def _readings(cells: Sequence[str]) -> list[tuple[str, str]]:
+    """For each way to read all the cells as numbers the simplest way of writing that means it; none without a cell."""
+    held = set("".join(cells))
+    found: dict[tuple[float, ...], tuple[str, str]] = {}
+    for style in _STYLES if cells else []:
+        if (not style[1] or style[1] in held) and _all_numbers(cells, style):
+            found.setdefault(tuple(_value(cell, style) for cell in cells), style)
+    return list(found.values())
+
+
+def _all_numbers(cells: Iterable[str], style: tuple[str, str]) -> bool:
+    pattern = re.compile(_pattern(*style))
+    return all(pattern.fullmatch(cell) for cell in cells)
+
+
+def _value(cell: str, style: tuple[str, str]) -> float:
+    decimal, thousands = style
+    return float((cell.replace(thousands, "") if thousands else cell).replace(decimal, "."))
+
+
+@lru_cache(maxsize=64)
+def _pattern(decimal: str, thousands: str) -> str:
+    """A pattern of Python's and of Arrow's."""
+    whole, mark = "[0-9]+", re.escape(decimal)
+    if thousands:
+        whole = f"(?:[0-9]+|[0-9]{{1,3}}(?:{re.escape(thousands)}[0-9]{{3}})+)"
+    return f"[+-]?(?:{whole}(?:{mark}[0-9]*)?|{mark}[0-9]+)(?:[eE][+-]?[0-9]+)?"
+
+
+def _shown(delimiter: str) -> str:
+    return {"\t": "a tab", ";": "a semicolon", "|": "a bar"}.get(delimiter, repr(delimiter))
+
+
+def _toml(text: str) -> str:
+    return '"\\t"' if text == "\t" else f'"{text}"'

@@ -1,0 +1,176 @@
+"""A CSV file with a header, in any dialect of `treetap.tables.csv_dialect`."""
+
+from __future__ import annotations
+
+import csv
+import logging
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+from functools import cached_property
+from itertools import islice
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from treetap.errors import DataError
+from treetap.tables.csv_dialect import BLOCK, DELIMITERS, HEAD, Detected, Dialect, Given, detect, style_keys, styles_of
+from treetap.tables.faults import missing, unreadable
+from treetap.tables.files import TableFile
+from treetap.tables.source import Source
+
+log = logging.getLogger(__name__)
+_PLAIN = (".", "")
+
+
+class CsvFile(Source):
+    """Cells as text, from which types are inferred."""
+
+    typed = False
+
+    def __init__(self, file: TableFile, given: Given) -> None:
+        self.file, self._given = file, given
+
+    def __str__(self) -> str:
+        return str(self.file)
+
+    @cached_property
+    def detected(self) -> Detected:
+        """The dialect, what was detected being logged once."""
+        try:
+            head = self.file.head(HEAD)
+        except (pa.ArrowException, OSError) as failure:
+            raise unreadable(self.file, failure, "CSV") from None
+        found = detect(head, self._given, whole=len(head) < HEAD)
+        for sentence in found.says:
+            log.info("%s: %s", self, sentence)
+        return found
+
+    @property
+    def dialect(self) -> Dialect:
+        """The dialect that is given or detected."""
+        return self.detected.dialect
+
+    def fields(self) -> list[tuple[str, pa.DataType]]:
+        """See `Source`."""
+        dialect = self.dialect
+        try:
+            with self.file.unpacked() as raw, pacsv.open_csv(raw, dialect.reading, dialect.parsing) as reader:
+                return [(field.name, field.type) for field in reader.schema]
+        except UnicodeDecodeError:
+            raise DataError(
+                f"{self}: the names of its columns are not {self._encoding} text; {self._other_encoding}"
+            ) from None
+        except (pa.ArrowException, OSError) as failure:
+            raise self._unreadable(failure) from None
+
+    def read(self, wanted: list[str], text: Collection[str]) -> pa.Table:
+        """See `Source`.
+
+        Ids are among the columns of text: read as numbers, 007 would become 7. An unquoted NA or nothing is a missing
+        cell in a column of text as in one of numbers.
+        """
+        dialect = self.dialect
+        conversion = pacsv.ConvertOptions(
+            include_columns=wanted,
+            # for text that is not UTF-8, Arrow would not name the row
+            column_types={name: pa.binary() for name in text},
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+            decimal_point=dialect.decimal,
+        )
+        try:
+            with self.file.unpacked() as raw:
+                table = pacsv.read_csv(raw, dialect.reading, dialect.parsing, conversion)
+        except UnicodeDecodeError:
+            raise DataError(f"{self}: is not {self._encoding} text; {self._other_encoding}") from None
+        except (pa.ArrowException, OSError) as failure:
+            raise self._unreadable(failure) from None
+        return pa.table({name: dialect.numbers(table.column(name)) for name in wanted})
+
+    def row_name(self, index: int) -> str:
+        """The line where a row ends, the header being line 1; the row where the file has changed since."""
+        line, _ = next(islice(self._rows(), index + 1, None), (0, 0))
+        return f"line {line}" if line else super().row_name(index)
+
+    def number(self, cell: str) -> float:
+        """See `Source`."""
+        return self.dialect.number(cell)
+
+    def remedy(self, cells: Iterable[str | None]) -> str:
+        """See `Source`."""
+        held, own = list(cells), self.dialect
+        keys = []
+        for style in styles_of(held, own.style):
+            without = " and no thousands" if own.thousands and not style[1] else ""
+            keys.append(style_keys(*style) + without)
+        if not keys:
+            return ""
+        choice = "" if len(keys) == 1 else ": write the one that is meant"
+        others = "" if own.style == _PLAIN else ", if the others are written so too; else write this one as they are"
+        return f"every cell of the column is a number with {' or with '.join(keys)}{choice}{others}"
+
+    def doubt(self, cells: Iterable[str | None]) -> str:
+        """See `Source`: in a file with another delimiter than the comma, text of digits and commas may be numbers."""
+        return self.remedy(cells) if self.dialect.delimiter != "," and self._given.decimal is None else ""
+
+    def remedy_of_absence(self, name: str) -> str:
+        """See `Source`."""
+        for delimiter in DELIMITERS:
+            other = CsvFile(self.file, replace(self._given, delimiter=delimiter))
+            if delimiter != self.dialect.delimiter and name in next(other._cells(), []):
+                shown = "\\t" if delimiter == "\t" else delimiter
+                return f'write delimiter = "{shown}" in the table\'s settings, by which its header has that name'
+        return ""
+
+    @property
+    def _encoding(self) -> str:
+        return self.dialect.encoding.upper()
+
+    @property
+    def _other_encoding(self) -> str:
+        """The encoding to try, by the first bytes that are not of the one in use."""
+        if self._given.encoding is not None:
+            return "leave encoding out, or write the one in which the file was saved"
+        return 'write encoding = "windows-1252" in the table\'s settings, if a spreadsheet in Western Europe saved it'
+
+    def not_text(self) -> str:
+        """See `Source`."""
+        return self._other_encoding
+
+    def _unreadable(self, failure: Exception) -> DataError:
+        """The error for a file that Arrow cannot read, without any of its content."""
+        if known := missing(self.file, failure) or self._ragged():
+            return known
+        return DataError(
+            f"{self}: is not readable CSV: it is empty, or its rows differ in their number of cells, or one is longer "
+            f"than {BLOCK >> 20} MiB, as a quote that is never closed makes it"
+        )
+
+    def _ragged(self) -> DataError | None:
+        """The first row with more or fewer cells than the header.
+
+        Arrow could report its number and width, but not for a row that is not UTF-8.
+        """
+        rows = self._rows()
+        _, expected = next(rows, (0, 0))
+        line, found = next((row for row in rows if row[1] != expected), (0, 0))
+        return DataError(f"{self}: line {line}: {expected} cells expected, {found} found") if line else None
+
+    def _rows(self) -> Iterator[tuple[int, int]]:
+        """The line where each row ends, from 1, and its number of cells, as far as the file can be read."""
+        try:
+            with self.file.text(self.dialect.encoding) as text:
+                reader = self.dialect.rows(text)
+                for cells in reader:
+                    if cells:  # Arrow skips empty lines too
+                        yield reader.line_num, len(cells)
+        except (csv.Error, pa.ArrowException, OSError, DataError):
+            return
+
+    def _cells(self) -> Iterator[list[str]]:
+        """The rows' cells, as far as the file can be read."""
+        try:
+            with self.file.text(self.dialect.encoding) as text:
+                yield from (cells for cells in self.dialect.rows(text) if cells)
+        except (csv.Error, pa.ArrowException, OSError, DataError):
+            return
