@@ -45,7 +45,7 @@ def _constant(experiment: ExperimentFile, table: pa.Table, drawn: Split, name: s
     """Those of a party, as it would find them in its own table."""
     party = next(each for each in experiment.party if each.name == name)
     names = [each for each in drawn.columns[name] if not is_tensor(table.column(each).type)]
-    rows, path = pa.array(drawn.train), Path(experiment.data.path)
+    rows, path = pa.array(drawn.train), Path(experiment.data.title)
     columns = {each: table.column(each).take(rows) for each in names}
     missing = experiment.job.params().missing
     made, features, found = encoded(path, columns, len(rows), experiment.encode(party, names), None, missing)
