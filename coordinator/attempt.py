@@ -82,6 +82,7 @@ class Attempt:
         progress.phase("prepare")
         found = await setup.prepare(roster, spec, self._submitted.submission)
         model = found.model
+        progress.measured_before(found.history)
         if spec.aggregator not in found.published:
             if not found.aligned:
                 progress.phase("align")

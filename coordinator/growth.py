@@ -65,5 +65,5 @@ async def grow_tree(
     await roster.ask_all(list(spec.feature_parties), "store_tree", growth_pb2.StoreTree(), tree)
     await roster.ask(label_holder, "store_tree", growth_pb2.StoreTree(), tree)
     progress.grown(tree + 1)
-    progress.metrics(finished.metrics)
+    progress.measured(finished.metrics)
     return finished.stop

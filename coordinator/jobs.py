@@ -176,6 +176,8 @@ class Jobs:
             # A copy: the live status may change to its end while it is sent, and the watcher would miss it.
             status = jobs_pb2.JobStatus()
             status.CopyFrom(self._state(job))
+            if status.state == "running":
+                del status.history[:]  # which grows with every round: Status has it, and the last status of a job
             if self._closing and status.kind == "serve" and status.state != "cancelled":
                 return  # the job has not ended: it resumes when the coordinator is back
             yield status

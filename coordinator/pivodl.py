@@ -76,7 +76,7 @@ async def _close_tree(roster: Roster, spec: setup_pb2.JobSpec, tree: int, progre
     progress.grown(tree + 1)
     for party, each in closed.items():
         if metrics := answered(party, each, "closed_tree").metrics:
-            progress.metrics(metrics)
+            progress.measured(metrics)
 
 
 COURSE = TrainingCourse(bin_columns, train)

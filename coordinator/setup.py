@@ -11,7 +11,8 @@ from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster
 from treetap.errors import Malformed, ProtocolError
 from treetap.process.together import together
-from treetap.wire.v2 import setup_pb2
+from treetap.wire.metric_history import columns, merged, rows
+from treetap.wire.v2 import setup_pb2, types_pb2
 
 
 @dataclass(frozen=True)
@@ -19,13 +20,14 @@ class Found:
     """The state of a job on the parties' disks: rounds, an alignment that all share, published models.
 
     Models are published when all rounds are stored, the label holder's last. `model`: that of the label holder, if it
-    is published.
+    is published. `history`: the metrics after each stored round.
     """
 
     rounds: int
     aligned: bool
     published: frozenset[str]
     model: setup_pb2.PublishedModel
+    history: list[types_pb2.MetricHistory]
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,9 @@ async def prepare(roster: Roster, spec: setup_pb2.JobSpec, submission: str) -> F
                 "rounds, and not every party has as many and the same alignment; cancel the job and train again"
             )
     published = frozenset(party for party, each in answers.items() if each.published)
-    return Found(own.stored_rounds, agreed, published, own.model)
+    # of PIVODL each party has the metrics of other rounds, and may have stored one more than the first party
+    history = columns(merged(rows(each.history) for each in answers.values())[: own.stored_rounds])
+    return Found(own.stored_rounds, agreed, published, own.model, history)
 
 
 async def exchange_keys(roster: Roster, spec: setup_pb2.JobSpec, progress: Progress) -> None:

@@ -61,10 +61,10 @@ def status_of(job: str, events: Sequence[Event], *, checked: bool) -> jobs_pb2.J
 
 
 def for_a_list(status: jobs_pb2.JobStatus) -> jobs_pb2.JobStatus:
-    """A status without costs and phases, and with the beginning of a long error: a list may have thousands."""
+    """A status without costs, phases and history, and with the beginning of a long error: a list may have thousands."""
     found = jobs_pb2.JobStatus()
     found.CopyFrom(status)
-    del found.accounts[:], found.phases[:]
+    del found.accounts[:], found.phases[:], found.history[:]
     if len(found.error) > LISTED_ERROR:
         found.error = f"{found.error[:LISTED_ERROR]} …; see: treetap status {status.job}"
     return found

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping
 
+from treetap.wire.metric_history import append
 from treetap.wire.v2 import control_pb2, jobs_pb2, serving_pb2, setup_pb2, types_pb2
 
 #: Bytes of a job that its status can hold; parties that claim more are believed up to here.
@@ -69,6 +70,19 @@ class Progress:
         if found:
             del self.status.metrics[:]
             self.status.metrics.extend(found)
+        self.touch()
+
+    def measured(self, metrics: Iterable[types_pb2.NamedMetric]) -> None:
+        """Take the metrics that the label holder published after a round, if it did, and add them to the history."""
+        found = list(metrics)
+        if found:
+            append(self.status.history, found)
+        self.metrics(found)
+
+    def measured_before(self, history: Iterable[types_pb2.MetricHistory]) -> None:
+        """Set the history to that of the rounds that earlier attempts stored."""
+        del self.status.history[:]
+        self.status.history.extend(history)
         self.touch()
 
     def records(self, scored: int, total: int) -> None:

@@ -37,7 +37,7 @@ async def train(roster: Roster, spec: setup_pb2.JobSpec, plan: Plan, progress: P
         await roster.ask_all(list(spec.feature_parties), "store_epoch", store, epoch)
         await roster.ask(spec.aggregator, "store_epoch", store, epoch)
         progress.grown(epoch + 1)
-        progress.metrics(trained.metrics)
+        progress.measured(trained.metrics)
         stop = trained.stopped
 
 

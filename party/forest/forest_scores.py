@@ -26,7 +26,7 @@ class ForestScores:
 
     def __init__(self, params: ForestParams, labels: Labels, store: JobStore) -> None:
         self._params, self._store, self._labels = params, store, labels
-        self.planned = params.n_estimators
+        self.planned, self.trees_per_round = params.n_estimators, 1
         self.stopped = False
         self.metrics: dict[str, float] = {}
         self.trees = 0

@@ -16,6 +16,7 @@ from party.defences.released_sets import ReleasedSets
 from party.growth.label_state import Floats, LabelState
 from party.growth.local_growth import LocalGrowth
 from party.growth.paths import leaf_paths
+from party.growth.round_history import keep_round
 from party.growth.split_table import TreeColumns
 from party.growth.stored_trees import StoredTrees
 from party.runtime.context import StepContext, empty_result, required
@@ -243,6 +244,9 @@ class LabelHolderGrowth:
         own = [split.to_dict() for split in tree.splits]
         self._reached.keep(t, {leaf: tree.growing.rows[leaf] for leaf in tree.growing.leaves()}, len(tree.values))
         self._stored.add(t, {"tree": required(tree.finished).to_dict(), "own": own})
+        if metrics := tree.state.metrics:
+            trees = tree.state.trees
+            keep_round(self._context.store, trees // tree.state.trees_per_round - 1, trees, metrics)
         tree.state.save()
         self._tree = None
         self._context.mailbox.forget(t)

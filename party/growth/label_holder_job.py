@@ -19,6 +19,7 @@ from party.defences.repair import Repair, published_values
 from party.growth.expected import of_feature_parties
 from party.growth.label_state import LabelState, finite, stored_trees
 from party.growth.published_model import published_model
+from party.growth.round_history import stored_rounds
 from party.growth.split_table import SplitTable
 from party.growth.stored_trees import StoredTrees
 from party.runtime.context import StepContext, empty_result, required
@@ -31,12 +32,13 @@ from treetap.additive.sums.slots import Slots
 from treetap.errors import OutOfOrder
 from treetap.models.durable import write_whole
 from treetap.models.line_file import Line
-from treetap.models.store import CLEAN_METRICS, HIDES_CONSTANTS, LEAKAGE, REPAIRED, TREES, VALUES
+from treetap.models.store import CLEAN_METRICS, HIDES_CONSTANTS, HISTORY, LEAKAGE, REPAIRED, TREES, VALUES
 from treetap.tables.labels import Labels
 from treetap.trees.ensemble import Tree, deciding_splits, importance_by_owner
 from treetap.trees.params import TreeParams
 from treetap.trees.withholding import NOTHING
 from treetap.wire.frame import result
+from treetap.wire.metric_history import columns
 from treetap.wire.v2 import control_pb2, setup_pb2
 
 
@@ -101,9 +103,12 @@ class LabelHolderJob:
         if not published:
             self.reached.check(stored)
         model = published_model(self._context.store.manifest()) if published else None
+        history = columns(stored_rounds(self._context.store, stored))
         self.order.done(request, *([ALIGNED] if aligned else []))
         return result(
-            setup_pb2.Prepared(stored_rounds=stored, published=published, aligned_attempt=aligned, model=model)
+            setup_pb2.Prepared(
+                stored_rounds=stored, published=published, aligned_attempt=aligned, model=model, history=history
+            )
         )
 
     def select_common(self) -> LabelledTable:
@@ -220,7 +225,7 @@ class LabelHolderJob:
             },
         }
         leakage = [LEAKAGE] if self.data.labels.classes else []
-        kinds = [TREES, *leakage, *self._clean_metrics(state), *([REPAIRED] if repaired else [])]
+        kinds = [TREES, HISTORY, *leakage, *self._clean_metrics(state), *([REPAIRED] if repaired else [])]
         self._context.store.publish(manifest, kinds)
 
     def _clean_metrics(self, state: LabelState) -> list[str]:

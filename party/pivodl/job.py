@@ -13,6 +13,7 @@ from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, alignment_steps
 from party.config import PartyConfig
 from party.growth.label_state import stored_trees
 from party.growth.published_model import published_model
+from party.growth.round_history import keep_round, stored_rounds
 from party.growth.split_table import SplitTable
 from party.growth.stored_trees import StoredTrees
 from party.pivodl.own_labels import OwnLabels
@@ -21,12 +22,13 @@ from party.runtime.context import empty_result, required
 from party.runtime.step_order import StepOrder, StepTable
 from party.setup.steps import PUBLISHED, UNPUBLISHED, bin_features, load_job_table, manifest_of, table_config
 from treetap.errors import DataError, OutOfOrder
-from treetap.models.store import TREES
+from treetap.models.store import HISTORY, TREES
 from treetap.models.trained_ids import TRAINED_IDS, trained_ids
 from treetap.tables.partial_labels import PartialLabels, read_partial_labels
 from treetap.tables.reading import Table
 from treetap.trees.shared_label_loss import Moments, SharedLabelLoss
 from treetap.wire.frame import result
+from treetap.wire.metric_history import columns
 from treetap.wire.v2 import control_pb2, setup_pb2
 
 log = logging.getLogger(__name__)
@@ -80,9 +82,12 @@ class PivodlJob:
         self.order.first_rounds = range(stored + 1)  # the first party may have stored fewer
         reports = published and setting.me == setting.spec.aggregator
         model = published_model(context.store.manifest()) if reports else None
+        history = columns(stored_rounds(context.store, stored))
         self.order.done(request, PUBLISHED if published else UNPUBLISHED, *([ALIGNED] if aligned else []))
         return result(
-            setup_pb2.Prepared(stored_rounds=stored, published=published, aligned_attempt=aligned, model=model)
+            setup_pb2.Prepared(
+                stored_rounds=stored, published=published, aligned_attempt=aligned, model=model, history=history
+            )
         )
 
     async def _load(self) -> None:
@@ -152,7 +157,7 @@ class PivodlJob:
                 raise OutOfOrder(f"publish cannot come now: {self.stored.count} of {planned} trees are stored")
             if not self._begun:
                 self._begin_scores_again()
-            context.store.publish(self._manifest(), (TREES,))
+            context.store.publish(self._manifest(), (TREES, HISTORY))
         reports = setting.me == setting.spec.aggregator
         told = result(published_model(context.store.manifest())) if reports else empty_result()
         self.order.done(request)
@@ -185,6 +190,7 @@ class PivodlJob:
         self.order.check(request)
         setting, index = self._setting, request.round
         self.stored.add(index, setting.tree.line())
+        keep_round(setting.context.store, index, index + 1, self.own.metrics)
         self.own.save(setting.context.store, index + 1)
         setting.context.mailbox.forget(index)
         self.order.done(request)

@@ -42,6 +42,11 @@ class EpochFigures:
         """The best epoch so far; None before the first."""
         return self._stopping.best_epoch
 
+    @property
+    def history(self) -> list[dict[str, float | None]]:
+        """The figures of every epoch; one that is no finite number is None."""
+        return [finite(epoch) for epoch in self._history]
+
     def take(self, epoch: int, objective: Objective, loss: float, training: Scored, validation: Scored) -> bool:
         """Note the figures of an epoch; True if its weights are the best so far.
 
@@ -78,7 +83,7 @@ class EpochFigures:
 
     def summary(self) -> dict[str, Any]:
         """The part of the manifest about epochs: the best one, its figures, and those of all."""
-        best, plain = required_epoch(self._stopping.best_epoch), [finite(epoch) for epoch in self._history]
+        best, plain = required_epoch(self._stopping.best_epoch), self.history
         return {"best_epoch": best, "training_metrics": plain[best], "history": plain}
 
     def clean_summary(self) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from party.splitnn.job import EPOCH_STEPS, NetworkJob
 from party.splitnn.numbers import send, take
 from treetap.errors import BadInput, Malformed, OutOfOrder
 from treetap.models.durable import write_whole
+from treetap.models.history import read_history
 from treetap.models.store import CLEAN_METRICS
 from treetap.neural.label_side import LabelSide
 from treetap.neural.objective import Objective
@@ -31,6 +32,7 @@ from treetap.process.together import together
 from treetap.tables.labels import Labels
 from treetap.trees.loss import loss_for
 from treetap.wire.frame import result
+from treetap.wire.metric_history import columns
 from treetap.wire.v2 import control_pb2, setup_pb2, splitnn_pb2
 
 STEPS: StepTable = {
@@ -86,10 +88,23 @@ class LabelHolder:
             int(store.manifest()["epochs"]) if published else await self._context.offload(lambda: job.states.epochs)
         )
         model = published_network(store.manifest()) if published else None
+        if published:
+            history = read_history(store.model)
+        elif stored:
+            self._figures.load(await self._context.offload(lambda: job.states.load(stored)))
+            history = self._figures.history
+        else:
+            history = []
         job.order.first_rounds = (stored,)
         job.order.done(request, *([ALIGNED] if aligned else []))
         return result(
-            setup_pb2.Prepared(stored_rounds=stored, published=published, aligned_attempt=aligned, model=model)
+            setup_pb2.Prepared(
+                stored_rounds=stored,
+                published=published,
+                aligned_attempt=aligned,
+                model=model,
+                history=columns(history),
+            )
         )
 
     async def fit_inputs(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:

@@ -32,6 +32,9 @@ TREES = "trees.jsonl"
 #: What released sets of records say about the label, one JSON line a tree: the label holder's own figures.
 LEAKAGE = "leakage.jsonl"
 
+#: Metrics after each round of a training of trees, one JSON line a round: see `treetap.models.history`.
+HISTORY = "history.jsonl"
+
 #: The kind that holds the trees of `TREES` with the values of repairs, one JSON line a tree: see
 #: `treetap.models.valued_trees`.
 REPAIRED = "repaired.jsonl"
@@ -148,15 +151,16 @@ def read_weights(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
 
 def read_repaired(folder: Path) -> list[dict[str, Any]]:
     """The lines of a published model's `REPAIRED`; none where it has no such file. Raises as `read_model` does."""
-    return _read_kind(folder, REPAIRED)
+    return read_kind(folder, REPAIRED)
 
 
 def read_leakage(folder: Path) -> list[dict[str, Any]]:
     """The lines of a published model's `LEAKAGE`; none where it has no such file. Raises as `read_model` does."""
-    return _read_kind(folder, LEAKAGE)
+    return read_kind(folder, LEAKAGE)
 
 
-def _read_kind(folder: Path, kind: str) -> list[dict[str, Any]]:
+def read_kind(folder: Path, kind: str) -> list[dict[str, Any]]:
+    """The lines of a file of a published model; none where it has no such file. Raises as `read_model` does."""
     _, files = _read_checked(folder)
     return _lines(folder / files[kind]) if kind in files else []
 

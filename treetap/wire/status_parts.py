@@ -1,4 +1,4 @@
-"""Statuses of jobs in messages of bounded size: a long one in parts, since its accounts grow, and many in pages."""
+"""Statuses of jobs in messages of bounded size: many in pages, a long one in parts, since accounts and history grow."""
 
 from __future__ import annotations
 
@@ -19,9 +19,16 @@ def parts(status: jobs_pb2.JobStatus, most: int = PART_BYTES) -> Iterator[jobs_p
         return
     part = jobs_pb2.JobStatus()
     part.CopyFrom(status)
-    del part.accounts[:]
+    del part.accounts[:], part.history[:]
     part.more = True
     size = part.ByteSize()
+    for column in status.history:
+        if size + (added := column.ByteSize() + FRAME_BYTES) > most:
+            yield part
+            part = jobs_pb2.JobStatus(job=status.job, state=status.state, more=True)
+            size = part.ByteSize()
+        part.history.append(column)
+        size += added
     for rows in _rows(status.accounts, most // 2):
         added = rows.ByteSize() + FRAME_BYTES
         if size + added > most:

@@ -25,7 +25,10 @@ def _status(job: str, parties: int, rows: int) -> jobs_pb2.JobStatus:
         for party in range(parties)
     ]
     metrics = [types_pb2.NamedMetric(name="auc", value=0.9)]
-    return jobs_pb2.JobStatus(job=job, state="finished", round=7, metrics=metrics, accounts=accounts, away=["a", "b"])
+    status = jobs_pb2.JobStatus(job=job, state="finished", round=7, metrics=metrics, accounts=accounts, away=["a", "b"])
+    values = [number / 8 for number in range(min(rows, 300))]
+    status.history.extend(types_pb2.MetricHistory(name=f"metric-{each}", values=values) for each in range(3))
+    return status
 
 
 async def _each(items: Iterable[T]) -> AsyncIterator[T]:

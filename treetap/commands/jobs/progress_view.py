@@ -12,6 +12,7 @@ from treetap import terminal
 from treetap.protocols.registry import TRAINING, TrainingProtocol, training
 from treetap.terminal import plain, size, table, text
 from treetap.visible import visible
+from treetap.wire import metric_history
 from treetap.wire.v2 import jobs_pb2, serving_pb2
 
 
@@ -92,6 +93,7 @@ def status_dict(status: jobs_pb2.JobStatus) -> dict[str, Any]:
     found = plain(status)
     del found["more"]  # of a message, not of the job
     found["metrics"] = {metric.name: metric.value for metric in status.metrics}
+    found["history"] = metric_history.rows(status.history)
     found["phases"] = {row.name: row.amount for row in status.phases}
     found["arithmetic"] = backends(status)
     if not status.HasField("serving"):

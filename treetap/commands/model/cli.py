@@ -48,3 +48,26 @@ def export_model(
 
     for path in export(find(name, config), out, names=names):
         typer.echo(path)
+
+
+@model.command("history")
+def show_history(
+    name: Model,
+    config: Config = None,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it to this CSV file instead.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON and nothing else.")] = False,
+) -> None:
+    """The metrics after each round of the training: a tree, the trees of all classes, or an epoch.
+
+    treetap model history credit --config bank.toml --csv history.csv
+    """
+    from treetap.commands.model.history_view import history_of, print_history, write_csv
+    from treetap.commands.model.view import find
+
+    found = history_of(find(name, config))
+    if csv is not None:
+        write_csv(found, csv)
+    if as_json:
+        print(json.dumps(found, indent=1, allow_nan=False), flush=True)
+    elif csv is None:
+        print_history(found)

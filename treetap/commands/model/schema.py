@@ -108,6 +108,7 @@ class _LabelHolder(_Model):
     classes: list[bool | int | float | str]
     params: dict[str, Any]
     metrics: dict[str, float | None]
+    history: list[dict[str, float | None]]
     used_trees: Count
     importance: dict[str, list[_Gain]]
     values: str | None = None
@@ -151,6 +152,7 @@ class _Party(_Model):
     params: dict[str, Any]
     privacy: list[str]
     metrics: dict[str, float | None]
+    history: list[dict[str, float | None]]
     used_trees: Count
     labelled_records: Count
     importance: dict[str, list[_Rank]]
@@ -208,6 +210,7 @@ class _LabelHoldersNetwork(_Network):
     classes: list[str]
     params: dict[str, Any]
     metrics: dict[str, float | None]
+    history: list[dict[str, float | None]]
     best_epoch: Count
 
 
@@ -221,6 +224,19 @@ _ROLES: dict[str, TypeAdapter[Any]] = {
     "feature_party": TypeAdapter(_FeatureParty),
     "party": TypeAdapter(_Party),
 }
+
+
+_HISTORY: TypeAdapter[list[dict[str, float | None]]] = TypeAdapter(
+    list[dict[str, float | None]], config=ConfigDict(strict=True, allow_inf_nan=False)
+)
+
+
+def check_history(found: list[dict[str, Any]], folder: Path) -> list[dict[str, float | None]]:
+    """Check the metrics after each round of the model in `folder`. Raises DataError."""
+    try:
+        return _HISTORY.validate_python(found)
+    except ValidationError:
+        raise DataError(f"{folder}: is not a model that this command can read: its history is damaged") from None
 
 
 def check(found: dict[str, Any], folder: Path) -> dict[str, Any]:

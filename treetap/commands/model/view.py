@@ -16,6 +16,7 @@ from treetap import terminal
 from treetap.commands.model import label_holder_view, network_view, party_view
 from treetap.commands.model.schema import check
 from treetap.errors import BadInput, DataError
+from treetap.models.history import read_history
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import WEIGHTS, Names, read_manifest, read_model, read_names, read_repaired, read_weights
 from treetap.models.valued_trees import valued_trees
@@ -56,6 +57,7 @@ def describe(folder: Path) -> Json:
         of_network = WEIGHTS in manifest.get("files", {})
         arrays = read_weights(folder)[1] if of_network else {}
         shards, repaired, names = ([], [], {}) if of_network else _trees(folder)
+        history = read_history(folder)
     try:
         if of_network:
             shown = network_view.described(manifest, arrays)
@@ -73,6 +75,7 @@ def describe(folder: Path) -> Json:
             "role": manifest["role"],
             "protocol": manifest["protocol"],
             **shown,
+            **({} if manifest["role"] == "feature_party" else {"history": history}),
         }
         return check(found, folder)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:

@@ -241,6 +241,7 @@ class JobStatus(google.protobuf.message.Message):
     MORE_FIELD_NUMBER: builtins.int
     PROTOCOL_FIELD_NUMBER: builtins.int
     ARITHMETIC_FIELD_NUMBER: builtins.int
+    HISTORY_FIELD_NUMBER: builtins.int
     job: builtins.str
     kind: builtins.str
     """train, predict or serve."""
@@ -301,6 +302,10 @@ class JobStatus(google.protobuf.message.Message):
     def arithmetic(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___PartyArithmetic]:
         """Backends of the parties' arithmetic, as far as they are known."""
 
+    @property
+    def history(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v2.types_pb2.MetricHistory]:
+        """Of a training: the metrics after each round, at most of the first 10,000; while it runs to Status alone."""
+
     def __init__(
         self,
         *,
@@ -332,9 +337,10 @@ class JobStatus(google.protobuf.message.Message):
         more: builtins.bool = ...,
         protocol: builtins.str = ...,
         arithmetic: collections.abc.Iterable[Global___PartyArithmetic] | None = ...,
+        history: collections.abc.Iterable[treetap.wire.v2.types_pb2.MetricHistory] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["serving", b"serving"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["accounts", b"accounts", "arithmetic", b"arithmetic", "attempt", b"attempt", "attributions", b"attributions", "away", b"away", "bad_input", b"bad_input", "bytes", b"bytes", "error", b"error", "explanations", b"explanations", "job", b"job", "kind", b"kind", "metrics", b"metrics", "more", b"more", "phase", b"phase", "phases", b"phases", "predictions", b"predictions", "protocol", b"protocol", "records", b"records", "round", b"round", "rounds", b"rounds", "scored", b"scored", "seconds", b"seconds", "serving", b"serving", "stage", b"stage", "state", b"state", "stored_trees", b"stored_trees", "used_trees", b"used_trees", "withheld", b"withheld"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accounts", b"accounts", "arithmetic", b"arithmetic", "attempt", b"attempt", "attributions", b"attributions", "away", b"away", "bad_input", b"bad_input", "bytes", b"bytes", "error", b"error", "explanations", b"explanations", "history", b"history", "job", b"job", "kind", b"kind", "metrics", b"metrics", "more", b"more", "phase", b"phase", "phases", b"phases", "predictions", b"predictions", "protocol", b"protocol", "records", b"records", "round", b"round", "rounds", b"rounds", "scored", b"scored", "seconds", b"seconds", "serving", b"serving", "stage", b"stage", "state", b"state", "stored_trees", b"stored_trees", "used_trees", b"used_trees", "withheld", b"withheld"]) -> None: ...
 
 Global___JobStatus: typing_extensions.TypeAlias = JobStatus
 

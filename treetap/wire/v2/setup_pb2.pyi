@@ -189,6 +189,7 @@ class Prepared(google.protobuf.message.Message):
     PUBLISHED_FIELD_NUMBER: builtins.int
     ALIGNED_ATTEMPT_FIELD_NUMBER: builtins.int
     MODEL_FIELD_NUMBER: builtins.int
+    HISTORY_FIELD_NUMBER: builtins.int
     stored_rounds: builtins.int
     """Rounds (trees) of this job that are on this party's disk."""
     published: builtins.bool
@@ -199,6 +200,10 @@ class Prepared(google.protobuf.message.Message):
     def model(self) -> Global___PublishedModel:
         """Of a label holder that has published the model."""
 
+    @property
+    def history(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v2.types_pb2.MetricHistory]:
+        """Of a label holder: its metrics after each stored round, at most of the first 10,000."""
+
     def __init__(
         self,
         *,
@@ -206,9 +211,10 @@ class Prepared(google.protobuf.message.Message):
         published: builtins.bool = ...,
         aligned_attempt: builtins.int = ...,
         model: Global___PublishedModel | None = ...,
+        history: collections.abc.Iterable[treetap.wire.v2.types_pb2.MetricHistory] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["model", b"model"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["aligned_attempt", b"aligned_attempt", "model", b"model", "published", b"published", "stored_rounds", b"stored_rounds"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["aligned_attempt", b"aligned_attempt", "history", b"history", "model", b"model", "published", b"published", "stored_rounds", b"stored_rounds"]) -> None: ...
 
 Global___Prepared: typing_extensions.TypeAlias = Prepared
 

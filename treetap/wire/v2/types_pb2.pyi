@@ -4,7 +4,9 @@ isort:skip_file
 """
 
 import builtins
+import collections.abc
 import google.protobuf.descriptor
+import google.protobuf.internal.containers
 import google.protobuf.message
 import sys
 import typing
@@ -153,6 +155,27 @@ class NamedMetric(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["name", b"name", "value", b"value"]) -> None: ...
 
 Global___NamedMetric: typing_extensions.TypeAlias = NamedMetric
+
+@typing.final
+class MetricHistory(google.protobuf.message.Message):
+    """One metric after each round; NaN where the round has none. A round is a tree, the trees of all classes, or an epoch."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    VALUES_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    @property
+    def values(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        values: collections.abc.Iterable[builtins.float] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "values", b"values"]) -> None: ...
+
+Global___MetricHistory: typing_extensions.TypeAlias = MetricHistory
 
 @typing.final
 class Branch(google.protobuf.message.Message):

@@ -1,0 +1,45 @@
+"""Metrics of a published model after each round of its training: a tree, the trees of all classes, or an epoch.
+
+The label holder's models of trees have them in `HISTORY`, a line per round: `round` from 0, `trees` stored after it, and
+`metrics`: name → value or null. A party of PIVODL has a line per tree, with metrics where it was the tree's
+aggregation party. Networks have them in the manifest, under `history`: a list of metrics by epoch.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from treetap.models.store import HISTORY, read_kind, read_manifest
+
+#: Name of a metric → its value; None where it is no finite number.
+Metrics = Mapping[str, float | None]
+
+
+def read_history(folder: Path) -> list[dict[str, float | None]]:
+    """The metrics after each round of a published model; none of a model of an earlier release, or a feature party's.
+
+    Raises:
+        DataError: there is no model, or it is damaged.
+    """
+    manifest = read_manifest(folder)
+    if HISTORY in manifest.get("files", {}):
+        return [dict(line["metrics"]) for line in read_kind(folder, HISTORY)]
+    return [dict(epoch) for epoch in manifest.get("history", [])]
+
+
+def names_in(rounds: Sequence[Metrics]) -> list[str]:
+    """All metrics, in the order in which they appear."""
+    return list(dict.fromkeys(name for row in rounds for name in row))
+
+
+def csv_of(rounds: Sequence[Metrics]) -> str:
+    """The history as CSV: `round`, from 0, and a column for each metric; empty cells where a round has none."""
+    names, content = names_in(rounds), io.StringIO()
+    writer = csv.writer(content, lineterminator="\n")
+    writer.writerow(["round", *names])
+    for number, row in enumerate(rounds):
+        writer.writerow([number, *("" if row.get(name) is None else repr(row[name]) for name in names)])
+    return content.getvalue()
