@@ -108,7 +108,7 @@ class _LabelHolder(_Model):
     classes: list[bool | int | float | str]
     params: dict[str, Any]
     metrics: dict[str, float | None]
-    history: list[dict[str, float | None]]
+    history: list[dict[str, float | None]] = []
     used_trees: Count
     importance: dict[str, list[_Gain]]
     values: str | None = None
@@ -152,7 +152,7 @@ class _Party(_Model):
     params: dict[str, Any]
     privacy: list[str]
     metrics: dict[str, float | None]
-    history: list[dict[str, float | None]]
+    history: list[dict[str, float | None]] = []
     used_trees: Count
     labelled_records: Count
     importance: dict[str, list[_Rank]]
@@ -210,7 +210,7 @@ class _LabelHoldersNetwork(_Network):
     classes: list[str]
     params: dict[str, Any]
     metrics: dict[str, float | None]
-    history: list[dict[str, float | None]]
+    history: list[dict[str, float | None]] = []
     best_epoch: Count
 
 

@@ -75,7 +75,7 @@ def describe(folder: Path) -> Json:
             "role": manifest["role"],
             "protocol": manifest["protocol"],
             **shown,
-            **({} if manifest["role"] == "feature_party" else {"history": history}),
+            **({"history": history} if history else {}),
         }
         return check(found, folder)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:

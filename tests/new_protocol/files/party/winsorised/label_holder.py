@@ -44,7 +44,8 @@ class MeanScores:
 
     def __init__(self, params: WinsorisedParams, labels: Labels, store: JobStore) -> None:
         self._params, self._labels, self._store = params, labels, store
-        self.planned, self.stopped, self.metrics = params.n_estimators, False, dict[str, float]()
+        self.planned, self.trees_per_round = params.n_estimators, 1
+        self.stopped, self.metrics = False, dict[str, float]()
         stored = store.load_arrays(SCORES) or {"trees": np.array(0), "sums": np.zeros((len(labels.values), 1))}
         self.trees, self._sums = int(stored["trees"]), stored["sums"]
 
