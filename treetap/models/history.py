@@ -1,7 +1,7 @@
 """Metrics of a published model after each round of its training: a tree, the trees of all classes, or an epoch.
 
-The label holder's models of trees have them in `HISTORY`, a line per round: `round` from 0, `trees` stored after it, and
-`metrics`: name → value or null. A party of PIVODL has a line per tree, with metrics where it was the tree's
+The label holder's models of trees have them in `HISTORY`, a line per round: `round` from 0, `trees` stored after it,
+and `metrics`: name → value or null. A party of PIVODL has a line per tree, with metrics where it was the tree's
 aggregation party. Networks have them in the manifest, under `history`: a list of metrics by epoch.
 """
 
