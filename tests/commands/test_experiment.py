@@ -119,6 +119,21 @@ def test_the_metrics_are_worth_something(report: tuple[Path, Outcome]) -> None:
         assert run["metrics"]["train"]["auc"] > 0.95
 
 
+def test_predictions_are_kept_with_their_labels(report: tuple[Path, Outcome]) -> None:
+    """Each run's file has the held-out rows, from which the measures follow; no private key lies beside them."""
+    folder, outcome = report
+    found = json.loads(outcome.out)
+    assert found["folder"] == str(folder / "kept")
+    assert found == json.loads((folder / "kept" / "results.json").read_text())
+    for run in found["runs"]:
+        rows = pq.read_table(folder / "kept" / "predictions" / f"seed-{run['seed']}.parquet")
+        labels, chances = rows["benign"].to_numpy(), rows["probability"].to_numpy()
+        assert rows.num_rows == 113
+        assert rows["treetap_id"].to_pylist() == sorted(rows["treetap_id"].to_pylist())
+        assert float(((chances >= 0.5) == labels).mean()) == run["metrics"]["test"]["accuracy"]
+    assert list((folder / "kept").rglob("*.key")) == []
+
+
 def test_the_costs_are_those_of_the_job(report: tuple[Path, Outcome]) -> None:
     """Every phase has its seconds, every process its memory, and ciphertexts are as many as records, trees, readers."""
     for run in json.loads(report[1].out)["runs"]:
@@ -166,7 +181,7 @@ def test_the_report_for_people(folder: Path) -> None:
     table = (folder / "small.csv").read_text()
     (folder / "small.csv").write_text(re.sub(r"^(r\d+),", r" \1 ,", table, flags=re.MULTILINE))
     file = _file(folder, SMALL + 'id = "who"\ndrop = ["c"]', HOLDER + OTHER, JOB + "min_child_weight = 0.1\n")
-    outcome = treetap("experiment", file)
+    outcome = treetap("experiment", file, folder=folder)
     assert (outcome.status, outcome.err) == (0, "")
     for word in ("Metrics", "Who received what", "CIPHERTEXT", "INSTANCE_SPACE", "largest process: ", "arithmetic: "):
         assert word in outcome.out
@@ -179,7 +194,7 @@ def test_predictions_by_several_protocols(folder: Path) -> None:
     job = JOB.replace("binary:logistic", "reg:squarederror") + "subsample = 0.8\n"
     predict = '[predict]\nprotocols = ["interactive", "eini", "eini-lattice"]\nlimit = 5\n'
     file = _file(folder, SMALL + 'id = "who"\ndrop = ["c"]', HOLDER + OTHER, job + predict)
-    outcome = treetap("experiment", file, "--json")
+    outcome = treetap("experiment", file, "--json", folder=folder)
     assert (outcome.status, outcome.err) == (0, "")
     (found,) = json.loads(outcome.out)["runs"]
     assert found["records"] == {"train": 32, "test": 5}
@@ -195,7 +210,7 @@ def test_predictions_by_several_protocols(folder: Path) -> None:
         assert 0 <= row["max_difference"] < (1e-2 if protocol == "eini-lattice" else 1e-9)  # scores are up to 150
     assert found["predict"]["eini"]["bytes"] > 4 * found["predict"]["interactive"]["bytes"] > 0
     assert found["ciphertexts"]["leaf_sums"] == 1
-    assert "largest difference" in treetap("experiment", file).out
+    assert "largest difference" in treetap("experiment", file, "--discard").out
 
 
 @pytest.mark.parametrize(
@@ -221,14 +236,14 @@ def test_predictions_by_several_protocols(folder: Path) -> None:
 )
 def test_files_that_contradict_themselves_or_the_table(data: str, parties: str, expected: str, folder: Path) -> None:
     """Columns, labels, ids, shares and names are checked before any process is started."""
-    assert expected in refused(treetap("experiment", _file(folder, data, parties)))
+    assert expected in refused(treetap("experiment", _file(folder, data, parties), folder=folder))
 
 
 def test_all_faults_at_once(folder: Path) -> None:
     """An unknown key, a wrong key size and a share beyond 1 are told together, each with its place."""
     parties = HOLDER + _party("lab", "share = 1.5\nColumns = 5")
     job = 'key_bits = 1000\n[predict]\nlimit = 0\nprotocols = ["eini", "eini"]\n'
-    message = refused(treetap("experiment", _file(folder, SMALL, parties, job)))
+    message = refused(treetap("experiment", _file(folder, SMALL, parties, job), folder=folder))
     assert message.splitlines()[0].endswith("exp.toml: 5 wrong:")
     assert "predict.limit: " in message
     assert "predict.protocols: names a protocol twice" in message
@@ -241,13 +256,13 @@ def test_tables_that_cannot_be_split(folder: Path) -> None:
     """A column twice, a missing label and a table too small for its test share are refused with the reason."""
     file = _file(folder, SMALL, HOLDER + OTHER)
     (folder / "small.csv").write_text("a,b,b,y\n1,2,3,0\n")
-    assert "has column 'b' more than once" in refused(treetap("experiment", file))
+    assert "has column 'b' more than once" in refused(treetap("experiment", file, folder=folder))
     (folder / "small.csv").write_text("a,b,y\n1,2,0\n1,2,1\n1,2,\n")
-    assert "label column 'y': the label at line 4 is missing" in refused(treetap("experiment", file))
+    assert "label column 'y': the label at line 4 is missing" in refused(treetap("experiment", file, folder=folder))
     (folder / "small.csv").write_text("a,b,y\n1,2,0\n1,2,1\n")
-    assert "2 rows are too few" in refused(treetap("experiment", file))
+    assert "2 rows are too few" in refused(treetap("experiment", file, folder=folder))
     (folder / "small.csv").write_bytes("größe,a,b,y\n1,2,3,0\n".encode("latin-1"))
-    assert "the names of its columns are not UTF-8 text" in refused(treetap("experiment", file))
+    assert "the names of its columns are not UTF-8 text" in refused(treetap("experiment", file, folder=folder))
 
 
 @pytest.mark.parametrize(
@@ -260,6 +275,6 @@ def test_faults_are_of_the_file_that_was_given(column: str, expected: str, folde
     (folder / "small.csv").write_text("\n".join(["a,b,c,y,one", *table]) + "\n")
     data = SMALL if column == "c" else SMALL.replace('"y"', '"one"')
     other = _party("lab", f'columns = ["{column if column == "c" else "b"}"]')
-    message = refused(treetap("experiment", _file(folder, data, HOLDER + other)))
+    message = refused(treetap("experiment", _file(folder, data, HOLDER + other), folder=folder))
     assert expected in message
     assert "treetap resume" not in message

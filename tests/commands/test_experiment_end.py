@@ -19,9 +19,9 @@ import pytest
 
 from tests.commands.command import end
 from treetap.commands import local_federation
-from treetap.commands.experiment import run
+from treetap.commands.experiment import all_runs, command, run
+from treetap.commands.experiment.document import as_json, document
 from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.report import document
 from treetap.commands.local_federation import LocalFederation, clean_end
 from treetap.errors import Interrupted, TreetapError
 
@@ -55,14 +55,14 @@ def test_the_seeds_that_finished_are_printed(
 ) -> None:
     """A failure, Ctrl-C or SIGTERM in the second seed leaves the first one's result as one document, and goes on."""
 
-    def run_seed(_: Any, __: Any, seed: int, ___: Path) -> dict[str, Any]:
+    def run_seed(_: Any, __: Any, seed: int, *___: Any, **____: Any) -> dict[str, Any]:
         if seed == 5:
             raise failure
         return {"seed": seed, **RUN}
 
-    monkeypatch.setattr(run, "run_seed", run_seed)
+    monkeypatch.setattr(all_runs, "run_seed", run_seed)
     with pytest.raises(type(failure)) as raised:
-        run.run_file(file, as_json=True, workdir=None)
+        command.run_file(file, as_json=True, discard=True)
     assert raised.value is failure
     assert [each["seed"] for each in json.loads(capsys.readouterr().out)["runs"]] == [4]
 
@@ -73,12 +73,12 @@ def test_people_see_each_report_as_its_run_ends(
     """The first seed's report is out before the second seed begins, and each is printed once."""
     seen: list[str] = []
 
-    def run_seed(_: Any, __: Any, seed: int, ___: Path) -> dict[str, Any]:
+    def run_seed(_: Any, __: Any, seed: int, *___: Any, **____: Any) -> dict[str, Any]:
         seen.append(capsys.readouterr().out)
         return {"seed": seed, **RUN}
 
-    monkeypatch.setattr(run, "run_seed", run_seed)
-    run.run_file(file, as_json=False, workdir=None)
+    monkeypatch.setattr(all_runs, "run_seed", run_seed)
+    command.run_file(file, as_json=False, discard=True)
     seen.append(capsys.readouterr().out)
     assert [[word in text for word in ("seed 4", "seed 5")] for text in seen] == [
         [False, False],
@@ -92,22 +92,22 @@ def test_no_document_where_nothing_finished(
 ) -> None:
     """If the first seed fails, standard output stays empty."""
 
-    def run_seed(*_: Any) -> dict[str, Any]:
+    def run_seed(*_: Any, **__: Any) -> dict[str, Any]:
         raise Interrupted("lab is gone")
 
-    monkeypatch.setattr(run, "run_seed", run_seed)
+    monkeypatch.setattr(all_runs, "run_seed", run_seed)
     with pytest.raises(Interrupted, match="lab is gone"):
-        run.run_file(file, as_json=True, workdir=None)
+        command.run_file(file, as_json=True, discard=True)
     assert capsys.readouterr().out == ""
 
 
 def test_undefined_measures_are_null() -> None:
     """What JSON has no number for becomes null at any depth; everything else stays."""
-    found = document(
-        [{"metrics": {"auc": math.nan, "rmse": math.inf, "ks": 0.5}, "rows": [{"gain": -math.inf}], "n": 3}]
-    )
+    run = {"metrics": {"test": {"auc": math.nan, "rmse": math.inf, "ks": 0.5}}, "rows": [{"gain": -math.inf}], "n": 3}
+    found = as_json(document([run | {"seconds": {}}]))
     run_ = json.loads(found, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))["runs"][0]
-    assert run_ == {"metrics": {"auc": None, "rmse": None, "ks": 0.5}, "rows": [{"gain": None}], "n": 3}
+    test = {"auc": None, "rmse": None, "ks": 0.5}
+    assert run_ == {"metrics": {"test": test}, "rows": [{"gain": None}], "n": 3, "seconds": {}}
 
 
 def test_an_overflow_is_a_measure_without_a_warning() -> None:
@@ -142,7 +142,7 @@ def test_no_advice_to_resume_what_is_gone(
 
     monkeypatch.setattr(run, "LocalFederation", fail)
     with pytest.raises(Interrupted) as raised:
-        run.run_file(file, as_json=True, workdir=tmp_path / "work")
+        command.run_file(file, as_json=True, workdir=tmp_path / "work")
     assert str(raised.value) == told
 
 
@@ -154,15 +154,22 @@ def test_a_full_disk_is_told(file: Path, tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(run.pq, "write_table", full)
     with pytest.raises(TreetapError, match=r"work/seed-4: No space left on device"):
-        run.run_file(file, as_json=True, workdir=tmp_path / "work")
+        command.run_file(file, as_json=True, workdir=tmp_path / "work")
 
 
-@pytest.mark.parametrize("command", ["experiment", "demo"])
-def test_sigterm_leaves_neither_folder_nor_process(command: str, file: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("word", ["experiment", "demo"])
+def test_sigterm_leaves_neither_folder_nor_process(word: str, file: Path, tmp_path: Path) -> None:
     """SIGTERM while parties work ends them and removes the temporary folder with tables, labels and keys."""
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    words = [sys.executable, "-m", "treetap", command, *([str(file)] if command == "experiment" else []), "--json"]
+    words = [
+        sys.executable,
+        "-m",
+        "treetap",
+        word,
+        *([str(file), "--discard"] if word == "experiment" else []),
+        "--json",
+    ]
     process = subprocess.Popen(
         words, env=os.environ | {"TMPDIR": str(temporary)}, text=True, stdin=subprocess.DEVNULL, stdout=-1, stderr=-1
     )

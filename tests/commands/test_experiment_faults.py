@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from treetap.commands import demo
+from treetap.commands.experiment.command import run_file
 from treetap.commands.experiment.joined_table import content_digest
-from treetap.commands.experiment.run import run_file
 from treetap.errors import BadInput
 from treetap.native import library
 

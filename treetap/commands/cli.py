@@ -97,12 +97,16 @@ def demo(
 def experiment(
     file: Annotated[Path, typer.Argument(metavar="EXP.toml", help="Data, parties and job; see docs/experiment.md.")],
     as_json: Json = False,
-    workdir: Annotated[Path | None, typer.Option(help="Keep tables, states and logs here.")] = None,
+    workdir: Annotated[
+        Path | None, typer.Option(help="Keep results, tables, states and logs here; without it in runs/EXP.")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with the runs that this folder lacks.")] = None,
+    discard: Annotated[bool, typer.Option("--discard", help="Keep no file.")] = False,
 ) -> None:
-    """Split one table between parties and run the federation on it, once per seed."""
-    from treetap.commands.experiment.run import run_file
+    """Split one table between parties and run the federation on it, once per seed and fold; keep the results."""
+    from treetap.commands.experiment.command import run_file
 
-    run_file(file, as_json=as_json, workdir=workdir)
+    run_file(file, as_json=as_json, workdir=workdir, resume=resume, discard=discard)
 
 
 @app.command()

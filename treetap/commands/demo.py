@@ -18,10 +18,11 @@ from rich.text import Text
 from attacks.report import print_summary
 from treetap import terminal
 from treetap.commands.audit import local_job
+from treetap.commands.experiment import document
 from treetap.commands.experiment.experiment_file import AuditTable, DataTable, ExperimentFile
 from treetap.commands.experiment.joined_table import read_table
 from treetap.commands.experiment.party_table import PartyTable
-from treetap.commands.experiment.report import document, metrics_table, received_table, seconds_table
+from treetap.commands.experiment.report import metrics_table, received_table, seconds_table
 from treetap.commands.experiment.run import run_seed
 from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.jobs.progress_view import backends_line
@@ -75,7 +76,7 @@ def run(
         if audit_report is not None and not failed:
             _copy(Path(found["audit_report"]), audit_report)
         if as_json:
-            print(document([found | {"transcript": transcript}]))
+            print(document.as_json(document.document([found | {"transcript": transcript}])))
         else:
             document_file = folder / "federation" / local_job.DOCUMENT
             audit = json.loads(document_file.read_text()) if "audit_report" in found else None

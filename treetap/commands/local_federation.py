@@ -41,29 +41,35 @@ def working_folder(workdir: Path | None, prefix: str) -> Iterator[Path]:
     Raises:
         BadInput: it is a file, holds something already, or cannot be made.
     """
+    if workdir is not None:
+        yield empty_folder(workdir)
+        return
     try:
-        if workdir is None:
-            held = tempfile.TemporaryDirectory(prefix=prefix)
-            workdir = Path(held.name)
-        else:
-            held = None
-            workdir.mkdir(parents=True, exist_ok=True)
+        held = tempfile.TemporaryDirectory(prefix=prefix)
+    except OSError as failure:
+        reason = failure.strerror or failure
+        raise BadInput(f"a temporary folder: cannot be made: {reason}; name another folder") from None
+    with held:
+        yield Path(held.name).resolve()
+
+
+def empty_folder(workdir: Path) -> Path:
+    """The absolute path of `--workdir`, which is made if it is not there.
+
+    Raises:
+        BadInput: it is a file, holds something already, or cannot be made.
+    """
+    try:
+        workdir.mkdir(parents=True, exist_ok=True)
         # absolute, since the processes read their configuration from folders of their own
         folder = workdir.resolve()
         used = any(folder.iterdir())
     except OSError as failure:
-        what = f"--workdir {workdir}" if workdir else "a temporary folder"
-        reason = (
-            "is a file" if workdir and os.path.isfile(workdir) else f"cannot be made: {failure.strerror or failure}"
-        )
-        raise BadInput(f"{what}: {reason}; name another folder") from None
+        reason = "is a file" if os.path.isfile(workdir) else f"cannot be made: {failure.strerror or failure}"
+        raise BadInput(f"--workdir {workdir}: {reason}; name another folder") from None
     if used:
         raise BadInput(f"--workdir {workdir}: is not empty; name another folder")
-    if held is None:
-        yield folder
-        return
-    with held:
-        yield folder
+    return folder
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import Split
+from treetap.commands.experiment.planned import PlannedRun
 from treetap.errors import DataError
 from treetap.protocols.registry import training
 from treetap.tables.categories import encoded
@@ -15,7 +16,7 @@ from treetap.tables.constant import constant_columns, in_words
 from treetap.tables.tensors import is_tensor
 
 
-def refuse_constant(experiment: ExperimentFile, table: pa.Table, drawn: Split, seed: int) -> None:
+def refuse_constant(experiment: ExperimentFile, table: pa.Table, drawn: Split, run: PlannedRun) -> None:
     """Check that the parties of a job of trees can train on the columns that they get in a run.
 
     Raises:
@@ -36,7 +37,7 @@ def refuse_constant(experiment: ExperimentFile, table: pa.Table, drawn: Split, s
             "give it another" if experiment.data.drop_constant else "set drop_constant = true in [data], or drop them"
         )
         raise DataError(
-            f"{experiment.data.path}: constant among the {len(drawn.train)} training rows of seed {seed} are "
+            f"{experiment.data.title}: constant among the {len(drawn.train)} training rows of {run.title} are "
             f"{'; '.join(f'of {name}: {said}' for name, said in faults.items())}: {cure}"
         )
 

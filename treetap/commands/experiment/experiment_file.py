@@ -16,6 +16,7 @@ from treetap.commands.experiment.party_table import (
     label_faults,
     optimizer_faults,
 )
+from treetap.commands.experiment.planned import PlannedRun
 from treetap.commands.jobs.job_file import JobTable, has_parameter
 from treetap.protocols.libraries import missing_library
 from treetap.protocols.registry import PREDICTION, TRAINING, prediction, training
@@ -28,7 +29,11 @@ PROTOCOLS = tuple(PREDICTION)
 
 
 class DataTable(SourceKeys):
-    """The joined table. `$NAME` in `path` is an environment variable; a relative path is from the file's folder."""
+    """The joined table. `$NAME` in `path` is an environment variable; a relative path is from the file's folder.
+
+    `cv`: the number of folds, each a run; else each run holds `test_share` of the rows out. `time`: a column that
+    orders the rows, of which the last are held out.
+    """
 
     label: str
     id: str | None = None
@@ -37,6 +42,8 @@ class DataTable(SourceKeys):
     drop_constant: bool = False
     compare: bool = False
     test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    cv: Annotated[int, Field(ge=2, le=100)] | None = None
+    time: str | None = None
     seed: int | list[int] = 0
 
     @field_validator("seed")
@@ -50,6 +57,14 @@ class DataTable(SourceKeys):
         if len(set(each)) < len(each):
             raise ValueError("names a seed twice; each seed is one run")
         return seed
+
+    @model_validator(mode="after")
+    def _held_out(self) -> DataTable:
+        if self.cv is not None and "test_share" in self.model_fields_set:
+            raise ValueError("test_share and cv exclude each other: with cv each fold is held out once; leave one out")
+        if self.time is not None and self.time in (self.label, self.id, *self.drop):
+            raise ValueError(f"time column {self.time!r} is the label, the id or dropped; it is no feature by itself")
+        return self
 
     @property
     def seeds(self) -> list[int]:
@@ -143,6 +158,12 @@ class ExperimentFile(Strict):
         if isinstance(protocol, str) and protocol in TRAINING and has_parameter(protocol, "reproducible"):
             usual["reproducible"] = True
         return {**content, "job": usual | given}
+
+    @property
+    def runs(self) -> list[PlannedRun]:
+        """One for each seed or, with cross-validation, for each fold of each seed."""
+        folds = [None] if self.data.cv is None else range(1, self.data.cv + 1)
+        return [PlannedRun(seed, fold) for seed in self.data.seeds for fold in folds]
 
     @property
     def spread(self) -> bool:

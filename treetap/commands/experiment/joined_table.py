@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.experiment.held_out import Rows, drawn_fold, drawn_share, expanding_window, last_share, time_ranks
 from treetap.commands.experiment.spread_labels import OWNER, draw_owners, named_owners
 from treetap.errors import ConfigError, DataError
 from treetap.protocols.registry import training
@@ -36,6 +37,10 @@ from treetap.trees import sampling
 from treetap.trees.job_params import REGRESSIONS
 
 ID = "treetap_id"
+#: Column of the joined table: each row's place by the time column.
+TIME = "treetap_time"
+#: The columns of the joined table that an experiment adds, and what they hold.
+ADDED = {ID: "ids", OWNER: "owners of labels", TIME: "order by time"}
 
 
 @dataclass(frozen=True)
@@ -62,10 +67,12 @@ def read_table(experiment: ExperimentFile, base: Path) -> pa.Table:
     path = source_of(data.expanded("data.path").below(base))
     names = columns_of(path)
     _check_names(experiment, path, names)
-    kept = [name for name in names if name not in (data.id, *data.drop)]
+    claimed = {column for party in experiment.party for column in party.columns or []}
+    kept = [name for name in names if name not in (data.id, *data.drop) and (name != data.time or name in claimed)]
     own_ids = [] if data.id is None else [data.id]
     as_written = [name for name in kept if name in experiment.encoded_by_name]
-    table = read_columns(path, [*own_ids, *kept], [*own_ids, *as_written])
+    by = [data.time] if data.time is not None and data.time not in kept else []
+    table = read_columns(path, [*own_ids, *kept, *by], [*own_ids, *as_written])
     columns = {name: table.column(name) for name in kept}
     used = _used(experiment, kept)
     for name in kept:
@@ -86,6 +93,8 @@ def read_table(experiment: ExperimentFile, base: Path) -> pa.Table:
     records = Table(path, ids, [], np.empty((len(ids), 0)), columns[data.label], np.arange(len(ids)))
     read_labels(records, data.label, experiment.job.params().objective)
     columns[ID] = pa.array(ids, pa.string())
+    if data.time is not None:
+        columns[TIME] = pa.array(time_ranks(path, data.time, table.column(data.time)))
     if experiment.spread:
         columns[OWNER] = named_owners(experiment, base, ids)
     return pa.table(columns)
@@ -118,7 +127,7 @@ def _check_names(experiment: ExperimentFile, path: Source, names: list[str]) -> 
     data = experiment.data
     claimed = [column for party in experiment.party for column in party.columns or []]
     encoded = [name for name in encoded_by_name(data.encode) if name not in claimed]
-    for name in [data.label, *([data.id] if data.id else []), *data.drop, *claimed, *encoded]:
+    for name in [data.label, *filter(None, [data.id, data.time]), *data.drop, *claimed, *encoded]:
         if name not in names:
             remedy = path.remedy_of_absence(name)
             raise DataError(f"{path}: has no column {name!r}{remedy and '; '}{remedy}")
@@ -133,7 +142,7 @@ def _check_names(experiment: ExperimentFile, path: Source, names: list[str]) -> 
     for name in encoded:
         if name in (data.label, data.id, *data.drop):
             raise ConfigError(f"encode of [data] names column {name!r}, which is the label, the id or dropped")
-    for own, what in ((ID, "ids"), (OWNER, "owners of labels")):
+    for own, what in ADDED.items():
         if own in names and own not in (data.id, *data.drop):
             raise DataError(f"{path}: column {own!r} has the name of an experiment's own {what}; rename it or drop it")
 
@@ -164,8 +173,10 @@ def _checked(path: Origin, name: str, column: pa.ChunkedArray, encodings: list[A
     return timestamps(path, name, column) if all(dated) else column
 
 
-def split(experiment: ExperimentFile, table: pa.Table, seed: int) -> Split:
-    """Rows by `test_share`, stratified by the label for classification; columns by name or by random share.
+def split(experiment: ExperimentFile, table: pa.Table, seed: int, fold: int | None = None) -> Split:
+    """Rows of a run, stratified by the label for classification where they are drawn; columns by name or random share.
+
+    `fold`: from 1, of `cv`; else `test_share` of the rows is held out.
 
     Raises:
         DataError: no row is held out, or none of a class, or of all, would be left to train on.
@@ -178,24 +189,43 @@ def split(experiment: ExperimentFile, table: pa.Table, seed: int) -> Split:
     if not regression:
         names, numbers = np.unique(np.asarray(label.to_pylist(), dtype=object).astype(str), return_inverse=True)
         groups = [np.flatnonzero(numbers == k) for k in range(len(names))]
-    draw = sampling.generator(seed, "experiment rows")
-    test = np.concatenate([draw.permutation(rows)[: round(data.test_share * len(rows))] for rows in groups])
-    train = np.setdiff1d(np.arange(len(label)), test)
+    train, test = _rows(experiment, table, groups, seed, fold)
+    how = f"test_share = {data.test_share}" if data.cv is None else f"cv = {data.cv}"
+    what = f"a test share of {data.test_share}" if data.cv is None else how
     if not len(test) or not len(train):
-        raise DataError(f"{data.title}: {len(label)} rows are too few for a test share of {data.test_share}")
+        raise DataError(f"{data.title}: {len(label)} rows are too few for {what}")
     for name, rows in zip(names, groups, strict=True):
         if not len(np.intersect1d(rows, train)):
+            why = "has too few rows" if data.time is None else f"begins too late by column {data.time!r}, with its rows"
             raise DataError(
-                f"{data.title}: label column {data.label!r}: class {str(name)!r} has too few rows, {len(rows)}: with "
-                f"test_share = {data.test_share} no row remains to train on; lower it, or leave the class out"
+                f"{data.title}: label column {data.label!r}: class {str(name)!r} {why}, {len(rows)}: with {how} no row "
+                "remains to train on; lower it, or leave the class out"
             )
     if regression and len(label.take(pa.array(train)).unique()) == 1:
         raise DataError(
             f"{data.title}: label column {data.label!r}: seed {seed} draws training rows of one target only"
         )
-    columns = _columns(experiment, [name for name in table.column_names if name not in (ID, OWNER)], seed)
+    columns = _columns(experiment, [name for name in table.column_names if name not in ADDED], seed)
     owned = draw_owners(experiment, table, train, seed) if experiment.spread else {}
-    return Split(train, np.sort(test), columns, owned)
+    return Split(train, test, columns, owned)
+
+
+def _rows(
+    experiment: ExperimentFile, table: pa.Table, groups: list[Rows], seed: int, fold: int | None
+) -> tuple[Rows, Rows]:
+    """Training and held-out rows, ascending. `groups`: the rows of each class, or all rows."""
+    data = experiment.data
+    if data.time is not None:
+        order = np.argsort(table.column(TIME).to_numpy())
+        if fold is None or data.cv is None:
+            return last_share(order, data.test_share)
+        return expanding_window(order, fold, data.cv)
+    draw = sampling.generator(seed, "experiment rows")
+    if fold is None or data.cv is None:
+        test = drawn_share(groups, data.test_share, draw)
+    else:
+        test = drawn_fold(groups, fold, data.cv, draw)
+    return np.setdiff1d(np.arange(table.num_rows), test), test
 
 
 def _columns(experiment: ExperimentFile, names: list[str], seed: int) -> dict[str, list[str]]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
 from treetap import terminal
+from treetap.commands.experiment.planned import planned
+from treetap.commands.experiment.summary import Spread, metric_rows, summary
 from treetap.commands.jobs.progress_view import backends_line, epochs_used, trees_used
 from treetap.commands.leakage.account import leakage_table
 from treetap.models.store import WEIGHTS, read_manifest, read_model
@@ -152,7 +153,7 @@ def predict_table(found: dict[str, dict[str, Any]]) -> Table:
     return table
 
 
-def metrics_table(rows: dict[str, dict[str, float]], title: str) -> Table:
+def metrics_table(rows: Mapping[str, Mapping[str, float | None]], title: str) -> Table:
     """Models, a row each."""
     names = list(dict.fromkeys(name for row in rows.values() for name in row))
     table = Table("", *names, title=title)
@@ -161,29 +162,25 @@ def metrics_table(rows: dict[str, dict[str, float]], title: str) -> Table:
     return table
 
 
+def print_summary(runs: Sequence[Mapping[str, Any]]) -> None:
+    """Means and standard deviations over several runs, for a person."""
+    found = summary(runs)["metrics"]
+    names = list(dict.fromkeys(name for row in found.values() for name in row))
+    table = Table("", *names, title=f"Mean ± standard deviation of {len(runs)} runs")
+    for label, row in found.items():
+        cells = (Spread(row[name]["mean"], row[name]["sd"]).written() if name in row else "" for name in names)
+        table.add_row(label, *cells)
+    terminal.out.print(table)
+
+
 def _shown(value: float | None) -> str:
     return f"{value:.4f}" if value is not None and math.isfinite(value) else "undefined"
 
 
-def document(runs: list[dict[str, Any]]) -> str:
-    """Runs as one JSON document; a value that JSON cannot represent (no AUC of one class, an overflow) is null."""
-    return json.dumps({"runs": _finite(runs)}, indent=1, allow_nan=False)
-
-
-def _finite(content: Any) -> Any:
-    if isinstance(content, dict):
-        return {key: _finite(value) for key, value in content.items()}
-    if isinstance(content, list):
-        return [_finite(value) for value in content]
-    return None if isinstance(content, float) and not math.isfinite(content) else content
-
-
 def print_run(run: dict[str, Any]) -> None:
     """The report of an experiment's run for a person."""
-    terminal.out.rule(f"seed {run['seed']}")
-    variants = run.get("defences", {}).get("variants", {})
-    named = {f"{name}, test": measured for name, measured in variants.items()}
-    terminal.out.print(metrics_table(run["metrics"] | named, "Metrics"))
+    terminal.out.rule(planned(run).title)
+    terminal.out.print(metrics_table(metric_rows(run), "Metrics"))
     for sentence in (*run.get("privacy", []), *_defended(run)):
         terminal.out.print(terminal.text(sentence), soft_wrap=True)
     if used := trees_used(**run["trees"]) if "trees" in run else epochs_used(**run["epochs"]):

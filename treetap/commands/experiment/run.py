@@ -1,4 +1,4 @@
-"""`treetap experiment`: one table, split between parties, the real federation run on it, once per seed.
+"""One run of an experiment: one table, split between parties, and the real federation run on it.
 
 The harness of tests, benchmarks and reproductions. Its operator holds the whole table, so it may
 compare with labels; the processes it starts hold their own columns only.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,20 +20,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from treetap.commands.experiment.baselines import Comparison
-from treetap.commands.experiment.constant_columns import refuse_constant
-from treetap.commands.experiment.defended import check, defended, true_metrics
+from treetap.commands.experiment.defended import defended, true_metrics
 from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.joined_table import ID, Split, labels_of, read_table, split
+from treetap.commands.experiment.joined_table import ID, Split, split
 from treetap.commands.experiment.party_tables import write_tables
-from treetap.commands.experiment.report import collect, document, dropped_columns, print_run, traffic
-from treetap.commands.experiment.spread_labels import with_classes
+from treetap.commands.experiment.planned import PlannedRun
+from treetap.commands.experiment.report import collect, dropped_columns, traffic
 from treetap.commands.jobs import progress_view
-from treetap.commands.local_federation import LocalFederation, clean_end, working_folder
+from treetap.commands.local_federation import LocalFederation
 from treetap.errors import BadInput, Interrupted, TreetapError
+from treetap.models.durable import writing_whole
 from treetap.models.store import read_leakage
 from treetap.protocols.prediction import predict_request
 from treetap.protocols.registry import training
-from treetap.strict import load
 from treetap.tables.labels import class_name
 from treetap.trees import metrics, sampling
 from treetap.trees.job_params import BINARY, REGRESSIONS
@@ -40,61 +41,36 @@ from treetap.wire.v2 import jobs_pb2
 #: The end of an error that advises to resume a job: an experiment's federation has ended by then.
 _ADVICE = re.compile(r";[^;]*\btreetap (?:resume|status) \S+")
 
-
-def run_file(file: Path, *, as_json: bool, workdir: Path | None) -> None:
-    """Run an experiment file and print its report.
-
-    With `as_json` finished runs are printed even if a later seed fails.
-    """
-    base = file.resolve().parent
-    experiment = _with_frontier(load(file, ExperimentFile), base)
-    table = read_table(experiment, base)
-    labels = labels_of(experiment, table)
-    experiment = with_classes(experiment, labels)
-    for seed in experiment.data.seeds:  # a fault in the last split is reported before the first run
-        drawn = split(experiment, table, seed)
-        refuse_constant(experiment, table, drawn, seed)
-        if experiment.defended:
-            check(file, experiment, drawn, len(labels.classes))
-    runs: list[dict[str, Any]] = []
-    try:
-        with clean_end(), working_folder(workdir, "treetap-") as folder:
-            for seed in experiment.data.seeds:
-                runs.append(run_seed(experiment, table, seed, folder / f"seed-{seed}"))
-                if not as_json:
-                    print_run(runs[-1])
-    finally:
-        if as_json and runs:
-            print(document(runs))
-    faults = [f"seed {run['seed']}: the audit failed: {run['audit_fault']}" for run in runs if "audit_fault" in run]
-    if faults:
-        raise BadInput("; ".join(faults))
+#: Shows progress: given a title, a context whose function takes statuses of jobs.
+Live = Callable[[str], AbstractContextManager[Callable[[jobs_pb2.JobStatus], None]]]
 
 
-def _with_frontier(experiment: ExperimentFile, base: Path) -> ExperimentFile:
-    """The experiment with the place of the audit's frontier, if it has one, which is read before the first run."""
-    if experiment.audit is None or experiment.audit.frontier is None:
-        return experiment
-    from attacks.advice.frontiers_at_hand import given
-
-    path = base / experiment.audit.frontier
-    given(path, experiment.job.protocol, None)
-    return experiment.model_copy(update={"audit": experiment.audit.model_copy(update={"frontier": path})})
-
-
-def run_seed(experiment: ExperimentFile, table: pa.Table, seed: int, folder: Path, title: str = "") -> dict[str, Any]:
+def run_seed(
+    experiment: ExperimentFile,
+    table: pa.Table,
+    seed: int,
+    folder: Path,
+    title: str = "",
+    *,
+    fold: int | None = None,
+    live: Live = progress_view.live,
+    predictions: Path | None = None,
+) -> dict[str, Any]:
     """One federation from start to end: train, predict the test rows, measure, collect the costs.
 
-    `title`: of the progress line; by default the seed.
+    `title`: of the progress line; by default the seed and the fold. `predictions`: a file for those of the test rows,
+    beside their ids and labels.
     """
-    drawn = _limited(experiment, split(experiment, table, seed), seed)
+    planned = PlannedRun(seed, fold)
+    drawn = _limited(experiment, split(experiment, table, seed, fold), seed)
     rows = table.take(pa.array(drawn.test))
     try:
         settings = write_tables(experiment, table, drawn, folder)
         started = time.monotonic()
-        found, done = _run(
-            experiment, table, seed, drawn, LocalFederation(folder, settings), started, title or f"seed {seed}"
-        )
+        with live(title or planned.title) as update:
+            found, done = _run(experiment, table, planned, drawn, LocalFederation(folder, settings), started, update)
+        if predictions is not None:
+            _keep_predictions(experiment, pq.read_table(done[experiment.protocols[0]].predictions), rows, predictions)
         if experiment.defended:
             models = {party: Path(path) for party, path in found["model"].items()}
             predicted = pq.read_table(done[experiment.protocols[0]].predictions)
@@ -133,26 +109,25 @@ def _limited(experiment: ExperimentFile, drawn: Split, seed: int) -> Split:
 def _run(
     experiment: ExperimentFile,
     table: pa.Table,
-    seed: int,
+    planned: PlannedRun,
     drawn: Split,
     parties: LocalFederation,
     started: float,
-    title: str,
+    update: Callable[[jobs_pb2.JobStatus], None],
 ) -> tuple[dict[str, Any], dict[str, jobs_pb2.JobStatus]]:
     """The run and the outcome of each protocol's prediction; the processes end with it."""
     first, *others = experiment.in_order
     with parties as federation:
         seconds = {"startup": time.monotonic() - started}
-        job = experiment.job.model_copy(update={"seed": experiment.job.seed + seed})
+        job = experiment.job.model_copy(update={"seed": experiment.job.seed + planned.seed})
         operator = federation.operator
         name = operator.submit(jobs_pb2.SubmitRequest(job="experiment", spec=job.spec(first, others, "train")))
-        with progress_view.live(title) as update:
-            trained = _finished(operator.watch(name, update))
-            protocols, done = experiment.protocols, {}
-            for protocol in protocols:
-                words = "experiment-predict" if protocol == protocols[0] else f"experiment-predict-{protocol}"
-                asked = predict_request(protocol, job=words, model=name, table="predict")
-                done[protocol] = _finished(operator.watch(operator.predict(asked), update))
+        trained = _finished(operator.watch(name, update))
+        protocols, done = experiment.protocols, {}
+        for protocol in protocols:
+            words = "experiment-predict" if protocol == protocols[0] else f"experiment-predict-{protocol}"
+            asked = predict_request(protocol, job=words, model=name, table="predict")
+            done[protocol] = _finished(operator.watch(operator.predict(asked), update))
         predicted = done[protocols[0]]
         scores = pq.read_table(predicted.predictions)
         models = {party: federation.state(party) / "models" / name for party in drawn.columns}
@@ -161,7 +136,7 @@ def _run(
         last = {row.name: row.value for row in trained.metrics}
         measured = last if experiment.spread else manifest["training_metrics"]
         found = {
-            "seed": seed,
+            **planned.keys,
             "metrics": {
                 "train": _of_training(measured),
                 "test": test_metrics(experiment, manifest, scores, table.take(pa.array(drawn.test))),
@@ -184,6 +159,16 @@ def _run(
             },
         }
         return found, done
+
+
+def _keep_predictions(experiment: ExperimentFile, scores: pa.Table, rows: pa.Table, path: Path) -> None:
+    """Write the predictions of the held-out rows with their labels, in the order of the joined table."""
+    place = {value: i for i, value in enumerate(scores.column(ID).to_pylist())}
+    order = [place[str(value)] for value in rows.column(ID).to_pylist()]
+    own = experiment.data.label
+    label = own if own not in scores.column_names else f"label {own}"
+    with writing_whole(path) as file:
+        pq.write_table(scores.take(pa.array(order)).append_column(label, rows.column(own)), file, compression="zstd")
 
 
 def _compared(central: Comparison, done: dict[str, jobs_pb2.JobStatus]) -> dict[str, dict[str, Any]]:

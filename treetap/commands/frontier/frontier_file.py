@@ -76,6 +76,8 @@ class FrontierFile(ExperimentFile):
             raise ValueError("[predict] is not for a frontier: all held-out rows are predicted by the first protocol")
         if self.defences.named():
             raise ValueError("[defences] is not for a frontier, which sets its own: name them in [frontier]")
+        if self.data.cv is not None:
+            raise ValueError("cv is not for a frontier, whose points are trained once for each seed: give seeds")
         if self.data.compare:
             raise ValueError("compare = true is not for a frontier: its reference is the point without a defence")
         if not training(self.job.protocol).grows_trees:

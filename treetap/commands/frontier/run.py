@@ -36,9 +36,9 @@ def run_file(file: Path, *, as_json: bool, workdir: Path | None) -> None:
     experiment = load(file, FrontierFile)
     table = read_table(experiment, file.resolve().parent)
     classes = len(labels_of(experiment, table).classes)
-    for seed in experiment.data.seeds:  # a fault in the last split is reported before the first training
-        drawn = split(experiment, table, seed)
-        refuse_constant(experiment, table, drawn, seed)
+    for run in experiment.runs:  # a fault in the last split is reported before the first training
+        drawn = split(experiment, table, run.seed)
+        refuse_constant(experiment, table, drawn, run)
         for plan in experiment.frontier.plans():
             check(file, experiment.model_copy(update={"defences": plan.defences}), drawn, classes)
     folder = workdir or Path(f"{file.stem}-frontier")

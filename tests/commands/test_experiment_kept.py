@@ -1,0 +1,226 @@
+"""The folder of an experiment: where results are kept, what they were made with, and how an experiment is resumed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from treetap.commands.certs.authority import create_authority
+from treetap.commands.experiment import all_runs
+from treetap.commands.experiment.all_runs import run_experiment
+from treetap.commands.experiment.command import run_file
+from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.errors import BadInput, Interrupted, TreetapError
+
+FILE = """[data]\npath = "t.csv"\nlabel = "y"\n{data}
+[[party]]\nname = "clinic"\nlabels = true\ncolumns = ["a"]\n[[party]]\nname = "lab"\ncolumns = ["b"]
+[job]\nkey_bits = 2048\n{job}"""
+Run = Callable[..., list[str]]
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An experiment of two seeds in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    return written(tmp_path)
+
+
+def written(
+    folder: Path, data: str = "seed = [4, 5]", job: str = "n_estimators = 3", cells: str = "{i},{i},{y}"
+) -> Path:
+    """The experiment's file, and its table."""
+    rows = [cells.format(i=i, y=i % 2) for i in range(40)]
+    (folder / "t.csv").write_text("\n".join(["a,b,y", *rows]) + "\n")
+    (folder / "exp.toml").write_text(FILE.format(data=data, job=job))
+    return folder / "exp.toml"
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the runs that were made, by a federation that writes its certificates and measures the seed."""
+    names: list[str] = []
+
+    def run_seed(_: Any, table: pa.Table, seed: int, folder: Path, *, fold: int | None, **__: Any) -> dict[str, Any]:
+        if seed in FAILING:
+            folder.mkdir()
+            raise FAILING[seed]
+        create_authority(folder / "certs")
+        names.append(folder.name)
+        metrics = {"test": {"auc": seed / 10, "logloss": 0.5}}
+        return {
+            **({"seed": seed} if fold is None else {"seed": seed, "fold": fold}),
+            **{"metrics": metrics, "seconds": {"train": 1.0}, "trees": {"planned": 1, "grown": 1, "used": 1}},
+            **{"traffic": [], "leakage": [], "importance": [], "peak_rss_mb": {}, "arithmetic": {}},
+        }
+
+    FAILING.clear()
+    monkeypatch.setattr(all_runs, "run_seed", run_seed)
+    return names
+
+
+#: Seed → the failure of its run.
+FAILING: dict[int, BaseException] = {}
+
+
+def test_results_are_kept_where_the_command_says(
+    file: Path, made: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first run of a file keeps its results in runs/NAME, the next one beside it; git ignores both."""
+    for name in ("exp", "exp-2", "exp-3"):
+        run_file(file, as_json=False)
+        assert capsys.readouterr().out.splitlines()[-1] == f"results: runs/{name}"
+        folder = Path("runs", name)
+        assert (folder / "experiment.toml").read_text() == file.read_text()
+        found = json.loads((folder / "results.json").read_text())
+        assert [run["seed"] for run in found["runs"]] == [4, 5]
+        assert found["folder"] == str(folder.resolve())
+        assert json.loads((folder / "made-with.json").read_text())["versions"].keys() == {
+            *("python", "treetap", "numpy", "pyarrow")
+        }
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert {path.stat().st_mode & 0o777 for path in folder.glob("*.json")} == {0o600}
+    assert Path("runs/.gitignore").read_text() == "*\n"
+    assert made == 3 * ["seed-4", "seed-5"]
+
+
+def test_the_document_that_is_kept_is_the_one_that_is_printed(
+    file: Path, made: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With --json nothing else is on standard output, and the summary has mean and deviation of the seeds."""
+    run_file(file, as_json=True)
+    out = capsys.readouterr().out
+    assert out.strip() == Path("runs/exp/results.json").read_text()
+    test = json.loads(out)["summary"]["metrics"]["test"]
+    assert test["auc"] == {"mean": pytest.approx(0.45), "sd": pytest.approx(0.0707107), "runs": 2}
+    assert test["logloss"] == {"mean": 0.5, "sd": 0.0, "runs": 2}
+
+
+def test_mean_and_deviation_for_a_person(file: Path, made: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """The last table has mean ± standard deviation of all runs; of one run there is none."""
+    run_file(file, as_json=False)
+    out = capsys.readouterr().out
+    assert "Mean ± standard deviation of 2 runs" in out
+    assert "0.4500 ± 0.0707" in out
+    written(Path(), data="seed = 4")
+    run_file(file, as_json=False)
+    assert "Mean" not in capsys.readouterr().out
+
+
+def test_nothing_is_left_where_results_are_discarded(
+    file: Path, made: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With --discard no folder is made, and none is named."""
+    run_file(file, as_json=True, discard=True)
+    assert json.loads(capsys.readouterr().out)["folder"] is None
+    assert not Path("runs").exists()
+    assert made == ["seed-4", "seed-5"]
+
+
+def test_options_that_exclude_each_other(file: Path) -> None:
+    """Of the three ways to say where results go, one may be given."""
+    with pytest.raises(BadInput, match="--workdir and --discard exclude each other"):
+        run_file(file, as_json=True, workdir=Path("w"), discard=True)
+
+
+@pytest.mark.parametrize("failure", [Interrupted("lab is gone"), KeyboardInterrupt()])
+def test_an_experiment_is_resumed(
+    failure: BaseException, file: Path, made: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What finished is kept and said; the command that is named goes on with the run that is missing, afresh."""
+    FAILING[5] = failure
+    with pytest.raises(type(failure)):
+        run_file(file, as_json=True)
+    captured = capsys.readouterr()
+    assert [run["seed"] for run in json.loads(captured.out)["runs"]] == [4]
+    command = f"treetap experiment {file} --resume runs/exp"
+    assert captured.err == f"stopped: runs/exp has 1 of 2 runs; go on with the others: {command}\n"
+    Path("runs/exp/seed-5/half").touch()
+    FAILING.clear()
+    run_file(file, as_json=True, resume=Path("runs/exp"))
+    captured = capsys.readouterr()
+    assert captured.err == "2 runs, 1 of them finished already\n"
+    assert [run["seed"] for run in json.loads(captured.out)["runs"]] == [4, 5]
+    assert made == ["seed-4", "seed-5"]
+    assert not Path("runs/exp/seed-5/half").exists()
+    written(Path(), data="seed = [4, 5, 6]")
+    run_file(file, as_json=True, resume=Path("runs/exp"))
+    assert made == ["seed-4", "seed-5", "seed-6"]
+
+
+def test_another_experiment_is_not_resumed(file: Path, made: list[str]) -> None:
+    """Another job, another table, another version, a damaged file and a folder of something else are refused."""
+    run_file(file, as_json=True)
+    kept, changes = Path("runs/exp"), list[tuple[dict[str, str], str]]()
+    changes.append(({"job": "n_estimators = 4"}, "job.n_estimators was 3, now 4"))
+    changes.append(({"data": "seed = [4, 5]\ncv = 2"}, "data.cv was null, now 2"))
+    changes.append(({"cells": "{i},1{i},{y}"}, "content of the table was "))
+    for change, says in changes:
+        with pytest.raises(BadInput, match=f"--resume runs/exp: was made with another experiment: {says}"):
+            run_file(written(Path(), **change), as_json=True, resume=kept)
+    written(Path())
+    stored = json.loads((kept / "made-with.json").read_text())
+    stored["versions"]["treetap"] = "0.0.9"
+    (kept / "made-with.json").write_text(json.dumps(stored))
+    with pytest.raises(BadInput, match=r'treetap was "0\.0\.9", now'):
+        run_file(file, as_json=True, resume=kept)
+    (kept / "made-with.json").write_text("[")
+    with pytest.raises(BadInput, match=r"made-with\.json: is damaged"):
+        run_file(file, as_json=True, resume=kept)
+    with pytest.raises(BadInput, match=r"--resume \.: holds no experiment's results"):
+        run_file(file, as_json=True, resume=Path())
+    assert made == ["seed-4", "seed-5"]
+
+
+def test_private_keys_do_not_outlive_their_federation(file: Path, made: list[str]) -> None:
+    """Of the throw-away authority the certificate remains, which an audit reads."""
+    run_file(file, as_json=True)
+    assert sorted(path.name for path in Path("runs/exp/seed-4/certs").iterdir()) == ["ca.crt"]
+
+
+def test_every_fold_of_every_seed_is_a_run(file: Path, made: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Cross-validation with two seeds: runs are named by both."""
+    run_file(written(Path(), data="seed = [4, 5]\ncv = 3"), as_json=False)
+    assert made == [f"seed-{seed}-fold-{fold}" for seed in (4, 5) for fold in (1, 2, 3)]
+    assert "seed 5, fold 3" in capsys.readouterr().out
+
+
+def test_a_table_in_memory(tmp_path: Path, made: list[str]) -> None:
+    """An experiment from a dictionary on an Arrow table: checked as a file is, kept with it, and resumed."""
+    parties = [{"name": "clinic", "columns": ["a"], "labels": True}, {"name": "lab", "columns": ["b"]}]
+    content = {"data": {"path": "given", "label": "y", "seed": [4, 5]}, "party": parties, "job": {"n_estimators": 3}}
+    experiment = ExperimentFile.model_validate(content)
+    table = pa.table({"a": range(20), "b": range(20), "y": ["no", "yes"] * 10})
+    ended: list[int] = []
+    found = run_experiment(experiment, tmp_path / "kept", table=table, on_run=lambda run: ended.append(run["seed"]))
+    assert (ended, found["folder"]) == ([4, 5], str(tmp_path / "kept"))
+    assert pq.read_table(tmp_path / "kept" / "table.parquet") == table
+    assert "n_estimators = 3" in (tmp_path / "kept" / "experiment.toml").read_text()
+    assert run_experiment(experiment, tmp_path / "kept", table=table, resume=True) == found
+    assert made == ["seed-4", "seed-5"]
+    with pytest.raises(BadInput, match=r"table\.parquet: row 2, column 'b': the cell is infinite"):
+        run_experiment(experiment, tmp_path / "no", table=table.set_column(1, "b", [[0.0, float("inf"), *range(18)]]))
+    assert not (tmp_path / "no").exists()
+
+
+def test_a_folder_that_cannot_be_made(file: Path, made: list[str]) -> None:
+    """A file in the place of runs is named, before a process starts."""
+    Path("runs").touch()
+    with pytest.raises(BadInput, match=r"runs/exp: cannot be made: .*name another --workdir"):
+        run_file(file, as_json=True)
+
+
+def test_a_full_disk_is_an_error_with_its_file(file: Path, made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results that cannot be written are one message with the path, and no traceback."""
+
+    def full(self: Any, run: dict[str, Any]) -> None:
+        raise OSError(28, "No space left on device", "results.json")
+
+    monkeypatch.setattr(all_runs.Kept, "add", full)
+    with pytest.raises(TreetapError, match=r"results\.json: No space left on device"):
+        run_file(file, as_json=True)

@@ -1,0 +1,133 @@
+"""All runs of an experiment, kept in a folder as they finish; `treetap experiment` and the Python interface call it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from treetap.commands.experiment.constant_columns import refuse_constant
+from treetap.commands.experiment.defended import check
+from treetap.commands.experiment.document import document
+from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.experiment.joined_table import content_digest, labels_of, read_table, split
+from treetap.commands.experiment.kept import Kept, made_with, new_folder, remove_private_keys
+from treetap.commands.experiment.run import Live, run_seed
+from treetap.commands.experiment.spread_labels import with_classes
+from treetap.commands.jobs import progress_view
+from treetap.commands.local_federation import empty_folder, to_toml
+from treetap.errors import TreetapError
+
+#: The table of an experiment that was given in memory, in the folder of its results.
+TABLE = "table.parquet"
+
+
+def run_experiment(
+    experiment: ExperimentFile,
+    folder: Path,
+    *,
+    base: Path = Path(),
+    table: pa.Table | None = None,
+    file: str | None = None,
+    name: str = "the experiment",
+    numbered: bool = False,
+    resume: bool = False,
+    on_start: Callable[[Kept, int], None] = lambda *_: None,
+    on_run: Callable[[dict[str, Any]], None] = lambda _: None,
+    live: Live = progress_view.live,
+) -> dict[str, Any]:
+    """Run an experiment, or what is missing of it, and keep its results; prints nothing but a progress line.
+
+    Args:
+        experiment: the checked file; `ExperimentFile.model_validate` makes one of a dictionary.
+        folder: of the results; new or empty. It gets `results.json`, the document that is returned, `predictions/` and
+            a federation's folder for each run (docs/experiment.md has them all).
+        base: folder from which relative paths in the experiment start.
+        table: in the place of `[data] path`, which is then ignored: the joined table, kept as `table.parquet`. Relative
+            paths of `label_rows` are not for such an experiment.
+        file: text of the experiment's file, of which the folder gets a copy; by default one is made of `experiment`.
+        name: of the experiment in messages about it.
+        numbered: take the first of FOLDER, FOLDER-2, … that is not there.
+        resume: `folder` has results of the same experiment; run only the seeds and folds that it lacks.
+        on_start: called with the folder and the number of all runs, once all is checked.
+        on_run: called with the report of each run as it ends, finite or not; not with those that were there already.
+        live: shows the progress of a run: given its title, a context that yields a function which takes statuses of
+            jobs. By default a line on standard error where that is a terminal.
+
+    Returns:
+        The document of `treetap experiment --json`: `runs`, `summary` and `folder`, the absolute path of the results.
+        A failed audit leaves `audit_fault` in its run.
+
+    Raises:
+        BadInput: the experiment, its table or the folder cannot be used: raised before a process starts.
+        TreetapError: a run failed; the results of those that finished are in the folder.
+    """
+    with _as_file(experiment, table, base) as (readable, where):
+        given = with_frontier(readable, base)
+        joined = read_table(given, where)
+        labels = labels_of(given, joined)
+        given = with_classes(given, labels)
+        for run in given.runs:  # a fault in the last split is reported before the first run
+            drawn = split(given, joined, run.seed, run.fold)
+            refuse_constant(given, joined, drawn, run)
+            if given.defended:
+                check(Path(name), given, drawn, len(labels.classes))
+        text = file if file is not None else to_toml(experiment.model_dump(mode="json", exclude_unset=True))
+        kept = Kept(_folder(folder, numbered, resume), made_with(given, content_digest(joined)), text, resume=resume)
+        if table is not None and not resume:
+            shutil.copyfile(where / TABLE, kept.folder / TABLE)
+    on_start(kept, len(given.runs))
+    try:
+        for run in given.runs:
+            if kept.holds(run):
+                continue
+            federation = kept.begin(run)
+            try:
+                found = run_seed(
+                    given, joined, run.seed, federation, fold=run.fold, live=live, predictions=kept.predictions(run)
+                )
+            finally:
+                remove_private_keys(federation)
+            kept.add(found)
+            on_run(found)
+    except OSError as failure:
+        raise TreetapError(f"{failure.filename or folder}: {failure.strerror or failure}") from failure
+    return document(kept.runs, kept.folder)
+
+
+def with_frontier(experiment: ExperimentFile, base: Path) -> ExperimentFile:
+    """The experiment with the place of the audit's frontier, if it has one, which is read before the first run."""
+    if experiment.audit is None or experiment.audit.frontier is None:
+        return experiment
+    from attacks.advice.frontiers_at_hand import given
+
+    path = base / experiment.audit.frontier
+    given(path, experiment.job.protocol, None)
+    return experiment.model_copy(update={"audit": experiment.audit.model_copy(update={"frontier": path})})
+
+
+@contextmanager
+def _as_file(experiment: ExperimentFile, table: pa.Table | None, base: Path) -> Iterator[tuple[ExperimentFile, Path]]:
+    """The experiment with the file that its table is read from, and the folder from which the file's path starts."""
+    if table is None:
+        yield experiment, base
+        return
+    with tempfile.TemporaryDirectory(prefix="treetap-") as held:
+        pq.write_table(table, Path(held) / TABLE, compression="zstd")
+        yield (
+            experiment.model_copy(update={"data": experiment.data.model_copy(update={"path": Path(TABLE)})}),
+            Path(held),
+        )
+
+
+def _folder(folder: Path, numbered: bool, resume: bool) -> Path:
+    """The folder of the results, made if it is not there, and empty unless an experiment is resumed in it."""
+    if resume:
+        return folder
+    return new_folder(folder) if numbered else empty_folder(folder)

@@ -1,0 +1,121 @@
+"""`treetap experiment`: run an experiment's file, print its report, say where the results are kept."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from treetap import terminal
+from treetap.commands.experiment.all_runs import run_experiment
+from treetap.commands.experiment.document import as_json, document
+from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.experiment.kept import Kept
+from treetap.commands.experiment.planned import planned
+from treetap.commands.experiment.report import print_run, print_summary
+from treetap.commands.local_federation import clean_end, working_folder
+from treetap.errors import BadInput
+from treetap.strict import load
+
+#: The folder of results without --workdir, in the current one.
+RUNS = Path("runs")
+
+
+def run_file(
+    file: Path, *, as_json: bool, workdir: Path | None = None, resume: Path | None = None, discard: bool = False
+) -> None:
+    """Run an experiment file and print its report; results are kept in `runs/NAME` unless an option says otherwise.
+
+    With `as_json` finished runs are printed even if a later one fails.
+
+    Raises:
+        BadInput: options that exclude each other, a fault of the file or its table, or an audit that failed.
+    """
+    given = {"--workdir": workdir is not None, "--resume": resume is not None, "--discard": discard}
+    if sum(given.values()) > 1:
+        raise BadInput(f"{' and '.join(name for name, there in given.items() if there)} exclude each other: give one")
+    experiment = load(file, ExperimentFile)
+    output = _Output(file, as_json=as_json, discard=discard)
+    with clean_end(), _temporary(discard) as temporary:
+        try:
+            run_experiment(
+                experiment,
+                resume or workdir or temporary or RUNS / file.stem,
+                base=file.resolve().parent,
+                file=file.read_text(encoding="utf-8"),
+                name=str(file),
+                numbered=not any(given.values()),
+                resume=resume is not None,
+                on_start=output.start,
+                on_run=output.add,
+            )
+        except BaseException:
+            output.stop()
+            raise
+    output.finish()
+
+
+def _temporary(discard: bool) -> AbstractContextManager[Path | None]:
+    return working_folder(None, "treetap-") if discard else nullcontext()
+
+
+class _Output:
+    """What the command prints."""
+
+    def __init__(self, file: Path, *, as_json: bool, discard: bool) -> None:
+        self._file, self._as_json, self._discard = file, as_json, discard
+        self._kept: Kept | None = None
+        self._planned = 0
+
+    def start(self, kept: Kept, planned: int) -> None:
+        """All is checked, and the folder is there."""
+        self._kept, self._planned = kept, planned
+        if kept.runs:
+            terminal.err.print(f"{planned} runs, {len(kept.runs)} of them finished already", soft_wrap=True)
+
+    def add(self, run: dict[str, Any]) -> None:
+        """A run has ended."""
+        if not self._as_json:
+            print_run(run)
+
+    def stop(self) -> None:
+        """A run failed, or the command is ended."""
+        if self._kept is None:
+            return
+        self._print_document()
+        if not self._discard:
+            done = f"{len(self._kept.runs)} of {self._planned} runs"
+            command = f"treetap experiment {self._file} --resume {shown(self._kept.folder)}"
+            terminal.err.print(
+                f"stopped: {shown(self._kept.folder)} has {done}; go on with the others: {command}", soft_wrap=True
+            )
+
+    def finish(self) -> None:
+        """All runs have ended.
+
+        Raises:
+            BadInput: the audit of a run failed.
+        """
+        assert self._kept is not None  # `run_experiment` has returned
+        runs = self._kept.runs
+        self._print_document()
+        if not self._as_json:
+            if len(runs) > 1:
+                print_summary(runs)
+            if not self._discard:
+                terminal.out.print(f"results: {shown(self._kept.folder)}", soft_wrap=True)
+        faults = [
+            f"{planned(run).title}: the audit failed: {run['audit_fault']}" for run in runs if "audit_fault" in run
+        ]
+        if faults:
+            raise BadInput("; ".join(faults))
+
+    def _print_document(self) -> None:
+        if self._as_json and self._kept is not None and self._kept.runs:
+            print(as_json(document(self._kept.runs, None if self._discard else self._kept.folder)))
+
+
+def shown(folder: Path) -> str:
+    """A path as a person would type it here."""
+    return os.path.relpath(folder) if folder.is_relative_to(Path.cwd()) else str(folder)

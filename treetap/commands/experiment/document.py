@@ -1,0 +1,33 @@
+"""The document of an experiment: its runs and their summary, as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from treetap.commands.experiment.summary import summary
+
+
+def document(runs: Sequence[Mapping[str, Any]], folder: Path | None = None) -> dict[str, Any]:
+    """Runs and their summary; a value that JSON cannot represent (no AUC of one class, an overflow) is None.
+
+    `folder`: where the results are kept; None: nowhere.
+    """
+    found = {"runs": list(runs), "summary": summary(runs), "folder": None if folder is None else str(folder)}
+    return {key: _finite(value) for key, value in found.items()}
+
+
+def as_json(content: Mapping[str, Any]) -> str:
+    """A document as it is printed and stored."""
+    return json.dumps(content, indent=1, allow_nan=False)
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, Mapping):
+        return {key: _finite(value) for key, value in content.items()}
+    if isinstance(content, list):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content

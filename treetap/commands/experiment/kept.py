@@ -1,0 +1,153 @@
+"""The folder of an experiment: its results on disk, each run whole or not there, and with what they were made."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from treetap.commands.experiment.document import as_json, document
+from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.experiment.planned import PlannedRun, planned
+from treetap.errors import BadInput
+from treetap.models.durable import make_folder, remove_folder, write_whole
+
+RESULTS, MADE_WITH, FILE, PREDICTIONS = "results.json", "made-with.json", "experiment.toml", "predictions"
+#: Libraries whose releases a result may depend on, beside Python's.
+LIBRARIES = ("treetap", "numpy", "pyarrow")
+#: Most folders of one name.
+_MOST = 100_000
+#: Keys of the file that may change between the runs of one folder: which runs there are, and where results go too.
+_FREE = {"data.seed", "data.path", "output"}
+
+
+def made_with(experiment: ExperimentFile, digest: str) -> dict[str, Any]:
+    """All that a run depends on beside its seed and fold, as JSON types; `digest`: of the table's content."""
+    content = experiment.model_dump(mode="json", exclude_none=True)
+    tables = {name: value for name, value in content.items() if isinstance(value, dict)}
+    keys = {f"{table}.{key}": value for table, values in tables.items() for key, value in values.items()}
+    lists = {name: value for name, value in content.items() if not isinstance(value, dict)}
+    return {
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in LIBRARIES}},
+        "content of the table": digest,
+        "experiment": {name: value for name, value in {**keys, **lists}.items() if name not in _FREE},
+    }
+
+
+def new_folder(folder: Path) -> Path:
+    """Make the first of FOLDER, FOLDER-2, FOLDER-3, … that is not there.
+
+    The folder above it, where it is made too, is ignored by git: tables with labels lie below it.
+
+    Raises:
+        BadInput: it cannot be made.
+    """
+    try:
+        if not folder.parent.is_dir():
+            make_folder(folder.parent)
+            write_whole(folder.parent / ".gitignore", b"*\n", mode=0o644)
+        for number in range(1, _MOST):
+            made = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+            try:
+                made.mkdir(mode=0o700)
+            except FileExistsError:
+                continue
+            return made.resolve()
+    except OSError as failure:
+        raise BadInput(f"{folder}: cannot be made: {failure.strerror or failure}; name another --workdir") from None
+    raise BadInput(f"{folder}: {_MOST} folders have this name; name another --workdir")
+
+
+class Kept:
+    """Results in a folder.
+
+    Args:
+        folder: new and empty, or with `resume` one that holds some.
+        settings: as `made_with` gives them.
+        file: the experiment's file, of which a copy is kept.
+
+    Raises:
+        BadInput: with `resume`, the folder holds no results, or results of another experiment, or damaged ones.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any], file: str, *, resume: bool) -> None:
+        self.folder = folder.resolve()
+        self.runs: list[dict[str, Any]] = []
+        if resume:
+            _check(folder, settings)
+            self.runs = _read(folder / RESULTS).get("runs", []) if (folder / RESULTS).exists() else []
+        else:
+            self._write(MADE_WITH, json.dumps(settings, indent=1))
+        self._write(FILE, file)
+
+    def holds(self, run: PlannedRun) -> bool:
+        """True if a run has finished."""
+        return any(planned(each) == run for each in self.runs)
+
+    def begin(self, run: PlannedRun) -> Path:
+        """The folder of a run's federation; what an earlier attempt left there is removed."""
+        remove_folder(self.folder / run.name)
+        return self.folder / run.name
+
+    def predictions(self, run: PlannedRun) -> Path:
+        """The file of a run's predictions."""
+        make_folder(self.folder / PREDICTIONS)
+        return self.folder / PREDICTIONS / f"{run.name}.parquet"
+
+    def add(self, run: dict[str, Any]) -> None:
+        """Keep a run's report; it is on disk when this returns."""
+        self.runs.append(run)
+        self._write(RESULTS, as_json(document(self.runs, self.folder)))
+
+    def _write(self, name: str, content: str) -> None:
+        write_whole(self.folder / name, content.encode())
+
+
+def remove_private_keys(federation: Path) -> None:
+    """Delete the private keys of a federation's throw-away authority and processes, which have ended."""
+    for path in (federation / "certs").glob("*.key"):
+        path.unlink()
+
+
+def _check(folder: Path, settings: Mapping[str, Any]) -> None:
+    if not (folder / MADE_WITH).is_file():
+        raise BadInput(f"--resume {folder}: holds no experiment's results; name the folder that a run said it wrote")
+    stored, wanted = _read(folder / MADE_WITH), json.loads(json.dumps(settings))
+    before, now = _flat(stored), _flat(wanted)
+    different = [name for name in {**now, **before} if json.dumps(before.get(name)) != json.dumps(now.get(name))]
+    if different:
+        shown = "; ".join(f"{name} was {_short(before.get(name))}, now {_short(now.get(name))}" for name in different)
+        raise BadInput(
+            f"--resume {folder}: was made with another experiment: {shown}. Runs of one folder differ in "
+            "their seeds alone: undo the change, or leave out --resume"
+        )
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings without the tables `experiment` and `versions`, whose keys stand beside the others."""
+    tables = {name: settings.get(name, {}) for name in ("experiment", "versions")}
+    return {
+        **{name: each for name, each in settings.items() if name not in tables},
+        **tables["experiment"],
+        **tables["versions"],
+    }
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as failure:
+        raise BadInput(f"{path}: cannot be read: {failure.strerror or failure}") from None
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        raise BadInput(f"{path}: is damaged; leave out --resume, and the experiment is made again")
+    return content
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"
