@@ -82,12 +82,15 @@ def oracle_train(
     classes: int = 2,
     xi: float | None = None,
     own_trees: int = 0,
+    weights: Sequence[float] | None = None,
 ) -> OracleModel:
     """Train on raw columns (N, d) of each party, NaN for missing, parties in tie order.
 
     `xi`: ξ of ID-LMID (Takahashi, Liu and Liu 2023, Algorithm 5), over all records of a node.
     `own_trees`: the number of first trees that the first party grows alone (SecureBoost's Reduced-Leakage).
+    `weights`: of the records.
     """
+    w = [1.0] * len(labels) if weights is None else [float(weight) for weight in weights]
     y = [float(value) for value in labels]
     n = len(y)
     columns = [(name, [[float(v) for v in X[:, j]] for j in range(X.shape[1])]) for name, X in parties]
@@ -98,11 +101,14 @@ def oracle_train(
         training = [not bool(flag) for flag in held_out]
     outputs = classes if params.objective == "multi:softprob" else 1
     width = outputs if params.multi_strategy == "multi_output_tree" else 1
-    base = _base(params, [y[i] for i in range(n) if training[i]], outputs)
+    base = _base(params, [y[i] for i in range(n) if training[i]], [w[i] for i in range(n) if training[i]], outputs)
+    factors = [w[i] * params.scale_pos_weight if y[i] == 1 else w[i] for i in range(n)]
+    if params.objective != "binary:logistic":
+        assert params.scale_pos_weight == 1
     model = OracleModel(base, outputs // width)
     scores = [list(base) for _ in range(n)]
     for round_number in range(params.n_estimators):
-        g, h, scale = _derivatives(params.objective, scores, y)
+        g, h, scale = _derivatives(params.objective, scores, y, factors)
         grown = []
         for first in range(0, outputs, width):
             index = len(model) + len(grown)
@@ -125,7 +131,8 @@ def oracle_train(
                     scores[i][k] += weight
         if params.early_stopping_rounds is not None:
             held = [i for i in range(n) if not training[i]]
-            model.validation.append(_watched(params.objective, [scores[i] for i in held], [y[i] for i in held]))
+            seen = ([each[i] for i in held] for each in (scores, y, w))
+            model.validation.append(_watched(params.objective, *seen))
             best = min(range(round_number + 1), key=lambda r: (model.validation[r], r))
             model.best_round = best
             if round_number - best >= params.early_stopping_rounds:
@@ -170,9 +177,10 @@ def bin_cuts(column: Sequence[float], max_bin: int) -> list[float]:
     return cuts
 
 
-def _base(params: BoostingParams, labels: list[float], outputs: int) -> list[float]:
+def _base(params: BoostingParams, labels: list[float], weights: list[float], outputs: int) -> list[float]:
     if params.objective == "reg:squarederror":
-        return [sum(labels) / len(labels) if params.base_score is None else float(params.base_score)]
+        mean = sum(w * y for w, y in zip(weights, labels, strict=True)) / sum(weights)
+        return [mean if params.base_score is None else float(params.base_score)]
     score = 0.5 if params.base_score is None else params.base_score
     if params.objective == "binary:logistic":
         return [math.log(score / (1.0 - score))]
@@ -189,9 +197,9 @@ def _probabilities(objective: str, score: list[float]) -> list[float]:
 
 
 def _derivatives(
-    objective: str, scores: list[list[float]], labels: list[float]
+    objective: str, scores: list[list[float]], labels: list[float], factors: list[float]
 ) -> tuple[list[list[int]], list[list[int]], float]:
-    """Fixed-point g and h, and the scale of g."""
+    """Fixed-point g and h, each times the record's factor, and the scale of g."""
     raw_g, raw_h = [], []
     for score, label in zip(scores, labels, strict=True):
         if objective == "reg:squarederror":
@@ -205,6 +213,8 @@ def _derivatives(
             p_all = _probabilities(objective, score)
             raw_g.append([p - (1.0 if c == label else 0.0) for c, p in enumerate(p_all)])
             raw_h.append([2.0 * p * (1.0 - p) for p in p_all])
+    raw_g = [[v * f for v in row] for row, f in zip(raw_g, factors, strict=True)]
+    raw_h = [[v * f for v in row] for row, f in zip(raw_h, factors, strict=True)]
     scale = 1.0
     if objective == "reg:squarederror":
         largest = max(abs(g[0]) for g in raw_g)
@@ -213,18 +223,19 @@ def _derivatives(
         while largest > 0 and scale / 2.0 >= largest:
             scale /= 2.0
     g = [[round(v / scale * ONE) for v in row] for row in raw_g]
-    h = [[max(round(v * ONE), 1) for v in row] for row in raw_h]
+    h = [[max(round(v * ONE), 1 if f > 0 else 0) for v in row] for row, f in zip(raw_h, factors, strict=True)]
     return g, h, scale
 
 
-def _watched(objective: str, scores: list[list[float]], labels: list[float]) -> float:
+def _watched(objective: str, scores: list[list[float]], labels: list[float], weights: list[float]) -> float:
+    records = list(zip(scores, labels, weights, strict=True))
     if objective == "reg:squarederror":
-        return math.sqrt(sum((s[0] - y) ** 2 for s, y in zip(scores, labels, strict=True)) / len(labels))
+        return math.sqrt(sum(w * (s[0] - y) ** 2 for s, y, w in records) / sum(weights))
     total = 0.0
-    for score, label in zip(scores, labels, strict=True):
+    for score, label, w in records:
         p = [min(max(v, SURE), 1.0 - SURE) for v in _probabilities(objective, score)]
-        total -= math.log(p[int(label)] if len(p) > 1 else (p[0] if label == 1 else 1.0 - p[0]))
-    return total / len(labels)
+        total -= w * math.log(p[int(label)] if len(p) > 1 else (p[0] if label == 1 else 1.0 - p[0]))
+    return total / sum(weights)
 
 
 def _left(value: float, cut: float, missing_left: bool) -> bool:

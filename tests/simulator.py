@@ -163,7 +163,8 @@ def _ignored(ended: asyncio.Task[Any]) -> None:
 class Federation:
     """Parties and a coordinator on one virtual network; make it inside `run`.
 
-    `tables`: party → (columns, {table name: pyarrow table}); the first column has the ids, `y` is the label.
+    `tables`: party → (columns, {table name: pyarrow table}); the first column has the ids, `y` is the label, `w` the
+    weight.
     `encode`: its columns of text; `drop_constant`: all parties train without constant columns; `serve`: party → whom it
     answers; `coordinators`: whom all parties obey, the first is the one that `jobs` means; `engine`: party → what
     computes for it; `defences`: by party.
@@ -370,8 +371,9 @@ class Federation:
             path = folder / f"{table_name}.parquet"
             path.write_bytes(_file_of(table))
             label = "y" if "y" in table.column_names else None
-            ids = next((name for name in table.column_names if name not in (*columns, label)), "id")
-            given: dict[str, Any] = {"encode": self.encode, "drop_constant": self.drop_constant}
+            weight = "w" if "w" in table.column_names else None
+            ids = next((name for name in table.column_names if name not in (*columns, label, weight)), "id")
+            given: dict[str, Any] = {"encode": self.encode, "drop_constant": self.drop_constant, "weight": weight}
             configs[table_name] = TableConfig(path=path, id=ids, columns=columns, label=label, **given)
         more: dict[str, Any] = {"tables": configs, "data": folder, "serve": self.serve.get(name)}
         more["defences"] = self.defences.get(name, Defences())

@@ -40,7 +40,7 @@ class World:
     """Tables by party, the raw blocks X^m (N, d_m) in order of sorted ids, labels (N,), and blocks of new records.
 
     Every party has a table `train` and a table `predict` with the new records; ids of the two differ.
-    `owners`: (N,) the place of the party that labels each record; None: the first labels all.
+    `owners`: (N,) the place of the party that labels each record; None: the first labels all. `weights`: (N,).
     """
 
     tables: Tables
@@ -49,6 +49,7 @@ class World:
     new: list[Floats]
     classes: int
     owners: Rows | None = None
+    weights: Floats | None = None
 
     @property
     def ownership(self) -> dict[str, Rows]:
@@ -70,7 +71,8 @@ class World:
         """The model that the federation must find."""
         if isinstance(params, ForestParams):
             return forest_train(self.parties, list(self.y), params, self.classes)
-        return oracle_train(self.parties, list(self.y), params, self.classes)
+        weights = None if self.weights is None else list(self.weights)
+        return oracle_train(self.parties, list(self.y), params, self.classes, weights=weights)
 
     def members(self, tree: OracleTree) -> dict[int, Rows]:
         """The records, sampled or not, of every node of an oracle's tree."""
@@ -136,6 +138,16 @@ def world(
     blocks = [x[:n, a:b] for a, b in pairwise(starts)]
     new = [x[n:, a:b] for a, b in pairwise(starts)]
     return World(tables, blocks, y[:n], new, classes)
+
+
+def weighted(here: World, weights: Floats) -> World:
+    """The same world, whose label holder has a column `w` of sample weights (N,)."""
+    name = next(iter(here.tables))
+    columns, content = here.tables[name]
+    of = {f"r{i:05d}": weight for i, weight in enumerate(weights.tolist())}
+    cells = pa.array([of[i] for i in content["train"].column("id").to_pylist()], type=pa.float64())
+    tables = {**here.tables, name: (columns, {**content, "train": content["train"].append_column("w", cells)})}
+    return replace(here, tables=tables, weights=weights)
 
 
 def spread(here: World, owners: Sequence[int] | Rows) -> World:

@@ -14,10 +14,13 @@ from treetap.trees import sampling
 from treetap.trees.ensemble import Tree
 from treetap.trees.loss import Loss
 from treetap.trees.params import BoostingParams
+from treetap.trees.record_weights import check_weights
 
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
+#: Sample weights (N,); None: all count alike.
+Weights = np.ndarray[tuple[int], np.dtype[np.float64]] | None
 
 
 class BoostingState:
@@ -27,7 +30,10 @@ class BoostingState:
     start, as in XGBoost; so both are stored.
     """
 
-    def __init__(self, params: BoostingParams, loss: Loss, labels: Labels, store: JobStore) -> None:
+    def __init__(
+        self, params: BoostingParams, loss: Loss, labels: Labels, store: JobStore, weights: Weights = None
+    ) -> None:
+        """`weights`: of the records (N,); raises `DataError` if they do not fit the job."""
         self._params, self._loss, self._store = params, loss, store
         self._labels = labels.values
         self.metrics: dict[str, float] = {}
@@ -36,7 +42,10 @@ class BoostingState:
         self._outputs_per_tree = params.outputs_per_tree(len(labels.classes))
         n = len(self._labels)
         self._training = params.training_rows(n)
-        self._base = loss.base_margin(params.base_score, self._labels[self._training])
+        self._weights = weights
+        if weights is not None:
+            check_weights(weights, self._labels, params)
+        self._base = loss.base_margin(params.base_score, self._labels[self._training], self._weights_of(self._training))
         self.trees = 0
         self._best = (np.inf, -1)
         self._best_metrics: dict[str, float] = {}  # of the published model, which ends at the best round
@@ -54,7 +63,8 @@ class BoostingState:
     def derivatives(self, tree: int) -> tuple[Ints, float, Bools]:
         """Fixed-point (g_0.., h_0.., 1) of every record, zero if not sampled; the scale of g; the sample."""
         columns = list(self.outputs(tree))
-        quantised = self._loss.quantise(*self._loss.gradients(self._round_scores, self._labels))
+        factors = self._params.factors(self._labels, self._weights)
+        quantised = self._loss.quantise(*self._loss.gradients(self._round_scores, self._labels), factors)
         sampled = sampling.rows(
             self._params.seed, tree, len(self._labels), self._params.subsample, eligible=self._training
         )
@@ -103,6 +113,7 @@ class BoostingState:
             "trees_per_round": self.trees_per_round,
             "best_round": self._best_round(),
             "params": self._params.to_dict(),
+            **({"weighted": True} if self._weights is not None else {}),
             "training_metrics": finite(self._best_metrics or self._measure(self._scores, self._labels)),
         }
 
@@ -118,7 +129,7 @@ class BoostingState:
         if self._params.early_stopping_rounds is None:
             return
         held = ~self._training
-        watched = self._loss.watched(self._scores[held], self._labels[held])
+        watched = self._loss.watched(self._scores[held], self._labels[held], self._weights_of(held))
         if self._best[1] < 0 or watched < self._best[0]:
             self._best = (watched, round_number)
             self._best_metrics = self.metrics
@@ -130,9 +141,13 @@ class BoostingState:
         found = {}
         for name, mask in (("train", self._training), ("validation", ~self._training)):
             if mask.any():
-                metric = self._loss.metric(scores[mask], labels[mask])
+                metric = self._loss.metric(scores[mask], labels[mask], self._weights_of(mask))
                 found.update({f"{name}_{key}": value for key, value in metric.items()})
         return found
+
+    def _weights_of(self, rows: Bools) -> Weights:
+        """The weights of some records; None: records have none."""
+        return None if self._weights is None else self._weights[rows]
 
     def _load(self, n: int) -> None:
         arrays = self._store.load_arrays(SCORES)

@@ -20,6 +20,7 @@ from party.runtime.messages import sampled_messages
 from party.runtime.step_order import OPENING, RESUMED, Next, StepTable
 from party.setup.keys import fitting
 from treetap.additive.sums.slots import Slots
+from treetap.errors import DataError
 from treetap.process.together import together
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind
@@ -85,7 +86,11 @@ class LabelHolder:
         data = self._job.select_common()
         loss = self._loss(data.labels)
         loss.check(data.labels.values)
-        state = self._state = BoostingState(self._params, loss, data.labels, self._context.store)
+        try:
+            state = BoostingState(self._params, loss, data.labels, self._context.store, data.table.weights)
+        except DataError as failure:
+            raise failure.at(self._context.party) from None
+        self._state = state
         self._growth.account(self._job.released_sets())
         return await self._job.bin(request, state)
 

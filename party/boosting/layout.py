@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from treetap.additive.sums.slots import Slots, width_for
 from treetap.errors import Malformed
-from treetap.trees.loss import loss_for
+from treetap.trees.loss import check_sums, loss_for
 from treetap.trees.params import BoostingParams
 
 
@@ -14,9 +14,10 @@ def layout(params: BoostingParams, records: int, outputs: int, classes: int = 0)
     `classes`: of the label, where its one-hot form is in further slots.
 
     Raises:
-        PlaintextOverflow: such sums need wider slots than there are.
+        ConfigError: such sums need wider slots than there are.
     """
-    g_max, h_max = loss_for(params.objective, 2).bounds()  # the same for any number of classes
+    check_sums(params.objective, records, params.largest_factor)
+    g_max, h_max = loss_for(params.objective, 2).bounds(params.largest_factor)  # the same for any number of classes
     widths = [width_for(records, g_max)] * outputs + [width_for(records, h_max)] * outputs + [width_for(records, 1)]
     widths += [width_for(records, 1)] * classes
     return Slots(tuple(widths))

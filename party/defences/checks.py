@@ -55,6 +55,11 @@ def check_defences(
             f"{', '.join(refused)} under [defences]: protects classes, and the labels of {params.objective} are "
             f"numbers; train on classes, or leave it out of {party}'s file"
         )
+    if defences.label_dp is not None and own is not None and own.weight is not None:
+        raise ConfigError(
+            f"label_dp under [defences]: sample weights would go into the training as they are, and they often follow "
+            f"from labels; leave weight out of table {spec.table!r} in {party}'s file, or train without label_dp"
+        )
     if strangers := [each for each in defences.dimip if each not in spec.feature_parties]:
         raise ConfigError(
             f"dimip of {', '.join(strangers)} under [defences]: the feature parties of the job are "

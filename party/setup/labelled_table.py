@@ -14,6 +14,7 @@ from party.setup.steps import load_job_table, table_config
 from treetap.errors import DataError
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.registry import training, training_name
+from treetap.tables.config import TableConfig
 from treetap.tables.labels import Labels, learnable, read_labels
 from treetap.tables.reading import Table
 from treetap.wire.v2 import setup_pb2
@@ -24,7 +25,7 @@ AS_THEY_ARE = "as they are"
 
 @dataclass(frozen=True)
 class LabelledTable:
-    """Records and their labels; `table` is without the label column.
+    """Records and their labels; `table` is without the label column, and has the weights if there are some.
 
     `labels`: those that training uses. `clean`: the table's own, with the same class numbers, where `labels` are noisy;
     for files of the label holder alone.
@@ -61,12 +62,14 @@ async def load_labelled_table(
     """Read the label holder's table of a training job, and decode its labels; with `label_dp` they become noisy.
 
     Raises:
-        DataError: the table or its labels do not fit the job, or the stored trees were grown on other labels.
+        DataError: the table, its labels or weights do not fit the job, or the stored trees were grown on other labels.
         Refused: noisy labels would cost more than the policy's budget has left.
     """
     table = await load_job_table(context, config, spec, with_label=True, missing=missing)
-    column = required(table_config(config, spec.table).label)
+    own = table_config(config, spec.table)
+    column = required(own.label)
     try:
+        _check_weights(table, own, spec)
         labels = read_labels(table, column, objective)
         data = LabelledTable(context.party, replace(table, label=None), labels, column, objective)
         return await _as_trained(context, config, spec, data)
@@ -96,6 +99,23 @@ async def _as_trained(
     _bind(context, data, drawn.digest)
     _check_noisy(drawn.labels, data.table)
     return replace(data, labels=drawn.labels, clean=data.labels)
+
+
+def _check_weights(table: Table, own: TableConfig, spec: setup_pb2.JobSpec) -> None:
+    """Raise `DataError` unless the job's protocol has sample weights, if the table has some, and bounds them all."""
+    if table.weights is None:
+        return
+    protocol, most = training_name(spec), params_of(spec).largest_weight
+    if most is None:
+        raise DataError(
+            f"{table.path}: weight column {own.weight!r}: protocol {protocol!r} has no sample weights; train by "
+            "boosting, or name a table without weight in the job"
+        )
+    if (beyond := np.flatnonzero(table.weights > most)).size:
+        raise DataError(
+            f"{table.path}: weight column {own.weight!r}: the weight at {table.where(int(beyond[0]))} is above "
+            f"max_sample_weight = {most:g} of the job: give the job a bound that no weight exceeds"
+        )
 
 
 def _check_noisy(labels: Labels, table: Table) -> None:

@@ -94,7 +94,7 @@ async def bind_table(context: StepContext, table: Table) -> None:
 
 
 def fingerprint(table: Table) -> str:
-    """SHA-256 over ids, features, tensors and labels; stays on this party's disk."""
+    """SHA-256 over ids, features, tensors, labels and weights; stays on this party's disk."""
     state = hashlib.sha256(table.digest())
     state.update(np.ascontiguousarray(table.features).data)
     for name, cells in table.tensors.items():
@@ -106,6 +106,8 @@ def fingerprint(table: Table) -> str:
         with pa.ipc.new_stream(sink, column.schema) as stream:
             stream.write_table(column)
         state.update(sink.getvalue())
+    if table.weights is not None:
+        state.update(b"weights" + np.ascontiguousarray(table.weights).data)
     return state.hexdigest()
 
 

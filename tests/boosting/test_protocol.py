@@ -9,9 +9,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from tests.library.trees.tables import drawn_weights
 from tests.oracle import oracle_predict
 from tests.simulator import Federation, run
-from tests.worlds import assert_oracles_model, assert_oracles_scores, manifest, spec, world
+from tests.worlds import assert_oracles_model, assert_oracles_scores, manifest, spec, weighted, world
 from treetap.protocols.key_options import OKAMOTO_UCHIYAMA, PAILLIER
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
@@ -30,6 +31,7 @@ class Shape:
 
     world: dict[str, Any]
     params: dict[str, Any] = field(default_factory=dict)
+    weighted: bool = False
 
 
 SHAPES = {
@@ -60,6 +62,14 @@ SHAPES = {
     ),
     "penalties and bounded steps": Shape(
         {"dims": (2, 1, 2), "missing": 0.1}, {"reg_alpha": 0.6, "max_delta_step": 0.5, "min_child_weight": 0.2}
+    ),
+    "weighted records": Shape(
+        {"dims": (2, 1, 2), "missing": 0.1, "n": 80},
+        {
+            **{"max_sample_weight": 7.5, "subsample": 0.9, "reg_alpha": 0.2, "n_estimators": 5, "seed": 4},
+            **{"early_stopping_rounds": 1, "validation_share": 0.25},
+        },
+        weighted=True,
     ),
     "everything at once": Shape(
         {"dims": (2, 3, 1), "missing": 0.2, "levels": 2, "n": 90},
@@ -92,6 +102,10 @@ def test_the_federation_finds_and_uses_the_oracles_model(
     params = _params(objective, SHAPES[shape])
     classes = 3 if params.objective == "multi:softprob" else 2
     here = world(objective=params.objective, classes=classes, **SHAPES[shape].world)
+    if SHAPES[shape].weighted:
+        here = weighted(here, drawn_weights(len(here.y), params.max_sample_weight))
+        if params.objective == "binary:logistic":
+            params = replace(params, scale_pos_weight=2.0)
     oracle = here.oracle(params)
 
     async def main() -> None:

@@ -39,6 +39,12 @@ REFUSED: dict[str, tuple[TreeParams, TableConfig, dict[str, Any], str]] = {
         {"id_lmid": {"xi": 1.0, "counts": "paper"}},
         'id_lmid with counts = "paper" under [defences]: counts the draws of a tree, and with bootstrap = true',
     ),
+    "weights beside noisy labels": (
+        BOOSTING,
+        LABELLED.model_copy(update={"weight": "w"}),
+        DP,
+        "label_dp under [defences]: sample weights would go into the training as they are",
+    ),
     "stages without columns": (
         BOOSTING,
         WITHOUT_COLUMNS,

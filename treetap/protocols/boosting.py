@@ -23,11 +23,12 @@ def train_centrally(
     classes: int,
     params: BoostingParams,
     withholding: Withholding = NOTHING,
+    weights: Floats | None = None,
 ) -> CentralModel:
     """See `TrainingProtocol`."""
     from treetap.trees.centralised import train
 
-    return train(_binned(tables, params), labels, params, classes or None, withholding)
+    return train(_binned(tables, params), labels, params, classes or None, withholding, weights)
 
 
 def predict_centrally(
@@ -37,12 +38,13 @@ def predict_centrally(
     classes: int,
     params: BoostingParams,
     withholding: Withholding = NOTHING,
+    weights: Floats | None = None,
 ) -> tuple[Floats, Floats]:
     """See `TrainingProtocol`."""
     from treetap.trees.centralised import train
 
     bins = _binned(before, params)
-    model, encoded = train(bins, labels, params, classes or None, withholding), dict(bins)
+    model, encoded = train(bins, labels, params, classes or None, withholding, weights), dict(bins)
     scores = model.predict([(name, encoded[name].encode(table.features)) for name, table in after])
     return scores, model.ensemble.outcome(scores)
 

@@ -71,7 +71,8 @@ class TrainingProtocol:
         predict_centrally: raw scores (n, outputs) of other records, and their probabilities or values, by the model
             that the joined table gives: (tables to learn from, tables to predict, labels (N,), classes, parameters);
             with one role also `ownership`, the records that each party labels, otherwise also what defences change:
-            what is withheld from the other parties or, of networks, `treetap.neural.label_defences.LabelDefences`.
+            what is withheld from the other parties or, of networks, `treetap.neural.label_defences.LabelDefences`;
+            of protocols whose records may have weights also `weights` (N,).
         train_centrally: the model that the joined table gives, with all parties' split tables: (tables, labels (N,),
             classes, parameters, what is withheld); None of a protocol with one role.
         predicts: the protocols that predict by its models; the first is the default.

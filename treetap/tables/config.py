@@ -53,12 +53,14 @@ def encoded_by_name(encode: str | Mapping[str, str] | None) -> list[str]:
 class TableConfig(SourceKeys):
     """One table of this party: its source, an id column and the columns that may be used.
 
-    `encode`: of columns of text and dates. `drop_constant`: train without columns that are constant in this table.
+    `encode`: of columns of text and dates. `drop_constant`: train without columns that are constant in this table. `weight`: the
+    column of sample weights, beside the label.
     """
 
     id: str
     columns: list[str] = []
     label: str | None = None
+    weight: str | None = None
     encode: Encode | None = None
     drop_constant: bool = False
 
@@ -67,11 +69,17 @@ class TableConfig(SourceKeys):
         if len(set(self.columns)) != len(self.columns):
             twice = next(name for name in self.columns if self.columns.count(name) > 1)
             raise ValueError(f"columns names {twice!r} twice")
-        for special in (self.id, self.label):
+        for special in (self.id, self.label, self.weight):
             if special in self.columns:
-                raise ValueError(f"column {special!r} is the id or the label and cannot be a feature too")
+                raise ValueError(f"column {special!r} is the id, the label or the weight and cannot be a feature too")
         if self.label == self.id:
             raise ValueError(f"column {self.id!r} cannot be both the id and the label")
+        if self.weight is not None and self.weight in (self.id, self.label):
+            raise ValueError(f"column {self.weight!r} cannot be both the weight and the id or the label")
+        if self.weight is not None and self.label is None:
+            raise ValueError(
+                "weight names a column of the label holder's table, and this one has no label; leave it out"
+            )
         if foreign := [name for name in encoded_by_name(self.encode) if name not in self.columns]:
             raise ValueError(f"encode names {foreign[0]!r}, which is none of the table's columns")
         return self

@@ -16,8 +16,17 @@ def kind_name(kind: pa.DataType) -> str:
     return str(kind).partition("<")[0] if pa.types.is_nested(kind) else str(kind)
 
 
-def numbers_of(path: Origin, name: str, column: pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """A column of numbers (n,), NaN where missing; `DataError` names the first cell that is none."""
+#: What to do about text among numbers.
+ENCODE = (
+    'encode text columns as numbers, by encode = "ordinal" or "one-hot" in the table\'s settings (dates by "days"), or '
+    "leave the column out"
+)
+
+
+def numbers_of(
+    path: Origin, name: str, column: pa.ChunkedArray, advice: str = ENCODE
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """A column of numbers (n,), NaN where missing; `DataError` names the first cell that is none, and gives advice."""
     kind = column.type
     if pa.types.is_boolean(kind):
         column = column.cast(pa.int8())
@@ -26,7 +35,7 @@ def numbers_of(path: Origin, name: str, column: pa.ChunkedArray) -> np.ndarray[t
     ):
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
             raise DataError(f"{path}: column {name!r} holds {kind_name(kind)}, not numbers")
-        return _parse(path, name, column.to_pylist())
+        return _parse(path, name, column.to_pylist(), advice)
     values = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
     if np.isinf(values).any():
         index = int(np.flatnonzero(np.isinf(values))[0])
@@ -41,7 +50,9 @@ def as_stored(missing: float, kind: pa.DataType) -> float:
     return missing
 
 
-def _parse(path: Origin, name: str, cells: list[str | None]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _parse(
+    path: Origin, name: str, cells: list[str | None], advice: str
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     parse = path.number if isinstance(path, Source) else number
     values = np.empty(len(cells), dtype=np.float64)
     for index, cell in enumerate(cells):
@@ -50,12 +61,7 @@ def _parse(path: Origin, name: str, cells: list[str | None]) -> np.ndarray[tuple
         except ValueError:
             remedy = path.remedy(cells) if isinstance(path, Source) else ""
             raise DataError(
-                f"{path}: {row_name(path, index)}, column {name!r}: the cell is not a number; "
-                + (
-                    remedy
-                    or 'encode text columns as numbers, by encode = "ordinal" or "one-hot" in the table\'s settings '
-                    '(dates by "days"), or leave the column out'
-                )
+                f"{path}: {row_name(path, index)}, column {name!r}: the cell is not a number; {remedy or advice}"
             ) from None
     if np.isinf(values).any():
         index = int(np.flatnonzero(np.isinf(values))[0])

@@ -30,6 +30,7 @@ from treetap.tables.opening import source_at, source_of
 from treetap.tables.source import Origin, row_name
 from treetap.tables.tensors import Shape, Tensor, check_trained, is_tensor, tensor_of, tensor_shape
 from treetap.tables.typed import STRING, id_type
+from treetap.tables.weights import weights_of
 
 log = logging.getLogger(__name__)
 Floats = np.ndarray[tuple[int, int], np.dtype[np.float64]]
@@ -44,7 +45,8 @@ class Table:
     from 0. `sources`: the file's columns that the features were made of, and those of tensors; `categories`: how those
     of text were encoded. `tensors`: each column of images, (N, height, width) or (N, channels, height, width); none of
     them is among `columns`. `id_column`, `id_type`: name and type of the ids in the file. `dropped`: columns that were
-    left out because they are constant; None where the configuration does not ask for that.
+    left out because they are constant; None where the configuration does not ask for that. `weights`: (N,)
+    sample weights; None: the table has none, or is read without its label.
     """
 
     path: Origin
@@ -59,6 +61,7 @@ class Table:
     id_type: pa.DataType = STRING
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     dropped: list[str] | None = None
+    weights: np.ndarray[tuple[int], np.dtype[np.float64]] | None = None
 
     def __repr__(self) -> str:
         return f"<Table of {len(self.ids)} records>"
@@ -105,6 +108,7 @@ class Table:
             ids=[self.ids[place] for place in records.tolist()],
             features=self.features[records],
             label=None if self.label is None else self.label.take(pa.array(records)),
+            weights=None if self.weights is None else self.weights[records],
             rows=self.rows[records],
             tensors={name: cells[records] for name, cells in self.tensors.items()},
         )
@@ -141,7 +145,7 @@ def read_table(
     if with_label:
         if config.label is None:
             raise DataError(f"{config.title}: the configuration names no label column for this table")
-        wanted.append(config.label)
+        wanted += [config.label, *([config.weight] if config.weight else [])]
     as_written = encoded_by_name(config.encode) if categories is None else categories
     source = source_of(config)
     table = load(source, wanted, {config.id, *as_written})
@@ -159,6 +163,8 @@ def read_table(
     kind = id_type(ids, columns[config.id].type, in_csv=not source.typed)
     sources = list(config.columns)
     read = Table(source, ids, names, features, label, order, sources, found, config.id, kind, tensors)
+    if with_label and config.weight:
+        read = replace(read, weights=weights_of(source, config.weight, columns[config.weight])[order])
     return _without_constant(read) if config.drop_constant and categories is None else read
 
 

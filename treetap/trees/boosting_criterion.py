@@ -182,7 +182,9 @@ class BoostingCriterion:
 
     def ranges(self, slots: int) -> tuple[Ints, Ints]:
         """±|g| and 0..h of the loss, as slot widths assume."""
-        g, h = loss_for(self.params.objective, 2).bounds()  # the same for any number of classes
+        g, h = loss_for(self.params.objective, 2).bounds(
+            self.params.largest_factor
+        )  # the same for any number of classes
         outputs = (slots - 1) // 2
         return np.repeat(np.array([-g, 0]), outputs), np.repeat(np.array([g, h]), outputs)
 

@@ -82,7 +82,8 @@ class _Variant:
         return found
 
     def _derivatives(self, labels: Ints) -> Quantised:
-        return self._loss.quantise(*self._loss.gradients(self._scores, labels))
+        factors = self._params.factors(labels, None)  # noisy labels go without sample weights
+        return self._loss.quantise(*self._loss.gradients(self._scores, labels), factors)
 
 
 def _summands(found: Quantised, outputs: list[int], drawn: Ints) -> Ints:

@@ -25,9 +25,10 @@ from treetap.trees.candidates import Candidate, column_goes_left
 from treetap.trees.ensemble import Ensemble, Importance, Split, Tree, importance, route
 from treetap.trees.grower import Entry, Grower, GrownTree
 from treetap.trees.local_values import reached_values
-from treetap.trees.loss import Loss, loss_for
+from treetap.trees.loss import Loss, check_sums, loss_for
 from treetap.trees.missing_party import scores_without
 from treetap.trees.params import BoostingParams, TreeParams
+from treetap.trees.record_weights import check_weights
 from treetap.trees.tree_bins import GlobalBins
 from treetap.trees.withholding import NOTHING, Withholding
 
@@ -120,11 +121,12 @@ def train(
     params: BoostingParams,
     classes: int | None = None,
     withholding: Withholding = NOTHING,
+    weights: Floats | None = None,
 ) -> CentralModel:
     """Train on the parties' tables, given in tie order, and labels (N,).
 
-    `classes` defaults to the largest label plus one (softmax). `withholding`: by the first party. Raises ConfigError,
-    or DataError if tables and labels do not fit together.
+    `classes` defaults to the largest label plus one (softmax). `withholding`: by the first party. `weights`: of the
+    records (N,). Raises ConfigError, or DataError if tables, labels and weights do not fit together.
     """
     params.validate()
     y = np.asarray(labels)
@@ -136,10 +138,14 @@ def train(
         classes = int(y.max()) + 1 if params.objective == "multi:softprob" else 2
     loss = loss_for(params.objective, classes)
     loss.check(y)
+    check_sums(params.objective, n, params.largest_factor)
+    if weights is not None:
+        check_weights(weights, y, params)
     training = params.training_rows(n)
-    job = _Job(tables, y, params, classes, loss, training, withholding, {name: [] for name, _ in tables})
+    splits: dict[str, list[Entry]] = {name: [] for name, _ in tables}
+    job = _Job(tables, y, weights, params, classes, loss, training, withholding, splits)
 
-    base = loss.base_margin(params.base_score, y[training])
+    base = loss.base_margin(params.base_score, y[training], job.weights_of(training))
     scores = np.tile(base, (n, 1))
     trees: list[Tree] = []
     divisible: list[frozenset[int]] = []
@@ -150,9 +156,9 @@ def train(
             scores[:, list(grown.tree.outputs)] += grown.values
             trees.append(grown.tree)
             divisible.append(nodes)
-        history.append({"training": loss.watched(scores[training], y[training])})
+        history.append({"training": loss.watched(scores[training], y[training], job.weights_of(training))})
         if params.early_stopping_rounds is not None:
-            history[-1]["validation"] = loss.watched(scores[~training], y[~training])
+            history[-1]["validation"] = loss.watched(scores[~training], y[~training], job.weights_of(~training))
             if best_round is None or history[-1]["validation"] < history[best_round]["validation"]:
                 best_round = round_number
             elif round_number - best_round >= params.early_stopping_rounds:
@@ -176,6 +182,7 @@ class _Job:
 
     tables: Tables
     labels: Labels
+    weights: Floats | None
     params: BoostingParams
     classes: int
     loss: Loss
@@ -183,10 +190,15 @@ class _Job:
     withholding: Withholding
     splits: dict[str, list[Entry]]
 
+    def weights_of(self, rows: Bools) -> Floats | None:
+        """The weights of some records; None: records have none."""
+        return None if self.weights is None else self.weights[rows]
+
 
 def _round(job: _Job, scores: Floats, first_tree: int) -> list[tuple[GrownTree, frozenset[int]]]:
     """The trees of one round, each with its divisible nodes."""
-    quantised = job.loss.quantise(*job.loss.gradients(scores, job.labels))
+    factors = job.params.factors(job.labels, job.weights)
+    quantised = job.loss.quantise(*job.loss.gradients(scores, job.labels), factors)
     one = np.ones((len(scores), 1), dtype=np.int64)
     params = job.params
     width = params.outputs_per_tree(job.classes)

@@ -84,6 +84,11 @@ class JobParams(ABC):
         """The objective: the kind of labels and predictions."""
 
     @property
+    def largest_weight(self) -> float | None:
+        """The largest sample weight that a record may have; None: records have no weights."""
+        return None
+
+    @property
     def adds_noise(self) -> bool:
         """True if the model carries noise that no centralised model repeats."""
         return False

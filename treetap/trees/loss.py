@@ -3,10 +3,11 @@
 Fixed point. A first or second derivative x is the integer rint(x / scale · 2^32), half to even. `scale` is 1 for the
 classifiers, whose derivatives never exceed 1. For squared error it is the smallest power of two ≥ max|g|: it is private
 to the label holder, applies to g alone, and being a power of two makes the division exact. Sums are exact integers:
-|Σ| ≤ N · 2^32, so int64 holds them for N < 2^31 records.
+|Σ| ≤ N · F · 2^32 with F the largest factor of a record (its sample weight and scale_pos_weight), so int64 holds them
+for N · F < 2^30, which `check_sums` verifies.
 
 XGBoost keeps the second derivative of its classifiers at 1e-16 or more, so that no record has weight zero. Here the
-least is one unit, 2^-32, for the same reason: a side of a split has H = 0 only if it has no record.
+least is one unit, 2^-32, for the same reason: a side of a split has H = 0 only if all its records have factor 0.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ class Loss(ABC):
         self.outputs = outputs
 
     @abstractmethod
-    def base_margin(self, base_score: float | None, labels: npt.NDArray[Any]) -> Floats:
-        """The score (outputs,) before the first tree; `labels` are those of the training records."""
+    def base_margin(self, base_score: float | None, labels: npt.NDArray[Any], weights: Floats | None = None) -> Floats:
+        """The score (outputs,) before the first tree; `labels`, `weights` (N,) are those of the training records."""
 
     @abstractmethod
     def gradients(self, scores: Floats, labels: npt.NDArray[Any]) -> tuple[Floats, Floats]:
@@ -61,32 +62,35 @@ class Loss(ABC):
         """Scores (N, outputs) as P(label = 1) (N,), class probabilities (N, C) or values (N,)."""
 
     @abstractmethod
-    def bounds(self) -> tuple[int, int]:
-        """The largest |g| and the largest h as integers, from which slot widths follow."""
+    def bounds(self, factor: float = 1.0) -> tuple[int, int]:
+        """The largest |g| and the largest h as integers, from which slot widths follow; `factor`: of any record."""
 
     @abstractmethod
     def check(self, labels: npt.NDArray[Any]) -> None:
         """Raise DataError if labels (N,) do not fit the objective."""
 
-    def quantise(self, g: Floats, h: Floats) -> Quantised:
-        """Derivatives (N, K) in fixed point."""
+    def quantise(self, g: Floats, h: Floats, factors: Floats | None = None) -> Quantised:
+        """Derivatives (N, K) in fixed point, each record's multiplied by its factor (N,)."""
+        least: Ints | int = 1
+        if factors is not None:
+            g, h, least = g * factors[:, None], h * factors[:, None], (factors > 0).astype(np.int64)[:, None]
         scale = self._scale(g)
         return Quantised(
             g=np.rint(g / scale * UNIT).astype(np.int64),
-            h=np.maximum(np.rint(h * UNIT).astype(np.int64), 1),
+            h=np.maximum(np.rint(h * UNIT).astype(np.int64), least),
             scale=scale,
         )
 
     def _scale(self, g: Floats) -> float:  # noqa: ARG002 - squared error looks at g
         return 1.0
 
-    def metric(self, scores: Floats, labels: npt.NDArray[Any]) -> dict[str, float]:
-        """Measures of scores (N, outputs) against labels (N,): see `metrics.evaluate`."""
-        return metrics.evaluate(self.objective, self.transform(scores), labels)
+    def metric(self, scores: Floats, labels: npt.NDArray[Any], weights: Floats | None = None) -> dict[str, float]:
+        """Measures of scores (N, outputs) against labels (N,), weighted by the weights: see `metrics.evaluate`."""
+        return metrics.evaluate(self.objective, self.transform(scores), labels, weights)
 
-    def watched(self, scores: Floats, labels: npt.NDArray[Any]) -> float:
+    def watched(self, scores: Floats, labels: npt.NDArray[Any], weights: Floats | None = None) -> float:
         """The loss that early stopping watches, lower is better."""
-        return metrics.watched(self.objective, self.transform(scores), labels)
+        return metrics.watched(self.objective, self.transform(scores), labels, weights)
 
 
 class Logistic(Loss):
@@ -94,7 +98,12 @@ class Logistic(Loss):
 
     objective = "binary:logistic"
 
-    def base_margin(self, base_score: float | None, labels: npt.NDArray[Any]) -> Floats:  # noqa: ARG002
+    def base_margin(
+        self,
+        base_score: float | None,
+        labels: npt.NDArray[Any],  # noqa: ARG002
+        weights: Floats | None = None,  # noqa: ARG002
+    ) -> Floats:
         """logit(base_score); None means ½, hence 0."""
         share = 0.5 if base_score is None else base_score
         return np.array([math.log(share / (1.0 - share))])
@@ -110,9 +119,9 @@ class Logistic(Loss):
         e = np.exp(-np.abs(s))
         return np.where(s >= 0, 1.0 / (1.0 + e), e / (1.0 + e))
 
-    def bounds(self) -> tuple[int, int]:
+    def bounds(self, factor: float = 1.0) -> tuple[int, int]:
         """|g| ≤ 1, h ≤ ¼."""
-        return UNIT, UNIT >> 2
+        return math.ceil(factor * UNIT), math.ceil(factor * (UNIT >> 2))
 
     def check(self, labels: npt.NDArray[Any]) -> None:
         """Labels are 0 and 1, both present."""
@@ -124,7 +133,12 @@ class Softmax(Loss):
 
     objective = "multi:softprob"
 
-    def base_margin(self, base_score: float | None, labels: npt.NDArray[Any]) -> Floats:  # noqa: ARG002
+    def base_margin(
+        self,
+        base_score: float | None,
+        labels: npt.NDArray[Any],  # noqa: ARG002
+        weights: Floats | None = None,  # noqa: ARG002
+    ) -> Floats:
         """The same number for every class, which cancels in the softmax; None means ½."""
         return np.full(self.outputs, 0.5 if base_score is None else float(base_score))
 
@@ -140,9 +154,9 @@ class Softmax(Loss):
         total: Floats = e / e.sum(axis=1, keepdims=True)
         return total
 
-    def bounds(self) -> tuple[int, int]:
+    def bounds(self, factor: float = 1.0) -> tuple[int, int]:
         """|g| ≤ 1, h ≤ ½."""
-        return UNIT, UNIT >> 1
+        return math.ceil(factor * UNIT), math.ceil(factor * (UNIT >> 1))
 
     def check(self, labels: npt.NDArray[Any]) -> None:
         """Labels are class numbers 0..C−1; at least two classes are present."""
@@ -154,9 +168,11 @@ class SquaredError(Loss):
 
     objective = "reg:squarederror"
 
-    def base_margin(self, base_score: float | None, labels: npt.NDArray[Any]) -> Floats:
-        """base_score, or the mean of the training labels."""
-        return np.array([float(np.mean(labels)) if base_score is None else float(base_score)])
+    def base_margin(self, base_score: float | None, labels: npt.NDArray[Any], weights: Floats | None = None) -> Floats:
+        """base_score, or the weighted mean of the training labels."""
+        if base_score is not None:
+            return np.array([float(base_score)])
+        return np.array([float(np.mean(labels) if weights is None else np.average(labels, weights=weights))])
 
     def gradients(self, scores: Floats, labels: npt.NDArray[Any]) -> tuple[Floats, Floats]:
         """g and h, each (N, 1)."""
@@ -167,9 +183,9 @@ class SquaredError(Loss):
         """The value itself, (N,)."""
         return scores[:, 0]
 
-    def bounds(self) -> tuple[int, int]:
-        """|g| ≤ 1 after scaling, h = 1."""
-        return UNIT, UNIT
+    def bounds(self, factor: float = 1.0) -> tuple[int, int]:
+        """|g| ≤ 1 after scaling, h = 1 times the factor."""
+        return UNIT, math.ceil(factor * UNIT)
 
     def _scale(self, g: Floats) -> float:
         return power_of_two_scale(g)
@@ -177,6 +193,18 @@ class SquaredError(Loss):
     def check(self, labels: npt.NDArray[Any]) -> None:
         """Labels are finite numbers whose squares are finite too."""
         check_targets(labels, self.objective)
+
+
+def check_sums(objective: str, records: int, factor: float) -> None:
+    """`ConfigError` unless sums over N records, each with a factor up to `factor`, fit 63 bits."""
+    width = (
+        records * max(loss_for(objective, 2).bounds(factor))
+    ).bit_length() + 1  # the same for any number of classes
+    if width > 63:
+        raise ConfigError(
+            f"sums over {records} records whose derivatives are multiplied by up to {factor:g} need {width} bits, and "
+            "there are 63: give a smaller max_sample_weight or scale_pos_weight, or train on fewer records"
+        )
 
 
 def power_of_two_scale(values: Floats) -> float:

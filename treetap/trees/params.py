@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,7 @@ from treetap.trees.job_params import (
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 
 
 COMMON = {
@@ -87,15 +89,18 @@ MULTI_STRATEGIES = ("one_output_per_tree", "multi_output_tree")
 
 
 _LARGEST = 1e12
+_NOT_NEGATIVE = Range(0, _LARGEST)
 _ANY = Range(-_LARGEST, _LARGEST)
 _BOOSTING_RANGES = {
     **COMMON,
     "learning_rate": Range(0, 1, open_low=True),
-    "reg_lambda": Range(0, _LARGEST),
-    "reg_alpha": Range(0, _LARGEST),
-    "max_delta_step": Range(0, _LARGEST),
-    "gamma": Range(0, _LARGEST),
-    "min_child_weight": Range(0, _LARGEST),
+    "reg_lambda": _NOT_NEGATIVE,
+    "reg_alpha": _NOT_NEGATIVE,
+    "max_delta_step": _NOT_NEGATIVE,
+    "gamma": _NOT_NEGATIVE,
+    "min_child_weight": _NOT_NEGATIVE,
+    "scale_pos_weight": _NOT_NEGATIVE,
+    "max_sample_weight": Range(0, _LARGEST, open_low=True),
     "validation_share": Range(0, 1, open_low=True, open_high=True),
 }
 
@@ -108,7 +113,8 @@ class BoostingParams(TreeParams):
     round of `one_output_per_tree` with C classes grows C trees. `validation_share` of the records is set aside only if
     `early_stopping_rounds` is given. `max_delta_step` 0 is no bound. `missing` is the value that means missing besides
     NaN. `base_score` None is 0.5 for the classifiers and the mean training label for squared error (XGBoost 2 and later
-    estimates it for all three).
+    estimates it for all three). A record's g and h are multiplied by its sample weight, at most `max_sample_weight`,
+    and for the second of two classes by `scale_pos_weight`.
     """
 
     objective: str = "binary:logistic"
@@ -118,6 +124,8 @@ class BoostingParams(TreeParams):
     max_delta_step: float = 0.0
     gamma: float = 0.0
     min_child_weight: float = 1.0
+    scale_pos_weight: float = 1.0
+    max_sample_weight: float = 1.0
     multi_strategy: str = "one_output_per_tree"
     base_score: float | None = None
     early_stopping_rounds: int | None = None
@@ -139,8 +147,30 @@ class BoostingParams(TreeParams):
         wrong = not_a_choice(self, {"objective": OBJECTIVES, "multi_strategy": MULTI_STRATEGIES})
         in_order = {field.name: ranges[field.name] for field in fields(self) if field.name in ranges}
         wrong += out_of_range(self, in_order) + bad_missing(self.missing) + bad_dropout(self.party_dropout)
+        if self.objective in OBJECTIVES and self.objective not in BINARY and self.scale_pos_weight != 1:
+            wrong.append(
+                f"scale_pos_weight multiplies the second of two classes, and {self.objective} has none: leave it out, "
+                "or give records weights"
+            )
         if wrong:
             raise ConfigError("boosting parameters: " + "; ".join(wrong))
+
+    @property
+    def largest_weight(self) -> float:
+        """See `JobParams`."""
+        return self.max_sample_weight
+
+    @property
+    def largest_factor(self) -> float:
+        """The largest number by which g and h of a record are multiplied."""
+        return self.max_sample_weight * max(1.0, self.scale_pos_weight)
+
+    def factors(self, labels: npt.NDArray[Any], weights: Floats | None) -> Floats | None:
+        """The numbers (N,) by which g and h are multiplied, of labels and sample weights (N,); None: all are 1."""
+        if self.scale_pos_weight == 1:
+            return weights
+        own = np.ones(len(labels)) if weights is None else weights
+        return np.where(np.asarray(labels) == 1, own * self.scale_pos_weight, own)
 
     def outputs(self, classes: int) -> int:
         """Columns of the score: one for logistic and squared error, `classes` for softmax."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ class Case:
     labels: npt.NDArray[Any]
     params: BoostingParams
     classes: int
+    weights: npt.NDArray[np.float64] | None = None
 
 
 def encoded(parties: Parties, max_bin: int) -> list[tuple[str, BinnedTable]]:
@@ -57,6 +58,14 @@ def labels_for(objective: str, value: npt.NDArray[np.float64], classes: int) -> 
         return 3.0 * value + 7.0
     edges = np.quantile(value, np.linspace(0, 1, classes + 1)[1:-1])
     return np.searchsorted(edges, value)
+
+
+def drawn_weights(n: int, most: float, seed: int = 0) -> npt.NDArray[np.float64]:
+    """Sample weights of n records up to `most`; every tenth is 0, the first the largest."""
+    found = most * np.random.default_rng(seed).uniform(0.05, 1.0, n)
+    found[3::10] = 0.0
+    found[0] = most
+    return found
 
 
 def cases() -> list[Case]:
@@ -95,6 +104,15 @@ def cases() -> list[Case]:
             {**plain, "n_estimators": 4, "reg_alpha": 0.4, "max_delta_step": 0.6, "min_child_weight": 0.5},
         ),
         ("shrunk without bound", {"n": 60, "widths": [2, 2], "missing": 0.1}, {**plain, "reg_alpha": 1.5}),
+        ("weighted", {"n": 80, "widths": [2, 2], "missing": 0.1}, {**plain, "max_sample_weight": 3.5}),
+        (
+            "weighted and stopped",
+            {"n": 90, "widths": [2, 2], "levels": 4},
+            {
+                **{**plain, "n_estimators": 12, "max_depth": 2, "learning_rate": 0.9, "early_stopping_rounds": 2},
+                **{"validation_share": 0.25, "seed": 5, "subsample": 0.8, "max_sample_weight": 40.0},
+            },
+        ),
     ]
     kinds = [
         ("binary:logistic", "one_output_per_tree", 2),
@@ -108,6 +126,9 @@ def cases() -> list[Case]:
             parties = table(seed=number, **shape)
             labels = labels_for(objective, signal(parties, 10 + number), classes)
             params = BoostingParams(objective=objective, multi_strategy=strategy, **options)
+            weights = drawn_weights(shape["n"], params.max_sample_weight) if "weighted" in name else None
+            if weights is not None and objective == "binary:logistic":
+                params = replace(params, scale_pos_weight=2.5)
             tag = objective.split(":")[1] + ("-joint" if strategy == "multi_output_tree" else "")
-            found.append(Case(f"{tag}-{name}", parties, labels, params, classes))
+            found.append(Case(f"{tag}-{name}", parties, labels, params, classes, weights))
     return found

@@ -47,8 +47,8 @@ def assert_same(model: CentralModel, oracle: OracleModel, tables: list[tuple[str
 def test_trainer_equals_oracle(case: Case) -> None:
     """Trees and predictions agree for every objective, strategy, missing pattern, sampling and stopping rule."""
     tables = encoded(case.parties, case.params.max_bin)
-    model = train(tables, case.labels, case.params, case.classes)
-    oracle = oracle_train(case.parties, case.labels, case.params, case.classes)
+    model = train(tables, case.labels, case.params, case.classes, weights=case.weights)
+    oracle = oracle_train(case.parties, case.labels, case.params, case.classes, weights=case.weights)
     assert sum(len(tree.splits) for tree in model.ensemble.trees) > 0
     assert_same(model, oracle, tables)
     assert model.ensemble.best_round == oracle.best_round
@@ -60,8 +60,8 @@ def test_new_records_follow_the_same_thresholds(case: Case) -> None:
     """Records that were not trained on, some with values missing where training had none, get the oracle's score."""
     tables = encoded(case.parties, case.params.max_bin)
     params = replace(case.params, n_estimators=2, early_stopping_rounds=None)
-    model = train(tables, case.labels, params, case.classes)
-    oracle = oracle_train(case.parties, case.labels, params, case.classes)
+    model = train(tables, case.labels, params, case.classes, weights=case.weights)
+    oracle = oracle_train(case.parties, case.labels, params, case.classes, weights=case.weights)
     rng = np.random.default_rng(9)
     fresh = []
     for name, X in case.parties:
@@ -152,7 +152,7 @@ def test_the_oracle_watches_the_same_loss_of_certain_scores(objective: str) -> N
     for size in (1.0, 30.0, 36.0, 40.0, 1000.0, 1e9):
         for label in range(max(outputs, 2)):
             for score in ([size], [-size]) if outputs == 1 else ([size, 0.0, -size], [0.0, -size, 0.0]):
-                expected = _watched(objective, [score], [float(label)])
+                expected = _watched(objective, [score], [float(label)], [1.0])
                 found = loss.watched(np.array([score]), np.array([label]))
                 assert found == pytest.approx(expected, rel=1e-9, abs=1e-15)
                 assert math.isfinite(found)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.library.trees.tables import Parties, encoded, labels_for, signal, table
+from tests.library.trees.tables import Parties, drawn_weights, encoded, labels_for, signal, table
 from tests.oracle import oracle_train
 from treetap.trees.binning import BinnedTable
 from treetap.trees.centralised import train
@@ -19,6 +19,8 @@ xgb = pytest.importorskip("xgboost")
 
 # A float32 program ranks two splits as we do if their loss changes differ by more than its rounding.
 SAFE_LEAD = 2e-5
+#: A table on which no split of the weighted models ties.
+WEIGHTED = 13
 
 
 def as_input(tables: list[tuple[str, BinnedTable]]) -> npt.NDArray[np.float64]:
@@ -31,14 +33,23 @@ def as_input(tables: list[tuple[str, BinnedTable]]) -> npt.NDArray[np.float64]:
     return np.hstack(blocks)
 
 
-def xgb_scores(X: npt.NDArray[Any], labels: npt.NDArray[Any], params: BoostingParams, classes: int) -> tuple[Any, Any]:
+def xgb_scores(
+    X: npt.NDArray[Any],
+    labels: npt.NDArray[Any],
+    params: BoostingParams,
+    classes: int,
+    weights: npt.NDArray[Any] | None = None,
+) -> tuple[Any, Any]:
     """xgboost trained with the same parameters: booster and its margins on the training records (N, outputs)."""
     same = ("objective", "max_depth", "learning_rate", "reg_lambda", "gamma", "min_child_weight", "multi_strategy",
             "base_score", "reg_alpha", "max_delta_step")  # fmt: skip
-    settings = {name: getattr(params, name) for name in same} | {"tree_method": "hist", "max_bin": 4096, "nthread": 1}
+    given = {name: getattr(params, name) for name in same if getattr(params, name) is not None}
+    settings: dict[str, Any] = given | {"tree_method": "hist", "max_bin": 4096, "nthread": 1}
     if params.objective == "multi:softprob":
         settings["num_class"] = classes
-    data = xgb.DMatrix(X, label=labels)
+    if params.scale_pos_weight != 1:
+        settings["scale_pos_weight"] = params.scale_pos_weight
+    data = xgb.DMatrix(X, label=labels, weight=weights)
     booster = xgb.train(settings, data, params.n_estimators)
     return booster, booster.predict(data, output_margin=True).reshape(len(X), -1)
 
@@ -115,3 +126,29 @@ def test_raw_thresholds_route_new_records_as_xgboost_does() -> None:
     expected = booster.predict(xgb.DMatrix(fresh), output_margin=True)
     ours = model.predict([("p", tables[0][1].encode(fresh))])[:, 0]
     np.testing.assert_allclose(ours, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "positive"),
+    [*((kind, 1.0) for kind in KINDS), (KINDS[0], 3.0)],
+    ids=lambda each: each if isinstance(each, float) else f"{each[0]}-{each[1]}",
+)
+def test_weighted_scores_equal_xgboost(kind: tuple[str, str, int], positive: float) -> None:
+    """Sample weights, 0 among them, and the weight of the second class multiply g and h as in xgboost."""
+    objective, strategy, classes = kind
+    parties = table(seed=WEIGHTED, n=130, widths=[2, 3], missing=0.1)
+    labels = labels_for(objective, signal(parties, 20 + WEIGHTED), classes)
+    weights = drawn_weights(130, 5.0)
+    params = BoostingParams(
+        objective=objective, multi_strategy=strategy, n_estimators=4, max_depth=3, max_bin=12, min_child_weight=2.0,
+        base_score=None if objective == "reg:squarederror" else 0.5, max_sample_weight=5.0, scale_pos_weight=positive,
+    )  # fmt: skip
+    oracle = oracle_train(parties, labels, params, classes, weights=weights)
+    assert oracle.ties == 0
+    assert oracle.lead > SAFE_LEAD
+    tables = encoded(parties, params.max_bin)
+    model = train(tables, labels, params, classes, weights=weights)
+    _, theirs = xgb_scores(as_input(tables), labels, params, classes, weights)
+    np.testing.assert_allclose(model.predict(tables), theirs, atol=1e-5)
+    plain = train(tables, labels, replace(params, scale_pos_weight=1.0), classes)
+    assert np.abs(plain.predict(tables) - theirs).max() > 0.05

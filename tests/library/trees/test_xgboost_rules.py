@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from treetap.trees import boosting_criterion, sampling
+from treetap.errors import ConfigError, DataError
+from treetap.trees import boosting_criterion, metrics, sampling
 from treetap.trees.binning import bin_table
 from treetap.trees.candidates import CandidateList
 from treetap.trees.centralised import train
@@ -356,6 +357,70 @@ def test_base_score_is_a_probability_a_margin_or_a_mean() -> None:
     assert loss_for("reg:squarederror", 1).base_margin(None, y + 3) == pytest.approx([3.5])
     assert loss_for("binary:logistic", 2).base_margin(0.3, y) == pytest.approx([math.log(0.3 / 0.7)])
     assert loss_for("multi:softprob", 3).base_margin(0.3, y) == pytest.approx([0.3] * 3)
+
+
+def base_of(booster: Any) -> float:
+    """The base score that xgboost has taken."""
+    raw = json.loads(booster.save_config())["learner"]["learner_model_param"]["base_score"].strip("[]")
+    return float(raw)
+
+
+def test_weights_weigh_the_mean_and_the_metrics_and_scale_pos_weight_does_not() -> None:
+    """The default base score of a regression is the weighted mean; metrics have sample weights alone as weights."""
+    rng = np.random.default_rng(0)
+    X, w = rng.normal(size=(60, 3)), rng.uniform(0.2, 3.0, 60)
+    w[5] = 0.0
+    y = (X[:, 0] + rng.normal(size=60) > 0).astype(int)
+    regression = xgb.train({"objective": "reg:squarederror"}, xgb.DMatrix(X, label=3.0 * X[:, 1], weight=w), 1)
+    ours = loss_for("reg:squarederror", 1).base_margin(None, 3.0 * X[:, 1], w)
+    assert ours == pytest.approx([base_of(regression)], rel=1e-6)
+    data, found = xgb.DMatrix(X, label=y, weight=w), {}
+    settings = {"objective": "binary:logistic", "base_score": 0.4, "max_depth": 2, "scale_pos_weight": 3.0}
+    booster = xgb.train(
+        {**settings, "eval_metric": ["logloss", "error", "auc"]}, data, 2, evals=[(data, "e")], evals_result=found,
+        verbose_eval=False,
+    )  # fmt: skip
+    ours = metrics.evaluate("binary:logistic", booster.predict(data), y, w)
+    theirs = {name: values[-1] for name, values in found["e"].items()}
+    assert ours["logloss"] == pytest.approx(theirs["logloss"], rel=1e-6)
+    assert ours["accuracy"] == pytest.approx(1 - theirs["error"], rel=1e-6)
+    assert ours["auc"] == pytest.approx(theirs["auc"], rel=1e-6)
+    assert ours["auc"] != pytest.approx(metrics.auc(booster.predict(data), y), rel=1e-3)
+
+
+@pytest.mark.parametrize("weight", [-1.0, NAN, math.inf])
+def test_weights_are_finite_and_not_negative(weight: float) -> None:
+    """Xgboost refuses these, and takes 0."""
+    X, w = np.arange(6.0)[:, None], np.ones(6)
+    w[0] = weight
+    with pytest.raises(xgb.core.XGBoostError, match="Weights must be positive"):
+        xgb.DMatrix(X, label=X[:, 0], weight=w)
+    table = [("p", bin_table(X, ["a"], 8))]
+    params = BoostingParams(objective="reg:squarederror", n_estimators=1)
+    with pytest.raises(DataError, match="from 0 to max_sample_weight = 1 of the job"):
+        train(table, X[:, 0], params, weights=w)
+    w[0] = 0.0
+    train(table, X[:, 0], params, weights=w)
+    xgb.DMatrix(X, label=X[:, 0], weight=w)
+
+
+def test_scale_pos_weight_is_for_two_classes() -> None:
+    """Xgboost ignores it with softmax, and with squared error multiplies records whose target is 1; here both are
+    refused, before a job starts.
+    """
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(size=(60, 2)), np.where(rng.random(60) < 0.5, 1.0, rng.normal(size=60))
+    scores = [
+        xgb.train({"objective": "reg:squarederror", "base_score": 0.0, **more}, xgb.DMatrix(X, label=y), 1).predict(
+            xgb.DMatrix(X)
+        )
+        for more in ({}, {"scale_pos_weight": 3.0})
+    ]
+    assert np.abs(scores[0] - scores[1]).max() > 0.05
+    for objective in ("reg:squarederror", "multi:softprob"):
+        BoostingParams(objective=objective).validate()
+        with pytest.raises(ConfigError, match="scale_pos_weight multiplies the second of two classes"):
+            BoostingParams(objective=objective, scale_pos_weight=3.0).validate()
 
 
 def test_early_stopping_needs_strict_improvement_and_keeps_the_first_best_round() -> None:

@@ -190,6 +190,7 @@ def _table(name: str, table: config.TableConfig) -> list[Finding]:
         return [Finding("warning", f"table {name}", message)]
     dropped = f", without the constant {', '.join(map(repr, read.dropped))}" if read.dropped else ""
     label = f", label {table.label!r}" if table.label else ""
+    label += f", weight {table.weight!r}" if table.weight else ""
     images = "".join(f", tensors {column!r} of {shape_text(shape)}" for column, shape in read.shapes.items())
     counts = f"{len(read.ids)} records, {len(read.columns)} feature columns"
     return [Finding("ok", f"table {name}", f"{counts}{images}{dropped}{label}")]

@@ -60,6 +60,7 @@ def card(folder: Path, *, names: bool) -> Json:
         "classes": len(found["classes"]),
         "parameters": found["params"],
         "metrics": found["metrics"],
+        **({"weighted": True} if found.get("weighted") else {}),
         **(network_view.published(found, names=names) if "networks" in found else _of_trees(found, names=names)),
         "disclosure": {
             "classes": _classes(found["protocol"]),

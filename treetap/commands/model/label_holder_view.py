@@ -57,6 +57,7 @@ def described(manifest: Json, trees: ValuedTrees, names: Names, meaning: Meaning
         "classes": _classes(manifest),
         "params": manifest["params"],
         "metrics": manifest["training_metrics"],
+        **({"weighted": True} if manifest.get("weighted") else {}),
         "used_trees": len(used),
         "importance": found,
         **({VALUES: manifest[VALUES]} if VALUES in manifest else {}),
@@ -116,6 +117,8 @@ def headline(found: Json) -> list[str]:
         f"{found['objective']} with {', '.join(found['feature_parties'])}; {found['used_trees']} trees used",
         ", ".join(f"{name} {value:.4f}" for name, value in measured),
     ]
+    if found.get("weighted"):
+        lines[-1] += "; weighted by sample weights"
     if VALUES in found:
         lines.append(f"values of leaves: {found[VALUES]}, by clean labels, for the label holder alone")
     return lines

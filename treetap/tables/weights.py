@@ -1,0 +1,27 @@
+"""Sample weights: a column of the label holder's table."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from treetap.errors import DataError
+from treetap.tables.numbers import numbers_of
+from treetap.tables.source import Origin, row_name
+
+Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
+
+
+def weights_of(path: Origin, name: str, column: pa.ChunkedArray) -> Floats:
+    """The weights (n,) of a file's rows, in its order.
+
+    Raises:
+        DataError: a cell is missing, infinite, negative or no number; the message names its place.
+    """
+    values = numbers_of(path, name, column, advice="a sample weight is one")
+    wrong = np.flatnonzero(~(values >= 0))
+    if wrong.size:
+        index = int(wrong[0])
+        fault = "is missing" if np.isnan(values[index]) else "is negative"
+        raise DataError(f"{path}: {row_name(path, index)}, weight column {name!r}: the weight {fault}")
+    return values
