@@ -102,9 +102,7 @@ def oracle_train(
     outputs = classes if params.objective == "multi:softprob" else 1
     width = outputs if params.multi_strategy == "multi_output_tree" else 1
     base = _base(params, [y[i] for i in range(n) if training[i]], [w[i] for i in range(n) if training[i]], outputs)
-    factors = [w[i] * params.scale_pos_weight if y[i] == 1 else w[i] for i in range(n)]
-    if params.objective != "binary:logistic":
-        assert params.scale_pos_weight == 1
+    factors = factors_of(params, y, w)
     model = OracleModel(base, outputs // width)
     scores = [list(base) for _ in range(n)]
     for round_number in range(params.n_estimators):
@@ -194,6 +192,12 @@ def _probabilities(objective: str, score: list[float]) -> list[float]:
     top = max(score)
     e = [math.exp(s - top) for s in score]
     return [v / sum(e) for v in e]
+
+
+def factors_of(params: BoostingParams, labels: list[float], weights: list[float]) -> list[float]:
+    """The number by which each record's g and h are multiplied."""
+    assert params.objective == "binary:logistic" or params.scale_pos_weight == 1
+    return [w * params.scale_pos_weight if y == 1 else w for y, w in zip(labels, weights, strict=True)]
 
 
 def _derivatives(

@@ -103,7 +103,7 @@ class PivodlJob:
         if own.weight is not None:
             raise DataError(
                 f"{table.path}: weight column {own.weight!r}: protocol 'pivodl' has no sample weights: its thresholds "
-                "and the noise of its leaves count each record once; train by boosting, or name a table without weight"
+                "and the noise of its leaves count each record once; train by boosting, or on a table without weight"
             ).at(context.party)
         if own.label is not None:
             try:

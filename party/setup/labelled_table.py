@@ -14,9 +14,9 @@ from party.setup.steps import load_job_table, table_config
 from treetap.errors import DataError
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.registry import training, training_name
-from treetap.tables.config import TableConfig
 from treetap.tables.labels import Labels, learnable, read_labels
 from treetap.tables.reading import Table
+from treetap.tables.weights import check_job
 from treetap.wire.v2 import setup_pb2
 
 #: In the place of a digest of noisy labels, where a job has none.
@@ -69,7 +69,9 @@ async def load_labelled_table(
     own = table_config(config, spec.table)
     column = required(own.label)
     try:
-        _check_weights(table, own, spec)
+        if table.weights is not None:
+            most = params_of(spec).largest_weight
+            check_job(table.path, required(own.weight), table.weights, table.rows, training_name(spec), most)
         labels = read_labels(table, column, objective)
         data = LabelledTable(context.party, replace(table, label=None), labels, column, objective)
         return await _as_trained(context, config, spec, data)
@@ -99,23 +101,6 @@ async def _as_trained(
     _bind(context, data, drawn.digest)
     _check_noisy(drawn.labels, data.table)
     return replace(data, labels=drawn.labels, clean=data.labels)
-
-
-def _check_weights(table: Table, own: TableConfig, spec: setup_pb2.JobSpec) -> None:
-    """Raise `DataError` unless the job's protocol has sample weights, if the table has some, and bounds them all."""
-    if table.weights is None:
-        return
-    protocol, most = training_name(spec), params_of(spec).largest_weight
-    if most is None:
-        raise DataError(
-            f"{table.path}: weight column {own.weight!r}: protocol {protocol!r} has no sample weights; train by "
-            "boosting, or name a table without weight in the job"
-        )
-    if (beyond := np.flatnonzero(table.weights > most)).size:
-        raise DataError(
-            f"{table.path}: weight column {own.weight!r}: the weight at {table.where(int(beyond[0]))} is above "
-            f"max_sample_weight = {most:g} of the job: give the job a bound that no weight exceeds"
-        )
 
 
 def _check_noisy(labels: Labels, table: Table) -> None:

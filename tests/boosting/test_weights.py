@@ -127,7 +127,7 @@ def _of(crossed: Crossed, classes: set[str]) -> tuple[str, str, str, Shown]:
     ("params", "fault"),
     [
         (replace(PARAMS, max_sample_weight=3.0), "is above max_sample_weight = 3 of the job: give the job a bound"),
-        (ForestParams(n_estimators=1), "protocol 'forest' has no sample weights; train by boosting"),
+        (ForestParams(n_estimators=1), "protocol 'forest' has no sample weights; train by boosting, or on"),
     ],
 )
 def test_a_job_that_has_no_such_weights_is_refused(params: JobParams, fault: str, tmp_path: Path) -> None:

@@ -188,15 +188,20 @@ def test_the_report_for_people(folder: Path) -> None:
 
 
 def test_predictions_by_several_protocols(folder: Path) -> None:
-    """As many rows as wanted, by each protocol; seconds, bytes, and scores that are the centralised model's."""
-    lines = [f"r{i},{(i * 7) % 31},{i % 5},,{(i * i) % 13 + i / 10}" for i in range(40)]
+    """As many rows as wanted, by each protocol; seconds, bytes, and scores that are the centralised model's.
+
+    Rows have sample weights, which the centralised model, the federation's and the measures of both have.
+    """
+    lines = [f"r{i},{(i * 7) % 31},{i % 5},{i % 4 / 2},{(i * i) % 13 + i / 10}" for i in range(40)]
     (folder / "small.csv").write_text("\n".join(["who,a,b,c,y", *lines]) + "\n")
-    job = JOB.replace("binary:logistic", "reg:squarederror") + "subsample = 0.8\n"
+    job = JOB.replace("binary:logistic", "reg:squarederror") + "subsample = 0.8\nmax_sample_weight = 1.5\n"
     predict = '[predict]\nprotocols = ["interactive", "eini", "eini-lattice"]\nlimit = 5\n'
-    file = _file(folder, SMALL + 'id = "who"\ndrop = ["c"]', HOLDER + OTHER, job + predict)
+    data = SMALL + 'id = "who"\nweight = "c"\ncompare = true'
+    file = _file(folder, data, HOLDER + OTHER, job + predict)
     outcome = treetap("experiment", file, "--json", folder=folder)
     assert (outcome.status, outcome.err) == (0, "")
     (found,) = json.loads(outcome.out)["runs"]
+    assert found["metrics"]["test"] == pytest.approx(found["metrics"]["centralised, test"])
     assert found["records"] == {"train": 32, "test": 5}
     assert set(found["predict"]) == {"interactive", "eini", "eini-lattice"}
     directions = {
@@ -223,6 +228,14 @@ def test_predictions_by_several_protocols(folder: Path) -> None:
         (SMALL + 'drop = ["z"]', HOLDER + OTHER, "small.csv: has no column 'z'"),
         (SMALL, HOLDER + _party("lab", 'columns = ["y"]'), "column 'y' is claimed by a party, and is the label"),
         (SMALL + 'id = "y"', HOLDER + OTHER, "column 'y' is the label, and is the id or dropped"),
+        (SMALL + 'weight = "z"', HOLDER + OTHER, "small.csv: has no column 'z'"),
+        (SMALL + 'weight = "y"', HOLDER + OTHER, "column 'y' is the weight, and is the label"),
+        (SMALL + 'weight = "b"', HOLDER + OTHER, "column 'b' is claimed by a party, and is the label, the weight"),
+        (
+            SMALL + 'weight = "a"',
+            _party("clinic", "labels = true\nshare = 0.0") + OTHER,
+            "line 4, weight column 'a': the",
+        ),
         (SMALL, HOLDER + HOLDER.replace('"a"', '"b"'), "two parties have one name"),
         (SMALL, HOLDER.replace("true", "false") + OTHER, "exactly one [[party]] has labels = true"),
         (SMALL, HOLDER, "party: "),

@@ -53,8 +53,8 @@ def encoded_by_name(encode: str | Mapping[str, str] | None) -> list[str]:
 class TableConfig(SourceKeys):
     """One table of this party: its source, an id column and the columns that may be used.
 
-    `encode`: of columns of text and dates. `drop_constant`: train without columns that are constant in this table. `weight`: the
-    column of sample weights, beside the label.
+    `encode`: of columns of text and dates. `drop_constant`: train without columns that are constant in this table.
+    `weight`: the column of sample weights, beside the label.
     """
 
     id: str

@@ -10,6 +10,7 @@ from treetap.tables.numbers import numbers_of
 from treetap.tables.source import Origin, row_name
 
 Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
+Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 def weights_of(path: Origin, name: str, column: pa.ChunkedArray) -> Floats:
@@ -25,3 +26,25 @@ def weights_of(path: Origin, name: str, column: pa.ChunkedArray) -> Floats:
         fault = "is missing" if np.isnan(values[index]) else "is negative"
         raise DataError(f"{path}: {row_name(path, index)}, weight column {name!r}: the weight {fault}")
     return values
+
+
+def check_job(path: Origin, name: str, weights: Floats, rows: Rows, protocol: str, most: float | None) -> None:
+    """Check that a job can have the weights (N,) of records in these rows (N,) of a file.
+
+    `most`: the bound that the job gives; None: its protocol has no sample weights.
+
+    Raises:
+        DataError: it cannot; the message names a place, and no weight.
+    """
+    if most is None:
+        raise DataError(
+            f"{path}: weight column {name!r}: protocol {protocol!r} has no sample weights; train by boosting, or on a "
+            "table without weight"
+        )
+    beyond = np.flatnonzero(weights > most)
+    if beyond.size:
+        place = row_name(path, int(rows[beyond[0]]))
+        raise DataError(
+            f"{path}: {place}, weight column {name!r}: the weight is above max_sample_weight = {most:g} of the job: "
+            "give the job a bound that no weight exceeds"
+        )

@@ -13,7 +13,17 @@ import numpy.typing as npt
 
 from tests.forest.oracle import _Tree as ForestTree
 from tests.library.trees.tables import Parties, encoded
-from tests.oracle import OracleLeaf, OracleModel, OracleSplit, OracleTree, _derivatives, _leaf_of, _left, bin_cuts
+from tests.oracle import (
+    OracleLeaf,
+    OracleModel,
+    OracleSplit,
+    OracleTree,
+    _derivatives,
+    _leaf_of,
+    _left,
+    bin_cuts,
+    factors_of,
+)
 from tests.oracle import _Tree as BoostedTree
 from treetap.trees import sampling
 from treetap.trees.candidates import Candidate
@@ -150,8 +160,9 @@ def _naive_boosting(
     cuts = [[bin_cuts(column, params.max_bin) for column in columns[0][1]]]
     per_round, done = params.trees_per_round(model.classes), []
     for first in range(0, len(before), per_round):
-        of_noisy, _, _ = _derivatives(params.objective, scores, [float(y) for y in model.noisy])
-        of_clean, h, scale = _derivatives(params.objective, scores, [float(y) for y in model.clean])
+        noisy, clean = ([float(y) for y in labels] for labels in (model.noisy, model.clean))
+        of_noisy, _, _ = _derivatives(params.objective, scores, noisy, factors_of(params, noisy, [1.0] * n))
+        of_clean, h, scale = _derivatives(params.objective, scores, clean, factors_of(params, clean, [1.0] * n))
         any_graft, finished = False, []
         for t in range(first, first + per_round):
             tree = before[t]

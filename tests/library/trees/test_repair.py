@@ -30,6 +30,12 @@ FORESTS: dict[str, tuple[ForestParams, int]] = {
 }
 BOOSTED: dict[str, tuple[BoostingParams, int]] = {
     "two classes": (BoostingParams(n_estimators=5, min_child_weight=0.1, **SMALL), 2),
+    "factors and penalties": (
+        BoostingParams(
+            n_estimators=5, min_child_weight=0.1, scale_pos_weight=1.7, reg_alpha=0.1, max_delta_step=0.5, **SMALL
+        ),
+        2,
+    ),
     "sampled, stopped early": (
         BoostingParams(n_estimators=6, subsample=0.7, colsample_bytree=0.6, early_stopping_rounds=2, **SMALL),
         2,

@@ -99,22 +99,27 @@ class Comparison:
 
     def metrics(self) -> dict[str, dict[str, float]]:
         """Test metrics with all parties' columns, and with those and the labels of each party that has both alone."""
-        found = {"centralised, test": metrics.evaluate(self._params.objective, self._joined[1], self._truth)}
+        found = {"centralised, test": self._measured(self._joined[1])}
         if isinstance(self._params, SplitnnParams) and self._defended:
             _, outcome = self._predict(self._names)
-            found[UNDEFENDED] = metrics.evaluate(self._params.objective, outcome, self._truth)
+            found[UNDEFENDED] = self._measured(outcome)
         if self._ownership is None:
             if self._trained[self._names[0]].sources:
                 _, outcome = self._predict(self._names[:1])
-                found[ALONE] = metrics.evaluate(self._params.objective, outcome, self._truth)
+                found[ALONE] = self._measured(outcome)
             return found
         for name, rows in self._ownership.items():
             try:
                 _, outcome = self._alone(name, rows)
             except DataError:
                 continue  # a column is constant among the rows that the party labels
-            found[f"{name} alone, test"] = metrics.evaluate(self._params.objective, outcome, self._truth)
+            found[f"{name} alone, test"] = self._measured(outcome)
         return found
+
+    def _measured(self, outcome: Floats) -> dict[str, float]:
+        """Measures of an outcome of the test rows, which their weights weigh."""
+        weights = self._asked[self._names[0]].weights
+        return metrics.evaluate(self._params.objective, outcome, self._truth, weights)
 
     def _of_defences(self) -> dict[str, Any]:
         """Arguments by which the centralised model of all columns has the parties' defences."""
@@ -133,6 +138,8 @@ class Comparison:
         learned, given = self._learned, {**(more or {})}
         if self._ownership is not None:
             given["ownership"] = self._ownership
+        if (weights := self._trained[self._names[0]].weights) is not None:
+            given["weights"] = weights
         return self._protocol.predict_centrally(
             before, after, learned.values, len(learned.classes), self._params, **given
         )

@@ -43,7 +43,8 @@ def check(file: Path, experiment: ExperimentFile, drawn: Split, classes: int) ->
         ConfigError: it cannot have one, by name, with the `file` that asks for it.
     """
     first, *others = experiment.in_order
-    own = TableConfig(path=experiment.data.path, id=ID, label=experiment.data.label, columns=drawn.columns[first])
+    data, columns = experiment.data, drawn.columns
+    own = TableConfig(path=data.path, id=ID, label=data.label, weight=data.weight, columns=columns[first])
     spec = experiment.job.spec(first, others, "train")
     try:
         check_defences(first, experiment.defences, Policy(), own, spec)
@@ -51,8 +52,8 @@ def check(file: Path, experiment: ExperimentFile, drawn: Split, classes: int) ->
         if isinstance(params, TreeParams):
             check_own_trees(first, experiment.defences, params, classes)
         for name, given in experiment.of_columns.items():
-            columns = own.model_copy(update={"label": None, "columns": drawn.columns[name]})
-            check_defences(name, given, Policy(), columns, spec)
+            other = own.model_copy(update={"label": None, "weight": None, "columns": columns[name]})
+            check_defences(name, given, Policy(), other, spec)
     except ConfigError as refusal:
         raise ConfigError(f"{file}: {refusal}") from None
 

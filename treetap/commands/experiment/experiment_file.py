@@ -32,10 +32,12 @@ class DataTable(SourceKeys):
     """The joined table. `$NAME` in `path` is an environment variable; a relative path is from the file's folder.
 
     `cv`: the number of folds, each a run; else each run holds `test_share` of the rows out. `time`: a column that
-    orders the rows, of which the last are held out.
+    orders the rows, of which the last are held out. `weight`: the column of sample weights,
+    which the label holder gets.
     """
 
     label: str
+    weight: str | None = None
     id: str | None = None
     drop: list[str] = []
     encode: Encode | None = None
@@ -223,6 +225,11 @@ class ExperimentFile(Strict):
                     raise ValueError(f"[audit] reads transcripts, but {party.name} has record = 'off'; leave it out")
         if foreign := [name for name in self.protocols if name not in training(self.job.protocol).predicts]:
             raise ValueError(f"{', '.join(foreign)}: does not predict by models of protocol {self.job.protocol!r}")
+        if self.data.weight is not None and self.job.params().largest_weight is None:
+            raise ValueError(
+                f"weight in [data]: protocol {self.job.protocol!r} has no sample weights; drop the column, or train by "
+                "boosting"
+            )
         if self.data.id is None and any(party.label_rows is not None for party in self.party):
             raise ValueError("label_rows has files of ids: name the id column in [data]")
         if self.job.seed + max(self.data.seeds) >= 1 << 63:

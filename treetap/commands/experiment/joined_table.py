@@ -33,6 +33,7 @@ from treetap.tables.opening import source_of
 from treetap.tables.reading import Table
 from treetap.tables.source import Origin, Source
 from treetap.tables.tensors import check_tensors, is_tensor, tensor_of, tensor_shape
+from treetap.tables.weights import check_job, weights_of
 from treetap.trees import sampling
 from treetap.trees.job_params import REGRESSIONS
 
@@ -92,6 +93,11 @@ def read_table(experiment: ExperimentFile, base: Path) -> pa.Table:
         ids = ids_of(path, place, plain_column(path, place, table.column(data.id)))
     records = Table(path, ids, [], np.empty((len(ids), 0)), columns[data.label], np.arange(len(ids)))
     read_labels(records, data.label, experiment.job.params().objective)
+    if data.weight is not None:
+        column = plain_column(path, f"column {data.weight!r}", columns[data.weight])
+        weights, job = weights_of(path, data.weight, column), experiment.job
+        check_job(path, data.weight, weights, records.rows, job.protocol, job.params().largest_weight)
+        columns[data.weight] = pa.array(weights)
     columns[ID] = pa.array(ids, pa.string())
     if data.time is not None:
         columns[TIME] = pa.array(time_ranks(path, data.time, table.column(data.time)))
@@ -127,7 +133,8 @@ def _check_names(experiment: ExperimentFile, path: Source, names: list[str]) -> 
     data = experiment.data
     claimed = [column for party in experiment.party for column in party.columns or []]
     encoded = [name for name in encoded_by_name(data.encode) if name not in claimed]
-    for name in [data.label, *filter(None, [data.id, data.time]), *data.drop, *claimed, *encoded]:
+    own = [name for name in (data.label, data.weight, data.id) if name]
+    for name in [*own, *filter(None, [data.time]), *data.drop, *claimed, *encoded]:
         if name not in names:
             remedy = path.remedy_of_absence(name)
             raise DataError(f"{path}: has no column {name!r}{remedy and '; '}{remedy}")
@@ -136,15 +143,21 @@ def _check_names(experiment: ExperimentFile, path: Source, names: list[str]) -> 
         raise DataError(f"{path}: has column {twice[0]!r} more than once")
     if data.label in (data.id, *data.drop):
         raise ConfigError(f"column {data.label!r} is the label, and is the id or dropped")
+    if data.weight is not None and data.weight in (data.label, data.id, data.time, *data.drop):
+        raise ConfigError(f"column {data.weight!r} is the weight, and is the label, the id, the time or dropped")
     for name in claimed:
-        if name in (data.label, data.id, *data.drop):
-            raise ConfigError(f"column {name!r} is claimed by a party, and is the label, the id or dropped")
+        if name in (*own, *data.drop):
+            raise ConfigError(f"column {name!r} is claimed by a party, and is the label, the weight, the id or dropped")
     for name in encoded:
-        if name in (data.label, data.id, *data.drop):
-            raise ConfigError(f"encode of [data] names column {name!r}, which is the label, the id or dropped")
-    for own, what in ADDED.items():
-        if own in names and own not in (data.id, *data.drop):
-            raise DataError(f"{path}: column {own!r} has the name of an experiment's own {what}; rename it or drop it")
+        if name in (*own, *data.drop):
+            raise ConfigError(
+                f"encode of [data] names column {name!r}, which is the label, the weight, the id or dropped"
+            )
+    for reserved, what in ADDED.items():
+        if reserved in names and reserved not in (data.id, *data.drop):
+            raise DataError(
+                f"{path}: column {reserved!r} has the name of an experiment's own {what}; rename it or drop it"
+            )
 
 
 def _used(experiment: ExperimentFile, names: list[str]) -> dict[str, list[Any]]:
@@ -231,7 +244,7 @@ def _rows(
 def _columns(experiment: ExperimentFile, names: list[str], seed: int) -> dict[str, list[str]]:
     """Each party's columns of those in the table."""
     claimed = {column for party in experiment.party for column in party.columns or []}
-    free = [name for name in names if name not in claimed and name != experiment.data.label]
+    free = [name for name in names if name not in (*claimed, experiment.data.label, experiment.data.weight)]
     shuffled = list(sampling.generator(seed, "experiment columns").permutation(np.array(free, dtype=object)))
     columns: dict[str, list[str]] = {}
     taken, wanted = 0, 0.0

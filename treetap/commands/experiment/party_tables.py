@@ -35,6 +35,9 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
             if cells is not None:
                 content = content.append_column(label, cells)
                 tables[name] |= {"label": label}
+                if (weight := experiment.data.weight) is not None:
+                    content = content.append_column(weight, table.column(weight).take(pa.array(rows)))
+                    tables[name] |= {"weight": weight}
             pq.write_table(content, path, compression="zstd")
             encode = experiment.encode(party, drawn.columns[party.name])
             tables[name] |= {} if encode is None else {"encode": encode}

@@ -189,22 +189,24 @@ def _compared(central: Comparison, done: dict[str, jobs_pb2.JobStatus]) -> dict[
 def test_metrics(
     experiment: ExperimentFile, manifest: dict[str, Any], scores: pa.Table, rows: pa.Table
 ) -> dict[str, float]:
-    """Measures of the label holder's predictions against the labels of the same rows; infinite where they overflow."""
+    """Measures of the label holder's predictions against the labels of the same rows, which their weights weigh;
+    infinite where they overflow."""
     place = {value: i for i, value in enumerate(scores.column(ID).to_pylist())}
     order = [place[str(value)] for value in rows.column(ID).to_pylist()]
     label = rows.column(experiment.data.label).to_pylist()
+    weights = None if experiment.data.weight is None else rows.column(experiment.data.weight).to_numpy()
     objective = experiment.job.params().objective
     if objective in REGRESSIONS:
         prediction = scores.column("prediction").to_numpy()[order]
         with np.errstate(over="ignore", invalid="ignore"):
-            return metrics.evaluate(objective, prediction, np.asarray(label, dtype=np.float64))
+            return metrics.evaluate(objective, prediction, np.asarray(label, dtype=np.float64), weights)
     classes = manifest["classes"]
     known = {name: k for k, name in enumerate(classes)}
     labels = np.array([known[class_name(value)] for value in label], dtype=np.int64)
     if objective in BINARY:
-        return metrics.evaluate(objective, scores.column("probability").to_numpy()[order], labels)
+        return metrics.evaluate(objective, scores.column("probability").to_numpy()[order], labels, weights)
     columns = [scores.column(f"probability_{name}").to_numpy()[order] for name in classes]
-    return metrics.evaluate(objective, np.stack(columns, axis=1), labels)
+    return metrics.evaluate(objective, np.stack(columns, axis=1), labels, weights)
 
 
 def _of_training(found: dict[str, float]) -> dict[str, float]:

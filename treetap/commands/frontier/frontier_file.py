@@ -80,6 +80,10 @@ class FrontierFile(ExperimentFile):
             raise ValueError("cv is not for a frontier, whose points are trained once for each seed: give seeds")
         if self.data.compare:
             raise ValueError("compare = true is not for a frontier: its reference is the point without a defence")
+        if self.data.weight is not None:
+            raise ValueError(
+                "weight in [data] is not for a frontier: label_dp, one of its defences, goes without weights"
+            )
         if not training(self.job.protocol).grows_trees:
             raise ValueError(
                 f"protocol {self.job.protocol!r} grows no trees, which these defences and attacks are about: give "
