@@ -14,7 +14,7 @@ from attacks.id2graph.settings import Settings, usual_discount
 from attacks.networks.settings import NetworkSettings
 from attacks.registry import ATTACKS
 from treetap.errors import BadInput
-from treetap.names import Name
+from treetap.names import Name, did_you_mean
 from treetap.strict import Strict, load
 
 #: Name of the audit file in a folder that can be audited.
@@ -200,7 +200,9 @@ def known_attacks(names: list[str]) -> list[str]:
     """The names, each once, in the registry's order. ValueError for an unknown one."""
     unknown = [name for name in names if name not in ATTACKS]
     if unknown:
-        raise ValueError(f"unknown attack {unknown[0]!r}; known are {', '.join(ATTACKS)}")
+        raise ValueError(
+            f"unknown attack {unknown[0]!r}; known are {', '.join(ATTACKS)}{did_you_mean(unknown[0], ATTACKS)}"
+        )
     return [name for name in ATTACKS if name in names]
 
 

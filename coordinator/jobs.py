@@ -20,7 +20,7 @@ from coordinator.runtime.metrics import CoordinatorMetrics
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.submission import new_submission
 from treetap.errors import ConfigError, Conflict, Incompatible, Interrupted, TreetapError, UnknownJob
-from treetap.names import NAME
+from treetap.names import NAME, did_you_mean
 from treetap.protocols.job_spec import check_spec
 from treetap.wire.ports import Dialer
 from treetap.wire.v2 import jobs_pb2
@@ -71,9 +71,10 @@ class Jobs:
     def predict(self, request: jobs_pb2.PredictRequest) -> str:
         """Accept a prediction with a model that this coordinator trained."""
         if not self._journal.has(request.model):
+            models = [each.job for each in self._journal.listed() if (each.kind, each.state) == ("train", "finished")]
             raise UnknownJob(
                 f"there is no model {request.model!r}: a model has the name of the training job that made it, which "
-                "treetap status lists"
+                f"treetap status lists{did_you_mean(request.model, models)}"
             )
         model = self._journal.submitted(request.model)
         if model.kind != "train":
@@ -255,7 +256,7 @@ class Jobs:
         if job in self._running:
             return self._progress[job].status
         if not self._journal.has(job):
-            raise UnknownJob(f"there is no job {job!r}")
+            raise self._journal.unknown(job)
         return self._journal.status(job)
 
 

@@ -10,6 +10,7 @@ from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster
 from coordinator.runtime.submission import Submitted
 from treetap.errors import ConfigError
+from treetap.names import did_you_mean
 from treetap.wire.byte_counts import ByteCounts
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.timeouts import Timeouts
@@ -30,8 +31,8 @@ class Parties:
         """`ConfigError` for a party that the coordinator does not know."""
         unknown = [name for name in names if name not in self.addresses]
         if unknown:
-            known = ", ".join(self.addresses)
-            raise ConfigError(f"the coordinator knows no party {unknown[0]!r} (its [parties] are: {known})")
+            known, meant = ", ".join(self.addresses), did_you_mean(unknown[0], self.addresses)
+            raise ConfigError(f"the coordinator knows no party {unknown[0]!r} (its [parties] are: {known}){meant}")
 
     def byte_counts(self) -> ByteCounts:
         """The counters of one attempt's bytes."""

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection
 
 from coordinator.runtime.journal import Journal
-from treetap.errors import BadInput, Conflict, TreetapError, UnknownJob
+from treetap.errors import BadInput, Conflict, TreetapError
 from treetap.wire.v2 import jobs_pb2
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ def named(journal: Journal, running: Collection[str], jobs: Collection[str]) -> 
     found = []
     for job in dict.fromkeys(jobs):
         if not journal.has(job):
-            raise UnknownJob(f"there is no job {job!r}")
+            raise journal.unknown(job)
         status = journal.status(job)
         if job in running:
             raise Conflict(f"job {job} is running: treetap cancel {job} ends it")

@@ -1,9 +1,11 @@
-"""Names of parties and jobs, and addresses."""
+"""Names of parties and jobs, addresses, and names that were probably meant."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Annotated
 
 from pydantic import AfterValidator
@@ -59,6 +61,23 @@ def on_loopback(address: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The most similar of the names that are known; None if no one is similar."""
+    plain = {_plain(each): each for each in known}
+    found = get_close_matches(_plain(name), plain, n=1, cutoff=0.65)
+    return plain[found[0]] if found else None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a message about a name that is not known: "; did you mean …?", or nothing."""
+    found = nearest(name, known)
+    return "" if found is None else f"; did you mean {found!r}?"
+
+
+def _plain(name: str) -> str:
+    return name.casefold().replace("-", "_").replace(" ", "_")
 
 
 Name = Annotated[str, AfterValidator(check_name)]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 
 from treetap.errors import ConfigError
+from treetap.names import did_you_mean
 
 
 class Strict(BaseModel):
@@ -20,6 +23,11 @@ class Strict(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
+    @classmethod
+    def about_unknown(cls, key: str) -> str:
+        """The end of the error about a key that this table does not have: the one that was probably meant."""
+        return did_you_mean(key, _keys(cls))
+
     @field_validator("*", mode="before")
     @classmethod
     def _as_path(cls, value: Any, info: ValidationInfo) -> Any:
@@ -28,6 +36,7 @@ class Strict(BaseModel):
         return Path(value) if isinstance(value, str) and Path in (kind, *get_args(kind)) else value
 
 
+_FIXED = {"extra_forbidden": "unknown key", "missing": "is missing"}
 Schema = TypeVar("Schema", bound=BaseModel)
 
 
@@ -56,18 +65,49 @@ def load(path: Path, schema: type[Schema]) -> Schema:
         return schema.model_validate(data)
     except ValidationError as failure:
         lines = [
-            f"  {_where(error['loc'])}: {_what(error)}{_misplaced(error['loc'], error['type'], schema)}"
+            f"  {_where(error['loc'])}: {_what(error)}{_about_key(error['loc'], error['type'], schema)}"
             for error in failure.errors()
         ]
         raise ConfigError("\n".join([f"{path}: {len(lines)} wrong:", *lines])) from None
 
 
-def _misplaced(location: tuple[int | str, ...], kind: str, schema: type[BaseModel]) -> str:
-    """A hint for keys that were added at the end of a file, hence to its last table."""
-    keys = {field.alias or name for name, field in schema.model_fields.items()}
-    if kind == "extra_forbidden" and len(location) > 1 and location[-1] in keys:
+def _about_key(location: tuple[int | str, ...], kind: str, schema: type[BaseModel]) -> str:
+    """A hint for a key that its table does not have: it may belong to the file, and stand behind its last table."""
+    if kind != "extra_forbidden":
+        return ""
+    *tables, key = location
+    if tables and key in _keys(schema):
         return "; it is a key of the whole file: put it above the first [table]"
-    return ""
+    table = _schema_at(schema, tables)
+    return table.about_unknown(str(key)) if issubclass(table, Strict) else ""
+
+
+def _keys(schema: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in schema.model_fields.items()]
+
+
+def _schema_at(schema: type[BaseModel], location: list[int | str]) -> type[BaseModel]:
+    """The schema of a table inside a file; `location` has its keys, numbers in lists, and names of tables of tables."""
+    named = False
+    for part in location:
+        kinds = {field.alias or name: field.annotation for name, field in schema.model_fields.items()}
+        if named or part not in kinds:
+            named = False
+            continue
+        found, named = _inside(kinds[str(part)])
+        schema = found or schema
+    return schema
+
+
+def _inside(kind: Any) -> tuple[type[BaseModel] | None, bool]:
+    """The schema that a field's type contains, and whether a table of such tables by name."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return kind, False
+    for each in get_args(kind):
+        found, named = _inside(each)
+        if found is not None:
+            return found, named or get_origin(kind) in (dict, Mapping)
+    return None, False
 
 
 def _where(location: tuple[int | str, ...]) -> str:
@@ -76,10 +116,11 @@ def _where(location: tuple[int | str, ...]) -> str:
 
 def _what(error: object) -> str:
     assert isinstance(error, dict)
-    if error["type"] == "extra_forbidden":
-        return "unknown key"
-    if error["type"] == "missing":
-        return "is missing"
+    if error["type"] in _FIXED:
+        return _FIXED[error["type"]]
+    if error["type"] == "literal_error" and isinstance(error["input"], str):
+        known = re.findall(r"'([^']*)'", error["ctx"]["expected"])
+        return f"{error['msg']} (it is {error['input']!r}){did_you_mean(error['input'], known)}"
     if error["type"] == "is_instance_of":  # of the fields of our files, only paths are no type of TOML
         return f"a path is text (it is {error['input']!r})"
     if error["type"] == "model_type":

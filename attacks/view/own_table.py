@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from attacks.view.view import View
 from treetap.errors import DataError
+from treetap.names import did_you_mean
 from treetap.tables.categories import Category, most_categories, one_hot_names
 from treetap.tables.config import DAYS, OTHERS, TableConfig
 from treetap.tables.labels import Labels, read_classes
@@ -118,7 +119,8 @@ def check_names(path: Path, have: list[str], wanted: list[str]) -> None:
     for name in wanted:
         if have.count(name) != 1 or wanted.count(name) != 1:
             what = "has no" if name not in have else "needs just one"
-            raise DataError(f"{path}: {what} column {name!r}; it has: {', '.join(have)}")
+            meant = did_you_mean(name, have) if name not in have else ""
+            raise DataError(f"{path}: {what} column {name!r}; it has: {', '.join(have)}{meant}")
 
 
 def _check_splits(own: Table, view: View) -> None:

@@ -33,7 +33,7 @@ from coordinator.runtime.journal_lines import Event, Lines, lines_of, no_lines
 from coordinator.runtime.submission import Submitted, content_key
 from treetap.errors import BadInput, DataError, Interrupted, UnknownJob
 from treetap.models.durable import append, make_folder, remnant, sync_folder, write_whole
-from treetap.names import NAME
+from treetap.names import NAME, did_you_mean
 from treetap.version import WIRE_VERSION
 from treetap.wire.v2 import jobs_pb2
 
@@ -110,6 +110,10 @@ class Journal:
         self._keep(job, held)
         self._index[job] = _entry_of(job, held)
 
+    def unknown(self, job: str) -> UnknownJob:
+        """The error about a job that is not there, with the one that was probably meant."""
+        return UnknownJob(f"there is no job {job!r}{did_you_mean(job, self.jobs())}")
+
     def read(self, job: str) -> list[Event]:
         """All whole lines of a job.
 
@@ -169,7 +173,7 @@ class Journal:
     def _lines(self, job: str) -> Lines:
         held = self._hold(job)
         if held is None:
-            raise UnknownJob(f"there is no job {job!r}")
+            raise self.unknown(job)
         return held.lines
 
     def _entries(self) -> list[tuple[str, _Entry]]:
@@ -237,7 +241,7 @@ class Journal:
 
     def _path(self, job: str) -> Path:
         if not NAME.match(job):
-            raise UnknownJob(f"there is no job {job!r}")
+            raise self.unknown(job)
         return self._folder / f"{job}{SUFFIX}"
 
 

@@ -22,6 +22,7 @@ from treetap.additive.sums.public_keys import PublicKey, public_key
 from treetap.additive.sums.secret_keys import SecretKey
 from treetap.additive.sums.slots import Slots
 from treetap.errors import BadInput, DataError, Malformed, PlaintextOverflow
+from treetap.names import did_you_mean
 from treetap.process.together import together
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.registry import training, training_name
@@ -42,8 +43,8 @@ UNPUBLISHED = "its model is not published yet"
 def table_config(config: PartyConfig, name: str) -> TableConfig:
     """The party's table of that name; `DataError` lists the tables it has."""
     if name not in config.tables:
-        required = ", ".join(map(repr, config.tables)) or "none"
-        fault = f"{config.name} has no table {name!r} in its configuration (it has {required})"
+        required, meant = ", ".join(map(repr, config.tables)) or "none", did_you_mean(name, config.tables)
+        fault = f"{config.name} has no table {name!r} in its configuration (it has {required}){meant}"
         raise DataError(fault, party=config.name)
     return config.tables[name]
 
@@ -75,12 +76,12 @@ async def load_job_table(
         DataError: it cannot be read, is another one, or has constant columns, at which no tree splits.
     """
     table = await load_table(context, table_config(config, spec.table), with_label=with_label, missing=missing)
+    await bind_table(context, table)
     if training(training_name(spec)).grows_trees:  # before the other parties hear of any record
         try:
             refuse_constant(table)
         except DataError as failure:
             raise failure.at(context.party) from None
-    await bind_table(context, table)
     return table
 
 

@@ -268,7 +268,7 @@ def test_a_partys_own_faults(tmp_path: Path, certs: Path) -> None:
     tables = {
         **{"train": {"path": "table.csv", **TABLE}, "twice": {"path": "twice.csv", **TABLE}},
         **{"words": {"path": "words.csv", **TABLE}, "absent": {"path": "mnt/absent.csv", **TABLE}},
-        "columns": {"path": "table.csv", "id": "id", "columns": ["y"]},
+        "columns": {"path": "table.csv", "id": "id", "columns": ["X"]},
         **{"same": {"path": "same.csv", **SAME}, "dropped": {"path": "same.csv", **SAME, "drop_constant": True}},
     }
     (tmp_path / "same.csv").write_text("id,x,y,z\n1,2,,7\n2,2,,8\n")
@@ -278,7 +278,8 @@ def test_a_partys_own_faults(tmp_path: Path, certs: Path) -> None:
     assert "line 3, column 'id': the id is there already" in faults["table twice"]
     assert "line 2, column 'x': the cell is not a number" in faults["table words"]
     assert "there is no such file" in faults["table absent"]
-    assert "has no column 'y'" in faults["table columns"]
+    assert "has no column 'X'" in faults["table columns"]
+    assert "'id', 'x'; did you mean 'x'?" in faults["table columns"]
     assert "there is no such folder; mount it" in faults["folders"]
     assert "is a file; name a folder" in faults[f"state = {tmp_path / 'state'}"]
     assert "the process there is not bank" in faults[f"listen = {listen}"]

@@ -119,6 +119,7 @@ def test_a_column_given_to_one_party_twice(refused: Refused, tmp_path: Path) -> 
     ("data", "party", "says"),
     [
         ('encode = { c = "days" }', "", "t.csv: has no column 'c'"),
+        ('encode = { AA = "days" }', "", "t.csv: has no column 'AA'; did you mean 'a'?"),
         ('encode = { y = "days" }', "", "encode of [data] names column 'y', which is the label, the id or dropped"),
         ('encode = { a = "day" }', "", "data.encode: 'day' is no encoding"),
         ('encode = { a = "days" }', "", "t.csv: line 2, column 'a': the cell is not a date"),

@@ -140,6 +140,7 @@ def test_predicting_without_showing_paths(federation: LocalFederation, trained: 
 @pytest.mark.parametrize(
     ("words", "status", "expected"),
     [
+        (["goof"], 2, "did you mean 'good'?"),
         (["nobodys"], 2, "there is no model 'nobodys': a model has the name of the training job that made it"),
         (["good", "--name", "good"], 2, "there is a job 'good' already"),
         (["good", "--table", "nowhere"], 2, "has no table 'nowhere' in its configuration"),
@@ -224,6 +225,7 @@ def test_jobs_of_the_wrong_parties(changes: dict[str, Any], expected: str, feder
     """Unknown and doubled parties are refused before a job exists."""
     assert expected in refused(_run(federation, "train", _job(federation, "wrong", **changes)))
     assert "there is no job 'wrong'" in refused(_run(federation, "status", "wrong"))
+    assert "there is no job 'goof'; did you mean 'good'?" in refused(_run(federation, "status", "goof"))
 
 
 def test_a_name_that_is_taken(federation: LocalFederation, trained: Outcome) -> None:

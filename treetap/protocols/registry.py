@@ -14,6 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 from treetap.errors import ConfigError
+from treetap.names import did_you_mean
 from treetap.protocols.key_options import SCHEMES
 
 if TYPE_CHECKING:  # the command line reads names and summaries alone, and starts faster without these
@@ -188,7 +189,9 @@ def training(name: str) -> TrainingProtocol:
 def prediction(name: str) -> PredictionProtocol:
     """The protocol of that name; `ConfigError` where none predicts under it."""
     if name not in PREDICTION:
-        raise ConfigError(f"protocol = {name!r}: must be one of {', '.join(PREDICTION)}")
+        raise ConfigError(
+            f"protocol = {name!r}: must be one of {', '.join(PREDICTION)}{did_you_mean(name, PREDICTION)}"
+        )
     found: PredictionProtocol = importlib.import_module(PREDICTION[name]).PROTOCOL
     return found
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, model_validator
 
+from treetap.names import did_you_mean
 from treetap.tables.source_keys import SourceKeys
 
 #: Encodings of columns of text, and of dates.
@@ -81,5 +82,6 @@ class TableConfig(SourceKeys):
                 "weight names a column of the label holder's table, and this one has no label; leave it out"
             )
         if foreign := [name for name in encoded_by_name(self.encode) if name not in self.columns]:
-            raise ValueError(f"encode names {foreign[0]!r}, which is none of the table's columns")
+            meant = did_you_mean(foreign[0], self.columns)
+            raise ValueError(f"encode names {foreign[0]!r}, which is none of the table's columns{meant}")
         return self

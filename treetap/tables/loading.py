@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from treetap.errors import DataError
+from treetap.names import nearest
 from treetap.tables.dates import is_date
 from treetap.tables.opening import source_at
 from treetap.tables.source import Origin, Source, row_name
@@ -37,7 +38,8 @@ def load(source: Source, wanted: list[str], text: Collection[str]) -> pa.Table:
     have = columns_of(source)
     absent = [name for name in wanted if name not in have]
     if absent:
-        log.info("%s: the table's columns are %s", source, ", ".join(map(repr, have)))
+        meant = [f"for {name!r} {found!r} may be meant" for name in absent if (found := nearest(name, have))]
+        log.info("%s: %s", source, "; ".join([f"the table's columns are {', '.join(map(repr, have))}", *meant]))
         more = f", nor {len(absent) - 1} more that the configuration names" if len(absent) > 1 else ""
         remedy = source.remedy_of_absence(absent[0]) or "this party's log lists those that it has"
         raise DataError(f"{source}: has no column {absent[0]!r}{more}; {remedy}")

@@ -46,6 +46,7 @@ from treetap import terminal
 from treetap.commands.data.sources import CATALOGUE, ByHand, Source
 from treetap.errors import BadInput, DataError, TreetapError
 from treetap.models.durable import writing_whole
+from treetap.names import did_you_mean
 
 #: Seconds without a byte after which a download fails.
 SILENCE_S = 30.0
@@ -70,7 +71,7 @@ def find(name: str) -> Source:
     """
     entry = CATALOGUE.get(name)
     if entry is None:
-        raise BadInput(f"{name}: no such data set; there are {', '.join(CATALOGUE)}")
+        raise BadInput(f"{name}: no such data set; there are {', '.join(CATALOGUE)}{did_you_mean(name, CATALOGUE)}")
     if isinstance(entry, ByHand):
         raise BadInput(f"{name} is not fetched: {entry.why}\nBy hand: {entry.how}\nSource: {entry.page}")
     return entry

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from treetap.commands.data.sources import CATALOGUE
 from treetap.errors import BadInput, DataError
 from treetap.models.durable import write_whole
+from treetap.names import did_you_mean
 from treetap.tables.tensors import Tensor, tensor_column
 
 PARTS = ("train", "test")
@@ -36,7 +37,9 @@ def write_images(name: str, folder: Path, part: str, rows: int | None, out: Path
         DataError: the set's file does not have the arrays of one, or fewer images than asked for.
     """
     if name not in image_sets():
-        raise BadInput(f"{name}: no such set of images; there are {', '.join(image_sets())}")
+        raise BadInput(
+            f"{name}: no such set of images; there are {', '.join(image_sets())}{did_you_mean(name, image_sets())}"
+        )
     if part not in PARTS:
         raise BadInput(f"--part {part}: must be one of {', '.join(PARTS)}")
     if out.suffix != ".parquet":

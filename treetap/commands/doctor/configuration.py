@@ -29,6 +29,7 @@ from treetap.commands.doctor.connections import (
 )
 from treetap.commands.jobs import client
 from treetap.errors import BadInput, ConfigError, DataError
+from treetap.names import did_you_mean
 from treetap.native import arithmetic, library
 from treetap.native import lattice as native
 from treetap.protocols.libraries import KERNELS_REMEDY, installed_version, kernels_protocols, libraries
@@ -36,6 +37,8 @@ from treetap.strict import read_toml
 from treetap.tables import config
 from treetap.tables.binned import CURE
 from treetap.tables.constant import in_words
+from treetap.tables.loading import columns_of
+from treetap.tables.opening import source_of
 from treetap.tables.reading import read_table
 from treetap.tables.tensors import shape_text
 from treetap.visible import visible
@@ -183,7 +186,7 @@ def _table(name: str, table: config.TableConfig) -> list[Finding]:
     try:
         read = read_table(table, with_label=table.label is not None, missing=None)
     except DataError as fault:
-        return [Finding("fault", f"table {name}", str(fault))]
+        return [Finding("fault", f"table {name}", f"{fault}{_absent(table)}")]
     constant = read.constant()
     if constant:  # a network may have them
         message = f"{in_words(constant)}: jobs that grow trees refuse the table; leave them out, or set {CURE}"
@@ -194,6 +197,17 @@ def _table(name: str, table: config.TableConfig) -> list[Finding]:
     images = "".join(f", tensors {column!r} of {shape_text(shape)}" for column, shape in read.shapes.items())
     counts = f"{len(read.ids)} records, {len(read.columns)} feature columns"
     return [Finding("ok", f"table {name}", f"{counts}{images}{dropped}{label}")]
+
+
+def _absent(table: config.TableConfig) -> str:
+    """The columns of a table that lacks some which its configuration names, for their owner; else nothing."""
+    try:
+        have = columns_of(source_of(table))
+    except DataError:
+        return ""
+    wanted = [table.id, *table.columns, *([table.label] if table.label else [])]
+    absent = [name for name in wanted if name not in have]
+    return f": {', '.join(map(repr, have))}{did_you_mean(absent[0], have)}" if absent else ""
 
 
 def _coordinator(path: Path) -> Checks:

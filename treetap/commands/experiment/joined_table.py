@@ -20,6 +20,7 @@ from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.held_out import Rows, drawn_fold, drawn_share, expanding_window, last_share, time_ranks
 from treetap.commands.experiment.spread_labels import OWNER, draw_owners, named_owners
 from treetap.errors import ConfigError, DataError
+from treetap.names import did_you_mean
 from treetap.protocols.registry import training
 from treetap.tables.binned import refuse_tensors
 from treetap.tables.categories import categories_of
@@ -137,7 +138,7 @@ def _check_names(experiment: ExperimentFile, path: Source, names: list[str]) -> 
     for name in [*own, *filter(None, [data.time]), *data.drop, *claimed, *encoded]:
         if name not in names:
             remedy = path.remedy_of_absence(name)
-            raise DataError(f"{path}: has no column {name!r}{remedy and '; '}{remedy}")
+            raise DataError(f"{path}: has no column {name!r}{remedy and '; '}{remedy or did_you_mean(name, names)}")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise DataError(f"{path}: has column {twice[0]!r} more than once")

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from party.defences.settings import OF_COLUMNS, Defences
 from treetap.commands.jobs.job_file import JobTable, has_parameter
-from treetap.names import Name
+from treetap.names import Name, did_you_mean
 from treetap.native.arithmetic import Choice
 from treetap.protocols.registry import training
 from treetap.strict import Strict
@@ -51,7 +51,9 @@ class PartyTable(Strict):
             if self.columns is None:
                 raise ValueError(f"encode names {name!r}, and columns are drawn by share: name it in [data] encode")
             if name not in self.columns:
-                raise ValueError(f"encode names {name!r}, which is none of the party's columns")
+                raise ValueError(
+                    f"encode names {name!r}, which is none of the party's columns{did_you_mean(name, self.columns)}"
+                )
         if self.label_share is not None and self.label_rows is not None:
             raise ValueError("give either label_share = 0.x or label_rows = FILE")
         return self

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import create_model, model_validator
 
 from treetap.commands.jobs.parameter_tables import plain, toml_fields
+from treetap.commands.jobs.xgboost_names import unknown_parameter, unknown_value
 from treetap.errors import BadInput
 from treetap.names import Name
 from treetap.protocols.job_spec import ALIGNMENTS, check_spec, job_key_faults, put_params
@@ -58,6 +59,12 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
     A parameter that is not given has its protocol's default, one that the protocol does not have is refused.
     """
 
+    @classmethod
+    def about_unknown(cls, key: str) -> str:
+        """See `Strict`; XGBoost's names first, of which some are not those of this table."""
+        known = unknown_parameter(key)
+        return super().about_unknown(key) if known is None else f"; {known}"
+
     @model_validator(mode="after")
     def _in_range(self) -> JobTable:
         given, protocol = self._given(), training(self.protocol)
@@ -74,7 +81,8 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
         try:
             self.params().validate()
         except BadInput as failure:
-            raise ValueError(str(failure)) from None
+            said = filter(None, (unknown_value(name, value) for name, value in given.items() if name in str(failure)))
+            raise ValueError("; ".join([str(failure), *said])) from None
         return self
 
     def params(self) -> JobParams:

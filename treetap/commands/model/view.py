@@ -20,6 +20,7 @@ from treetap.models.history import read_history
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import WEIGHTS, Names, read_manifest, read_model, read_names, read_repaired, read_weights
 from treetap.models.valued_trees import valued_trees
+from treetap.names import did_you_mean
 from treetap.terminal import text
 from treetap.trees.paths import condition
 
@@ -32,6 +33,8 @@ def find(model: str, config: Path | None) -> Path:
     with reading(folder):
         if not (folder / "manifest.json").is_file():
             more = "; name a published model's folder, or its name and --config" if config is None else ""
+            if folder.parent.is_dir():
+                more += did_you_mean(folder.name, (each.name for each in folder.parent.iterdir() if each.is_dir()))
             raise BadInput(f"{folder}: there is no published model{more}")
     return folder
 
