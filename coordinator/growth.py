@@ -1,4 +1,4 @@
-"""The growth of one tree, level by level, for every training protocol (docs/protocol-boosting.md).
+"""The growth of one tree, stage by stage, for every training protocol (docs/protocol-boosting.md).
 
 The coordinator calls the steps. It sees owners, handles and node numbers, and the metrics that the label holder
 publishes.
@@ -24,28 +24,31 @@ async def grow_tree(
 
     1. The label holder sends the sampled records and, in boosting, streams their ⟦g, h⟧. The feature parties work on
        the root while messages still arrive.
-    2. At each level the feature parties send the candidate sums of the nodes to build,
+    2. At each stage the feature parties send the candidate sums of the nodes to build,
     3. the label holder chooses the splits,
     4. their owners apply them,
     5. and the label holder relays the children that may be split.
     6. The label holder computes the leaf weights;
     7. then every party stores the tree, the label holder last.
 
+    A stage is a level of the tree. Under `grow_policy = "lossguide"` it is the next split, with those behind it that no
+    comparison need precede; nodes of earlier stages may win there.
+
     A feature party that the tree drops (party-wise dropout) only stores it. With `alone` all do: the label holder has
-    no levels for others, and goes from step 1 to step 6.
+    no stages for others, and goes from step 1 to step 6.
     """
     label_holder, features = spec.aggregator, taking_part(spec, tree)
     if alone:
         await roster.ask(label_holder, "begin_tree", growth_pb2.BeginTree(), tree)
-    build, level = [] if alone else [ROOT], 0
+    build, stage = [] if alone else [ROOT], 0
     while build:
-        progress.stage(level)
-        sums = roster.ask_all(features, "build_histograms", growth_pb2.BuildHistograms(nodes=build), tree, level)
-        if level == 0:
+        progress.stage(build[0].bit_length() - 1)  # the depth
+        sums = roster.ask_all(features, "build_histograms", growth_pb2.BuildHistograms(nodes=build), tree, stage)
+        if stage == 0:
             await together(roster.ask(label_holder, "begin_tree", growth_pb2.BeginTree(), tree), sums)
         else:
             await sums
-        chosen = await roster.ask(label_holder, "choose_splits", growth_pb2.ChooseSplits(), tree, level)
+        chosen = await roster.ask(label_holder, "choose_splits", growth_pb2.ChooseSplits(), tree, stage)
         decisions = answered(label_holder, chosen, "chosen_splits").decisions
         if not decisions:
             break
@@ -54,12 +57,12 @@ async def grow_tree(
             won[decision.owner].append(decision)
         await together(
             *(
-                roster.ask(owner, "apply_splits", growth_pb2.ApplySplits(decisions=theirs), tree, level)
+                roster.ask(owner, "apply_splits", growth_pb2.ApplySplits(decisions=theirs), tree, stage)
                 for owner, theirs in won.items()
             )
         )
-        relayed = await roster.ask(label_holder, "relay_children", growth_pb2.RelayChildren(), tree, level)
-        build, level = list(answered(label_holder, relayed, "relayed_children").build), level + 1
+        relayed = await roster.ask(label_holder, "relay_children", growth_pb2.RelayChildren(), tree, stage)
+        build, stage = list(answered(label_holder, relayed, "relayed_children").build), stage + 1
     ended = await roster.ask(label_holder, "finish_tree", growth_pb2.FinishTree(), tree)
     finished: growth_pb2.FinishedTree = answered(label_holder, ended, "finished_tree")
     await roster.ask_all(list(spec.feature_parties), "store_tree", growth_pb2.StoreTree(), tree)

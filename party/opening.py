@@ -84,6 +84,8 @@ class Opener:
         if protocol.spreads_labels(spec):
             policy.check_parties(name, len(members.parties))
         policy.check_permissions(name, protocol.permissions(spec))
+        if name == spec.aggregator:
+            policy.check_permissions(name, protocol.label_permissions(spec))
         if protocol.grows_trees:
             policy.check_key(name, KeyKind.of(spec))
         policy.check_job(name, sent_in_training(spec, caller))

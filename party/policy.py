@@ -22,6 +22,8 @@ from treetap.wire.disclosure import CLASSES, UNSPECIFIED
 
 #: Every receiver; valid beside names of certificates and `KINDS`, as in the defaults of reveals.proto.
 EVERYBODY = "*"
+#: Switch of a policy → the line of a job that needs it, where that is not the switch itself.
+_ASKED_BY = {"expansion_order": 'grow_policy = "lossguide"'}
 
 
 class Policy(Strict):
@@ -36,6 +38,7 @@ class Policy(Strict):
     record: Literal["received", "both", "off"] = "off"
     schemes: Annotated[list[Literal[tuple(SCHEMES)]], Field(min_length=1)] = [PAILLIER]  # type: ignore[valid-type]
     min_key_bits: Annotated[int, Field(ge=512)] = 2048
+    expansion_order: bool = False
     min_common_records: Annotated[int, Field(ge=1)] = 30
     min_prediction_records: Annotated[int, Field(ge=1)] = 1
     min_instance_space: Annotated[int, Field(ge=1)] = 1
@@ -140,9 +143,10 @@ class Policy(Strict):
         """Raise `Refused` if a job needs one of these switches of the policy, which is off."""
         for name in names:
             if not getattr(self, name):
+                asked = _ASKED_BY.get(name, f"{name} = true")
                 raise Refused(
-                    f"{party} takes no part in a job with {name} = true: its policy says {name} = false; if it should, "
-                    f"write {name} = true above the tables of {party}'s policy file and restart {party}"
+                    f"{party} takes no part in a job with {asked}: its policy says {name} = false; if it should, write "
+                    f"{name} = true above the tables of {party}'s policy file and restart {party}"
                 )
 
     def may_emit(self, to: str, name: str, *, client: bool = False) -> bool:

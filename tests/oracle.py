@@ -332,28 +332,59 @@ class _Tree:
         return True
 
     def grow(
-        self, node: int, rows: list[int], depth: int, tree: OracleTree, model: OracleModel, *, alone: bool = False
+        self,
+        root: int,
+        records: list[int],
+        depth: int,
+        tree: OracleTree,
+        model: OracleModel,
+        *,
+        alone: bool = False,
+        most: int | None = None,
     ) -> None:
-        G, H = self.sums(rows)
-        cover = sum(H)
-        best = self.best(rows, model, alone=alone) if depth < self.params.max_depth else None
-        if best is None:
+        """XGBoost's driver: nodes wait with their best splits, and one after the other is carried out.
+
+        Depthwise it is the next of the level, by lossguide the one with the largest loss change, the older one of two.
+        `most`: leaves below the root; None: as many as the parameters say.
+        """
+        most = self.params.max_leaves if most is None else most
+        rows, lonely = {root: records}, {root: alone}
+        waiting: dict[int, tuple[float, tuple[int, int, float, bool]]] = {}
+
+        def reach(node: int) -> None:
+            G, H = self.sums(rows[node])
             weights = [
                 self.weight(g, h) * self.params.learning_rate if h > 0 and h >= self.params.min_child_weight else 0.0
                 for g, h in zip(G, H, strict=True)
             ]
-            tree.nodes[node] = OracleLeaf(tuple(weights), cover)
-            return
-        change, (party, feature, cut, missing_left) = best
-        name, part = self.columns[party]
-        tree.nodes[node] = OracleSplit(name, feature, cut, missing_left, change, cover)
-        left = [i for i in rows if _left(part[feature][i], cut, missing_left)]
-        right = [i for i in rows if not _left(part[feature][i], cut, missing_left)]
-        if not alone and not (self.shown(left) and self.shown(right)):
-            tree.withdrawn.add(node)
-            alone = True
-        self.grow(2 * node, left, depth + 1, tree, model, alone=alone)
-        self.grow(2 * node + 1, right, depth + 1, tree, model, alone=alone)
+            tree.nodes[node] = OracleLeaf(tuple(weights), sum(H))
+            below = node.bit_length() - root.bit_length()
+            if (
+                depth + below < self.params.max_depth
+                and (found := self.best(rows[node], model, alone=lonely[node])) is not None
+            ):
+                waiting[node] = found
+
+        reach(root)
+        leaves = 1
+        while waiting and leaves != most:
+            node = min(waiting)
+            if self.params.grow_policy == "lossguide":
+                top, *others = sorted((change for change, _ in waiting.values()), reverse=True)
+                node = next(each for each, (change, _) in waiting.items() if change == top)
+                model.lead = min([model.lead, *((top - change) / top for change in others[:1])])
+            change, (party, feature, cut, missing_left) = waiting.pop(node)
+            leaves += 1
+            name, part = self.columns[party]
+            tree.nodes[node] = OracleSplit(name, feature, cut, missing_left, change, tree.nodes[node].cover)
+            left = [i for i in rows[node] if _left(part[feature][i], cut, missing_left)]
+            right = [i for i in rows[node] if not _left(part[feature][i], cut, missing_left)]
+            if not lonely[node] and not (self.shown(left) and self.shown(right)):
+                tree.withdrawn.add(node)
+                lonely[node] = True
+            for child, those in ((2 * node, left), (2 * node + 1, right)):
+                rows[child], lonely[child] = those, lonely[node]
+                reach(child)
 
     def best(
         self, rows: list[int], model: OracleModel, *, alone: bool = False

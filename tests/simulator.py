@@ -389,6 +389,7 @@ class Federation:
                 "schemes": list(SCHEMES),
                 "min_key_bits": 512,
                 "min_common_records": 1,
+                "expansion_order": True,
                 "coordinators": list(self.coordinators),
                 "label_holders": others,
                 "peers": others,

@@ -41,7 +41,7 @@ _KINDS: Mapping[Kind, Mapping[type[Message], str]] = {
     TranscriptRecord.OWN: {transcript_pb2.OwnSplit: "own_split", transcript_pb2.OwnAlignment: "own_alignment"},
 }
 _MOST_ROWS = 2**62
-#: The messages of one kind from one sender for one level.
+#: The messages of one kind from one sender for one stage.
 Messages = Series[exchange_pb2.PeerMessage]
 #: A set of records as it was sent: chunks, in the order of the messages.
 Chunks = list[types_pb2.RecordChunk]
@@ -75,9 +75,9 @@ class TreeReplay:
         return {chunks[-1].start + chunks[-1].span for chunks in sets if chunks}
 
     def of(self, step: str, *, sent: bool = False) -> list[tuple[str, int, Messages]]:
-        """Peer, level and messages of each complete series of one step."""
+        """Peer, stage and messages of each complete series of one step."""
         series = self.sent if sent else self.series
-        found = [(peer, level, each) for (peer, name, level), each in sorted(series.items()) if name == step]
+        found = [(peer, stage, each) for (peer, name, stage), each in sorted(series.items()) if name == step]
         return [each for each in found if each[2].whole]
 
     def spaces(self, step: str) -> Iterator[tuple[int, Chunks]]:
@@ -128,9 +128,9 @@ class TreeReplay:
         return TreeView(self.index, self.attempt, self.stored, total, nodes, drawn)
 
     def _require_whole(self) -> None:
-        for (peer, step, level), series in self.series.items():
+        for (peer, step, stage), series in self.series.items():
             if not series.whole:
-                raise Malformed(f"messages of the {step} that {peer} sent for level {level} are missing")
+                raise Malformed(f"messages of the {step} that {peer} sent for stage {stage} are missing")
 
     def _sets(self) -> Iterator[tuple[int | None, Chunks]]:
         """(node, chunks) of the received spaces; node None: the sample. Incomplete series are left out.
@@ -347,5 +347,5 @@ def checked(record: TranscriptRecord) -> Message:
     if isinstance(message, control_pb2.StepRequest | exchange_pb2.PeerMessage):
         of_message = (message.job, message.attempt, message.round, message.stage)
         if of_message != (record.job, record.attempt, record.round, record.stage):
-            raise Malformed("its message is of job {!r}, attempt {}, tree {}, level {}".format(*of_message))
+            raise Malformed("its message is of job {!r}, attempt {}, tree {}, stage {}".format(*of_message))
     return message

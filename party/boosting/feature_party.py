@@ -75,17 +75,17 @@ class FeatureParty:
         2. Compute the left sums of every candidate, in this party's secret order; pack and re-randomise them.
         3. Send them to the label holder.
         """
-        t, level = request.round, request.stage
+        t, stage = request.round, request.stage
         self._job.order.check(request)
         nodes = nodes_of(request)
-        tree = await self._growth.take_spaces(t, level) if level else await self._begin_tree(t)
+        tree = await self._growth.take_spaces(t, stage) if stage else await self._begin_tree(t)
         sums = required(self._sums)
-        before = dict(sums.operations) if level else {}  # at the root, operations began with the first block
-        spaces = [tree.rows_of(node) for node in nodes] if level else None
+        before = dict(sums.operations) if stage else {}  # at the root, operations began with the first block
+        spaces = [tree.rows_of(node) for node in nodes] if stage else None
         packed = await sums.candidates(spaces, tree.columns.order(nodes[0]))
         self._context.costs.operations.update(since(before, sums.operations))
         public, _ = self._job.key
-        await self._growth.send_sums(tree, level, nodes, packed, public.ciphertext_bytes)
+        await self._growth.send_sums(tree, stage, nodes, packed, public.ciphertext_bytes)
         self._job.order.done(request)
         return empty_result()
 

@@ -48,6 +48,7 @@ class LabelHolder:
         self._context, self._spec = context, spec
         self._params = params_as(spec, BoostingParams)
         withholding = self._withholding = config.withholding
+        withholding.check_leaves(self._params.max_leaves)
         self._limited = withholding.xi is not None
         job = self._job = LabelHolderJob(
             config, context, spec, self._params, STEPS, self._slots, self._classes_in_slots
@@ -118,9 +119,9 @@ class LabelHolder:
         split_table.next_handle_is(self._job.stored.first_handle(t))
         columns = split_table.columns_of_tree(t, self._params, permuted=False)
         criterion = BoostingCriterion(scale, self._params)
-        state, depth = required(self._state), self._params.max_depth
+        state, rules = required(self._state), self._params.expansion
         shared = self._growth.plant(
-            t, values, criterion, columns, state, max_depth=depth, subtract=True, limit=limit, alone=alone
+            t, values, criterion, columns, state, rules=rules, subtract=True, limit=limit, alone=alone
         )
         self._job.order.done(request, shared)
         return empty_result()

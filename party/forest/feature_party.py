@@ -100,10 +100,10 @@ class FeatureParty:
            them, if the draw asks for these, the sums over all records of the nodes.
         4. Send them to the label holder.
         """
-        t, level = request.round, request.stage
+        t, stage = request.round, request.stage
         self._job.order.check(request)
         nodes = nodes_of(request)
-        tree = await self._growth.take_spaces(t, level) if level else await self._begin_tree(t)
+        tree = await self._growth.take_spaces(t, stage) if stage else await self._begin_tree(t)
         pool = required(self._pool)
         before = dict(pool.operations)
         tasks = await self._context.offload(lambda: [self._task(tree, node) for node in nodes])
@@ -114,7 +114,7 @@ class FeatureParty:
         packed = await pool.candidates(tasks, tree.columns.candidates.shapes, summed)
         self._context.costs.operations.update(since(before, pool.operations))
         public, _ = self._job.key
-        await self._growth.send_sums(tree, level, nodes, packed, public.ciphertext_bytes)
+        await self._growth.send_sums(tree, stage, nodes, packed, public.ciphertext_bytes)
         self._job.order.done(request)
         return empty_result()
 

@@ -125,9 +125,16 @@ class LabelHolder:
             values, labels.values, len(labels.classes), drawn > 0, has_counts=self._counts
         )
         criterion, subtract = ForestCriterion(found, params), params.binning == "global"
-        state, depth = required(self._state), params.max_depth
         shared = self._growth.plant(
-            t, values, criterion, columns, state, max_depth=depth, subtract=subtract, limit=limit, alone=alone
+            t,
+            values,
+            criterion,
+            columns,
+            required(self._state),
+            rules=params.expansion,
+            subtract=subtract,
+            limit=limit,
+            alone=alone,
         )
         self._job.order.done(request, shared)
         return empty_result()

@@ -26,7 +26,9 @@ def of_label_holder(spec: setup_pb2.JobSpec, params: TreeParams, trees: int, rec
     return {
         "public_key": Expected(sender, lambda: public_key_size(spec.key_bits)),
         "sampled_records": Expected(sender, lambda: record_sets(records(), records()), rounds),
-        "instance_spaces": Expected(sender, lambda: _spaces(records(), depth), rounds, range(depth + 1)),
+        "instance_spaces": Expected(
+            sender, lambda: _spaces(records(), depth), rounds, range(params.expansion.most_stages)
+        ),
         "leaf_paths": Expected(sender, lambda: _nodes(records(), depth) * _BRANCH * (depth + 1), rounds),
     }
 
@@ -45,7 +47,8 @@ def of_feature_parties(
     as it has in each further node. `sums_of_each`: the sums that come for a candidate.
     """
     senders, depth, cipher = list(spec.feature_parties), params.max_depth, KeyKind.of(spec).ciphertext_bytes
-    rounds, stages = range(trees), range(depth)
+    rounds, rules = range(trees), params.expansion
+    stages = range(rules.most_stages)
 
     def sums(nodes: int, candidates: int) -> int:
         return nodes * (_NODE + sums_of_each * candidates * cipher)
@@ -53,12 +56,13 @@ def of_feature_parties(
     def most() -> int:
         return MOST_COLUMNS * min(params.max_bin + 1, 2 * records())
 
-    def of_level(sender: str, tree: int, level: int) -> int:
-        return sums(_nodes(records(), level), offered(sender, tree) if level else most())
+    def of_stage(sender: str, tree: int, stage: int) -> int:
+        nodes = min(rules.most_compared(stage), max(records(), 1))
+        return sums(nodes, offered(sender, tree) if stage else most())
 
     return {
         "candidate_sums": Expected(
-            senders, lambda: sums(_nodes(records(), depth - 1), most()), rounds, stages, of_level
+            senders, lambda: sums(_nodes(records(), depth - 1), most()), rounds, stages, of_stage
         ),
         "children": Expected(senders, lambda: _spaces(records(), depth), rounds, stages),
     }
@@ -71,7 +75,7 @@ def of_ciphertexts(spec: setup_pb2.JobSpec, records: Callable[[], int], rounds: 
 
 
 def _nodes(records: int, depth: int) -> int:
-    """Most nodes of a level: each has a record."""
+    """Most nodes of a depth: each has a record."""
     return min(1 << depth, max(records, 1))
 
 

@@ -79,18 +79,18 @@ class FeaturePartyGrowth:
         """Drop the tree under construction, if there is one."""
         self._tree = None
 
-    async def take_spaces(self, t: int, level: int) -> OwnTree:
+    async def take_spaces(self, t: int, stage: int) -> OwnTree:
         """Receive the instance spaces that the label holder relayed.
 
         The instance space of a node that was not relayed is its parent's without its sibling's.
         """
         tree = self._growing(t)
-        relayed = self._context.mailbox.series(self._label_holder, "instance_spaces", t, level)
+        relayed = self._context.mailbox.series(self._label_holder, "instance_spaces", t, stage)
         tree.rows.update(await take_spaces(relayed, tree.total))
         return tree
 
     async def send_sums(
-        self, tree: OwnTree, level: int, nodes: list[int], packed: bytes, ciphertext_bytes: int
+        self, tree: OwnTree, stage: int, nodes: list[int], packed: bytes, ciphertext_bytes: int
     ) -> None:
         """Send the packed candidate sums of these nodes, node by node, including empty candidates."""
         self._context.costs.ciphertexts["candidate_sums"] += len(packed) // ciphertext_bytes
@@ -103,7 +103,7 @@ class FeaturePartyGrowth:
             )
             for start in range(0, max(len(packed), 1), step)
         ]
-        await self._context.outbox.send(self._label_holder, "candidate_sums", bodies, round=tree.index, stage=level)
+        await self._context.outbox.send(self._label_holder, "candidate_sums", bodies, round=tree.index, stage=stage)
 
     async def apply_splits(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Step 4 of a tree, for the nodes whose best split is this party's.
@@ -111,7 +111,7 @@ class FeaturePartyGrowth:
         1. Take the lowest of the tied candidates and enter the split in the split table under the next handle.
         2. Send the handle and the left instance space of each node to the label holder.
         """
-        t, level = request.round, request.stage
+        t, stage = request.round, request.stage
         self._order.check(request)
         tree = self._growing(t)
         children: list[tuple[int, int, Rows]] = []
@@ -124,9 +124,9 @@ class FeaturePartyGrowth:
             for child in (2 * decision.node, 2 * decision.node + 1):
                 self._context.policy.check_space(self._context.party, self._label_holder, child, len(tree.rows[child]))
             children.append((decision.node, split.handle, left))
-            self._record(t, level, tree, split)
+            self._record(t, stage, tree, split)
         await self._context.outbox.send(
-            self._label_holder, "children", child_messages(children, tree.total), round=t, stage=level
+            self._label_holder, "children", child_messages(children, tree.total), round=t, stage=stage
         )
         self._order.done(request)
         return empty_result()
@@ -145,13 +145,13 @@ class FeaturePartyGrowth:
         self.forget()
         self._context.mailbox.forget(t)
 
-    def _record(self, t: int, level: int, tree: OwnTree, split: OwnSplit) -> None:
+    def _record(self, t: int, stage: int, tree: OwnTree, split: OwnSplit) -> None:
         """Record an own split in the party's transcript, if it keeps one."""
         if not self._context.recorder.on:
             return
         left, right = tree.rows[2 * split.node], tree.rows[2 * split.node + 1]
         entry = tree.columns.own_record(split, left, right, tree.total)
-        self._context.recorder.own(t, level, self._context.attempt, entry)
+        self._context.recorder.own(t, stage, self._context.attempt, entry)
 
     def _growing(self, t: int) -> OwnTree:
         if self._tree is None or self._tree.index != t:

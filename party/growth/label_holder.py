@@ -28,6 +28,7 @@ from treetap.process.together import together
 from treetap.protocols.job_spec import taking_part
 from treetap.trees.criterion import Criterion
 from treetap.trees.ensemble import ROOT, Tree
+from treetap.trees.expansion import ExpansionRules
 from treetap.trees.growing_tree import GrowingTree, Ints
 from treetap.trees.tree_bins import left_sums_of
 from treetap.trees.withholding import InformationLimit
@@ -39,8 +40,8 @@ OTHERS_WON = "other parties won all nodes that split"
 NONE_SPLITS = "no node splits"
 SHARED = "other parties may take part in the tree"
 ALONE = "the label holder grows the tree alone"
-SPLITTABLE = "a child may be split"
-NONE_SPLITTABLE = "no child may be split"
+SPLITTABLE = "a node may be split"
+NONE_SPLITTABLE = "no node may be split"
 
 #: From `begin_tree(t)` to the next tree.
 TREE_STEPS: StepTable = {
@@ -118,20 +119,20 @@ class LabelHolderGrowth:
         columns: TreeColumns,
         state: LabelState,
         *,
-        max_depth: int,
+        rules: ExpansionRules,
         subtract: bool,
         limit: InformationLimit | None = None,
         alone: bool = False,
     ) -> str:
         """Begin a tree; returns the outcome of `begin_tree` by `TREE_STEPS_WITH_OWN`.
 
-        `subtract`: derive the candidate sums of a sibling by subtraction from the parent's. `limit`: on what other
-        parties may see. `alone`: no other party takes part.
+        `rules`: the order of splits, and their limits. `subtract`: derive the candidate sums of a sibling by
+        subtraction from the parent's. `limit`: on what other parties may see. `alone`: no other party takes part.
         """
-        growing = GrowingTree(values, criterion, max_depth, subtract=subtract, limit=limit)
+        growing = GrowingTree(values, criterion, rules, subtract=subtract, limit=limit)
         if alone:
             growing.withdrawn.append(ROOT)
-        local = LocalGrowth(columns, values if limit is None else values[:, : limit.width], criterion, max_depth)
+        local = LocalGrowth(columns, values if limit is None else values[:, : limit.width], criterion, rules)
         self._tree = PlantedTree(t, growing, columns, values, state, local)
         if self._released is not None:
             self._released.begin_tree()
@@ -148,7 +149,7 @@ class LabelHolderGrowth:
         1. Compute the candidate sums of the own columns, and decrypt those of the feature parties that take part.
         2. Choose the best split of every node that has one.
         """
-        t, level = request.round, request.stage
+        t, stage = request.round, request.stage
         self._order.check(request)
         tree = self._growing(t)
         growing = tree.growing
@@ -157,7 +158,7 @@ class LabelHolderGrowth:
         offered, there = [own], taking_part(self._spec, t)
         for party in self._feature_parties:
             build = growing.build
-            offered.append(await self._candidates_of(party, t, level, build) if party in there else own[:, :0])
+            offered.append(await self._candidates_of(party, t, stage, build) if party in there else own[:, :0])
         growing.take_candidates(offered)
         choices = await self._context.offload(growing.choose)
         decisions = [
@@ -183,7 +184,7 @@ class LabelHolderGrowth:
 
     async def relay_children(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Step 5 of a tree: receive the owners' children, relay splittable ones to the parties that lack them."""
-        t, level = request.round, request.stage
+        t, stage = request.round, request.stage
         self._order.check(request)
         tree = self._growing(t)
         growing = tree.growing
@@ -191,19 +192,19 @@ class LabelHolderGrowth:
             expected = {node for node, choice in growing.choices.items() if choice.party == number}
             if not expected:
                 continue
-            received = self._context.mailbox.series(party, "children", t, level)
+            received = self._context.mailbox.series(party, "children", t, stage)
             children = await take_children(received, len(tree.values))
             if set(children) != expected:
                 raise Malformed(f"{party} sent children of nodes {sorted(children)}, expected {sorted(expected)}")
             for node, (handle, left) in children.items():
                 growing.split(node, handle, left)
-        growing.next_level(level + 1)
+        growing.next_stage()
         await self._context.offload(lambda: self._release(tree))
-        if growing.frontier:
+        if growing.build:
             for party in taking_part(self._spec, t):
                 self._check_spaces(party, growing)
-            await together(*(self._relay(party, t, level + 1) for party in taking_part(self._spec, t)))
-        self._order.done(request, SPLITTABLE if growing.frontier else NONE_SPLITTABLE)
+            await together(*(self._relay(party, t, stage + 1) for party in taking_part(self._spec, t)))
+        self._order.done(request, SPLITTABLE if growing.build else NONE_SPLITTABLE)
         return result(growth_pb2.RelayedChildren(frontier=growing.frontier, build=growing.build))
 
     async def finish_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
@@ -267,18 +268,18 @@ class LabelHolderGrowth:
             values[growing.rows[leaf.node]] = further.get(leaf.node, leaf.weights)
         return finished, values
 
-    async def _candidates_of(self, party: str, t: int, level: int, build: list[int]) -> Ints:
+    async def _candidates_of(self, party: str, t: int, stage: int, build: list[int]) -> Ints:
         """The decrypted candidate sums of one feature party: (nodes, candidates, slots) int64."""
         nodes: list[int] = []
         packed: list[bytes] = []
         candidates: int | None = None
-        async for message in self._context.mailbox.series(party, "candidate_sums", t, level):
+        async for message in self._context.mailbox.series(party, "candidate_sums", t, stage):
             body = message.growth.candidate_sums
             nodes += body.nodes
             packed.append(body.ciphertexts)
             candidates = body.candidates if candidates is None else candidates
             if body.candidates != candidates:
-                raise Malformed(f"{party} changed its number of candidates within tree {t}, level {level}")
+                raise Malformed(f"{party} changed its number of candidates within tree {t}, stage {stage}")
         if nodes != build or candidates is None:
             raise Malformed(f"{party} sent candidates of nodes {nodes}, expected {build}")
         self._offered[party] = t, candidates
@@ -290,12 +291,12 @@ class LabelHolderGrowth:
             raise Malformed(f"{party} has offered what is no sum over its columns: {failure}") from None
         return offered
 
-    async def _relay(self, party: str, t: int, level: int) -> None:
+    async def _relay(self, party: str, t: int, stage: int) -> None:
         """Send a feature party the instance spaces of the frontier that did not result from its own splits."""
         tree = self._growing(t)
         growing, total = tree.growing, len(tree.values)
         spaces: list[tuple[int, Rows]] = [(node, growing.rows[node]) for node in self._relayed(party, growing)]
-        await self._context.outbox.send(party, "instance_spaces", space_messages(spaces, total), round=t, stage=level)
+        await self._context.outbox.send(party, "instance_spaces", space_messages(spaces, total), round=t, stage=stage)
 
     def _relayed(self, party: str, growing: GrowingTree) -> list[int]:
         """The nodes of the frontier that a feature party does not know from its own splits."""
@@ -303,7 +304,7 @@ class LabelHolderGrowth:
         return [node for node in growing.frontier if growing.made[node >> 1].party != number]
 
     def _release(self, tree: PlantedTree) -> None:
-        """Account for the sets that the parties come to know at the level just begun, before any is relayed."""
+        """Account for the sets that the parties come to know at the stage just begun, before any is relayed."""
         if self._released is None:
             return
         growing = tree.growing

@@ -10,6 +10,7 @@ from party.runtime.messages import Rows
 from treetap.models.own_split import OwnSplit
 from treetap.trees.criterion import Criterion
 from treetap.trees.ensemble import Subtree
+from treetap.trees.expansion import ExpansionRules
 from treetap.trees.grower import Entry, grow_alone
 from treetap.trees.growing_tree import Ints
 
@@ -21,16 +22,14 @@ class LocalGrowth:
     columns: TreeColumns
     values: Ints
     criterion: Criterion
-    max_depth: int
+    rules: ExpansionRules
 
     def below(self, node: int, rows: Rows) -> tuple[Subtree, Floats, list[OwnSplit]]:
         """The subtree of a node with these records (n,), their values (n, outputs), and the splits, in their table."""
         entries: dict[str, list[Entry]] = {self.columns.party: []}
         mine = (self.columns.party, self.columns.bins)
-        subtree, values = grow_alone(mine, self.values, self.criterion, self.max_depth, entries, node, rows)
-        made = [
-            self.columns.enter(split.node, *entry)
-            for split, entry in zip(subtree.splits, entries[self.columns.party], strict=True)
-        ]
-        splits = tuple(replace(split, handle=own.handle) for split, own in zip(subtree.splits, made, strict=True))
+        subtree, values = grow_alone(mine, self.values, self.criterion, self.rules, entries, node, rows)
+        numbered = sorted(subtree.splits, key=lambda split: split.handle)  # in the order of their growth
+        made = [self.columns.enter(split.node, *entries[self.columns.party][split.handle]) for split in numbered]
+        splits = tuple(replace(split, handle=made[split.handle].handle) for split in subtree.splits)
         return replace(subtree, splits=splits), values, made

@@ -42,6 +42,11 @@ CASES: dict[str, tuple[dict[str, Any], TreeParams]] = {
         replace(BOOSTING, n_estimators=4, party_dropout={"feature-b": 0.4, "feature-c": 0.6}),
     ),
     "forest, trees that parties sit out": ({}, replace(FOREST, n_estimators=4, party_dropout={"feature-b": 0.5})),
+    "boosting, few leaves, the best split first": (
+        {},
+        replace(BOOSTING, max_depth=5, max_leaves=6, grow_policy="lossguide", min_child_weight=0.5),
+    ),
+    "boosting, few leaves": ({}, replace(BOOSTING, max_leaves=4)),
     "forest, drawn with replacement": ({}, replace(FOREST, bootstrap=True, subsample=1.0)),
 }
 

@@ -52,6 +52,16 @@ CASES: dict[str, tuple[dict[str, Any], TreeParams, dict[str, Any]]] = {
         replace(BOOSTING, objective="multi:softprob", max_depth=2, n_estimators=1),
         {"id_lmid": IdLmid(xi=0.3), "reduced_leakage": ReducedLeakage(trees=1)},
     ),
+    "boosting, the best split first": (
+        {},
+        replace(BOOSTING, grow_policy="lossguide", min_child_weight=0.5),
+        {"id_lmid": IdLmid(xi=0.3)},
+    ),
+    "boosting, few leaves, the best split first": (
+        {},
+        replace(BOOSTING, grow_policy="lossguide", max_leaves=5, min_child_weight=0.5),
+        {"reduced_leakage": ReducedLeakage(trees=1)},
+    ),
     "forest": (THREE, FOREST, {"id_lmid": IdLmid(xi=0.35)}),
     "forest, counts of the paper": ({}, FOREST, {"id_lmid": IdLmid(xi=0.3, counts="paper")}),
     "forest, drawn with replacement, bins per node": (

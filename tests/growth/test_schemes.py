@@ -22,6 +22,7 @@ from treetap.errors import BadInput, ConfigError, Malformed
 from treetap.protocols.job_spec import check_spec
 from treetap.protocols.key_options import OKAMOTO_UCHIYAMA, PAILLIER, SCHEMES
 from treetap.trees.boosting_criterion import BoostingCriterion
+from treetap.trees.expansion import ExpansionRules
 from treetap.trees.forest_criterion import ForestCriterion, targets
 from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.loss import UNIT
@@ -210,7 +211,7 @@ def _tree(gini: bool, width: int) -> tuple[GrowingTree, np.ndarray]:
     else:
         values = np.array([[UNIT, UNIT >> 2, 1], [-UNIT, 1, 1], [0, 5, 1]] * 2)
         criterion = BoostingCriterion(1.0, BoostingParams(objective="binary:logistic"))
-    tree = GrowingTree(values, criterion, 2, subtract=True)
+    tree = GrowingTree(values, criterion, ExpansionRules(2), subtract=True)
     assert values.shape[1] == width
     return tree, np.array([[values[:2].sum(axis=0), values[:4].sum(axis=0)]])
 

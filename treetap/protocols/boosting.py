@@ -13,8 +13,11 @@ from treetap.trees.params import BoostingParams
 from treetap.trees.withholding import NOTHING, Withholding
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from treetap.trees.binning import BinnedTable
     from treetap.trees.centralised import CentralModel
+    from treetap.wire.v2 import setup_pb2
 
 
 def train_centrally(
@@ -55,6 +58,12 @@ def _binned(tables: Tables, params: BoostingParams) -> list[tuple[str, BinnedTab
     return [(name, bin_columns(table, params.max_bin)) for name, table in tables]
 
 
+def _label_permissions(spec: setup_pb2.JobSpec) -> Sequence[str]:
+    from treetap.protocols.job_spec import params_as  # it imports the registry, which names this module
+
+    return ("expansion_order",) if params_as(spec, BoostingParams).expansion.one_by_one else ()
+
+
 PROTOCOL = TrainingProtocol(
     field="boosting",
     params=BoostingParams,
@@ -66,4 +75,5 @@ PROTOCOL = TrainingProtocol(
     defences=DEFENCES,
     own_priors=by_own_trees,
     train_centrally=train_centrally,
+    label_permissions=_label_permissions,
 )

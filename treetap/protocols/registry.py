@@ -83,6 +83,7 @@ class TrainingProtocol:
         spreads_labels: True for a job in which several parties have labels: a party takes part only if there are as
             many parties as its policy asks for.
         permissions: the switches of a party's policy that a job needs.
+        label_permissions: those of the label holder's policy alone.
         defences: what `[defences]` of the party with the labels may name.
         column_defences: what `[defences]` of a feature party may name.
         own_priors: the priors by the label holder's own columns that further stages of `label_dp` need: (table, number
@@ -108,6 +109,7 @@ class TrainingProtocol:
     most_parties: int = 0
     spreads_labels: Callable[[setup_pb2.JobSpec], bool] = lambda _: False
     permissions: Callable[[setup_pb2.JobSpec], Sequence[str]] = lambda _: ()
+    label_permissions: Callable[[setup_pb2.JobSpec], Sequence[str]] = lambda _: ()
     defences: Sequence[str] = ()
     column_defences: Sequence[str] = ()
     own_priors: Callable[[Table, int, str, Any], OwnPriors] | None = None

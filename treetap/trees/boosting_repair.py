@@ -70,7 +70,7 @@ class _Variant:
             roots = []
             if self._grafting:
                 roots = _contaminated(whole, whole.sums(_summands(noisy, outputs, drawn)), sums)
-            made = grafts(self._model, whole, roots, values, criterion, self._params.max_depth)
+            made = grafts(self._model, whole, roots, values, criterion, self._params.expansion)
 
             def weight(node: int, sums: Mapping[int, Ints] = sums, criterion: BoostingCriterion = criterion) -> Floats:
                 return criterion.leaf(sums[node])

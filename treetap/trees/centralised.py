@@ -129,6 +129,7 @@ def train(
     records (N,). Raises ConfigError, or DataError if tables, labels and weights do not fit together.
     """
     params.validate()
+    withholding.check_leaves(params.max_leaves)
     y = np.asarray(labels)
     n = len(y)
     for name, table in tables:
@@ -216,7 +217,7 @@ def _round(job: _Job, scores: Floats, first_tree: int) -> list[tuple[GrownTree, 
                 continue
             kept = sampling.columns(params.seed, index, name, len(table.features), params.colsample_bytree)
             bins.append((name, GlobalBins(table, kept)))
-        grower = Grower(bins, values, criterion, params.max_depth, job.splits, limit)
+        grower = Grower(bins, values, criterion, params.expansion, job.splits, limit)
         tree = grower.grow(index, outputs, alone=job.withholding.grows_alone(index))
         grown.append((tree, grower.divisible()))
     return grown

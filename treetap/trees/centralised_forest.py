@@ -108,7 +108,7 @@ def train_forest(
             bins.append((name, NodeBins(block, kept, drawn, params.max_bin) if per_node else GlobalBins(table, kept)))
         outputs, counts = tuple(range(params.outputs(classes))), params.criterion == "gini"
         values, limit = withholding.counted(values, y, classes, drawn > 0, has_counts=counts)
-        grower = Grower(bins, values, criterion, params.max_depth, splits, limit)
+        grower = Grower(bins, values, criterion, params.expansion, splits, limit)
         trees.append(grower.grow(index, outputs, alone=withholding.grows_alone(index)).tree)
         divisible.append(grower.divisible())
     ensemble = Ensemble(

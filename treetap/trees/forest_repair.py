@@ -35,7 +35,7 @@ def repair_forest(model: NoisyModel, params: ForestParams) -> list[RepairedTree]
             _majorities(whole.sums(noisy.values * drawn)),
             _majorities({node: each[:-1] for node, each in sums.items()}),
         )
-        made = grafts(model, whole, roots, values, criterion, params.max_depth)
+        made = grafts(model, whole, roots, values, criterion, params.expansion)
 
         def weight(node: int, sums: Mapping[int, Ints] = sums) -> npt.NDArray[np.float64]:
             return criterion.leaf(sums[node])

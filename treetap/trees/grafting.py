@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from treetap.trees.criterion import Criterion
 from treetap.trees.ensemble import Leaf, Subtree, Tree, at_or_below, weights_at
+from treetap.trees.expansion import ExpansionRules
 from treetap.trees.grower import Entry, grow_alone
 from treetap.trees.local_values import RowsLeft
 from treetap.trees.tree_bins import GlobalBins, NodeBins
@@ -97,11 +98,17 @@ def to_regrow(
 
 
 def grafts(
-    model: NoisyModel, whole: WholeTree, roots: Collection[int], values: Ints, criterion: Criterion, depth: int
+    model: NoisyModel,
+    whole: WholeTree,
+    roots: Collection[int],
+    values: Ints,
+    criterion: Criterion,
+    rules: ExpansionRules,
 ) -> list[Graft]:
     """Regrow nodes from the label holder's own columns; without any it is one leaf with its clean value.
 
-    `values`: (N, S) the criterion's summands of clean labels; `depth`: the tree's greatest.
+    `values`: (N, S) the criterion's summands of clean labels. `rules`: the tree's; where these limit its leaves, a
+    regrown part has at most as many as it had.
     """
     if not roots:
         return []
@@ -109,7 +116,8 @@ def grafts(
     found = []
     for root in roots:
         rows = whole.rows(root)
-        subtree, reached = grow_alone(own, values, criterion, depth, splits, root, rows)
+        leaves = sum(at_or_below(leaf.node, (root,)) for leaf in whole.leaves)
+        subtree, reached = grow_alone(own, values, criterion, rules.within(leaves), splits, root, rows)
         found.append(Graft(subtree, rows, reached))
     return found
 

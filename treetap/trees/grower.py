@@ -1,8 +1,8 @@
-"""One tree on a joined table, level by level: the growth that the federation must equal."""
+"""One tree on a joined table: the growth that the federation must equal."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from treetap.trees.candidates import Candidate
 from treetap.trees.criterion import Criterion
 from treetap.trees.ensemble import ROOT, Leaf, Split, Subtree, Tree, weights_at
+from treetap.trees.expansion import ExpansionRules, Expansions
 from treetap.trees.tree_bins import GlobalBins, NodeBins, goes_left, left_sums_of
 from treetap.trees.withholding import InformationLimit
 
@@ -44,6 +45,7 @@ class Grower:
         bins: the parties' columns by name, in tie order, the label holder first; all `GlobalBins` or all `NodeBins`.
         values: (N, S) the criterion's summands, multiplied by the number of draws; the last slot is that number. Behind
             them may be slots of the limit.
+        rules: the order of splits, and their limits.
         splits: the parties' split tables, to which this adds.
         limit: see `treetap.trees.withholding`.
         root: the node to begin with, and `rows` its records; without them the root of the tree, and all records.
@@ -54,19 +56,13 @@ class Grower:
         bins: Bins,
         values: Ints,
         criterion: Criterion,
-        max_depth: int,
+        rules: ExpansionRules,
         splits: dict[str, list[Entry]],
         limit: InformationLimit | None = None,
         root: int = ROOT,
         rows: Ints | None = None,
     ) -> None:
-        self._bins, self._values, self._criterion, self._max_depth, self._splits = (
-            bins,
-            values,
-            criterion,
-            max_depth,
-            splits,
-        )
+        self._bins, self._values, self._criterion, self._rules, self._splits = bins, values, criterion, rules, splits
         self._limit, self._root = limit, root
         self._width = values.shape[1] if limit is None else limit.width
         self._drawn = values[:, self._width - 1] > 0
@@ -75,6 +71,7 @@ class Grower:
         self._sums: dict[int, Ints] = {root: values[here].sum(axis=0)}
         self._lefts: dict[int, list[Ints]] = {}
         self._withdrawn: set[int] = set()
+        self._compared: set[int] = set()
 
     def grow(self, index: int, outputs: tuple[int, ...], *, alone: bool = False) -> GrownTree:
         """The tree, with withdrawn nodes as local subtrees; `alone`: the first party grows all of it."""
@@ -87,7 +84,7 @@ class Grower:
         local = []
         for node in sorted(self._withdrawn):
             subtree, values[self._members[node]] = grow_alone(
-                self._bins[0], self._values[:, : self._width], self._criterion, self._max_depth, self._splits, node,
+                self._bins[0], self._values[:, : self._width], self._criterion, self._rules, self._splits, node,
                 self._members[node],
             )  # fmt: skip
             local.append(subtree)
@@ -103,25 +100,38 @@ class Grower:
         return Subtree(self._root, tuple(splits), tuple(leaves)), weights_at(leaves, reached[here])
 
     def _grow(self) -> tuple[list[Split], list[Leaf]]:
-        splits: list[Split] = []
-        leaves: list[Leaf] = []
-        frontier = [self._root]
+        expansions = Expansions(self._rules)
+        best: dict[int, tuple[int, int, float]] = {}
+        splits: dict[int, Split] = {}
+        frontier = [] if self._rules.at_bottom(self._root) else [self._root]
         self._count(frontier)
-        for depth in range(self._root.bit_length() - 1, self._max_depth + 1):
-            chosen = self._choose(frontier) if depth < self._max_depth else {}
-            for node in frontier:
-                if node in chosen:
-                    party, k, gain = chosen[node]
-                    cover = self._criterion.cover(self._own_sums(node))
-                    handle = self._file(node, party, k)
-                    splits.append(Split(node, self._bins[party][0], handle, self._criterion.shown(gain), cover))
-                    self._divide(node, party, k)
-                else:
-                    leaves.append(self._leaf(node))
-            if depth + 1 < self._max_depth:
-                self._count_children(sorted(chosen))
-            frontier = [child for node in sorted(chosen) for child in (2 * node, 2 * node + 1)]
-        return splits, leaves
+        while True:
+            found = self._choose(frontier)
+            best |= found
+            for node, (_, _, gain) in found.items():
+                expansions.offer(node, gain)
+            made = self._split_next(expansions, best, splits)
+            parents = [] if expansions.complete else [node for node in made if not self._rules.at_bottom(2 * node)]
+            if not made or not (parents or self._rules.one_by_one):
+                break
+            self._count_children(parents)
+            frontier = [child for node in parents for child in (2 * node, 2 * node + 1)]
+        leaves = sorted(node for node in self._members if node not in splits)
+        return [splits[node] for node in sorted(splits)], [self._leaf(node) for node in leaves]
+
+    def _split_next(
+        self, expansions: Expansions, best: Mapping[int, tuple[int, int, float]], splits: dict[int, Split]
+    ) -> list[int]:
+        """Split the nodes of a level, or one node; returns them in order."""
+        made: list[int] = []
+        while not (made and self._rules.one_by_one) and (node := expansions.take()) is not None:
+            party, k, gain = best[node]
+            cover = self._criterion.cover(self._own_sums(node))
+            handle = self._file(node, party, k)
+            splits[node] = Split(node, self._bins[party][0], handle, self._criterion.shown(gain), cover)
+            self._divide(node, party, k)
+            made.append(node)
+        return made
 
     def _leaf(self, node: int) -> Leaf:
         sums = self._own_sums(node)
@@ -132,11 +142,11 @@ class Grower:
         return self._sums[node][: self._width]
 
     def divisible(self) -> frozenset[int]:
-        """Nodes that the stopping rules would let split, also if no split was found."""
+        """Nodes that were compared and that the stopping rules would let split, also if no split was found."""
         return frozenset(
             node
             for node, sums in self._sums.items()
-            if node.bit_length() - 1 < self._max_depth and self._criterion.may_split(sums[: self._width])
+            if node in self._compared and self._criterion.may_split(sums[: self._width])
         )
 
     def _count(self, nodes: Sequence[int]) -> None:
@@ -154,6 +164,7 @@ class Grower:
         """node → (party, candidate, gain) for the nodes that split."""
         if not frontier:
             return {}
+        self._compared |= set(frontier)
         parents = np.stack([self._own_sums(node) for node in frontier])
         gains = [
             self._criterion.gains(np.stack([self._lefts[node][party][:, : self._width] for node in frontier]), parents)
@@ -211,7 +222,7 @@ def grow_alone(
     bins: tuple[str, GlobalBins | NodeBins],
     values: Ints,
     criterion: Criterion,
-    max_depth: int,
+    rules: ExpansionRules,
     splits: dict[str, list[Entry]],
     root: int,
     rows: Ints,
@@ -220,4 +231,4 @@ def grow_alone(
 
     The arguments are those of `Grower`, which has further parties.
     """
-    return Grower([bins], values, criterion, max_depth, splits, root=root, rows=rows).below()
+    return Grower([bins], values, criterion, rules, splits, root=root, rows=rows).below()

@@ -15,6 +15,7 @@ import numpy as np
 from treetap.errors import Malformed
 from treetap.trees.criterion import Criterion
 from treetap.trees.ensemble import ROOT, Leaf, Split, Subtree, Tree
+from treetap.trees.expansion import ExpansionRules, Expansions
 from treetap.trees.withholding import InformationLimit
 
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
@@ -47,8 +48,8 @@ class GrowingTree:
 
     Args:
         values: (N, S) int64: the criterion's summands, multiplied by the number of draws; the last slot is that number.
-        rule: gains, stopping and leaves.
-        max_depth: no deeper node is split.
+        criterion: gains, stopping and leaves.
+        rules: the order of splits, and their limits.
         subtract: True if a sibling's candidates follow from the parent's.
         limit: the sets of records that other parties may see (ID-LMID); its slots lie behind the criterion's.
 
@@ -61,12 +62,12 @@ class GrowingTree:
         self,
         values: Ints,
         criterion: Criterion,
-        max_depth: int,
+        rules: ExpansionRules,
         *,
         subtract: bool,
         limit: InformationLimit | None = None,
     ) -> None:
-        self._values, self._criterion, self._max_depth, self._subtract = values, criterion, max_depth, subtract
+        self._values, self._criterion, self._rules, self._subtract = values, criterion, rules, subtract
         self._limit, self._width = limit, values.shape[1] if limit is None else limit.width
         self.withdrawn: list[int] = []
         self.rows: dict[int, Rows] = {ROOT: np.arange(len(values), dtype=np.int64)}
@@ -75,7 +76,9 @@ class GrowingTree:
         self.build: list[int] = [ROOT]
         self.made: dict[int, Made] = {}
         self.choices: dict[int, Choice] = {}
-        self._candidates: dict[int, list[Ints]] = {}
+        self._expansions = Expansions(rules)
+        self._best: dict[int, Choice] = {}  # of nodes that wait to be split
+        self._candidates: dict[int, list[Ints]] = {}  # of these, and of those being built
         self._parents: dict[int, list[Ints]] = {}
 
     def check_offered(self, sums: Ints) -> None:
@@ -102,34 +105,57 @@ class GrowingTree:
 
     def take_candidates(self, by_party: Sequence[Ints]) -> None:
         """Left sums of the nodes in `build`, one (len(build), candidates, S) array per party; siblings follow."""
-        self._candidates = {node: [sums[place] for sums in by_party] for place, node in enumerate(self.build)}
+        built = {node: [sums[place] for sums in by_party] for place, node in enumerate(self.build)}
         for node in self.frontier:
-            if node not in self._candidates:
-                parent, sibling = self._parents[node >> 1], self._candidates[node ^ 1]
-                self._candidates[node] = [whole - part for whole, part in zip(parent, sibling, strict=True)]
+            if node not in built:
+                parent, sibling = self._parents[node >> 1], built[node ^ 1]
+                built[node] = [whole - part for whole, part in zip(parent, sibling, strict=True)]
+        self._candidates |= built
+        self._parents = {}
 
     def choose(self) -> list[Choice]:
-        """The best split of every node of the frontier that has one."""
-        self.choices = {}
+        """Find the best split of every node of the frontier; returns the splits to carry out, in their order.
+
+        Where a node's children must be compared with all others, no split follows it, unless the children are leaves
+        whichever of the tied candidates their owner takes.
+        """
         for node in self.frontier:
-            total, lefts = self.sums[node][np.newaxis, : self._width], self._candidates[node]
-            gains = [self._criterion.gains(left[np.newaxis, :, : self._width], total)[0] for left in lefts]
-            if self._limit is not None:
-                try:
-                    gains = self._limit.forbid(gains, lefts, self.sums[node])
-                except ValueError as fault:
-                    raise Malformed(f"a party offered sums of node {node} that no records have") from fault
-            best = self._criterion.choose(gains)
-            if best is None:
-                continue
-            party, tied = best
-            # ID-LMID, lines 6 and 7; the label holder carries out the first of its tied candidates
-            if self._limit is not None and not self._limit.allows(lefts[party][tied[:1]], self.sums[node])[0]:
-                self.withdrawn.append(node)
-            else:
-                gain = self._criterion.shown(float(gains[party][tied[0]]))
-                self.choices[node] = Choice(node, party, [int(k) for k in tied], gain)
+            if (choice := self._choice(node)) is not None:
+                self._best[node] = choice
+                self._expansions.offer(node, choice.gain)
+        self.choices = {}
+        while (first := self._expansions.take()) is not None:
+            self.choices[first] = self._best.pop(first)
+            if self._rules.one_by_one and self._may_open(self.choices[first]):
+                break
+        self._candidates = {node: self._candidates[node] for node in (*self._best, *self.choices)}
         return list(self.choices.values())
+
+    def _choice(self, node: int) -> Choice | None:
+        """The best split of a node; None for a leaf, and for a node that is withdrawn."""
+        total, lefts = self.sums[node][np.newaxis, : self._width], self._candidates[node]
+        gains = [self._criterion.gains(left[np.newaxis, :, : self._width], total)[0] for left in lefts]
+        if self._limit is not None:
+            try:
+                gains = self._limit.forbid(gains, lefts, self.sums[node])
+            except ValueError as fault:
+                raise Malformed(f"a party offered sums of node {node} that no records have") from fault
+        best = self._criterion.choose(gains)
+        if best is None:
+            return None
+        party, tied = best
+        # ID-LMID, lines 6 and 7; the label holder carries out the first of its tied candidates
+        if self._limit is not None and not self._limit.allows(lefts[party][tied[:1]], self.sums[node])[0]:
+            self.withdrawn.append(node)
+            return None
+        return Choice(node, party, [int(k) for k in tied], self._criterion.shown(float(gains[party][tied[0]])))
+
+    def _may_open(self, choice: Choice) -> bool:
+        """True if a child of a split could be split further."""
+        whole = self.sums[choice.node]
+        lefts = self._candidates[choice.node][choice.party][choice.candidates]
+        children = [*lefts, *(whole - lefts)]
+        return not self._rules.at_bottom(2 * choice.node) and any(self._may_be_split(sums) for sums in children)
 
     def split(self, node: int, handle: int, left: Rows) -> None:
         """Carry out the choice of a node; `Malformed` where the owner's children do not fit."""
@@ -152,20 +178,30 @@ class GrowingTree:
         """The weight of a node's sampled records."""
         return self._criterion.cover(self.sums[node][: self._width])
 
-    def next_level(self, depth: int) -> None:
-        """Move to the children: those that may be split, and those to be summed."""
-        self._parents = self._candidates
+    def next_stage(self) -> None:
+        """Move to the children of the splits just made: those that may be split, and those to be summed."""
         self.frontier, self.build = [], []
-        for node in sorted(self.choices):
+        for node in self.choices:
             pair = [2 * node, 2 * node + 1]
-            open_children = [child for child in pair if self._may_be_split(child, depth)]
+            open_children = (
+                []
+                if self._expansions.complete or self._rules.at_bottom(2 * node)
+                else [child for child in pair if self._may_be_split(self.sums[child])]
+            )
+            whole = self._candidates.pop(node)
             if open_children:
                 self.frontier += open_children
                 smaller = min(pair, key=lambda child: int(self.sums[child][self._width - 1]))
                 self.build += [smaller] if self._subtract else open_children
+                self._parents[node] = whole
+        waiting = self._expansions.first
+        if not self.build and waiting is not None:
+            # Children that could have been split cannot, by the candidate that its owner took among tied ones. Other
+            # nodes wait, and every stage has sums: those of one of them come again.
+            self.build = [waiting]
 
     def known_to(self, party: int) -> list[int]:
-        """The nodes of the level just begun whose records a party comes to know, if it takes part in the tree.
+        """The nodes of the stage just begun whose records a party comes to know, if it takes part in the tree.
 
         Those of its own splits, those that the label holder relays, and the siblings of these, as the difference from
         the parent.
@@ -174,9 +210,9 @@ class GrowingTree:
         known = [node for node, choice in self.choices.items() if choice.party == party or node in relayed]
         return [child for node in sorted(known) for child in (2 * node, 2 * node + 1)]
 
-    def _may_be_split(self, node: int, depth: int) -> bool:
-        """True if a split of the node could pass the stopping rules."""
-        return depth < self._max_depth and self._criterion.may_split(self.sums[node][: self._width])
+    def _may_be_split(self, sums: Ints) -> bool:
+        """True if a split of a node with these sums could pass the stopping rules."""
+        return self._criterion.may_split(sums[: self._width])
 
     def leaves(self) -> list[int]:
         """Leaves in order, left to right."""

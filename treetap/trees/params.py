@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from treetap.errors import ConfigError
 from treetap.trees import sampling
+from treetap.trees.expansion import GROW_POLICIES, ExpansionRules
 from treetap.trees.job_params import (
     BINARY,
     OBJECTIVES,
@@ -76,6 +77,11 @@ class TreeParams(JobParams):
     def drawn(self, tree: int, records: int) -> Ints:
         """The number of times that tree number `tree` draws each of N records, (N,)."""
 
+    @property
+    def expansion(self) -> ExpansionRules:
+        """The order in which a tree's nodes are split, and their limits."""
+        return ExpansionRules(self.max_depth)
+
     def trees_per_round(self, classes: int) -> int:  # noqa: ARG002 - boosting looks at the classes
         """Trees that a round grows, of which `n_estimators` are the most."""
         return 1
@@ -101,8 +107,10 @@ _BOOSTING_RANGES = {
     "min_child_weight": _NOT_NEGATIVE,
     "scale_pos_weight": _NOT_NEGATIVE,
     "max_sample_weight": Range(0, _LARGEST, open_low=True),
+    "max_leaves": Range(0, 2**20, integer=True),
     "validation_share": Range(0, 1, open_low=True, open_high=True),
 }
+_BOOSTING_CHOICES = {"objective": OBJECTIVES, "multi_strategy": MULTI_STRATEGIES, "grow_policy": GROW_POLICIES}
 
 
 @dataclass(frozen=True)
@@ -111,10 +119,10 @@ class BoostingParams(TreeParams):
 
     `gamma` is the least loss change of a kept split (XGBoost's; twice the papers' γ). `n_estimators` counts rounds: a
     round of `one_output_per_tree` with C classes grows C trees. `validation_share` of the records is set aside only if
-    `early_stopping_rounds` is given. `max_delta_step` 0 is no bound. `missing` is the value that means missing besides
-    NaN. `base_score` None is 0.5 for the classifiers and the mean training label for squared error (XGBoost 2 and later
-    estimates it for all three). A record's g and h are multiplied by its sample weight, at most `max_sample_weight`,
-    and for the second of two classes by `scale_pos_weight`.
+    `early_stopping_rounds` is given. `max_delta_step` 0 is no bound, nor is `max_leaves` 0. `missing` is the value that
+    means missing besides NaN. `base_score` None is 0.5 for the classifiers and the mean training label for squared
+    error (XGBoost 2 and later estimates it for all three). A record's g and h are multiplied by its sample weight, at
+    most `max_sample_weight`, and for the second of two classes by `scale_pos_weight`.
     """
 
     objective: str = "binary:logistic"
@@ -130,6 +138,13 @@ class BoostingParams(TreeParams):
     base_score: float | None = None
     early_stopping_rounds: int | None = None
     validation_share: float = 0.1
+    max_leaves: int = 0
+    grow_policy: str = GROW_POLICIES[0]
+
+    @property
+    def expansion(self) -> ExpansionRules:
+        """See `TreeParams`."""
+        return ExpansionRules(self.max_depth, self.max_leaves, self.grow_policy)
 
     @property
     def draws_records(self) -> bool:
@@ -144,7 +159,7 @@ class BoostingParams(TreeParams):
             ranges["base_score"] = Range(0, 1, open_low=True, open_high=True) if logistic else _ANY
         if self.early_stopping_rounds is not None:
             ranges["early_stopping_rounds"] = Range(1, 100_000, integer=True)
-        wrong = not_a_choice(self, {"objective": OBJECTIVES, "multi_strategy": MULTI_STRATEGIES})
+        wrong = not_a_choice(self, _BOOSTING_CHOICES)
         in_order = {field.name: ranges[field.name] for field in fields(self) if field.name in ranges}
         wrong += out_of_range(self, in_order) + bad_missing(self.missing) + bad_dropout(self.party_dropout)
         if self.objective in OBJECTIVES and self.objective not in BINARY and self.scale_pos_weight != 1:
@@ -152,6 +167,8 @@ class BoostingParams(TreeParams):
                 f"scale_pos_weight multiplies the second of two classes, and {self.objective} has none: leave it out, "
                 "or give records weights"
             )
+        if self.max_leaves == 1:
+            wrong.append("max_leaves must be 0, which is no limit, or at least 2: a tree of one leaf splits nothing")
         if wrong:
             raise ConfigError("boosting parameters: " + "; ".join(wrong))
 

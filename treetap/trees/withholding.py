@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from treetap.errors import ConfigError
 from treetap.trees.information import class_counts, node_bounds
 
 Ints = npt.NDArray[np.int64]
@@ -38,6 +39,15 @@ class Withholding:
     def grows_alone(self, tree: int) -> bool:
         """True for a tree that the label holder grows alone."""
         return tree < self.own_trees
+
+    def check_leaves(self, max_leaves: int) -> None:
+        """Raise `ConfigError` if a job limits the leaves of a tree (0: it does not) and ξ withdraws some."""
+        if self.xi is not None and max_leaves:
+            raise ConfigError(
+                f"max_leaves = {max_leaves} and ID-LMID do not go together: leaves that the label holder grows alone "
+                "count too, and what is left for other nodes would show the other parties how many those are; set "
+                "max_leaves = 0, or leave id_lmid and on_max_leakage out"
+            )
 
     def counted(
         self, values: Ints, labels: Ints, classes: int, sampled: Bools, *, has_counts: bool = False

@@ -206,6 +206,7 @@ class _Recursion:
         self, model: NoisyModel, columns: Any, tree: OracleTree, grower: Any, of_class: Callable[[list[int], Ints], int]
     ) -> None:
         self._model, self._columns, self._grower, self._of_class = model, columns, grower, of_class
+        self._before, self._limited = dict(tree.nodes), bool(getattr(grower.params, "max_leaves", 0))
         self.nodes = dict(tree.nodes)
         self.grafted: set[int] = set()
         self._graft(ROOT, list(range(len(model.clean))))
@@ -224,10 +225,16 @@ class _Recursion:
             return True
         self._erase(node)
         grown = OracleTree((), {})
-        self._grower.grow(node, rows, node.bit_length() - 1, grown, OracleModel([], 1))
+        had = self._leaves_of(node) if self._limited else {}
+        self._grower.grow(node, rows, node.bit_length() - 1, grown, OracleModel([], 1), **had)
         self.nodes |= grown.nodes
         self.grafted = {each for each in self.grafted if each in self.nodes} | set(grown.nodes)
         return False
+
+    def _leaves_of(self, node: int) -> dict[str, int]:
+        """The number of leaves that a node had before any repair: as many has the part that is grown there."""
+        leaves = [leaf for leaf, it in self._before.items() if isinstance(it, OracleLeaf)]
+        return {"most": sum(f"{leaf:b}".startswith(f"{node:b}") for leaf in leaves)}
 
     def _erase(self, node: int) -> None:
         if node in self.nodes:

@@ -44,6 +44,10 @@ BOOSTED: dict[str, tuple[BoostingParams, int]] = {
         BoostingParams(objective="multi:softprob", n_estimators=3, min_child_weight=0.1, **SMALL),
         3,
     ),
+    "few leaves, the best first": (
+        BoostingParams(n_estimators=5, max_leaves=5, grow_policy="lossguide", min_child_weight=0.1, **SMALL),
+        2,
+    ),
     "vector leaves": (
         BoostingParams(
             objective="multi:softprob",

@@ -42,7 +42,7 @@ def xgb_scores(
 ) -> tuple[Any, Any]:
     """xgboost trained with the same parameters: booster and its margins on the training records (N, outputs)."""
     same = ("objective", "max_depth", "learning_rate", "reg_lambda", "gamma", "min_child_weight", "multi_strategy",
-            "base_score", "reg_alpha", "max_delta_step")  # fmt: skip
+            "base_score", "reg_alpha", "max_delta_step", "max_leaves", "grow_policy")  # fmt: skip
     given = {name: getattr(params, name) for name in same if getattr(params, name) is not None}
     settings: dict[str, Any] = given | {"tree_method": "hist", "max_bin": 4096, "nthread": 1}
     if params.objective == "multi:softprob":
@@ -68,6 +68,8 @@ SHAPES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"seed": 1, "n": 120, "widths": [2, 3]}, {"reg_alpha": 1.3}),
     ({"seed": 15, "n": 120, "widths": [2, 3]}, {"max_delta_step": 0.4, "learning_rate": 0.8}),
     ({"seed": 11, "n": 140, "widths": [3, 2], "missing": 0.1}, {"reg_alpha": 0.6, "max_delta_step": 0.5}),
+    ({"seed": 4, "n": 200, "widths": [3, 2], "missing": 0.1}, {"max_leaves": 5, "max_depth": 4}),
+    ({"seed": 1, "n": 200, "widths": [2, 3]}, {"grow_policy": "lossguide", "max_leaves": 5, "max_depth": 4}),
 ]
 
 

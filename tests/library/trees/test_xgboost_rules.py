@@ -100,6 +100,14 @@ def stored_trees(booster: Any) -> list[dict[str, Any]]:
     return trees
 
 
+def split_nodes(booster: Any) -> set[int]:
+    """The splits of a booster's first tree by heap number."""
+    tree, heap = stored_trees(booster)[0], {0: 1}
+    for node, (left, right) in enumerate(zip(tree["left_children"], tree["right_children"], strict=True)):
+        heap |= {left: 2 * heap[node], right: 2 * heap[node] + 1} if left >= 0 else {}
+    return {heap[node] for node, left in enumerate(tree["left_children"]) if left >= 0}
+
+
 FOUR, STEP, ONES = [0, 1, 2, 3], [-1.0, -1.0, 1.0, 1.0], np.ones(4)
 
 
@@ -234,6 +242,34 @@ def test_nothing_is_pruned_afterwards() -> None:
         model = train(table, y, params)
         assert booster.get_dump()[0].count("leaf") == len(model.ensemble.trees[0].leaves) == leaves
         np.testing.assert_allclose(model.predict(table)[:, 0], booster.predict(data), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("grow_policy", "effect", "order"),
+    [("depthwise", 2, [1, 2, 3, 4, 5]), ("lossguide", 2, [1, 2, 4, 5, 3]), ("lossguide", 4, [1, 2, 3, 4, 5])],
+)
+@pytest.mark.parametrize("joint", [False, True])
+def test_max_leaves_ends_the_tree_in_the_order_of_its_policy(
+    grow_policy: str, effect: int, order: list[int], joint: bool
+) -> None:
+    """Level by level from the left, or by loss change, of equal ones the older node: nodes 4 and 5 have 128 each, node
+    3 has 32 or 128.
+    """
+    signs = np.array([(a, b, c, d) for a in (0, 0, 1) for b in (-1, 1) for c in (-1, 1) for d in (-1, 1)], dtype=float)
+    a, b, c, d = signs.T
+    left = a == 0
+    X = np.c_[a, np.where(left, b, 0), np.where(left, 0, c), np.where(left, d, 0)]
+    y = np.where(left, 8 * b + 4 * d, 1000 + effect * c)
+    labels = np.c_[y, np.zeros(len(y))] if joint else y
+    options = {"max_depth": 3, "reg_lambda": 0.0, "base_score": 0.0, "learning_rate": 1.0, "grow_policy": grow_policy}
+    for leaves in range(2, 7):
+        settings = {"objective": "reg:squarederror", "tree_method": "hist", "max_leaves": leaves, **options}
+        settings |= {"multi_strategy": "multi_output_tree"} if joint else {}
+        theirs = split_nodes(xgb.train(settings, xgb.DMatrix(X, label=labels), 1))
+        assert theirs == set(order[: leaves - 1])
+        params = BoostingParams(objective="reg:squarederror", n_estimators=1, max_leaves=leaves, **options)
+        ours = train([("p", bin_table(X, list("abcd"), 8))], y, params).ensemble.trees[0]
+        assert {split.node for split in ours.splits} == theirs
 
 
 @pytest.mark.parametrize("joint", [False, True])

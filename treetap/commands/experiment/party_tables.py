@@ -84,7 +84,8 @@ def _allowing(experiment: ExperimentFile) -> dict[str, Any]:
     spec = experiment.job.spec(first, others, "train")
     classes = {name for sent in sent_in_training(spec, "coordinator") for name in sent.classes}
     lacking = sorted(name for name in classes if not CLASSES[name].default_receivers)
-    switches = training(experiment.job.protocol).permissions(spec)
+    protocol = training(experiment.job.protocol)
+    switches = [*protocol.permissions(spec), *protocol.label_permissions(spec)]
     return {**dict.fromkeys(switches, True), **({"emits": {name: ["parties"] for name in lacking}} if lacking else {})}
 
 

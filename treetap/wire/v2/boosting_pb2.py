@@ -26,7 +26,7 @@ from treetap.wire.v2 import growth_pb2 as treetap_dot_wire_dot_v2_dot_growth__pb
 from treetap.wire.v2 import reveals_pb2 as treetap_dot_wire_dot_v2_dot_reveals__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1etreetap/wire/v2/boosting.proto\x12\x0ftreetap.wire.v2\x1a\x1ctreetap/wire/v2/growth.proto\x1a\x1dtreetap/wire/v2/reveals.proto\"\xa4\x04\n\x0e\x42oostingParams\x12\x30\n\x05trees\x18\x01 \x01(\x0b\x32\x1b.treetap.wire.v2.TreeParamsB\x04\xa8\xd4\x18\x01\x12\x17\n\tobjective\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1b\n\rlearning_rate\x18\x03 \x01(\x01\x42\x04\xa8\xd4\x18\x01\x12\x18\n\nreg_lambda\x18\x04 \x01(\x01\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05gamma\x18\x05 \x01(\x01\x42\x04\xa8\xd4\x18\x01\x12\x1e\n\x10min_child_weight\x18\x06 \x01(\x01\x42\x04\xa8\xd4\x18\x01\x12\x1c\n\x0emulti_strategy\x18\x07 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1d\n\nbase_score\x18\x08 \x01(\x01\x42\x04\xa8\xd4\x18\x01H\x00\x88\x01\x01\x12(\n\x15\x65\x61rly_stopping_rounds\x18\t \x01(\rB\x04\xa8\xd4\x18\x01H\x01\x88\x01\x01\x12\x1e\n\x10validation_share\x18\n \x01(\x01\x42\x04\xa8\xd4\x18\x01\x12\x17\n\treg_alpha\x18\x0b \x01(\x01\x42\x04\xa8\xd4\x18\x01\x12\x1c\n\x0emax_delta_step\x18\x0c \x01(\x01\x42\x04\xa8\xd4\x18\x01\x12#\n\x10scale_pos_weight\x18\r \x01(\x01\x42\x04\xa8\xd4\x18\x01H\x02\x88\x01\x01\x12$\n\x11max_sample_weight\x18\x0e \x01(\x01\x42\x04\xa8\xd4\x18\x01H\x03\x88\x01\x01\x42\r\n\x0b_base_scoreB\x18\n\x16_early_stopping_roundsB\x13\n\x11_scale_pos_weightB\x14\n\x12_max_sample_weight\"M\n\x0c\x42oostingBody\x12\x35\n\tgradients\x18\x01 \x01(\x0b\x32\x1a.treetap.wire.v2.GradientsB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04\x62ody\"P\n\tGradients\x12\x13\n\x05\x66irst\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05\x63ount\x18\x02 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x19\n\x0b\x63iphertexts\x18\x03 \x01(\x0c\x42\x04\xa8\xd4\x18\x06\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1etreetap/wire/v2/boosting.proto\x12\x0ftreetap.wire.v2\x1a\x1ctreetap/wire/v2/growth.proto\x1a\x1dtreetap/wire/v2/reveals.proto\"\xee\x04\n\x0e\x42oostingParams\x12\x30\n\x05trees\x18\x01 \x01(\x0b\x32\x1b.treetap.wire.v2.TreeParamsB\x04\xa8\xd4\x18\x01\x12\x17\n\tobjective\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1b\n\rlearning_rate\x18\x03 \x01(\x01\x42\x04\xa8\xd4\x18\x01\x12\x18\n\nreg_lambda\x18\x04 \x01(\x01\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05gamma\x18\x05 \x01(\x01\x42\x04\xa8\xd4\x18\x01\x12\x1e\n\x10min_child_weight\x18\x06 \x01(\x01\x42\x04\xa8\xd4\x18\x01\x12\x1c\n\x0emulti_strategy\x18\x07 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1d\n\nbase_score\x18\x08 \x01(\x01\x42\x04\xa8\xd4\x18\x01H\x00\x88\x01\x01\x12(\n\x15\x65\x61rly_stopping_rounds\x18\t \x01(\rB\x04\xa8\xd4\x18\x01H\x01\x88\x01\x01\x12\x1e\n\x10validation_share\x18\n \x01(\x01\x42\x04\xa8\xd4\x18\x01\x12\x17\n\treg_alpha\x18\x0b \x01(\x01\x42\x04\xa8\xd4\x18\x01\x12\x1c\n\x0emax_delta_step\x18\x0c \x01(\x01\x42\x04\xa8\xd4\x18\x01\x12#\n\x10scale_pos_weight\x18\r \x01(\x01\x42\x04\xa8\xd4\x18\x01H\x02\x88\x01\x01\x12$\n\x11max_sample_weight\x18\x0e \x01(\x01\x42\x04\xa8\xd4\x18\x01H\x03\x88\x01\x01\x12\x18\n\nmax_leaves\x18\x0f \x01(\rB\x04\xa8\xd4\x18\x01\x12\x1e\n\x0bgrow_policy\x18\x10 \x01(\tB\x04\xa8\xd4\x18\x01H\x04\x88\x01\x01\x42\r\n\x0b_base_scoreB\x18\n\x16_early_stopping_roundsB\x13\n\x11_scale_pos_weightB\x14\n\x12_max_sample_weightB\x0e\n\x0c_grow_policy\"M\n\x0c\x42oostingBody\x12\x35\n\tgradients\x18\x01 \x01(\x0b\x32\x1a.treetap.wire.v2.GradientsB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04\x62ody\"P\n\tGradients\x12\x13\n\x05\x66irst\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05\x63ount\x18\x02 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x19\n\x0b\x63iphertexts\x18\x03 \x01(\x0c\x42\x04\xa8\xd4\x18\x06\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -61,6 +61,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BOOSTINGPARAMS'].fields_by_name['scale_pos_weight']._serialized_options = b'\250\324\030\001'
   _globals['_BOOSTINGPARAMS'].fields_by_name['max_sample_weight']._loaded_options = None
   _globals['_BOOSTINGPARAMS'].fields_by_name['max_sample_weight']._serialized_options = b'\250\324\030\001'
+  _globals['_BOOSTINGPARAMS'].fields_by_name['max_leaves']._loaded_options = None
+  _globals['_BOOSTINGPARAMS'].fields_by_name['max_leaves']._serialized_options = b'\250\324\030\001'
+  _globals['_BOOSTINGPARAMS'].fields_by_name['grow_policy']._loaded_options = None
+  _globals['_BOOSTINGPARAMS'].fields_by_name['grow_policy']._serialized_options = b'\250\324\030\001'
   _globals['_BOOSTINGBODY'].fields_by_name['gradients']._loaded_options = None
   _globals['_BOOSTINGBODY'].fields_by_name['gradients']._serialized_options = b'\250\324\030\001'
   _globals['_GRADIENTS'].fields_by_name['first']._loaded_options = None
@@ -70,9 +74,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GRADIENTS'].fields_by_name['ciphertexts']._loaded_options = None
   _globals['_GRADIENTS'].fields_by_name['ciphertexts']._serialized_options = b'\250\324\030\006'
   _globals['_BOOSTINGPARAMS']._serialized_start=113
-  _globals['_BOOSTINGPARAMS']._serialized_end=661
-  _globals['_BOOSTINGBODY']._serialized_start=663
-  _globals['_BOOSTINGBODY']._serialized_end=740
-  _globals['_GRADIENTS']._serialized_start=742
-  _globals['_GRADIENTS']._serialized_end=822
+  _globals['_BOOSTINGPARAMS']._serialized_end=735
+  _globals['_BOOSTINGBODY']._serialized_start=737
+  _globals['_BOOSTINGBODY']._serialized_end=814
+  _globals['_GRADIENTS']._serialized_start=816
+  _globals['_GRADIENTS']._serialized_end=896
 # @@protoc_insertion_point(module_scope)

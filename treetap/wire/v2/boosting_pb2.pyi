@@ -37,6 +37,8 @@ class BoostingParams(google.protobuf.message.Message):
     MAX_DELTA_STEP_FIELD_NUMBER: builtins.int
     SCALE_POS_WEIGHT_FIELD_NUMBER: builtins.int
     MAX_SAMPLE_WEIGHT_FIELD_NUMBER: builtins.int
+    MAX_LEAVES_FIELD_NUMBER: builtins.int
+    GROW_POLICY_FIELD_NUMBER: builtins.int
     objective: builtins.str
     learning_rate: builtins.float
     reg_lambda: builtins.float
@@ -52,6 +54,10 @@ class BoostingParams(google.protobuf.message.Message):
     """Absent: 1."""
     max_sample_weight: builtins.float
     """The largest weight that a record of the label holder's table may have, from which slot widths follow; absent: 1."""
+    max_leaves: builtins.int
+    """Most leaves of a tree; 0: no limit."""
+    grow_policy: builtins.str
+    """Absent: depthwise."""
     @property
     def trees(self) -> treetap.wire.v2.growth_pb2.TreeParams: ...
     def __init__(
@@ -71,13 +77,17 @@ class BoostingParams(google.protobuf.message.Message):
         max_delta_step: builtins.float = ...,
         scale_pos_weight: builtins.float | None = ...,
         max_sample_weight: builtins.float | None = ...,
+        max_leaves: builtins.int = ...,
+        grow_policy: builtins.str | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_base_score", b"_base_score", "_early_stopping_rounds", b"_early_stopping_rounds", "_max_sample_weight", b"_max_sample_weight", "_scale_pos_weight", b"_scale_pos_weight", "base_score", b"base_score", "early_stopping_rounds", b"early_stopping_rounds", "max_sample_weight", b"max_sample_weight", "scale_pos_weight", b"scale_pos_weight", "trees", b"trees"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_base_score", b"_base_score", "_early_stopping_rounds", b"_early_stopping_rounds", "_max_sample_weight", b"_max_sample_weight", "_scale_pos_weight", b"_scale_pos_weight", "base_score", b"base_score", "early_stopping_rounds", b"early_stopping_rounds", "gamma", b"gamma", "learning_rate", b"learning_rate", "max_delta_step", b"max_delta_step", "max_sample_weight", b"max_sample_weight", "min_child_weight", b"min_child_weight", "multi_strategy", b"multi_strategy", "objective", b"objective", "reg_alpha", b"reg_alpha", "reg_lambda", b"reg_lambda", "scale_pos_weight", b"scale_pos_weight", "trees", b"trees", "validation_share", b"validation_share"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_base_score", b"_base_score", "_early_stopping_rounds", b"_early_stopping_rounds", "_grow_policy", b"_grow_policy", "_max_sample_weight", b"_max_sample_weight", "_scale_pos_weight", b"_scale_pos_weight", "base_score", b"base_score", "early_stopping_rounds", b"early_stopping_rounds", "grow_policy", b"grow_policy", "max_sample_weight", b"max_sample_weight", "scale_pos_weight", b"scale_pos_weight", "trees", b"trees"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_base_score", b"_base_score", "_early_stopping_rounds", b"_early_stopping_rounds", "_grow_policy", b"_grow_policy", "_max_sample_weight", b"_max_sample_weight", "_scale_pos_weight", b"_scale_pos_weight", "base_score", b"base_score", "early_stopping_rounds", b"early_stopping_rounds", "gamma", b"gamma", "grow_policy", b"grow_policy", "learning_rate", b"learning_rate", "max_delta_step", b"max_delta_step", "max_leaves", b"max_leaves", "max_sample_weight", b"max_sample_weight", "min_child_weight", b"min_child_weight", "multi_strategy", b"multi_strategy", "objective", b"objective", "reg_alpha", b"reg_alpha", "reg_lambda", b"reg_lambda", "scale_pos_weight", b"scale_pos_weight", "trees", b"trees", "validation_share", b"validation_share"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_base_score", b"_base_score"]) -> typing.Literal["base_score"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_early_stopping_rounds", b"_early_stopping_rounds"]) -> typing.Literal["early_stopping_rounds"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_grow_policy", b"_grow_policy"]) -> typing.Literal["grow_policy"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_max_sample_weight", b"_max_sample_weight"]) -> typing.Literal["max_sample_weight"] | None: ...
     @typing.overload

@@ -21,8 +21,8 @@ DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
 class TreeParams(google.protobuf.message.Message):
-    """Growth of a tree, level by level: the steps and messages that every protocol that grows trees shares. In the frame
-    (control.proto, exchange.proto) a round is a tree, a stage is a level.
+    """Growth of a tree: the steps and messages that every protocol that grows trees shares. In the frame (control.proto,
+    exchange.proto) a round is a tree, a stage is a level or, under grow_policy = "lossguide", a split or several.
 
     Parameters of every protocol that grows trees. Names are XGBoost's.
     """
@@ -194,9 +194,7 @@ Global___BuildHistograms: typing_extensions.TypeAlias = BuildHistograms
 
 @typing.final
 class ChooseSplits(google.protobuf.message.Message):
-    """Label holder: decrypt the candidates' sums, add its own candidates, choose a split or a leaf for every node of the
-    level.
-    """
+    """Label holder: decrypt the candidates' sums, add its own candidates, choose the splits of this stage."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -224,7 +222,7 @@ Global___ChosenSplits: typing_extensions.TypeAlias = ChosenSplits
 
 @typing.final
 class Decision(google.protobuf.message.Message):
-    """A node of the level that is split; a node without a decision is a leaf."""
+    """A node that is split at this stage, in the order of splits; a node that never has a decision is a leaf."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -288,7 +286,7 @@ class RelayedChildren(google.protobuf.message.Message):
     BUILD_FIELD_NUMBER: builtins.int
     @property
     def frontier(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Nodes of the next level that may be split."""
+        """Children of the splits that may be split themselves."""
 
     @property
     def build(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
@@ -402,7 +400,7 @@ class SampledRecords(google.protobuf.message.Message):
     times: builtins.int
     """A forest that draws with replacement: records drawn at least this many times, beginning with 1. Else 0."""
     sums_of_all: builtins.bool
-    """Behind the sums over the sampled records of the nodes of a level, send those over all records of these nodes."""
+    """Behind the sums over the sampled records of the nodes of a stage, send those over all records of these nodes."""
     @property
     def chunks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v2.types_pb2.RecordChunk]: ...
     def __init__(

@@ -132,7 +132,7 @@ class LabelHolder:
         columns = split_table.columns_of_tree(t, params, permuted=False)
         values = np.hstack([found.values, np.ones_like(found.values)]) * drawn[:, None]
         criterion, state = ForestCriterion(found, params.of_forest()), required(self._state)
-        self._growth.plant(t, values, criterion, columns, state, max_depth=params.max_depth, subtract=True)
+        self._growth.plant(t, values, criterion, columns, state, rules=params.expansion, subtract=True)
         self._job.order.done(request)
         return empty_result()
 
