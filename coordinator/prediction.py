@@ -55,6 +55,7 @@ def opening_of(
         explain_limit=request.explain_limit,
         attributions=request.attributions,
         serve=request.serve,
+        format=request.format,
     )
     codec.put(asked.completed(spec), getattr(opening.parameters, protocol.field))
     check_prediction(opening)

@@ -1,4 +1,4 @@
-"""A prediction of the whole table, or of the ids in a file, that ends as one Parquet file at the label holder."""
+"""A prediction of the whole table, or of the ids in a file, that ends as one file at the label holder."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from party.config import PartyConfig
 from party.prediction.opened_model import OpenedModel
@@ -20,8 +19,10 @@ from party.runtime.messages import Rows
 from party.setup.steps import fingerprint
 from treetap.errors import DataError
 from treetap.models.durable import write_whole
+from treetap.protocols.prediction import FORMATS
 from treetap.tables.reading import Floats, Table, read_ids
 from treetap.tables.typed import typed
+from treetap.tables.written import content_of
 from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
@@ -102,9 +103,9 @@ class BatchPrediction:
         return MORE_BLOCKS if number + 1 < self._blocks else LAST_BLOCK
 
     async def write_predictions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """One Parquet file: id, raw score(s), and probability, class or value."""
+        """One file, Parquet or CSV: id, raw score(s), and probability, class or value."""
         self._opened.order.check(request)
-        path = self._store.predictions / f"{self._context.job}.parquet"
+        path = self._store.predictions / f"{self._context.job}.{self._opening.format or FORMATS[0]}"
         ids = self._asked_for
         known = self._scored.known(ids)
         found = known, self._scored.rows("scores", known), self._scored.rows("guessed", known)
@@ -178,6 +179,4 @@ def _write(
     place = {value: row for row, value in enumerate(known)}
     rows = pa.table(columns).take(pa.array([place.get(value) for value in ids], pa.int64()))
     own = opened.aligned
-    content = pa.BufferOutputStream()
-    pq.write_table(rows.add_column(0, own.id_column, typed(ids, own.id_type)), content, compression="zstd")
-    write_whole(path, content.getvalue())
+    write_whole(path, content_of(rows.add_column(0, own.id_column, typed(ids, own.id_type)), path.suffix[1:]))

@@ -195,7 +195,7 @@ def test_predictions_by_several_protocols(folder: Path) -> None:
     lines = [f"r{i},{(i * 7) % 31},{i % 5},{i % 4 / 2},{(i * i) % 13 + i / 10}" for i in range(40)]
     (folder / "small.csv").write_text("\n".join(["who,a,b,c,y", *lines]) + "\n")
     job = JOB.replace("binary:logistic", "reg:squarederror") + "subsample = 0.8\nmax_sample_weight = 1.5\n"
-    predict = '[predict]\nprotocols = ["interactive", "eini", "eini-lattice"]\nlimit = 5\n'
+    predict = '[predict]\nprotocols = ["interactive", "eini", "eini-lattice"]\nlimit = 5\nformat = "csv"\n'
     data = SMALL + 'id = "who"\nweight = "c"\ncompare = true'
     file = _file(folder, data, HOLDER + OTHER, job + predict)
     outcome = treetap("experiment", file, "--json", folder=folder)
@@ -204,6 +204,11 @@ def test_predictions_by_several_protocols(folder: Path) -> None:
     assert found["metrics"]["test"] == pytest.approx(found["metrics"]["centralised, test"])
     assert found["records"] == {"train": 32, "test": 5}
     assert set(found["predict"]) == {"interactive", "eini", "eini-lattice"}
+    written = Path(json.loads(outcome.out)["folder"]) / "predictions" / "seed-0.csv"
+    header, *rows = written.read_text().splitlines()
+    assert header == '"who","prediction","score","y"'
+    truth = {line.split(",")[0]: line.split(",")[-1] for line in lines}
+    assert {row.split(",")[0].strip('"'): row.split(",")[-1] for row in rows}.items() <= truth.items()
     directions = {
         protocol: sum(sent["bytes"] for sent in row["traffic"] if sent["class"] == "SPLIT_DIRECTION")
         for protocol, row in found["predict"].items()

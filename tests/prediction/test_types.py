@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
@@ -18,6 +19,7 @@ from tests.serving.served import ask, config, serve
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, manifest
 from treetap.commands.model.view import describe
+from treetap.errors import ConfigError
 from treetap.protocols.prediction import predict_request
 from treetap.tables.typed import typed
 from treetap.wire.v2 import serving_pb2, setup_pb2
@@ -57,7 +59,10 @@ def _tables(labels: pa.DataType, ids: pa.DataType, column: str = "customer") -> 
     ids=str,
 )
 def test_a_file_of_predictions(labels: pa.DataType, ids: pa.DataType, tmp_path: Path) -> None:
-    """Its table joins it, also after an interruption, and where another party lacks a record; so do explanations."""
+    """Its table joins it, also after an interruption, and where another party lacks a record; so do explanations.
+
+    The same predictions as CSV read back as they were.
+    """
     tables = _tables(labels, ids)
     feature = tables[B][1]["train"]
     tables[B][1]["new"] = feature.slice(1)
@@ -95,6 +100,17 @@ def test_a_file_of_predictions(labels: pa.DataType, ids: pa.DataType, tmp_path: 
         assert sum(right) > 0.8 * len(right)
         paths = pq.read_table(status.explanations)
         assert own.join(paths.select(["customer"]), "customer", join_type="inner").num_rows == len(HERE.y) - 1
+        written = await federation.predict(predict_request(model="job", job="q", table="new", format="csv"))
+        assert Path(written.predictions).name == "q.csv"
+        types = {field.name: field.type for field in found.schema}
+        options = pacsv.ConvertOptions(column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=False)
+        assert pacsv.read_csv(written.predictions, convert_options=options).equals(found)
+        for form, fault in (("cvs", "must be one of parquet, csv; did you mean 'csv'?"), ("xls", "'xls': must be one")):
+            with pytest.raises(ConfigError) as refusal:
+                federation.jobs.predict(predict_request(model="job", format=form))
+            assert fault in str(refusal.value)
+        with pytest.raises(ConfigError, match="format: a served model writes no file"):
+            federation.jobs.predict(predict_request(model="job", format="csv", serve=True))
         await federation.close()
 
     run(main())

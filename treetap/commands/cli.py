@@ -251,11 +251,12 @@ def predict(
             "holder.",
         ),
     ] = False,
+    format_: Annotated[str, typer.Option("--format", help="Of the predictions' file: parquet (default) or csv.")] = "",
     operator: OperatorFile = Path("operator.toml"),
     detach: Annotated[bool, typer.Option(help="Submit the job and do not wait.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Predict with a trained model. The label holder, or recipient, writes a Parquet file in its own state folder."""
+    """Predict with a trained model. The label holder, or recipient, writes a file in its own state folder."""
     from treetap.protocols.prediction import predict_request
 
     request = predict_request(
@@ -276,6 +277,7 @@ def predict(
         explain=explain,
         explain_limit=explain_limit,
         attributions=attributions,
+        format=format_,
     )
     with operating(operator) as client:
         job = client.predict(request)

@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from treetap.errors import ConfigError
+from treetap.names import did_you_mean
 from treetap.protocols import codec, emissions
 from treetap.protocols.emissions import Members, Sent
 from treetap.protocols.registry import PREDICTION, Options, PredictionProtocol, prediction, prediction_name
@@ -14,6 +15,8 @@ from treetap.wire.v2 import jobs_pb2, prediction_pb2
 
 #: Policies of a prediction for a feature party that does not answer.
 AWAY_POLICIES = ("fail", "retry", "degrade")
+#: Formats of the predictions' file; the first is the default.
+FORMATS = ("parquet", "csv")
 #: Seconds: progress is sent every second, and an hour is long enough.
 AWAY_DEADLINES = (3, 3600)
 #: Most feature parties of a prediction with attributions.
@@ -57,6 +60,7 @@ def check_prediction(opening: prediction_pb2.OpenModel) -> None:
     """`ConfigError` listing everything in a prediction that no party can do."""
     found = prediction(prediction_name(opening))
     faults = options_of(opening).faults() + _away_faults(opening, found) + _explain_faults(opening, found)
+    faults += _format_faults(opening)
     faults += _serve_faults(opening, found) if opening.serve else []
     if faults:
         raise ConfigError("\n".join(faults))
@@ -113,6 +117,16 @@ def _serve_faults(opening: prediction_pb2.OpenModel, found: PredictionProtocol) 
     if opening.explain or opening.attributions:
         faults.append("explain, attributions: a served model answers with predictions alone; leave them out")
     return faults
+
+
+def _format_faults(opening: prediction_pb2.OpenModel) -> list[str]:
+    if not opening.format:
+        return []
+    if opening.serve:
+        return ["format: a served model writes no file; leave it out"]
+    meant = did_you_mean(opening.format, FORMATS)
+    wrong = opening.format not in FORMATS
+    return [f"format = {opening.format!r}: must be one of {', '.join(FORMATS)}{meant}"] if wrong else []
 
 
 def _away_faults(opening: prediction_pb2.OpenModel, found: PredictionProtocol) -> list[str]:

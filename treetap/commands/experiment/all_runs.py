@@ -90,7 +90,13 @@ def run_experiment(
             federation = kept.begin(run)
             try:
                 found = run_seed(
-                    given, joined, run.seed, federation, fold=run.fold, live=live, predictions=kept.predictions(run)
+                    given,
+                    joined,
+                    run.seed,
+                    federation,
+                    fold=run.fold,
+                    live=live,
+                    predictions=kept.predictions(run, given.format),
                 )
             finally:
                 remove_private_keys(federation)

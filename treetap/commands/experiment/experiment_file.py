@@ -19,6 +19,7 @@ from treetap.commands.experiment.party_table import (
 from treetap.commands.experiment.planned import PlannedRun
 from treetap.commands.jobs.job_file import JobTable, has_parameter
 from treetap.protocols.libraries import missing_library
+from treetap.protocols.prediction import FORMATS
 from treetap.protocols.registry import PREDICTION, TRAINING, prediction, training
 from treetap.strict import Strict
 from treetap.tables.config import OTHERS, Encode, encoded_by_name
@@ -110,10 +111,14 @@ class AuditTable(Strict):
 
 
 class PredictTable(Strict):
-    """The prediction of the held-out rows: protocols (by default the training's first), and the most rows."""
+    """The prediction of the held-out rows: protocols (by default the training's first), and the most rows.
+
+    `format`: of the file of predictions in the experiment's folder.
+    """
 
     protocols: Annotated[list[Literal[PROTOCOLS]], Field(min_length=1)] | None = None  # type: ignore[valid-type]
     limit: Annotated[int, Field(ge=1)] | None = None
+    format: Literal[FORMATS] = FORMATS[0]  # type: ignore[valid-type]
 
     @field_validator("protocols")
     @classmethod
@@ -192,6 +197,11 @@ class ExperimentFile(Strict):
         """The protocols that predict the held-out rows."""
         asked = None if self.predict is None else self.predict.protocols
         return list(asked or training(self.job.protocol).predicts[:1])
+
+    @property
+    def format(self) -> str:
+        """The format of the file of predictions."""
+        return FORMATS[0] if self.predict is None else str(self.predict.format)
 
     def encode(self, party: PartyTable, columns: Sequence[str]) -> str | dict[str, str] | None:
         """The encodings of these columns at a party: its own, or those of `[data]`."""

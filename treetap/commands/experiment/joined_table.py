@@ -34,11 +34,14 @@ from treetap.tables.opening import source_of
 from treetap.tables.reading import Table
 from treetap.tables.source import Origin, Source
 from treetap.tables.tensors import check_tensors, is_tensor, tensor_of, tensor_shape
+from treetap.tables.typed import id_type
 from treetap.tables.weights import check_job, weights_of
 from treetap.trees import sampling
 from treetap.trees.job_params import REGRESSIONS
 
 ID = "treetap_id"
+#: Entry of the metadata of this column: the type that ids have in the joined table's own column.
+ID_TYPE = b"type"
 #: Column of the joined table: each row's place by the time column.
 TIME = "treetap_time"
 #: The columns of the joined table that an experiment adds, and what they hold.
@@ -88,10 +91,12 @@ def read_table(experiment: ExperimentFile, base: Path) -> pa.Table:
             columns[name] = _checked(path, name, columns[name], used[name])
     if data.id is None:
         width = len(str(table.num_rows))
-        ids = [f"{i:0{width}d}" for i in range(table.num_rows)]
+        ids, kind = [f"{i:0{width}d}" for i in range(table.num_rows)], pa.string()
     else:
         place = f"column {data.id!r}"
-        ids = ids_of(path, place, plain_column(path, place, table.column(data.id)))
+        column = plain_column(path, place, table.column(data.id))
+        ids = ids_of(path, place, column)
+        kind = id_type(ids, column.type, in_csv=not path.typed)
     records = Table(path, ids, [], np.empty((len(ids), 0)), columns[data.label], np.arange(len(ids)))
     read_labels(records, data.label, experiment.job.params().objective)
     if data.weight is not None:
@@ -104,7 +109,9 @@ def read_table(experiment: ExperimentFile, base: Path) -> pa.Table:
         columns[TIME] = pa.array(time_ranks(path, data.time, table.column(data.time)))
     if experiment.spread:
         columns[OWNER] = named_owners(experiment, base, ids)
-    return pa.table(columns)
+    joined = pa.table(columns)
+    named = pa.field(ID, pa.string(), metadata={ID_TYPE: str(kind)})
+    return joined.set_column(joined.column_names.index(ID), named, joined.column(ID))
 
 
 def content_digest(table: pa.Table) -> str:

@@ -92,10 +92,10 @@ class Kept:
         remove_folder(self.folder / run.name)
         return self.folder / run.name
 
-    def predictions(self, run: PlannedRun) -> Path:
-        """The file of a run's predictions."""
+    def predictions(self, run: PlannedRun, form: str) -> Path:
+        """The file of a run's predictions in a format."""
         make_folder(self.folder / PREDICTIONS)
-        return self.folder / PREDICTIONS / f"{run.name}.parquet"
+        return self.folder / PREDICTIONS / f"{run.name}.{form}"
 
     def add(self, run: dict[str, Any]) -> None:
         """Keep a run's report; it is on disk when this returns."""

@@ -22,18 +22,20 @@ import pyarrow.parquet as pq
 from treetap.commands.experiment.baselines import Comparison
 from treetap.commands.experiment.defended import defended, true_metrics
 from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.joined_table import ID, Split, split
+from treetap.commands.experiment.joined_table import ID, ID_TYPE, Split, split
 from treetap.commands.experiment.party_tables import write_tables
 from treetap.commands.experiment.planned import PlannedRun
 from treetap.commands.experiment.report import collect, dropped_columns, traffic
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import LocalFederation
 from treetap.errors import BadInput, Interrupted, TreetapError
-from treetap.models.durable import writing_whole
+from treetap.models.durable import write_whole
 from treetap.models.store import read_leakage
 from treetap.protocols.prediction import predict_request
 from treetap.protocols.registry import training
 from treetap.tables.labels import class_name
+from treetap.tables.typed import named_type, typed
+from treetap.tables.written import content_of
 from treetap.trees import metrics, sampling
 from treetap.trees.job_params import BINARY, REGRESSIONS
 from treetap.wire.v2 import jobs_pb2
@@ -162,13 +164,20 @@ def _run(
 
 
 def _keep_predictions(experiment: ExperimentFile, scores: pa.Table, rows: pa.Table, path: Path) -> None:
-    """Write the predictions of the held-out rows with their labels, in the order of the joined table."""
+    """Write the predictions of the held-out rows with their labels, in the order of the joined table.
+
+    Ids have the name and the type of the joined table, if it has some and no other column has that name.
+    """
     place = {value: i for i, value in enumerate(scores.column(ID).to_pylist())}
     order = [place[str(value)] for value in rows.column(ID).to_pylist()]
     own = experiment.data.label
     label = own if own not in scores.column_names else f"label {own}"
-    with writing_whole(path) as file:
-        pq.write_table(scores.take(pa.array(order)).append_column(label, rows.column(own)), file, compression="zstd")
+    found = scores.take(pa.array(order)).append_column(label, rows.column(own))
+    if experiment.data.id is not None and experiment.data.id not in found.column_names:
+        kind = named_type(rows.schema.field(ID).metadata[ID_TYPE].decode())
+        own_ids = typed(found.column(ID).to_pylist(), kind)
+        found = found.set_column(found.column_names.index(ID), experiment.data.id, own_ids)
+    write_whole(path, content_of(found, path.suffix[1:]))
 
 
 def _compared(central: Comparison, done: dict[str, jobs_pb2.JobStatus]) -> dict[str, dict[str, Any]]:

@@ -60,6 +60,7 @@ class PredictRequest(google.protobuf.message.Message):
     ATTRIBUTIONS_FIELD_NUMBER: builtins.int
     SERVE_FIELD_NUMBER: builtins.int
     RECIPIENT_FIELD_NUMBER: builtins.int
+    FORMAT_FIELD_NUMBER: builtins.int
     job: builtins.str
     model: builtins.str
     table: builtins.str
@@ -80,6 +81,8 @@ class PredictRequest(google.protobuf.message.Message):
     """Answer requests of clients until the job is cancelled, in place of predicting a table."""
     recipient: builtins.str
     """Of models without a single label holder: the party that gets the scores; empty: the job's first one."""
+    format: builtins.str
+    """Format of the predictions' file: csv or parquet; empty: parquet."""
     @property
     def parameters(self) -> treetap.wire.v2.protocols_pb2.Parameters:
         """The protocol, named by its field, and its options; empty: the first that predicts with the model."""
@@ -100,9 +103,10 @@ class PredictRequest(google.protobuf.message.Message):
         attributions: builtins.bool = ...,
         serve: builtins.bool = ...,
         recipient: builtins.str = ...,
+        format: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["parameters", b"parameters"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attributions", b"attributions", "away_deadline_s", b"away_deadline_s", "away_policy", b"away_policy", "block", b"block", "explain", b"explain", "explain_limit", b"explain_limit", "job", b"job", "model", b"model", "parameters", b"parameters", "recipient", b"recipient", "records_file", b"records_file", "serve", b"serve", "table", b"table"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attributions", b"attributions", "away_deadline_s", b"away_deadline_s", "away_policy", b"away_policy", "block", b"block", "explain", b"explain", "explain_limit", b"explain_limit", "format", b"format", "job", b"job", "model", b"model", "parameters", b"parameters", "recipient", b"recipient", "records_file", b"records_file", "serve", b"serve", "table", b"table"]) -> None: ...
 
 Global___PredictRequest: typing_extensions.TypeAlias = PredictRequest
 

@@ -107,6 +107,7 @@ class OpenModel(google.protobuf.message.Message):
     EXPLAIN_LIMIT_FIELD_NUMBER: builtins.int
     ATTRIBUTIONS_FIELD_NUMBER: builtins.int
     SERVE_FIELD_NUMBER: builtins.int
+    FORMAT_FIELD_NUMBER: builtins.int
     model: builtins.str
     table: builtins.str
     """The name under which each party keeps the table it predicts on."""
@@ -134,6 +135,8 @@ class OpenModel(google.protobuf.message.Message):
     """Of eini: also Shapley values, by masked sums."""
     serve: builtins.bool
     """Score the records of clients' requests until the job is cancelled."""
+    format: builtins.str
+    """Format of the predictions' file: csv or parquet; empty: parquet."""
     @property
     def feature_parties(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
@@ -167,9 +170,10 @@ class OpenModel(google.protobuf.message.Message):
         explain_limit: builtins.int = ...,
         attributions: builtins.bool = ...,
         serve: builtins.bool = ...,
+        format: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["parameters", b"parameters"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["alignment", b"alignment", "attributions", b"attributions", "away", b"away", "away_deadline_s", b"away_deadline_s", "away_policy", b"away_policy", "block", b"block", "explain", b"explain", "explain_limit", b"explain_limit", "feature_parties", b"feature_parties", "model", b"model", "parameters", b"parameters", "peers", b"peers", "prediction", b"prediction", "recipient", b"recipient", "records_file", b"records_file", "serve", b"serve", "submission", b"submission", "table", b"table"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["alignment", b"alignment", "attributions", b"attributions", "away", b"away", "away_deadline_s", b"away_deadline_s", "away_policy", b"away_policy", "block", b"block", "explain", b"explain", "explain_limit", b"explain_limit", "feature_parties", b"feature_parties", "format", b"format", "model", b"model", "parameters", b"parameters", "peers", b"peers", "prediction", b"prediction", "recipient", b"recipient", "records_file", b"records_file", "serve", b"serve", "submission", b"submission", "table", b"table"]) -> None: ...
 
 Global___OpenModel: typing_extensions.TypeAlias = OpenModel
 
@@ -242,7 +246,7 @@ Global___ScoredBlock: typing_extensions.TypeAlias = ScoredBlock
 
 @typing.final
 class WritePredictions(google.protobuf.message.Message):
-    """Label holder: write the predictions as Parquet."""
+    """Label holder: write the predictions in the format that the opening names."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
