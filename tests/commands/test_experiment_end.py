@@ -18,8 +18,10 @@ import pyarrow as pa
 import pytest
 
 from tests.commands.command import end
+from tests.commands.experiment_documents import run
 from treetap.commands import local_federation
-from treetap.commands.experiment import all_runs, command, run
+from treetap.commands.experiment import all_runs, command, measured
+from treetap.commands.experiment import run as one_run
 from treetap.commands.experiment.document import as_json, document
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.local_federation import LocalFederation, clean_end
@@ -28,16 +30,7 @@ from treetap.errors import Interrupted, TreetapError
 FILE = """[data]\npath = "t.csv"\nlabel = "y"\nseed = [4, 5]
 [[party]]\nname = "clinic"\nlabels = true\ncolumns = ["a"]\n[[party]]\nname = "lab"\ncolumns = ["b"]
 [job]\nkey_bits = 2048\nn_estimators = 400\n"""
-RUN = {
-    "metrics": {"test": {"auc": math.nan}},
-    "trees": {"planned": 1, "grown": 1, "used": 1},
-    "seconds": {},
-    "traffic": [],
-    "leakage": [],
-    "importance": [],
-    "peak_rss_mb": {},
-    "arithmetic": {},
-}
+RUN = run(4) | {"metrics": {"test": {"auc": math.nan}}}
 
 
 @pytest.fixture
@@ -58,7 +51,7 @@ def test_the_seeds_that_finished_are_printed(
     def run_seed(_: Any, __: Any, seed: int, *___: Any, **____: Any) -> dict[str, Any]:
         if seed == 5:
             raise failure
-        return {"seed": seed, **RUN}
+        return {**RUN, "seed": seed}
 
     monkeypatch.setattr(all_runs, "run_seed", run_seed)
     with pytest.raises(type(failure)) as raised:
@@ -75,7 +68,7 @@ def test_people_see_each_report_as_its_run_ends(
 
     def run_seed(_: Any, __: Any, seed: int, *___: Any, **____: Any) -> dict[str, Any]:
         seen.append(capsys.readouterr().out)
-        return {"seed": seed, **RUN}
+        return {**RUN, "seed": seed}
 
     monkeypatch.setattr(all_runs, "run_seed", run_seed)
     command.run_file(file, as_json=False, discard=True)
@@ -103,8 +96,8 @@ def test_no_document_where_nothing_finished(
 
 def test_undefined_measures_are_null() -> None:
     """What JSON has no number for becomes null at any depth; everything else stays."""
-    run = {"metrics": {"test": {"auc": math.nan, "rmse": math.inf, "ks": 0.5}}, "rows": [{"gain": -math.inf}], "n": 3}
-    found = as_json(document([run | {"seconds": {}}]))
+    odd = {"metrics": {"test": {"auc": math.nan, "rmse": math.inf, "ks": 0.5}}, "rows": [{"gain": -math.inf}], "n": 3}
+    found = as_json(document([odd | {"seconds": {}}]))
     run_ = json.loads(found, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))["runs"][0]
     test = {"auc": None, "rmse": None, "ks": 0.5}
     assert run_ == {"metrics": {"test": test}, "rows": [{"gain": None}], "n": 3, "seconds": {}}
@@ -118,7 +111,7 @@ def test_an_overflow_is_a_measure_without_a_warning() -> None:
     rows = pa.table({"treetap_id": ["2", "1"], "y": [1e200, 1e200]})
     with warnings.catch_warnings(), np.errstate(all="warn"):
         warnings.simplefilter("error")
-        found = run.test_metrics(ExperimentFile.model_validate(content), {}, scores, rows)
+        found = measured.test_metrics(ExperimentFile.model_validate(content), {}, scores, rows)
     assert found == {"rmse": math.inf}
 
 
@@ -140,7 +133,7 @@ def test_no_advice_to_resume_what_is_gone(
     def fail(*_: Any) -> None:
         raise Interrupted(said)
 
-    monkeypatch.setattr(run, "LocalFederation", fail)
+    monkeypatch.setattr(one_run, "LocalFederation", fail)
     with pytest.raises(Interrupted) as raised:
         command.run_file(file, as_json=True, workdir=tmp_path / "work")
     assert str(raised.value) == told
@@ -152,7 +145,7 @@ def test_a_full_disk_is_told(file: Path, tmp_path: Path, monkeypatch: pytest.Mon
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(run.pq, "write_table", full)
+    monkeypatch.setattr(one_run.pq, "write_table", full)
     with pytest.raises(TreetapError, match=r"work/seed-4: No space left on device"):
         command.run_file(file, as_json=True, workdir=tmp_path / "work")
 

@@ -120,7 +120,7 @@ def test_a_column_given_to_one_party_twice(refused: Refused, tmp_path: Path) -> 
     [
         ('encode = { c = "days" }', "", "t.csv: has no column 'c'"),
         ('encode = { AA = "days" }', "", "t.csv: has no column 'AA'; did you mean 'a'?"),
-        ('encode = { y = "days" }', "", "encode of [data] names column 'y', which is the label, the id or dropped"),
+        ('encode = { y = "days" }', "", "encode of [data] names column 'y', which is the label, the weight"),
         ('encode = { a = "day" }', "", "data.encode: 'day' is no encoding"),
         ('encode = { a = "days" }', "", "t.csv: line 2, column 'a': the cell is not a date"),
         ("", 'encode = { a = "days" }', "party.[2]: encode names 'a', which is none of the party's columns"),

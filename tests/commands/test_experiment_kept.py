@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.commands.experiment_documents import run
 from treetap.commands.certs.authority import create_authority
 from treetap.commands.experiment import all_runs
 from treetap.commands.experiment.all_runs import run_experiment
@@ -21,7 +21,6 @@ from treetap.errors import BadInput, Interrupted, TreetapError
 FILE = """[data]\npath = "t.csv"\nlabel = "y"\n{data}
 [[party]]\nname = "clinic"\nlabels = true\ncolumns = ["a"]\n[[party]]\nname = "lab"\ncolumns = ["b"]
 [job]\nkey_bits = 2048\n{job}"""
-Run = Callable[..., list[str]]
 
 
 @pytest.fixture
@@ -52,12 +51,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             raise FAILING[seed]
         create_authority(folder / "certs")
         names.append(folder.name)
-        metrics = {"test": {"auc": seed / 10, "logloss": 0.5}}
-        return {
-            **({"seed": seed} if fold is None else {"seed": seed, "fold": fold}),
-            **{"metrics": metrics, "seconds": {"train": 1.0}, "trees": {"planned": 1, "grown": 1, "used": 1}},
-            **{"traffic": [], "leakage": [], "importance": [], "peak_rss_mb": {}, "arithmetic": {}},
-        }
+        return run(seed, fold) | {"metrics": {"test": {"auc": seed / 10, "logloss": 0.5}}}
 
     FAILING.clear()
     monkeypatch.setattr(all_runs, "run_seed", run_seed)
@@ -74,15 +68,18 @@ def test_results_are_kept_where_the_command_says(
     """The first run of a file keeps its results in runs/NAME, the next one beside it; git ignores both."""
     for name in ("exp", "exp-2", "exp-3"):
         run_file(file, as_json=False)
-        assert capsys.readouterr().out.splitlines()[-1] == f"results: runs/{name}"
+        said = capsys.readouterr().out.splitlines()
+        assert said[-2:] == [f"report: runs/{name}/report.html", f"results: runs/{name}"]
         folder = Path("runs", name)
         assert (folder / "experiment.toml").read_text() == file.read_text()
         found = json.loads((folder / "results.json").read_text())
-        assert [run["seed"] for run in found["runs"]] == [4, 5]
+        assert [each["seed"] for each in found["runs"]] == [4, 5]
         assert found["folder"] == str(folder.resolve())
         assert json.loads((folder / "made-with.json").read_text())["versions"].keys() == {
             *("python", "treetap", "numpy", "pyarrow")
         }
+        assert "Experiment exp" in (folder / "report.html").read_text()
+        assert len((folder / "history.csv").read_text().splitlines()) == 1 + 2 * 4
         assert folder.stat().st_mode & 0o777 == 0o700
         assert {path.stat().st_mode & 0o777 for path in folder.glob("*.json")} == {0o600}
     assert Path("runs/.gitignore").read_text() == "*\n"
@@ -137,7 +134,7 @@ def test_an_experiment_is_resumed(
     with pytest.raises(type(failure)):
         run_file(file, as_json=True)
     captured = capsys.readouterr()
-    assert [run["seed"] for run in json.loads(captured.out)["runs"]] == [4]
+    assert [each["seed"] for each in json.loads(captured.out)["runs"]] == [4]
     command = f"treetap experiment {file} --resume runs/exp"
     assert captured.err == f"stopped: runs/exp has 1 of 2 runs; go on with the others: {command}\n"
     Path("runs/exp/seed-5/half").touch()
@@ -145,7 +142,7 @@ def test_an_experiment_is_resumed(
     run_file(file, as_json=True, resume=Path("runs/exp"))
     captured = capsys.readouterr()
     assert captured.err == "2 runs, 1 of them finished already\n"
-    assert [run["seed"] for run in json.loads(captured.out)["runs"]] == [4, 5]
+    assert [each["seed"] for each in json.loads(captured.out)["runs"]] == [4, 5]
     assert made == ["seed-4", "seed-5"]
     assert not Path("runs/exp/seed-5/half").exists()
     written(Path(), data="seed = [4, 5, 6]")
@@ -197,7 +194,7 @@ def test_a_table_in_memory(tmp_path: Path, made: list[str]) -> None:
     experiment = ExperimentFile.model_validate(content)
     table = pa.table({"a": range(20), "b": range(20), "y": ["no", "yes"] * 10})
     ended: list[int] = []
-    found = run_experiment(experiment, tmp_path / "kept", table=table, on_run=lambda run: ended.append(run["seed"]))
+    found = run_experiment(experiment, tmp_path / "kept", table=table, on_run=lambda each: ended.append(each["seed"]))
     assert (ended, found["folder"]) == ([4, 5], str(tmp_path / "kept"))
     assert pq.read_table(tmp_path / "kept" / "table.parquet") == table
     assert "n_estimators = 3" in (tmp_path / "kept" / "experiment.toml").read_text()

@@ -16,8 +16,10 @@ from treetap.commands.experiment.constant_columns import refuse_constant
 from treetap.commands.experiment.defended import check
 from treetap.commands.experiment.document import document
 from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.experiment.histories import histories_csv
 from treetap.commands.experiment.joined_table import content_digest, labels_of, read_table, split
 from treetap.commands.experiment.kept import Kept, made_with, new_folder, remove_private_keys
+from treetap.commands.experiment.results_page.page import html
 from treetap.commands.experiment.run import Live, run_seed
 from treetap.commands.experiment.spread_labels import with_classes
 from treetap.commands.jobs import progress_view
@@ -26,6 +28,8 @@ from treetap.errors import TreetapError
 
 #: The table of an experiment that was given in memory, in the folder of its results.
 TABLE = "table.parquet"
+#: Made of the results as each run ends.
+HISTORY, PAGE = "history.csv", "report.html"
 
 
 def run_experiment(
@@ -46,8 +50,8 @@ def run_experiment(
 
     Args:
         experiment: the checked file; `ExperimentFile.model_validate` makes one of a dictionary.
-        folder: of the results; new or empty. It gets `results.json`, the document that is returned, `predictions/` and
-            a federation's folder for each run (docs/experiment.md has them all).
+        folder: of the results; new or empty. It gets `results.json`, the document that is returned, `report.html`,
+            `predictions/` and a federation's folder for each run (docs/experiment.md has them all).
         base: folder from which relative paths in the experiment start.
         table: in the place of `[data] path`, which is then ignored: the joined table, kept as `table.parquet`. Relative
             paths of `label_rows` are not for such an experiment.
@@ -101,6 +105,8 @@ def run_experiment(
             finally:
                 remove_private_keys(federation)
             kept.add(found)
+            kept.write_beside(HISTORY, histories_csv(kept.runs))
+            kept.write_beside(PAGE, html(given, kept.folder.name, kept.runs))
             on_run(found)
     except OSError as failure:
         raise TreetapError(f"{failure.filename or folder}: {failure.strerror or failure}") from failure

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from treetap import terminal
-from treetap.commands.experiment.all_runs import run_experiment
+from treetap.commands.experiment.all_runs import PAGE, run_experiment
 from treetap.commands.experiment.document import as_json, document
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.kept import Kept
@@ -104,6 +104,7 @@ class _Output:
             if len(runs) > 1:
                 print_summary(runs)
             if not self._discard:
+                terminal.out.print(f"report: {shown(self._kept.folder / PAGE)}", soft_wrap=True)
                 terminal.out.print(f"results: {shown(self._kept.folder)}", soft_wrap=True)
         faults = [
             f"{planned(run).title}: the audit failed: {run['audit_fault']}" for run in runs if "audit_fault" in run

@@ -80,8 +80,8 @@ class Kept:
             _check(folder, settings)
             self.runs = _read(folder / RESULTS).get("runs", []) if (folder / RESULTS).exists() else []
         else:
-            self._write(MADE_WITH, json.dumps(settings, indent=1))
-        self._write(FILE, file)
+            self.write_beside(MADE_WITH, json.dumps(settings, indent=1))
+        self.write_beside(FILE, file)
 
     def holds(self, run: PlannedRun) -> bool:
         """True if a run has finished."""
@@ -100,9 +100,10 @@ class Kept:
     def add(self, run: dict[str, Any]) -> None:
         """Keep a run's report; it is on disk when this returns."""
         self.runs.append(run)
-        self._write(RESULTS, as_json(document(self.runs, self.folder)))
+        self.write_beside(RESULTS, as_json(document(self.runs, self.folder)))
 
-    def _write(self, name: str, content: str) -> None:
+    def write_beside(self, name: str, content: str) -> None:
+        """Write a file of the folder; it is on disk when this returns."""
         write_whole(self.folder / name, content.encode())
 
 

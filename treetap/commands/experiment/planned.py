@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,6 @@ class PlannedRun:
         return {"seed": self.seed} | ({} if self.fold is None else {"fold": self.fold})
 
 
-def planned(run: dict[str, int]) -> PlannedRun:
+def planned(run: Mapping[str, Any]) -> PlannedRun:
     """The run that a report has these entries of, among others."""
     return PlannedRun(run["seed"], run.get("fold"))

@@ -102,17 +102,21 @@ def dropped_columns(models: Mapping[str, Path]) -> dict[str, list[str]]:
     return {party: read_manifest(folder).get("dropped_columns", []) for party, folder in models.items()}
 
 
+def received(traffic: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Counter[str]], list[str]]:
+    """Class → receiver → bytes, and all receivers; what every job sends, and the coordinator, come last."""
+    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for row in traffic:
+        found[row["class"]][row["to"]] += row["bytes"]
+    parties = sorted({name for row in found.values() for name in row}, key=lambda name: (name == "coordinator", name))
+    return {kind: found[kind] for kind in sorted(found, key=lambda kind: (kind in PLAIN, kind))}, parties
+
+
 def received_table(traffic: list[dict[str, Any]]) -> Table:
     """Bytes received by disclosure class, a column per receiver."""
-    received: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    for row in traffic:
-        received[row["to"]][row["class"]] += row["bytes"]
-    classes = sorted({kind for counts in received.values() for kind in counts}, key=lambda kind: (kind in PLAIN, kind))
-    parties = sorted(received, key=lambda name: (name == "coordinator", name))
+    found, parties = received(traffic)
     table = Table("class", *parties, title="Who received what")
-    for kind in classes:
-        cells = (terminal.size(received[party][kind]) if received[party][kind] else "·" for party in parties)
-        table.add_row(kind, *cells)
+    for kind, row in found.items():
+        table.add_row(kind, *(terminal.size(row[party]) if row[party] else "·" for party in parties))
     return table
 
 
@@ -181,7 +185,7 @@ def print_run(run: dict[str, Any]) -> None:
     """The report of an experiment's run for a person."""
     terminal.out.rule(planned(run).title)
     terminal.out.print(metrics_table(metric_rows(run), "Metrics"))
-    for sentence in (*run.get("privacy", []), *_defended(run)):
+    for sentence in (*run.get("privacy", []), *defended(run)):
         terminal.out.print(terminal.text(sentence), soft_wrap=True)
     if used := trees_used(**run["trees"]) if "trees" in run else epochs_used(**run["epochs"]):
         terminal.out.print(used)
@@ -257,7 +261,7 @@ def _attack_rows(name: str, found: dict[str, Any]) -> list[tuple[str, tuple[str,
     return [(name, ("", "", _shown(found["accuracy"]), ""))] if "accuracy" in found else []
 
 
-def _defended(run: dict[str, Any]) -> list[str]:
+def defended(run: Mapping[str, Any]) -> list[str]:
     """The sentences about defences, and what was withheld."""
     if "defences" not in run:
         return []

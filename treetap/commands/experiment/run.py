@@ -22,22 +22,18 @@ import pyarrow.parquet as pq
 from treetap.commands.experiment.baselines import Comparison
 from treetap.commands.experiment.defended import defended, true_metrics
 from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.joined_table import ID, ID_TYPE, Split, split
+from treetap.commands.experiment.joined_table import Split, split
+from treetap.commands.experiment.measured import evaluation, keep_predictions, of_training, rounds, test_metrics
 from treetap.commands.experiment.party_tables import write_tables
 from treetap.commands.experiment.planned import PlannedRun
 from treetap.commands.experiment.report import collect, dropped_columns, traffic
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import LocalFederation
 from treetap.errors import BadInput, Interrupted, TreetapError
-from treetap.models.durable import write_whole
 from treetap.models.store import read_leakage
 from treetap.protocols.prediction import predict_request
 from treetap.protocols.registry import training
-from treetap.tables.labels import class_name
-from treetap.tables.typed import named_type, typed
-from treetap.tables.written import content_of
-from treetap.trees import metrics, sampling
-from treetap.trees.job_params import BINARY, REGRESSIONS
+from treetap.trees import sampling
 from treetap.wire.v2 import jobs_pb2
 
 #: The end of an error that advises to resume a job: an experiment's federation has ended by then.
@@ -72,13 +68,13 @@ def run_seed(
         with live(title or planned.title) as update:
             found, done = _run(experiment, table, planned, drawn, LocalFederation(folder, settings), started, update)
         if predictions is not None:
-            _keep_predictions(experiment, pq.read_table(done[experiment.protocols[0]].predictions), rows, predictions)
+            keep_predictions(experiment, pq.read_table(done[experiment.protocols[0]].predictions), rows, predictions)
         if experiment.defended:
             models = {party: Path(path) for party, path in found["model"].items()}
             predicted = pq.read_table(done[experiment.protocols[0]].predictions)
             found["defences"] = defended(experiment, settings, models, predicted, rows)
             if (measured := true_metrics(models, experiment.in_order[0])) is not None:
-                found["metrics"]["train, true labels"] = _of_training(measured)
+                found["metrics"]["train, true labels"] = of_training(measured)
         if experiment.data.compare or experiment.predict is not None:
             central = Comparison(experiment, settings, seed, rows)
             if experiment.data.compare:
@@ -131,7 +127,7 @@ def _run(
             asked = predict_request(protocol, job=words, model=name, table="predict")
             done[protocol] = _finished(operator.watch(operator.predict(asked), update))
         predicted = done[protocols[0]]
-        scores = pq.read_table(predicted.predictions)
+        scores, rows = pq.read_table(predicted.predictions), table.take(pa.array(drawn.test))
         models = {party: federation.state(party) / "models" / name for party in drawn.columns}
         manifest = json.loads((models[first] / "manifest.json").read_text())
         # where labels are spread, another party adds up the metrics of each tree
@@ -140,9 +136,11 @@ def _run(
         found = {
             **planned.keys,
             "metrics": {
-                "train": _of_training(measured),
-                "test": test_metrics(experiment, manifest, scores, table.take(pa.array(drawn.test))),
+                "train": of_training(measured),
+                "test": test_metrics(experiment, manifest, scores, rows),
             },
+            "evaluation": evaluation(experiment, manifest, scores, rows),
+            "history": rounds(models),
             "seconds": seconds
             | {row.name: row.amount for row in trained.phases}
             | {f"predict.{row.name}": row.amount for row in predicted.phases},
@@ -163,23 +161,6 @@ def _run(
         return found, done
 
 
-def _keep_predictions(experiment: ExperimentFile, scores: pa.Table, rows: pa.Table, path: Path) -> None:
-    """Write the predictions of the held-out rows with their labels, in the order of the joined table.
-
-    Ids have the name and the type of the joined table, if it has some and no other column has that name.
-    """
-    place = {value: i for i, value in enumerate(scores.column(ID).to_pylist())}
-    order = [place[str(value)] for value in rows.column(ID).to_pylist()]
-    own = experiment.data.label
-    label = own if own not in scores.column_names else f"label {own}"
-    found = scores.take(pa.array(order)).append_column(label, rows.column(own))
-    if experiment.data.id is not None and experiment.data.id not in found.column_names:
-        kind = named_type(rows.schema.field(ID).metadata[ID_TYPE].decode())
-        own_ids = typed(found.column(ID).to_pylist(), kind)
-        found = found.set_column(found.column_names.index(ID), experiment.data.id, own_ids)
-    write_whole(path, content_of(found, path.suffix[1:]))
-
-
 def _compared(central: Comparison, done: dict[str, jobs_pb2.JobStatus]) -> dict[str, dict[str, Any]]:
     """Per protocol a prediction's costs and disclosures, and its raw scores' distance from the centralised model's."""
     found: dict[str, dict[str, Any]] = {}
@@ -193,35 +174,6 @@ def _compared(central: Comparison, done: dict[str, jobs_pb2.JobStatus]) -> dict[
             "traffic": rows,
         }
     return found
-
-
-def test_metrics(
-    experiment: ExperimentFile, manifest: dict[str, Any], scores: pa.Table, rows: pa.Table
-) -> dict[str, float]:
-    """Measures of the label holder's predictions against the labels of the same rows, which their weights weigh;
-    infinite where they overflow."""
-    place = {value: i for i, value in enumerate(scores.column(ID).to_pylist())}
-    order = [place[str(value)] for value in rows.column(ID).to_pylist()]
-    label = rows.column(experiment.data.label).to_pylist()
-    weights = None if experiment.data.weight is None else rows.column(experiment.data.weight).to_numpy()
-    objective = experiment.job.params().objective
-    if objective in REGRESSIONS:
-        prediction = scores.column("prediction").to_numpy()[order]
-        with np.errstate(over="ignore", invalid="ignore"):
-            return metrics.evaluate(objective, prediction, np.asarray(label, dtype=np.float64), weights)
-    classes = manifest["classes"]
-    known = {name: k for k, name in enumerate(classes)}
-    labels = np.array([known[class_name(value)] for value in label], dtype=np.int64)
-    if objective in BINARY:
-        return metrics.evaluate(objective, scores.column("probability").to_numpy()[order], labels, weights)
-    columns = [scores.column(f"probability_{name}").to_numpy()[order] for name in classes]
-    return metrics.evaluate(objective, np.stack(columns, axis=1), labels, weights)
-
-
-def _of_training(found: dict[str, float]) -> dict[str, float]:
-    """The measures of the records that were trained on, and not of those set aside."""
-    own = {name: value for name, value in found.items() if not name.startswith("validation_")}
-    return {name.removeprefix("train_"): value for name, value in own.items()}
 
 
 def _finished(status: jobs_pb2.JobStatus) -> jobs_pb2.JobStatus:

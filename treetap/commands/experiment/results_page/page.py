@@ -1,0 +1,94 @@
+"""The results of an experiment as one self-contained HTML file; names are escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib import resources
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.experiment.planned import planned
+from treetap.commands.experiment.report import defended
+from treetap.commands.experiment.results_page import curves, figures
+from treetap.visible import visible_value
+
+
+def html(experiment: ExperimentFile, name: str, runs: Sequence[Mapping[str, Any]]) -> str:
+    """The page of an experiment's finished runs, as `document` has them; at least one. `name`: the experiment's."""
+    own = PackageLoader("treetap.commands.experiment.results_page")
+    templates = Environment(
+        loader=ChoiceLoader([own, PackageLoader("attacks.report")]),  # axes, tables and style of the audit's report
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=visible_value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    style = _asset("attacks.report", "style.css") + _asset(__package__, "results.css")
+    importance, left_out = figures.importances(runs)
+    traffic, kinds = figures.traffic(runs)
+    return templates.get_template("results.html.j2").render(
+        name=name,
+        runs=len(runs),
+        weight=experiment.data.weight,
+        facts=_facts(experiment, runs),
+        says=list(dict.fromkeys(line for run in runs for line in (*run.get("privacy", []), *defended(run)))),
+        faults=[(planned(run).title, run["audit_fault"]) for run in runs if "audit_fault" in run],
+        audits=[(planned(run).title, _near(run["audit_report"])) for run in runs if run.get("audit_report")],
+        metrics=figures.metric_table(runs),
+        by_run=figures.run_table(runs),
+        confusion=figures.confusion(runs),
+        classes=figures.class_table(runs),
+        residuals=figures.residuals(runs),
+        roc=curves.roc_pictures(runs),
+        calibration=curves.calibration_pictures(runs),
+        most_classes=curves.MOST_CLASSES,
+        history=curves.history_pictures(runs),
+        legend=curves.legend(runs),
+        importance=importance,
+        left_out=left_out,
+        phases=figures.phases(runs),
+        traffic=traffic,
+        kinds=kinds,
+        predictions=figures.predictions(runs),
+        style=Markup(style),  # noqa: S704 - files of these packages, not of the document
+    )
+
+
+def _facts(experiment: ExperimentFile, runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """What was run, by name."""
+    data, first, *others = experiment.data, *experiment.in_order
+    held_out = f"{data.cv} folds" if data.cv is not None else f"{data.test_share:.0%} of the rows"
+    roles = [("parties", ", ".join([first, *others]))]
+    if not experiment.spread:
+        roles = [("label holder", first), ("feature parties", ", ".join(others))]
+    return [
+        ("table", data.title),
+        ("label", data.label),
+        ("protocol", experiment.job.protocol),
+        ("objective", experiment.job.params().objective),
+        *roles,
+        ("columns", ", ".join(str(len(names)) for names in runs[0]["columns"].values())),
+        ("held out", held_out + ("" if data.time is None else f", the last by {data.time}")),
+        ("seeds", ", ".join(dict.fromkeys(str(run["seed"]) for run in runs))),
+        ("runs", str(len(runs))),
+        ("treetap", version("treetap")),
+        ("made", datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")),
+    ]
+
+
+def _near(report: str) -> str:
+    """The address of an audit's report from the page, which lies beside the run's folder."""
+    path = Path(report)
+    return quote(f"{path.parent.name}/{path.name}")
+
+
+def _asset(package: str, name: str) -> str:
+    return (resources.files(package) / "templates" / name).read_text(encoding="utf-8")
