@@ -1,6 +1,14 @@
-"""Tests of protocols whose library is an extra: skipped where it is not installed, with what to install."""
+"""Tests of what is an extra, or another program: skipped where it is not installed, with what to install.
+
+With `TREETAP_ALL_SOURCES=1`, as in `.ci/run`, a test of a source of tables fails instead.
+"""
 
 from __future__ import annotations
+
+import os
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -15,3 +23,25 @@ def needs_library_of(protocol: str) -> None:
     for each in described:
         if missing := missing_library(protocol, each):
             pytest.skip(missing)
+
+
+def needs_libraries(*names: str, extra: str) -> None:
+    """Skip or fail the test if libraries of a source of tables are not installed."""
+    if absent := [name for name in names if find_spec(name) is None]:
+        _lack(f"needs {', '.join(absent)}: pip install 'treetap[{extra}]'")
+
+
+def postgresql_programs() -> Path:
+    """The folder of PostgreSQL's programs, of its newest release; the test is skipped or fails without one."""
+    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
+    if not folders or shutil.which("initdb", path=folders[-1]) is None:
+        _lack("needs PostgreSQL: apt-get install postgresql")
+    if os.geteuid() == 0 and shutil.which("runuser") is None:
+        _lack("needs runuser, since PostgreSQL refuses to run as root")
+    return folders[-1]
+
+
+def _lack(reason: str) -> None:
+    if os.environ.get("TREETAP_ALL_SOURCES"):
+        pytest.fail(reason)
+    pytest.skip(reason)

@@ -27,7 +27,6 @@ from treetap.models.store import VALUES, read_manifest, read_model, read_repaire
 from treetap.protocols.prediction import present
 from treetap.protocols.registry import prediction_name, training
 from treetap.tables.categories import Category
-from treetap.tables.config import TableConfig
 from treetap.tables.reading import Table
 from treetap.tables.typed import named_type
 from treetap.wire.frame import result
@@ -114,7 +113,7 @@ class OpenedModel:
                 f"model {self._opening.model} needs column {absent[0]!r}, "
                 f"which table {self._opening.table!r} of the configuration does not name"
             ).at(self._config.name)
-        wanted = TableConfig(path=named.path, id=named.id, columns=columns)
+        wanted = named.model_copy(update={"columns": columns, "label": None})
         categories = {name: Category.from_dict(each) for name, each in encoded.items()}
         missing = self.manifest["missing"]
         # models of releases without columns of tensors have no such entry

@@ -1,8 +1,8 @@
 """Dialects of CSV: what separates cells and digits, and how a dialect is detected where it is unmistakable.
 
-The delimiter is detected where the comma cannot be it, by the first rows alone: with exactly one other candidate all of
-them have the header's number of cells. The decimal comma and thousands are detected in such files only, where they are
-the one reading of a column's first cells. Of encodings, byte order marks alone are believed.
+The delimiter is detected where the comma cannot be it, by the first rows alone: with exactly one other candidate the
+header has several cells and most rows as many. The decimal comma and thousands are detected in such files only, where
+they are the one reading of a column's first cells. Of encodings, byte order marks alone are believed.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -37,7 +38,7 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _STYLES = [(decimal, thousands) for thousands in ("", *THOUSANDS) for decimal in ".," if decimal != thousands]
-_NULLS = frozenset(pacsv.ConvertOptions().null_values)
+_DIGITS = re.compile("[0-9]")
 _WORDS = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
 
@@ -122,9 +123,11 @@ def detect(head: bytes, given: Given, *, whole: bool) -> Detected:
     says = []
     encoding = given.encoding
     if encoding is None:
-        encoding = next((name for mark, name in _MARKS if head.startswith(mark)), "utf-8")
+        encoding = marked_encoding(head) or "utf-8"
         if encoding != "utf-8":
             says.append(f"read as {encoding.upper()}, by its byte order mark")
+    elif _mistaken(head, encoding):
+        says.append(f"is UTF-8 too: if letters are wrong by encoding = {_toml(encoding)}, leave encoding out")
     dialect = Dialect(encoding=encoding, quote='"' if given.quote is None else given.quote)
     text = head.decode(encoding, "replace").removeprefix("\ufeff")
     if given.delimiter is not None:
@@ -142,6 +145,22 @@ def detect(head: bytes, given: Given, *, whole: bool) -> Detected:
     return Detected(replace(dialect, decimal=decimal or ".", thousands=thousands or ""), tuple(says))
 
 
+def _mistaken(head: bytes, encoding: str) -> bool:
+    """True for UTF-8 beyond ASCII, which is improbable to be text in an encoding of one byte a letter."""
+    if codecs.lookup(encoding).name.startswith("utf") or head.isascii():
+        return False
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def marked_encoding(head: bytes) -> str | None:
+    """The encoding that a byte order mark names."""
+    return next((name for mark, name in _MARKS if head.startswith(mark)), None)
+
+
 def style_keys(decimal: str, thousands: str) -> str:
     """The keys of a table's settings for a way to write numbers."""
     keys = [f"decimal = {_toml(decimal)}"] if decimal != "." or not thousands else []
@@ -149,19 +168,20 @@ def style_keys(decimal: str, thousands: str) -> str:
 
 
 def styles_of(cells: Iterable[str | None], besides: tuple[str, str]) -> list[tuple[str, str]]:
-    """The ways of writing, other than one, by which all these cells are numbers: the simplest one for each reading."""
-    held = [cell.strip() for cell in cells if cell is not None and cell.strip()]
+    """The ways of writing, other than one, by which all cells with digits are numbers: the simplest of a reading."""
+    held = [cell.strip() for cell in cells if cell is not None and _DIGITS.search(cell)]
     return [style for style in _readings(held) if style != besides]
 
 
 def _delimiter(text: str, dialect: Dialect, whole: bool) -> str:
     fitting = [each for each in DELIMITERS if _table(_rows(text, replace(dialect, delimiter=each), whole))]
-    return fitting[0] if len(fitting) == 1 or "," in fitting else ","
+    return fitting[0] if len(fitting) == 1 else ","
 
 
 def _table(rows: Sequence[Sequence[str]]) -> bool:
-    """True if the rows have one number of cells, at least two."""
-    return bool(rows) and len(rows[0]) > 1 and all(len(row) == len(rows[0]) for row in rows)
+    """True if the header has at least two cells, and most rows as many."""
+    same = sum(len(row) == len(rows[0]) for row in rows) if rows else 0
+    return bool(rows) and len(rows[0]) > 1 and 2 * same > len(rows)
 
 
 def _rows(text: str, dialect: Dialect, whole: bool) -> list[list[str]]:
@@ -181,9 +201,7 @@ def _rows(text: str, dialect: Dialect, whole: bool) -> list[list[str]]:
 def _style(rows: Sequence[Sequence[str]], given: Given) -> tuple[str, str]:
     """Decimal mark and thousands, as far as they are given or unmistakable; else those of plain numbers."""
     plain = given.decimal or ".", given.thousands or ""
-    cells_of = [
-        [cell.strip() for cell in column if cell.strip() and cell not in _NULLS] for column in zip(*rows, strict=False)
-    ]
+    cells_of = [[cell.strip() for cell in each if _DIGITS.search(cell)] for each in zip(*rows, strict=False)]
     columns = [(cells, _readings(cells)) for cells in cells_of if cells]
     columns = [(cells, styles) for cells, styles in columns if styles]
     decided = [(cells, styles[0]) for cells, styles in columns if len(styles) == 1 and styles[0] != (".", "")]
@@ -231,4 +249,4 @@ def _shown(delimiter: str) -> str:
 
 
 def _toml(text: str) -> str:
-    return '"\\t"' if text == "\t" else f'"{text}"'
+    return json.dumps(text)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
+import json
 import logging
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
@@ -13,13 +15,25 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from treetap.errors import DataError
-from treetap.tables.csv_dialect import BLOCK, DELIMITERS, HEAD, Detected, Dialect, Given, detect, style_keys, styles_of
+from treetap.tables.csv_dialect import (
+    BLOCK,
+    DELIMITERS,
+    HEAD,
+    Detected,
+    Dialect,
+    Given,
+    detect,
+    marked_encoding,
+    style_keys,
+    styles_of,
+)
 from treetap.tables.faults import missing, unreadable
 from treetap.tables.files import TableFile
 from treetap.tables.source import Source
 
 log = logging.getLogger(__name__)
-_PLAIN = (".", "")
+#: Numbers as `float` reads them.
+PLAIN = (".", "")
 
 
 class CsvFile(Source):
@@ -28,7 +42,7 @@ class CsvFile(Source):
     typed = False
 
     def __init__(self, file: TableFile, given: Given) -> None:
-        self.file, self._given = file, given
+        self.file, self.given = file, given
 
     def __str__(self) -> str:
         return str(self.file)
@@ -40,7 +54,13 @@ class CsvFile(Source):
             head = self.file.head(HEAD)
         except (pa.ArrowException, OSError) as failure:
             raise unreadable(self.file, failure, "CSV") from None
-        found = detect(head, self._given, whole=len(head) < HEAD)
+        marked = marked_encoding(head)
+        if marked and self.given.encoding and codecs.lookup(self.given.encoding).name != codecs.lookup(marked).name:
+            raise DataError(
+                f"{self}: begins with the byte order mark of {marked.upper()}, and encoding says otherwise: leave "
+                "encoding out"
+            )
+        found = detect(head, self.given, whole=len(head) < HEAD)
         for sentence in found.says:
             log.info("%s: %s", self, sentence)
         return found
@@ -56,7 +76,7 @@ class CsvFile(Source):
         try:
             with self.file.unpacked() as raw, pacsv.open_csv(raw, dialect.reading, dialect.parsing) as reader:
                 return [(field.name, field.type) for field in reader.schema]
-        except UnicodeDecodeError:
+        except UnicodeError:
             raise DataError(
                 f"{self}: the names of its columns are not {self._encoding} text; {self._other_encoding}"
             ) from None
@@ -81,7 +101,7 @@ class CsvFile(Source):
         try:
             with self.file.unpacked() as raw:
                 table = pacsv.read_csv(raw, dialect.reading, dialect.parsing, conversion)
-        except UnicodeDecodeError:
+        except UnicodeError:
             raise DataError(f"{self}: is not {self._encoding} text; {self._other_encoding}") from None
         except (pa.ArrowException, OSError) as failure:
             raise self._unreadable(failure) from None
@@ -106,20 +126,24 @@ class CsvFile(Source):
         if not keys:
             return ""
         choice = "" if len(keys) == 1 else ": write the one that is meant"
-        others = "" if own.style == _PLAIN else ", if the others are written so too; else write this one as they are"
-        return f"every cell of the column is a number with {' or with '.join(keys)}{choice}{others}"
+        others = "" if own.style == PLAIN else ", if the others are written so too; else write this one as they are"
+        return f"every cell with digits is a number with {' or with '.join(keys)}{choice}{others}"
 
     def doubt(self, cells: Iterable[str | None]) -> str:
         """See `Source`: in a file with another delimiter than the comma, text of digits and commas may be numbers."""
-        return self.remedy(cells) if self.dialect.delimiter != "," and self._given.decimal is None else ""
+        held = [cell for cell in cells if cell and cell.strip()]
+        plain = self.dialect.delimiter == "," or self.given.decimal is not None
+        return "" if plain or not all(any(map(str.isdecimal, cell)) for cell in held) else self.remedy(held)
 
     def remedy_of_absence(self, name: str) -> str:
         """See `Source`."""
         for delimiter in DELIMITERS:
-            other = CsvFile(self.file, replace(self._given, delimiter=delimiter))
+            other = CsvFile(self.file, replace(self.given, delimiter=delimiter))
             if delimiter != self.dialect.delimiter and name in next(other._cells(), []):
-                shown = "\\t" if delimiter == "\t" else delimiter
-                return f'write delimiter = "{shown}" in the table\'s settings, by which its header has that name'
+                return f"write delimiter = {json.dumps(delimiter)} in the table's settings, by which its header has it"
+        plain = CsvFile(self.file, replace(self.given, encoding=None))
+        if self.given.encoding is not None and name in next(plain._cells(), []):
+            return "leave encoding out, without which its header has that name"
         return ""
 
     @property
@@ -129,9 +153,14 @@ class CsvFile(Source):
     @property
     def _other_encoding(self) -> str:
         """The encoding to try, by the first bytes that are not of the one in use."""
-        if self._given.encoding is not None:
+        if self.given.encoding is not None:
             return "leave encoding out, or write the one in which the file was saved"
-        return 'write encoding = "windows-1252" in the table\'s settings, if a spreadsheet in Western Europe saved it'
+        try:
+            self.file.head(HEAD).decode("windows-1252")
+            likely = "windows-1252"
+        except (UnicodeDecodeError, pa.ArrowException, OSError):
+            likely = "latin-1"
+        return f'write encoding = "{likely}" in the table\'s settings, if it was saved so in Western Europe'
 
     def not_text(self) -> str:
         """See `Source`."""
@@ -154,7 +183,12 @@ class CsvFile(Source):
         rows = self._rows()
         _, expected = next(rows, (0, 0))
         line, found = next((row for row in rows if row[1] != expected), (0, 0))
-        return DataError(f"{self}: line {line}: {expected} cells expected, {found} found") if line else None
+        if not line:
+            return None
+        head = self.file.head(HEAD)
+        other = detect(head, replace(self.given, delimiter=None), whole=len(head) < HEAD).dialect.delimiter
+        remedy = "" if other == self.dialect.delimiter else f"; write delimiter = {json.dumps(other)} in its settings"
+        return DataError(f"{self}: line {line}: {expected} cells expected, {found} found{remedy}")
 
     def _rows(self) -> Iterator[tuple[int, int]]:
         """The line where each row ends, from 1, and its number of cells, as far as the file can be read."""

@@ -4,9 +4,26 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 
 from treetap.errors import DataError
 
+#: Most files of a table.
+MOST_FILES = 10_000
+_ERROR = re.compile(r"AWS Error ([A-Z_]+)")
+_CAUSES = {
+    "ACCESS_DENIED": "access is denied: check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and what they may read",
+    "INVALID_ACCESS_KEY_ID": "AWS_ACCESS_KEY_ID is none of the store's",
+    "INVALID_SIGNATURE": "AWS_SECRET_ACCESS_KEY does not fit AWS_ACCESS_KEY_ID",
+    "SIGNATURE_DOES_NOT_MATCH": "AWS_SECRET_ACCESS_KEY does not fit AWS_ACCESS_KEY_ID",
+    "INVALID_CLIENT_TOKEN_ID": "AWS_SESSION_TOKEN does not fit AWS_ACCESS_KEY_ID",
+    "NO_SUCH_BUCKET": "there is no such bucket",
+    "NO_SUCH_KEY": "there is no such file",
+    "RESOURCE_NOT_FOUND": "there is no such file",
+    "NETWORK_CONNECTION": "the store cannot be reached; check endpoint_override, AWS_REGION and the network",
+    "SLOW_DOWN": "the store is overloaded: try again later",
+}
+UNKNOWN_CAUSE = "the store cannot answer; check endpoint_override and AWS_REGION"
 log = logging.getLogger(__name__)
 
 
@@ -18,6 +35,8 @@ def unreadable(place: object, failure: Exception, what: str) -> DataError:
 def missing(place: object, failure: Exception) -> DataError | None:
     """The error for a file that is not there or may not be read; None where the fault is in its content."""
     log.debug("%s: reading it raised %s", place, type(failure).__name__)
+    if cause := stored_cause(failure):
+        return DataError(f"{place}: {cause}")
     if isinstance(failure, FileNotFoundError):
         return DataError(f"{place}: there is no such file")
     if isinstance(failure, OSError) and failure.errno:
@@ -25,3 +44,9 @@ def missing(place: object, failure: Exception) -> DataError | None:
     if isinstance(failure, IsADirectoryError) or (isinstance(failure, OSError) and "is a directory" in str(failure)):
         return DataError(f"{place}: is a folder, not a file")
     return None
+
+
+def stored_cause(failure: Exception) -> str:
+    """The cause of an object store's error; empty for another error."""
+    code = _ERROR.search(str(failure))
+    return _CAUSES.get(code[1], UNKNOWN_CAUSE) if code else ""

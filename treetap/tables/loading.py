@@ -13,6 +13,7 @@ from treetap.names import nearest
 from treetap.tables.dates import is_date
 from treetap.tables.opening import source_at
 from treetap.tables.source import Origin, Source, row_name
+from treetap.tables.sql import in_order_of_ids
 
 log = logging.getLogger(__name__)
 #: Type for each kind of text in a file: views cannot be sorted.
@@ -30,7 +31,7 @@ def date_columns(place: Source | Path) -> list[str]:
 
 
 def load(source: Source, wanted: list[str], text: Collection[str]) -> pa.Table:
-    """Columns that a configuration names; see `read_columns`.
+    """Columns that a configuration names, the first of which is the ids; see `read_columns`.
 
     Raises:
         DataError: one is not there, or there twice.
@@ -46,11 +47,13 @@ def load(source: Source, wanted: list[str], text: Collection[str]) -> pa.Table:
     doubled = sorted({name for name in wanted if have.count(name) > 1})
     if doubled:
         raise DataError(f"{source}: has column {doubled[0]!r} more than once")
-    return read_columns(source, wanted, text)
+    return read_columns(source, wanted, text, wanted[0])
 
 
-def read_columns(source: Source, wanted: list[str], text: Collection[str]) -> pa.Table:
+def read_columns(source: Source, wanted: list[str], text: Collection[str], ids: str | None = None) -> pa.Table:
     """The columns, which are there, in the source's order of rows; those in `text` as they are written.
+
+    Rows of a source without an order come in that of the column `ids`.
 
     Raises:
         DataError: the source cannot be read or has no rows.
@@ -58,7 +61,7 @@ def read_columns(source: Source, wanted: list[str], text: Collection[str]) -> pa
     table = source.read(wanted, text)
     if table.num_rows == 0:
         raise DataError(f"{source}: has no rows")
-    return table
+    return table if source.ordered or ids is None else in_order_of_ids(table, ids)
 
 
 def plain_column(origin: Origin, place: str, column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -8,20 +8,62 @@ from pathlib import Path
 import pyarrow as pa
 
 from treetap.errors import DataError
+from treetap.tables.arrow_file import ArrowFile
 from treetap.tables.csv_dialect import Given
-from treetap.tables.csv_file import CsvFile
+from treetap.tables.csv_file import PLAIN, CsvFile
 from treetap.tables.faults import missing
 from treetap.tables.files import TableFile
 from treetap.tables.formats import HEAD, NAMES, SUFFIXES, content_of
+from treetap.tables.json_lines import JsonLines
+from treetap.tables.listing import local_files
+from treetap.tables.object_store import stored_files
 from treetap.tables.parquet import ParquetFile
+from treetap.tables.several import SeveralFiles
 from treetap.tables.source import Source
 from treetap.tables.source_keys import SourceKeys
+from treetap.tables.sql import Query
 
 
 def source_of(keys: SourceKeys) -> Source:
     """The source of a table; `DataError` if it is not there or holds something else than a table."""
-    place = keys.places[0]
-    return file_source(TableFile.local(place), keys.format, keys.dialect)
+    if keys.sql is not None:
+        return Query(keys.sql)
+    files = [each for place in keys.places for each in _files(keys, place)]
+    if len(files) == 1:
+        return file_source(files[0][1], keys.format, keys.dialect)
+    names = [name for name, _ in files]
+    if len(set(names)) < len(names):  # of several folders
+        names = [str(file) for _, file in files]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise DataError(f"{keys.title}: names file {twice[0]} twice")
+    sources = [file_source(file, keys.format, keys.dialect) for _, file in files]
+    kinds = {type(source): name for name, source in zip(names, sources, strict=True)}
+    if len(kinds) > 1:
+        raise DataError(f"{keys.title}: {' and '.join(kinds.values())} are of different formats: write one")
+    return SeveralFiles(keys.title, list(zip(names, _in_one_style(keys, sources), strict=True)))
+
+
+def _files(keys: SourceKeys, place: Path | str) -> list[tuple[str, TableFile]]:
+    """The files that one path stands for, with their names in messages."""
+    any_name = keys.format is not None
+    if isinstance(place, Path):
+        return local_files(place, any_name)
+    return stored_files(place, keys.endpoint_override, any_name)
+
+
+def _in_one_style(keys: SourceKeys, sources: list[Source]) -> list[Source]:
+    """Files of CSV with one way to write numbers: what is detected in one of them holds for all."""
+    files = [source for source in sources if isinstance(source, CsvFile)]
+    styles = {file.dialect.style: file for file in files}
+    others = [style for style in styles if style != PLAIN]
+    if len(others) > 1:
+        names = " and ".join(str(styles[style]) for style in others[:2])
+        raise DataError(f"{keys.title}: numbers are written differently in {names}: write decimal and thousands")
+    if len(styles) < 2:
+        return sources
+    decimal, thousands = others[0]
+    return [CsvFile(file.file, replace(file.given, decimal=decimal, thousands=thousands)) for file in files]
 
 
 def file_source(file: TableFile, kind: str | None = None, given: Given | None = None) -> Source:
@@ -47,7 +89,9 @@ def file_source(file: TableFile, kind: str | None = None, given: Given | None = 
         tabs = file.suffix in (".tsv", ".tab")
         usual = given or Given()
         return CsvFile(file, replace(usual, delimiter="\t") if tabs and usual.delimiter is None else usual)
-    return ParquetFile(file)
+    if named == "feather":
+        return ArrowFile(file)
+    return JsonLines(file) if named == "jsonl" else ParquetFile(file)
 
 
 def source_at(place: Source | Path) -> Source:

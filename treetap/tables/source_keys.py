@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, StringConstraints, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from treetap.errors import ConfigError
 from treetap.strict import Strict
 from treetap.tables.csv_dialect import THOUSANDS, Given
+from treetap.tables.sql_keys import SQLITE, SqlKeys
 
 #: A file, a folder or a pattern of an object store, as `s3://BUCKET/KEY`.
 Remote = Annotated[str, StringConstraints(pattern=r"^s3://[^/]+/.+$")]
@@ -29,8 +30,7 @@ def _places(value: Any) -> Any:
 def _encoding(value: Any) -> Any:
     """Refuse what is no encoding of text."""
     try:
-        b"a".decode(value)
-        "a".encode(value)
+        "a".encode(value).decode(value)
     except (LookupError, UnicodeError, TypeError, ValueError):
         raise ValueError(
             'is no encoding of text; usual ones are "utf-8", "utf-16", "windows-1252", "latin-1"'
@@ -38,14 +38,32 @@ def _encoding(value: Any) -> Any:
     return value
 
 
+def fixed_part(path: Path) -> Path | None:
+    """The folder of a pattern below which its files are; None for a path without `*`, `?` and `[`."""
+    wild = next((place for place, part in enumerate(path.parts) if _WILD & set(part)), None)
+    return None if wild is None else Path(*path.parts[:wild])
+
+
+Local = Annotated[Path, "a file, a folder or a pattern of this host"]
+
+
 class SourceKeys(Strict):
     """The source of a table.
 
     `path`: a file, a folder of files, a pattern such as `2024-*.parquet`, or a list of these. `format`: in the place of
-    what the files' names say. `delimiter`, `decimal`, `thousands`, `encoding`, `quote`: of CSV; see `csv_dialect`.
+    what the files' names say. `endpoint_override`: the address of an object store other than Amazon's. `delimiter`,
+    `decimal`, `thousands`, `encoding`, `quote`: of CSV; see `csv_dialect`.
+
+    Or `uri`: `$NAME`, an environment variable with the URI of a database, or `sqlite:FILE`; and `query` or `table`,
+    read within `deadline_s` seconds.
     """
 
-    path: Annotated[Path | Remote | list[Path | Remote], BeforeValidator(_places)]
+    path: Annotated[Local | Remote | list[Local | Remote] | None, BeforeValidator(_places)] = None
+    uri: Annotated[str, StringConstraints(pattern=r"^(\$[A-Za-z_][A-Za-z0-9_]*|sqlite:.+)$")] | None = None
+    query: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)] | None = None
+    table: Annotated[str, StringConstraints(min_length=1)] | None = None
+    deadline_s: Annotated[float, Field(gt=0, le=3600)] = 300.0
+    endpoint_override: Annotated[str, StringConstraints(pattern=r"^https?://[A-Za-z0-9.:\[\]_-]+/?$")] | None = None
     format: Format | None = None
     delimiter: Annotated[str, StringConstraints(pattern=r"^[\t -~]$")] | None = None
     decimal: Literal[".", ","] | None = None
@@ -55,7 +73,17 @@ class SourceKeys(Strict):
 
     @model_validator(mode="after")
     def _agreeing(self) -> Self:
+        if (self.path is None) == (self.uri is None):
+            raise ValueError("give either path, or uri with query or table")
+        if (self.query is not None) + (self.table is not None) != (self.uri is not None):
+            raise ValueError(
+                "query and table are of a database, whose uri is missing"
+                if self.uri is None
+                else 'give one of query = "SELECT ..." and table = NAME with uri'
+            )
         given = [name for name in Given.__dataclass_fields__ if getattr(self, name) is not None]
+        if self.uri is not None and (of_files := [*given, *(["format"] if self.format else [])]):
+            raise ValueError(f"{of_files[0]} is a key of files, and uri of a database: leave one of the two out")
         if given and self.format not in (None, "csv"):
             raise ValueError(f'{given[0]} is a key of CSV, and format = "{self.format}": leave one of the two out')
         if (self.decimal or ".") == self.thousands:
@@ -63,14 +91,23 @@ class SourceKeys(Strict):
             raise ValueError(f'thousands and decimal are both {self.thousands!r}: write decimal = "{other}" too')
         if self.delimiter is not None and self.delimiter == (self.quote or '"'):
             raise ValueError(f"delimiter and quote are both {self.delimiter!r}: cells need another delimiter")
+        if self.endpoint_override and not any(isinstance(place, str) for place in self.places):
+            raise ValueError("endpoint_override is of object stores, and no path begins with s3://: leave it out")
         if isinstance(self.path, list) and not self.path:
             raise ValueError("path = [] names no file")
         return self
 
     @property
     def places(self) -> list[Path | str]:
-        """The path or paths as they are written."""
+        """The path or paths as they are written; none of a database."""
+        if self.path is None:
+            return []
         return list(self.path) if isinstance(self.path, list) else [self.path]
+
+    @property
+    def sql(self) -> SqlKeys | None:
+        """The keys of a database; None of files."""
+        return None if self.uri is None else SqlKeys(self.uri, self.query, self.table, self.deadline_s)
 
     @property
     def dialect(self) -> Given:
@@ -80,6 +117,8 @@ class SourceKeys(Strict):
     @property
     def title(self) -> str:
         """The source in messages that are about the table as a whole."""
+        if self.sql is not None:
+            return self.sql.title
         first, more = str(self.places[0]), len(self.places) - 1
         return f"{first} and {more} more" if more else first
 
@@ -87,14 +126,14 @@ class SourceKeys(Strict):
         """The paths on this host; of patterns the folder below which files are looked for."""
         for place in self.places:
             if isinstance(place, Path):
-                fixed = list(place.parts)
-                wild = next((k for k, part in enumerate(fixed) if _WILD & set(part)), None)
-                yield place if wild is None else Path(*fixed[:wild], "*")
+                base = fixed_part(place)
+                yield place if base is None else base / "*"
+        if self.uri is not None and self.uri.startswith(SQLITE):
+            yield Path(self.uri.removeprefix(SQLITE))
 
     def below(self, base: Path) -> Self:
         """The same with paths that start at this folder."""
-        places = [base / place if isinstance(place, Path) else place for place in self.places]
-        return self.model_copy(update={"path": places if isinstance(self.path, list) else places[0]})
+        return self._at([base / place if isinstance(place, Path) else place for place in self.places], base)
 
     def expanded(self, key: str) -> Self:
         """The same with environment variables in the paths; `ConfigError` for one that is not set."""
@@ -104,4 +143,10 @@ class SourceKeys(Strict):
             if "$" in found:
                 raise ConfigError(f"{key} = {str(place)!r}: the environment variable is not set")
             places.append(_places(found))
+        return self._at(places, Path())
+
+    def _at(self, places: list[Path | str], base: Path) -> Self:
+        if self.uri is not None:
+            file = base / self.uri.removeprefix(SQLITE)
+            return self.model_copy(update={"uri": f"{SQLITE}{file}"}) if self.uri.startswith(SQLITE) else self
         return self.model_copy(update={"path": places if isinstance(self.path, list) else places[0]})

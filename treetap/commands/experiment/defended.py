@@ -44,7 +44,7 @@ def check(file: Path, experiment: ExperimentFile, drawn: Split, classes: int) ->
     """
     first, *others = experiment.in_order
     data, columns = experiment.data, drawn.columns
-    own = TableConfig(path=data.path, id=ID, label=data.label, weight=data.weight, columns=columns[first])
+    own = TableConfig(path=Path(data.title), id=ID, label=data.label, weight=data.weight, columns=columns[first])
     spec = experiment.job.spec(first, others, "train")
     try:
         check_defences(first, experiment.defences, Policy(), own, spec)

@@ -70,6 +70,8 @@ def read_table(experiment: ExperimentFile, base: Path) -> pa.Table:
     """
     data = experiment.data
     path = source_of(data.expanded("data.path").below(base))
+    if data.id is None and not path.ordered:
+        raise ConfigError(f"{path}: rows of a query have no order: name their ids by id = COLUMN in [data]")
     names = columns_of(path)
     _check_names(experiment, path, names)
     claimed = {column for party in experiment.party for column in party.columns or []}
@@ -77,7 +79,7 @@ def read_table(experiment: ExperimentFile, base: Path) -> pa.Table:
     own_ids = [] if data.id is None else [data.id]
     as_written = [name for name in kept if name in experiment.encoded_by_name]
     by = [data.time] if data.time is not None and data.time not in kept else []
-    table = read_columns(path, [*own_ids, *kept, *by], [*own_ids, *as_written])
+    table = read_columns(path, [*own_ids, *kept, *by], [*own_ids, *as_written], data.id)
     columns = {name: table.column(name) for name in kept}
     used = _used(experiment, kept)
     for name in kept:

@@ -1,0 +1,295 @@
+"""Dialects of CSV: each comes back exact with its keys, and without them exact or refused with the keys that help."""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+import re
+import tomllib
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pydantic import ValidationError
+
+from treetap.errors import DataError
+from treetap.tables.config import TableConfig
+from treetap.tables.csv_dialect import Dialect, Given, detect
+from treetap.tables.loading import columns_of
+from treetap.tables.reading import Table, read_table
+
+IDS = ["007", "Müller; Söhne", 'a "quoted" one', "d,e", "tab\there", "f"]
+#: Numbers as Python writes them: every column is something else to a detection.
+COLUMNS = {
+    "größe": ["1234.5", "-0.25", "1000000.125", "3", "", "12.7"],
+    "whole": ["1234", "5678", "9012", "3456", "7890", "1000000"],
+    "small": ["1", "2", "3", "", "5", "6"],
+    "long": ["0.1", "2.2250738585072014e-308", "123456.7890123456789", "1e300", "-7", "0.30000000000000004"],
+}
+ENCODINGS = ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "windows-1252", "latin-1"]
+KEY = re.compile(r'(delimiter|decimal|thousands|encoding) = ("(?:[^"\\]|\\.)*")')
+
+
+class Written(NamedTuple):
+    """How a file is written."""
+
+    delimiter: str
+    decimal: str
+    thousands: str
+    encoding: str
+    quoting: int
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        """All of it as keys of a table."""
+        return {"delimiter": self.delimiter, "decimal": self.decimal, "thousands": self.thousands} | (
+            {"encoding": self.encoding} if self.encoding != "utf-8-sig" else {}
+        )
+
+    def cell(self, number: str) -> str:
+        """A number with this dialect's separators."""
+        sign, digits = ("-", number[1:]) if number.startswith("-") else ("", number)
+        digits, mark, exponent = digits.partition("e")
+        whole, point, rest = digits.partition(".")
+        groups = f"{int(whole):,}".replace(",", self.thousands) if whole else ""
+        return sign + groups + point.replace(".", self.decimal) + rest + mark + exponent
+
+    def write(self, path: Path, columns: dict[str, list[str]]) -> None:
+        """A table of these numbers."""
+        text = io.StringIO()
+        writer = csv.writer(text, delimiter=self.delimiter, quoting=self.quoting)  # type: ignore[arg-type]
+        writer.writerow(["id", *columns])
+        for row in zip(IDS, *([self.cell(each) for each in column] for column in columns.values()), strict=True):
+            writer.writerow(row)
+        path.write_bytes(text.getvalue().encode(self.encoding))
+
+
+def dialects(encoding: str) -> Iterator[Written]:
+    """All combinations that can be read."""
+    for delimiter, decimal, thousands, quoting in product(
+        ",;\t|", ".,", ("", ".", ",", " ", "'", "\u00a0"), (csv.QUOTE_MINIMAL, csv.QUOTE_ALL)
+    ):
+        if decimal != thousands:
+            yield Written(delimiter, decimal, thousands, encoding, quoting)
+
+
+def read(path: Path, columns: dict[str, list[str]], keys: dict[str, Any]) -> Table:
+    """The table with these keys."""
+    config = TableConfig.model_validate({"path": path, "id": "id", "columns": list(columns), **keys})
+    return read_table(config, with_label=False, missing=None)
+
+
+def expected(columns: dict[str, list[str]]) -> np.ndarray[Any, Any]:
+    """The features as `float` reads them, in the order of the ids."""
+    order = sorted(range(len(IDS)), key=IDS.__getitem__)
+    values = [[float(cells[row] or "nan") for cells in columns.values()] for row in order]
+    return np.array(values)
+
+
+def cured(path: Path, columns: dict[str, list[str]], written: Written, keys: dict[str, Any]) -> Table:
+    """The table after its errors' advice has been followed, as long as each has some."""
+    for _ in range(5):
+        try:
+            return read(path, columns, keys)
+        except DataError as fault:
+            found = {name: tomllib.loads(f"x = {text}")["x"] for name, text in KEY.findall(str(fault))}
+            named = {name: value for name, value in found.items() if written.keys.get(name) == value}
+            # Where two readings are possible, the one that is meant is written.
+            advice = named if "the one that is meant" in str(fault) or "so too" in str(fault) else found
+            if not advice or advice.items() <= keys.items():
+                raise
+            keys = keys | advice
+    raise AssertionError(keys)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_every_dialect_comes_back(encoding: str, tmp_path: Path) -> None:
+    """With its keys a file gives the ids and the numbers that were written, to the last bit."""
+    for number, written in enumerate(dialects(encoding)):
+        path = tmp_path / f"{number}.csv"
+        written.write(path, COLUMNS)
+        table = read(path, COLUMNS, written.keys)
+        assert table.ids == sorted(IDS)
+        np.testing.assert_array_equal(table.features, expected(COLUMNS), err_msg=str(written))
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_without_keys_a_dialect_is_detected_or_cured(encoding: str, tmp_path: Path) -> None:
+    """No dialect is read as other numbers: it is detected, or each error has the keys that lead to the right table."""
+    for number, written in enumerate(dialects(encoding)):
+        path = tmp_path / f"{number}.csv"
+        written.write(path, COLUMNS)
+        table = cured(path, COLUMNS, written, {})
+        assert table.ids == sorted(IDS), written
+        np.testing.assert_array_equal(table.features, expected(COLUMNS), err_msg=str(written))
+
+
+SMALL = {"a": ["0.5", "-1.25", "7", "", "3.75", "9.5"], "b": ["1", "2", "3", "4", "5", "6"]}
+
+
+@pytest.mark.parametrize(
+    ("written", "wrong"),
+    [
+        (Written(",", ".", "", "utf-8", csv.QUOTE_MINIMAL), {"delimiter": ";"}),
+        (Written("\t", ",", "", "utf-8", csv.QUOTE_MINIMAL), {"delimiter": "|"}),
+        (Written(";", ",", "", "utf-8", csv.QUOTE_MINIMAL), {"decimal": "."}),
+        (Written(",", ".", "", "utf-8", csv.QUOTE_MINIMAL), {"decimal": ","}),
+        (Written(";", ",", "", "utf-8", csv.QUOTE_MINIMAL), {"thousands": ","}),
+        (Written(";", ",", ".", "utf-8", csv.QUOTE_MINIMAL), {"decimal": ",", "thousands": " "}),
+        (Written(",", ".", "", "windows-1252", csv.QUOTE_MINIMAL), {"encoding": "utf-8"}),
+        (Written(",", ".", "", "latin-1", csv.QUOTE_MINIMAL), {"encoding": "ascii"}),
+        (Written(",", ".", "", "utf-16", csv.QUOTE_MINIMAL), {"encoding": "utf-8"}),
+        (Written(",", ".", "", "utf-8", csv.QUOTE_MINIMAL), {"encoding": "utf-16"}),
+        (Written(",", ".", "", "utf-8", csv.QUOTE_MINIMAL), {"encoding": "windows-1252"}),
+    ],
+)
+def test_a_wrong_key_gets_the_cure_that_works(written: Written, wrong: dict[str, str], tmp_path: Path) -> None:
+    """The error names file and key; with what it says the numbers are right."""
+    path = tmp_path / "t.csv"
+    columns = COLUMNS if written.thousands else {"größe": SMALL["a"], "b": SMALL["b"]}
+    written.write(path, columns)
+    keys = dict(wrong)
+    for _ in range(5):
+        try:
+            table = read(path, columns, keys)
+            break
+        except DataError as fault:
+            said = str(fault)
+            assert said.startswith(str(path))
+            keys |= {name: tomllib.loads(f"x = {text}")["x"] for name, text in KEY.findall(said)}
+            keys |= {"thousands": ""} if "no thousands" in said else {}
+            for name in ("encoding", "delimiter"):
+                if f"leave {name} out" in said:
+                    del keys[name]
+    np.testing.assert_array_equal(table.features, expected(columns))
+
+
+@pytest.mark.parametrize(("keys", "value"), [({"decimal": ","}, 1.234), ({"thousands": ","}, 1234.0)])
+@pytest.mark.parametrize("encode", [None, "ordinal"])
+def test_a_number_of_two_readings_is_not_guessed(
+    keys: dict[str, str], value: float, encode: str | None, tmp_path: Path
+) -> None:
+    """1,234 may be either: the error has both keys, with or without an encoding of text, and each works."""
+    path = tmp_path / "t.csv"
+    path.write_text("id;a\n1;1,234\n2;5,678\n")
+    with pytest.raises(DataError, match='decimal = "," or with thousands = ",": write the one that is meant') as fault:
+        read(path, {"a": []}, {"encode": encode})
+    assert "1,234" not in str(fault.value)
+    assert read(path, {"a": []}, {"encode": encode, **keys}).features[0, 0] == value
+
+
+def test_codes_with_a_comma_are_categories_if_the_table_says_so(tmp_path: Path) -> None:
+    """Text of digits and commas in a file with semicolons: refused under `encode` of all, encoded under its name."""
+    path = tmp_path / "t.csv"
+    path.write_text("id;a;b\n1;1,234;0.5\n2;5,678;0.5\n")
+    with pytest.raises(DataError, match="column 'a' holds text: every cell with digits"):
+        read(path, {"a": [], "b": []}, {"encode": "ordinal"})
+    table = read(path, {"a": [], "b": []}, {"encode": {"a": "ordinal"}})
+    assert table.categories["a"].values == ["1,234", "5,678"]
+    path.write_text('id,a\n1,"1,2"\n2,"1,3"\n')
+    assert read(path, {"a": []}, {"encode": "ordinal"}).categories["a"].values == ["1,2", "1,3"]
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "said"),
+    [
+        ("id,a\n1,2\n", Dialect(), 0),
+        ("id;a\n1;2,5\n", Dialect(delimiter=";", decimal=","), 2),
+        ("id;a\n1;2.5\n", Dialect(delimiter=";"), 1),
+        ("id\ta\n1\t1.234,5\n", Dialect("\t", ",", "."), 2),
+        ("id;a;b\n1;1.234;0,5\n", Dialect(delimiter=";"), 1),  # contradiction: no decimal mark for both
+        ("id;a\n1;1.234.567\n", Dialect(";", ",", "."), 2),
+        ("id;a;b\n1;1 234;0,5\n", Dialect(";", ",", " "), 2),
+        ("id;a\n1;12.03.2024\n", Dialect(delimiter=";"), 1),  # no number in any way
+        ("id;a\n", Dialect(delimiter=";"), 1),
+        ("x;y,z\n1;2,3\n", Dialect(), 0),  # both have two cells: the comma remains
+        ("id\n1;2\n", Dialect(), 0),
+        ("", Dialect(), 0),
+        ('id;"a;b"\n1;2\n', Dialect(delimiter=";"), 1),
+    ],
+)
+def test_what_is_detected(text: str, found: Dialect, said: int) -> None:
+    """The comma stays where it can be the delimiter, plain numbers where they can be; the rest is said."""
+    detected = detect(text.encode(), Given(), whole=True)
+    assert detected.dialect == found
+    assert len(detected.says) == said
+
+
+def test_what_is_detected_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The party's log has the keys that would say the same, and nothing of the cells."""
+    path = tmp_path / "t.csv"
+    path.write_text("id;a\n1;2,5\n2;77,5\n", encoding="utf-16")
+    with caplog.at_level(logging.INFO, "treetap.tables"):
+        read(path, {"a": []}, {})
+    assert f"{path}: read as UTF-16, by its byte order mark" in caplog.text
+    assert 'delimiter = ";"' in caplog.text
+    assert 'decimal = ","' in caplog.text
+    assert "77" not in caplog.text
+
+
+def test_lines_in_a_dialect(tmp_path: Path) -> None:
+    """The line of a fault is that of the file, whatever its delimiter, quote and encoding."""
+    path = tmp_path / "t.csv"
+    path.write_text("id;note;a\n1;'two\nlines; here';1,5\n2;;x\n", encoding="utf-16")
+    with pytest.raises(DataError, match="line 4, column 'a': the cell is not a number"):
+        read(path, {"a": []}, {"quote": "'"})
+    path.write_text("id;note;a\n1;'two;1,5\n2;;x;3\n", encoding="latin-1")
+    with pytest.raises(DataError, match="line 3: 3 cells expected, 4 found"):
+        read(path, {"a": []}, {"quote": ""})
+
+
+def test_a_label_in_a_dialect(tmp_path: Path) -> None:
+    """Targets and classes with separators are numbers, and ids stay as they are written."""
+    path = tmp_path / "t.csv"
+    path.write_text("id;a;y\n1.000;1;1.234,5\n2.000;2;2.000\n")
+    config = TableConfig(path=path, id="id", columns=["a"], label="y")
+    table = read_table(config, with_label=True, missing=None)
+    assert table.ids == ["1.000", "2.000"]
+    assert table.label is not None
+    assert table.label.to_pylist() == [1234.5, 2000.0]
+
+
+@pytest.mark.parametrize("ending", [".gz", ".zst", ".bz2"])
+def test_compressed_files(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the ending of the name; lines are those of the content; what unpacks to too much is refused."""
+    path = tmp_path / f"t.csv{ending}"
+    codec = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}[ending]
+    with pa.output_stream(str(path), compression=codec) as file:
+        file.write(b"id;a\n1;1,5\n2;x\n")
+    with pytest.raises(DataError, match="line 3, column 'a'"):
+        read(path, {"a": []}, {})
+    assert columns_of(path) == ["id", "a"]
+    with pa.output_stream(str(path), compression=codec) as file:
+        file.write(b"id,a\n1,1\n" + b"2,1\n" * 500_000)
+    monkeypatch.setattr("treetap.tables.files.half_of_memory", lambda: 1 << 20)
+    with pytest.raises(DataError, match=r"unpacks to more than half of this machine's memory"):
+        read(path, {"a": []}, {})
+    path.write_bytes(b"id,a\n1,1\n")
+    with pytest.raises(DataError, match=f"is not readable as {codec}, as its name says"):
+        read(path, {"a": []}, {})
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"delimiter": ";;"}, "delimiter"),
+        ({"decimal": ";"}, "decimal"),
+        ({"thousands": "x"}, "thousands"),
+        ({"decimal": ",", "thousands": ","}, "thousands and decimal are both ','"),
+        ({"thousands": "."}, 'write decimal = "," too'),
+        ({"encoding": "klingon"}, "is no encoding of text"),
+        ({"encoding": "hex"}, "is no encoding of text"),
+        ({"quote": ";", "delimiter": ";"}, "delimiter and quote are both ';'"),
+        ({"format": "parquet", "decimal": ","}, "decimal is a key of CSV"),
+        ({"format": "xlsx"}, "format"),
+    ],
+)
+def test_keys_that_cannot_be(keys: dict[str, str], said: str) -> None:
+    """Each is refused when the file of the configuration is read."""
+    with pytest.raises(ValidationError, match=re.escape(said)):
+        TableConfig.model_validate({"path": Path("t.csv"), "id": "id", **keys})

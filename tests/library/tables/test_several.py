@@ -1,0 +1,152 @@
+"""Several files as one table: lists, folders and patterns; rows are named by file, files that disagree are refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from treetap.errors import DataError
+from treetap.tables.config import TableConfig
+from treetap.tables.loading import columns_of
+from treetap.tables.reading import Table, read_table
+
+
+def parts(folder: Path, *names: str, **columns: Any) -> None:
+    """A Parquet file of two rows for each name."""
+    for number, name in enumerate(names):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        content = {"id": [f"r{2 * number + 1}", f"r{2 * number}"], "x": [2.0 * number + 1, 2.0 * number], **columns}
+        pq.write_table(pa.table(content), path)
+
+
+def read(path: Any, *columns: str, **keys: Any) -> Table:
+    """These columns of a table, by default x."""
+    given = {"path": path, "id": "id", "columns": list(columns or ["x"]), **keys}
+    return read_table(TableConfig.model_validate(given), with_label=False, missing=None)
+
+
+@pytest.mark.parametrize("form", ["folder", "pattern", "list", "deep"])
+def test_a_table_in_several_files(form: str, tmp_path: Path) -> None:
+    """A folder, a pattern and a list have the rows of all their files, in the order of names or of the list."""
+    names = ["a.parquet", "b.parquet", "c.parquet"] if form != "deep" else ["a/x.parquet", "b.parquet", "c/d/y.parquet"]
+    parts(tmp_path, *names)
+    (tmp_path / "_metadata.parquet").write_bytes(b"no table")
+    (tmp_path / ".hidden.parquet").write_bytes(b"no table")
+    (tmp_path / "README.md").write_text("no table")
+    path: Any = {"pattern": tmp_path / "[a-c].parquet", "list": [tmp_path / name for name in names]}.get(form, tmp_path)
+    table = read(path)
+    assert table.ids == [f"r{k}" for k in range(6)]
+    np.testing.assert_array_equal(table.features[:, 0], range(6))
+    assert table.rows.tolist() == [1, 0, 3, 2, 5, 4]
+    assert table.where(2) == f"{names[1]}, row 2"
+
+
+def test_a_cell_is_named_by_its_file(tmp_path: Path) -> None:
+    """Row and file of a fault in the second file, and both places of an id that is there twice."""
+    parts(tmp_path, "a.parquet", "b.parquet")
+    pq.write_table(pa.table({"id": ["r9", "r8"], "x": [np.inf, 1.0]}), tmp_path / "c.parquet")
+    with pytest.raises(DataError, match=r": c\.parquet, row 1, column 'x': the cell is infinite"):
+        read(tmp_path)
+    pq.write_table(pa.table({"id": ["r9", "r0"], "x": [0.0, 1.0]}), tmp_path / "c.parquet")
+    with pytest.raises(DataError, match=r"c\.parquet, row 2, .*: the id is there already, at a\.parquet, row 2"):
+        read(tmp_path)
+
+
+def test_files_of_csv(tmp_path: Path) -> None:
+    """Each in its own delimiter; numbers in one way, which one file shows; text in one file is text in all."""
+    (tmp_path / "a.csv").write_text("id;x;c\n1;1.234;5\n")
+    (tmp_path / "b.csv").write_text("id;x;c\n2;1.234,5;u\n3;x;7,0\n")
+    with pytest.raises(DataError, match=r"b\.csv, line 3, column 'x': the cell is not a number"):
+        read(tmp_path)
+    (tmp_path / "b.csv").write_text("id;x;c\n2;1.234,5;u\n3;2;7,0\n")
+    table = read(tmp_path, "x", "c", encode={"c": "ordinal"})
+    np.testing.assert_array_equal(table.features[:, 0], [1234, 1234.5, 2])
+    assert table.categories["c"].values == ["5", "7,0", "u"]
+    (tmp_path / "c.csv").write_text("id;x;c\n4;1 234;1\n")
+    with pytest.raises(DataError, match=r"numbers are written differently in .*b\.csv and .*c\.csv"):
+        read(tmp_path)
+    with pytest.raises(DataError, match=r"c\.csv, line 2, column 'x'"):
+        read(tmp_path, decimal=",", thousands=".")
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        ({"id": ["b"], "y": [1.0]}, "b.parquet has no column 'x', which a.parquet has"),
+        ({"id": ["b"], "x": [1.0], "y": [1.0]}, "a.parquet has no column 'y', which b.parquet has"),
+        ({"id": ["b"], "x": ["u"]}, "column 'x' holds string in b.parquet, and double in a.parquet: write one type"),
+        ({"id": ["b"], "x": [True]}, "column 'x' holds bool in b.parquet, and double in a.parquet"),
+    ],
+)
+def test_files_that_disagree(second: dict[str, Any], said: str, tmp_path: Path) -> None:
+    """Both files and the column are named."""
+    parts(tmp_path, "a.parquet")
+    pq.write_table(pa.table(second), tmp_path / "b.parquet")
+    with pytest.raises(DataError, match=re.escape(said)):
+        read(tmp_path)
+
+
+def test_widths_of_numbers_and_empty_columns_agree(tmp_path: Path) -> None:
+    """As writers choose them by file: whole and real numbers, categories and text, nothing and something."""
+    kinds = (pa.array([1, 2], pa.int32()), pa.array([0.5, None]), pa.array([None, None]))
+    texts = (pa.array(["u", "v"]).dictionary_encode(), pa.array(["w", None], pa.large_string()), pa.array([None, "u"]))
+    for number, (x, c) in enumerate(zip(kinds, texts, strict=True)):
+        content = {"id": [f"{number}a", f"{number}b"], "x": x, "c": c}
+        pq.write_table(pa.table(content), tmp_path / f"{number}.parquet")
+    table = read(tmp_path, "x", "c", encode="ordinal")
+    np.testing.assert_array_equal(table.features[:, 0], [1, 2, 0.5, np.nan, np.nan, np.nan])
+    assert table.categories["c"].values == ["u", "v", "w"]
+
+
+def test_folders_that_are_columns(tmp_path: Path) -> None:
+    """`year=2024` is a column of numbers, `site=a` one of text; a name that the files have too is refused."""
+    parts(tmp_path, "year=2023/site=a/p.parquet", "year=2024/site=b/p.parquet")
+    assert columns_of(read(tmp_path).path) == ["id", "x", "year", "site"]  # type: ignore[arg-type]
+    table = read(tmp_path, "site", "year", encode="ordinal")
+    np.testing.assert_array_equal(table.features, [[0, 2023], [0, 2023], [1, 2024], [1, 2024]])
+    parts(tmp_path, "other/p.parquet")
+    with pytest.raises(DataError, match=r"lies in folders of columns"):
+        read(tmp_path)
+    parts(tmp_path / "again", "x=1/p.parquet", "x=2/p.parquet")
+    with pytest.raises(DataError, match=r"column 'x' is in x=1/p.parquet and in the name of a folder"):
+        read(tmp_path / "again")
+
+
+def test_what_is_no_table_of_files(tmp_path: Path) -> None:
+    """Folders and patterns without a file, mixed formats, one file twice, and no file at all."""
+    with pytest.raises(DataError, match="is a folder without a file whose name ends with"):
+        read(tmp_path)
+    with pytest.raises(DataError, match="matches no file whose name ends with"):
+        read(tmp_path / "*.parquet")
+    parts(tmp_path, "a.parquet")
+    with pytest.raises(DataError, match=r"names file a\.parquet twice|names file .*a\.parquet twice"):
+        read([tmp_path / "a.parquet", tmp_path / "a.parquet"])
+    (tmp_path / "b.csv").write_text("id,x\n1,2\n")
+    with pytest.raises(DataError, match=r"a\.parquet and b\.csv are of different formats"):
+        read(tmp_path)
+    with pytest.raises(DataError, match="there is no such file"):
+        read([tmp_path / "a.parquet", tmp_path / "absent.parquet"])
+    with pytest.raises(ValueError, match="names no file"):
+        read([])
+
+
+def test_a_file_with_a_pattern_in_its_name(tmp_path: Path) -> None:
+    """A path that exists is a file, whatever characters it has."""
+    parts(tmp_path, "t[1].parquet")
+    assert read(tmp_path / "t[1].parquet").ids == ["r0", "r1"]
+    assert read(tmp_path / "t[1].parquet").where(0) == "row 2"
+
+
+def test_all_files_together_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound of memory holds for the table, not for each file."""
+    parts(tmp_path, *(f"{number}.parquet" for number in range(20)))
+    monkeypatch.setattr("treetap.tables.several.half_of_memory", lambda: 400)
+    with pytest.raises(DataError, match="the columns take up more than half of this machine's memory"):
+        read(tmp_path)

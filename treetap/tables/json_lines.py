@@ -1,0 +1,103 @@
+"""JSON lines: one object a line, whose keys are the columns; numbers are read as `float` reads them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.json as pajson
+
+from treetap.errors import DataError
+from treetap.tables.csv_dialect import BLOCK
+from treetap.tables.dates import is_date
+from treetap.tables.faults import missing
+from treetap.tables.files import TableFile
+from treetap.tables.source import Source
+
+
+class JsonLines(Source):
+    """A file of objects; an absent key is a missing cell. Numbers, text and booleans have types, dates are text."""
+
+    def __init__(self, file: TableFile) -> None:
+        self.file = file
+
+    def __str__(self) -> str:
+        return str(self.file)
+
+    def fields(self) -> list[tuple[str, pa.DataType]]:
+        """See `Source`: the keys of all lines, in the order in which they come."""
+        return [(field.name, field.type) for field in self._table().schema]
+
+    def read(self, wanted: list[str], text: Collection[str]) -> pa.Table:
+        """See `Source`."""
+        del text  # a cell has its type
+        return self._table().select(wanted)
+
+    def row_name(self, index: int) -> str:
+        """The line of a row; empty lines are none."""
+        return next((f"line {line}" for row, (line, _) in enumerate(self._lines()) if row == index), f"row {index + 1}")
+
+    def _table(self) -> pa.Table:
+        try:
+            table = self._parse(None)
+            dates = {field.name: pa.string() for field in table.schema if is_date(field.type)}
+            # Arrow takes text that looks like a time for one: ids and texts stay as they are written
+            return self._parse(pa.schema(dates)).select(table.column_names) if dates else table
+        except UnicodeDecodeError:
+            raise DataError(f"{self}: is not UTF-8 text") from None
+        except (pa.ArrowException, OSError) as failure:
+            raise missing(self, failure) or self._fault() from None
+
+    def _parse(self, schema: pa.Schema | None) -> pa.Table:
+        with self.file.unpacked() as raw:
+            return pajson.read_json(
+                raw, pajson.ReadOptions(block_size=BLOCK), pajson.ParseOptions(explicit_schema=schema)
+            )
+
+    def _fault(self) -> DataError:
+        """The error for the first line that cannot be read with those before it."""
+        kinds: dict[str, str] = {}
+        for line, content in self._lines():
+            if len(content) > BLOCK:
+                return DataError(f"{self}: line {line} is longer than {BLOCK >> 20} MiB")
+            try:
+                cells = json.loads(content, object_pairs_hook=list)
+            except (ValueError, RecursionError):
+                return DataError(f"{self}: line {line} is no JSON; each line is one object, as json.dumps writes it")
+            if not content.lstrip().startswith("{"):
+                return DataError(f"{self}: line {line} is no object; each line is one, with the columns as its keys")
+            names = [name for name, _ in cells]
+            if len(set(names)) < len(names):
+                twice = next(name for name in names if names.count(name) > 1)
+                return DataError(f"{self}: line {line} has key {twice!r} twice")
+            for name, value in cells:
+                kind = _kind(value)
+                if kind and kinds.setdefault(name, kind) != kind:
+                    return DataError(
+                        f"{self}: line {line}, column {name!r}: the cell is {kind}, and {kinds[name]} in the lines "
+                        "before it: write one kind"
+                    )
+        return DataError(f"{self}: is not readable JSON lines: it is empty, or a number is beyond double precision")
+
+    def _lines(self) -> Iterator[tuple[int, str]]:
+        """Number, from 1, and content of each line that is not empty, as far as the file can be read."""
+        try:
+            with self.file.text("utf-8") as text:
+                for number, content in enumerate(text, start=1):
+                    if content.strip():
+                        yield number, content
+        except (pa.ArrowException, OSError, DataError):
+            return
+
+
+def _kind(value: Any) -> str:
+    """What a cell holds; empty for null."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, int | float):
+        return "a number"
+    return "text" if isinstance(value, str) else "nested"

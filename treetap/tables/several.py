@@ -1,0 +1,166 @@
+"""Several files as one table: one after the other, with the same columns."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Sequence
+from itertools import accumulate
+
+import pyarrow as pa
+
+from treetap.errors import DataError
+from treetap.tables.dates import is_date
+from treetap.tables.numbers import kind_name
+from treetap.tables.source import Source
+from treetap.usage import half_of_memory
+
+#: A folder that stands for a column's value, as in `year=2024/part-0.parquet`.
+_PARTITION = re.compile(r"([^/=]+)=([^/]*)/")
+_WHOLE = re.compile("0|-?[1-9][0-9]{0,17}")
+
+
+class SeveralFiles(Source):
+    """The rows of the files in their order.
+
+    Folders such as `year=2024` below the table's are columns of text, or of whole numbers if all values are.
+    """
+
+    def __init__(self, name: str, parts: Sequence[tuple[str, Source]]) -> None:
+        """`parts`: each file's name in messages, and its source; at least one.
+
+        Raises:
+            DataError: the files do not lie in folders of the same columns.
+        """
+        self._name, self._parts = name, list(parts)
+        self.typed = all(source.typed for _, source in parts)
+        self._ends: list[int] = []  # rows up to the end of each file, once they are read
+        folders = [dict(_PARTITION.findall(name)) for name, _ in parts]
+        for (other, _), found in zip(parts, folders, strict=True):
+            if list(found) != list(folders[0]):
+                raise DataError(
+                    f"{self}: {other} lies in folders of columns {', '.join(found) or 'none'}, and {parts[0][0]} of "
+                    f"{', '.join(folders[0]) or 'none'}: lay all files out in one way"
+                )
+        self._folders = {name: _values([found[name] for found in folders]) for name in folders[0]}
+
+    def __str__(self) -> str:
+        return self._name
+
+    def fields(self) -> list[tuple[str, pa.DataType]]:
+        """See `Source`.
+
+        Raises:
+            DataError: a file has other columns, or columns of another kind, than the first one.
+        """
+        (first, source), *others = self._parts
+        known = source.fields()
+        kinds = dict(known)
+        for name, other in others:
+            found = dict(other.fields())
+            for column in [*kinds, *found]:
+                if (column in kinds) != (column in found):
+                    has, lacks = (first, name) if column in kinds else (name, first)
+                    raise DataError(f"{self}: {lacks} has no column {column!r}, which {has} has")
+                if self.typed and not _agree(kinds[column], found[column]):
+                    raise DataError(
+                        f"{self}: column {column!r} holds {kind_name(found[column])} in {name}, and "
+                        f"{kind_name(kinds[column])} in {first}: write one type"
+                    )
+        for column in self._folders:
+            if column in kinds:
+                raise DataError(f"{self}: column {column!r} is in {first} and in the name of a folder: rename one")
+        return [*known, *((name, values.type) for name, values in self._folders.items())]
+
+    def read(self, wanted: list[str], text: Collection[str]) -> pa.Table:
+        """See `Source`."""
+        own = [name for name in wanted if name not in self._folders]
+        parts = self._read(own, text)
+        if not self.typed and (mixed := [name for name in own if _mixed([part.column(name) for part in parts])]):
+            parts = self._read(own, {*text, *mixed})  # text in one file, hence in all
+        self._ends = list(accumulate(part.num_rows for part in parts))
+        for name in wanted:
+            if name in self._folders:
+                values = self._folders[name]
+                parts = [
+                    part.append_column(name, pa.repeat(value, part.num_rows))
+                    for part, value in zip(parts, values, strict=True)
+                ]
+        try:
+            return pa.concat_tables(parts, promote_options="permissive").select(wanted)
+        except pa.ArrowException:
+            raise DataError(f"{self}: a column has types in two files that are not one: write one type") from None
+
+    def row_name(self, index: int) -> str:
+        """The file and its own name of the row."""
+        place = bisect_right(self._ends, index)
+        if place >= len(self._ends):
+            return super().row_name(index)
+        name, source = self._parts[place]
+        return f"{name}, {source.row_name(index - (self._ends[place - 1] if place else 0))}"
+
+    def number(self, cell: str) -> float:
+        """See `Source`: files of text have one way to write numbers (`treetap.tables.opening`)."""
+        return self._parts[0][1].number(cell)
+
+    def remedy(self, cells: Iterable[str | None]) -> str:
+        """See `Source`."""
+        return self._parts[0][1].remedy(cells)
+
+    def doubt(self, cells: Iterable[str | None]) -> str:
+        """See `Source`."""
+        held = list(cells)
+        return next((found for _, source in self._parts if (found := source.doubt(held))), "")
+
+    def not_text(self) -> str:
+        """See `Source`."""
+        return self._parts[0][1].not_text()
+
+    def remedy_of_absence(self, name: str) -> str:
+        """See `Source`."""
+        return self._parts[0][1].remedy_of_absence(name)
+
+    def _read(self, wanted: list[str], text: Collection[str]) -> list[pa.Table]:
+        most, size, found = half_of_memory(), 0, []
+        for _, source in self._parts:
+            part = source.read(wanted, text)
+            size += part.nbytes
+            if size > most:
+                raise DataError(f"{self}: the columns take up more than half of this machine's memory; leave some out")
+            found.append(_decoded(part))
+        return found
+
+
+def _values(texts: list[str]) -> pa.Array:
+    """A column's values in the names of folders, one for each file."""
+    whole = all(_WHOLE.fullmatch(text) for text in texts)
+    return pa.array([int(text) if whole else text for text in texts], pa.int64() if whole else pa.string())
+
+
+def _decoded(table: pa.Table) -> pa.Table:
+    """Categories as their values, which differ from file to file."""
+    for place, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            table = table.set_column(place, field.name, table.column(place).cast(field.type.value_type))
+    return table
+
+
+def _agree(one: pa.DataType, other: pa.DataType) -> bool:
+    """True if columns of these types are one column: of numbers whatever their width, or with nothing but nulls."""
+    return _kind(one) == _kind(other) or pa.types.is_null(one) or pa.types.is_null(other)
+
+
+def _kind(kind: pa.DataType) -> str:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return "number"
+    if str(kind) in ("string", "large_string", "string_view"):
+        return "text"
+    return "time" if is_date(kind) and getattr(kind, "tz", None) is None else str(kind)
+
+
+def _mixed(columns: Sequence[pa.ChunkedArray]) -> bool:
+    """True if a column is text, or times, in some files and something else in others."""
+    kinds = {_kind(column.type) for column in columns if not pa.types.is_null(column.type)}
+    return len(kinds) > 1
