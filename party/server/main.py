@@ -78,7 +78,7 @@ async def _serve(
 ) -> None:
     for name, table in config.tables.items():
         for file in table.local():
-            if not file.exists():
+            if file.name != "*" and not file.exists():  # what matches a pattern may come and go
                 log.warning("table %s: %s: there is no such file yet", name, file)
     if silent := config.unanswered():
         log.warning("the policy sends PREDICTION to none of these serve.clients: %s", ", ".join(silent))

@@ -15,7 +15,7 @@ from party.config import PartyConfig
 def outward(config: PartyConfig) -> Callable[[str], str]:
     """The function that takes this host's folders out of a message: of a path below one, what lies below it stays.
 
-    `/srv/bank/state/jobs/j` becomes `state/jobs/j`, and a table's file its name.
+    `/srv/bank/state/jobs/j` becomes `state/jobs/j`, and a table's file its name, also in an object store.
     """
     names = {config.state: "state"}
     if config.data is not None:
@@ -30,6 +30,9 @@ def outward(config: PartyConfig) -> Callable[[str], str]:
         for path in {folder, folder.absolute(), folder.resolve()}:
             if path.is_absolute() and path != Path(path.anchor):
                 known.update(dict.fromkeys((str(path), repr(str(path))[1:-1]), name))
+    # of an object store what lies below the part of the path that no pattern is in
+    stored = [place for table in config.tables.values() for place in table.places if isinstance(place, str)]
+    known.update((re.split(r"/[^/]*[*?\[]", place)[0].rpartition("/")[0], "") for place in stored)
     if not known:
         return str
     longest_first = sorted(known, key=len, reverse=True)

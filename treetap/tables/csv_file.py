@@ -60,15 +60,17 @@ class CsvFile(Source):
                 f"{self}: begins with the byte order mark of {marked.upper()}, and encoding says otherwise: leave "
                 "encoding out"
             )
-        found = detect(head, self.given, whole=len(head) < HEAD)
-        for sentence in found.says:
-            log.info("%s: %s", self, sentence)
-        return found
+        return detect(head, self.given, whole=len(head) < HEAD)
 
     @property
     def dialect(self) -> Dialect:
         """The dialect that is given or detected."""
         return self.detected.dialect
+
+    @property
+    def says(self) -> list[str]:
+        """See `Source`."""
+        return [f"{self}: {sentence}" for sentence in self.detected.says]
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """See `Source`."""

@@ -148,6 +148,8 @@ def read_table(
         wanted += [config.label, *([config.weight] if config.weight else [])]
     as_written = encoded_by_name(config.encode) if categories is None else categories
     source = source_of(config)
+    for sentence in source.says:
+        log.info("%s", sentence)
     table = load(source, wanted, {config.id, *as_written})
     columns = {name: plain_column(source, f"column {name!r}", table.column(name)) for name in wanted}
     ids, order = sorted_ids(source, f"column {config.id!r}", columns[config.id])

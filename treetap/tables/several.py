@@ -47,6 +47,11 @@ class SeveralFiles(Source):
     def __str__(self) -> str:
         return self._name
 
+    @property
+    def says(self) -> list[str]:
+        """See `Source`."""
+        return [sentence for _, source in self._parts for sentence in source.says]
+
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """See `Source`.
 

@@ -24,6 +24,11 @@ class Source(ABC):
     typed = True
     ordered = True
 
+    @property
+    def says(self) -> list[str]:
+        """What was detected rather than configured, each a sentence with the key that would say the same."""
+        return []
+
     @abstractmethod
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """Names and types of the columns, in their order; in text files the types of the first rows.

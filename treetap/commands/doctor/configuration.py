@@ -40,6 +40,7 @@ from treetap.tables.constant import in_words
 from treetap.tables.loading import columns_of
 from treetap.tables.opening import source_of
 from treetap.tables.reading import read_table
+from treetap.tables.source import Source
 from treetap.tables.tensors import shape_text
 from treetap.visible import visible
 from treetap.wire.insecure import Insecure
@@ -196,7 +197,8 @@ def _table(name: str, table: config.TableConfig) -> list[Finding]:
     label += f", weight {table.weight!r}" if table.weight else ""
     images = "".join(f", tensors {column!r} of {shape_text(shape)}" for column, shape in read.shapes.items())
     counts = f"{len(read.ids)} records, {len(read.columns)} feature columns"
-    return [Finding("ok", f"table {name}", f"{counts}{images}{dropped}{label}")]
+    says = "".join(f"; {each}" for each in read.path.says) if isinstance(read.path, Source) else ""
+    return [Finding("ok", f"table {name}", f"{counts}{images}{dropped}{label}{says}")]
 
 
 def _absent(table: config.TableConfig) -> str:

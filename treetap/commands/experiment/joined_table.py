@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
+from treetap import terminal
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.held_out import Rows, drawn_fold, drawn_share, expanding_window, last_share, time_ranks
 from treetap.commands.experiment.spread_labels import OWNER, draw_owners, named_owners
@@ -72,6 +73,8 @@ def read_table(experiment: ExperimentFile, base: Path) -> pa.Table:
     path = source_of(data.expanded("data.path").below(base))
     if data.id is None and not path.ordered:
         raise ConfigError(f"{path}: rows of a query have no order: name their ids by id = COLUMN in [data]")
+    for sentence in path.says:
+        terminal.err.print(terminal.text(sentence))
     names = columns_of(path)
     _check_names(experiment, path, names)
     claimed = {column for party in experiment.party for column in party.columns or []}
