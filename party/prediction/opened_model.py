@@ -113,7 +113,7 @@ class OpenedModel:
                 f"model {self._opening.model} needs column {absent[0]!r}, "
                 f"which table {self._opening.table!r} of the configuration does not name"
             ).at(self._config.name)
-        wanted = named.model_copy(update={"columns": columns, "label": None})
+        wanted = named.model_copy(update={"columns": columns, "label": None, "weight": None})
         categories = {name: Category.from_dict(each) for name, each in encoded.items()}
         missing = self.manifest["missing"]
         # models of releases without columns of tensors have no such entry
