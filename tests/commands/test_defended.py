@@ -169,7 +169,7 @@ def test_a_feature_partys_file_has_its_own(lab: dict[str, Any], tmp_path: Path) 
 def test_defences_in_the_wrong_place(changes: dict[str, Any], expected: str, tmp_path: Path) -> None:
     """The file, the table and the place where it belongs are named."""
     pytest.importorskip("torch", reason="needs treetap[neural]")
-    content = _experiment({}, protocol="splitnn").model_dump(exclude_unset=True)
+    content = _experiment({}, protocol="splitnn").model_dump(mode="json", exclude_unset=True)
     parties = [
         {**party, **({"defences": changes[party["name"]]} if party["name"] in changes else {})}
         for party in content["party"]
