@@ -41,6 +41,7 @@ class Policy(Strict):
     expansion_order: bool = False
     min_common_records: Annotated[int, Field(ge=1)] = 30
     min_prediction_records: Annotated[int, Field(ge=1)] = 1
+    min_evaluated_records: Annotated[int, Field(ge=2)] = 30
     min_instance_space: Annotated[int, Field(ge=1)] = 1
     min_candidate_bits: Annotated[float, Field(ge=0)] | None = None
     score_training_records: bool = False

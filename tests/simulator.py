@@ -390,6 +390,7 @@ class Federation:
                 "min_key_bits": 512,
                 "min_common_records": 1,
                 "expansion_order": True,
+                "min_evaluated_records": 2,
                 "coordinators": list(self.coordinators),
                 "label_holders": others,
                 "peers": others,

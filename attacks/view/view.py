@@ -162,6 +162,11 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
     if spec is None:
         what = "is of a prediction: no model is trained in it" if replay.prediction else "holds no training yet"
         raise BadInput(f"{path}: the transcript of {replay.job!r} {what}")
+    if spec.eval_table:
+        raise BadInput(
+            f"{path}: job {replay.job!r} has an eval table, whose records are in its sets too: "
+            "train without eval_table to measure attacks"
+        )
     params = _params(spec)
     of_holder = replay.network.kind == EMBEDDINGS
     name = (label_holder if of_holder else feature_party)(path, replay, spec, party)

@@ -29,6 +29,7 @@ from treetap.protocols.alignment_routes import AlignmentTurn, owners, turns
 from treetap.psi.exponents import Exponent
 from treetap.psi.group import POINT_BYTES
 from treetap.psi.lists import PointList, permutation
+from treetap.tables.evaluated import JobRecords
 from treetap.tables.reading import digest_of
 from treetap.tables.source import Origin
 from treetap.wire.v2 import alignment_pb2, control_pb2
@@ -76,6 +77,30 @@ def _own_turns(members: Sequence[str], party: str) -> list[AlignmentTurn]:
     return [turn for turn in turns(len(members)) if members.index(party) in turn.places]
 
 
+def check_evaluated(context: StepContext, count: int, *, scores: bool) -> None:
+    """Raise unless a job's eval table has enough records common to all parties; `scores`: this party scores them.
+
+    Raises:
+        DataError: it has none.
+        Refused: it has fewer than the policy asks for.
+    """
+    if count == 0:
+        raise DataError("no record of the eval table is common to all parties: do all of them hold the same ids there?")
+    rules = ("min_prediction_records", *(("min_evaluated_records",) if scores else ()))
+    for rule in rules:
+        if count < (least := int(getattr(context.policy, rule))):
+            raise Refused(
+                f"{context.party} takes no part: its policy says {rule} = {least}, and fewer records of the eval table "
+                "are common to all parties"
+            )
+
+
+def begin_alignment(alignment: Alignment, records: JobRecords) -> int:
+    """Begin to align the records of a training job; see `Alignment.begin`."""
+    table, training = records.table, records.training if records.marked else None
+    return alignment.begin(records.ids, table.rows, table.path, keep=True, training=training)
+
+
 class Alignment:
     """One party's part in finding the common records, for one attempt at a job."""
 
@@ -94,6 +119,7 @@ class Alignment:
         self._rows: Rows = np.zeros(0, dtype=np.int64)
         self._path: Origin = Path()
         self._keep = False
+        self._training: int | None = None  # records of the training, the first ones, of a job with an eval table
         self._records: Rows | None = None
         self._turns = _own_turns(self._members, context.party)
         self._shuffle: Rows = np.zeros(0, dtype=np.int64)
@@ -109,16 +135,17 @@ class Alignment:
             name: getattr(self, name) for name, _, _ in alignment_steps(self._members, mode, context.party)
         }
 
-    def begin(self, ids: list[str], rows: Rows, path: Origin, *, keep: bool) -> int:
+    def begin(self, ids: list[str], rows: Rows, path: Origin, *, keep: bool, training: int | None = None) -> int:
         """Set the ids of the party's own table; returns the earlier attempt that aligned them, or 0.
 
         `rows`: the row of each record in the file `path`, for the party's own transcript. `keep`: store the outcome,
-        so that a resumed job has the same records in the same order.
+        so that a resumed job has the same records in the same order. `training`: the number of the records of the
+        training, the first ones, where those of an eval table come behind them.
 
         Raises:
             DataError: the table holds other ids than when the job was aligned.
         """
-        self._ids, self._rows, self._path, self._keep = ids, rows, path, keep
+        self._ids, self._rows, self._path, self._keep, self._training = ids, rows, path, keep, training
         if not self.steps:  # there is no other party
             self._finish(np.arange(len(ids)))
             return self._context.attempt
@@ -130,13 +157,13 @@ class Alignment:
                 f"{path}: holds other ids than when job {self._context.job} was aligned; "
                 "restore that file, or cancel the job and train again"
             ).at(self._context.party)
-        self._enough(len(stored["records"]))
+        self._enough_of(stored["records"])
         self._set_records(stored["records"])
         return int(stored["attempt"])
 
     @property
     def records(self) -> Rows:
-        """The places of the common records in the party's own table, in the common order."""
+        """The places of the common records in the party's own table, in the common order; the eval table's last."""
         return required(self._records)
 
     # ---- sorted-ids
@@ -144,7 +171,7 @@ class Alignment:
     async def send_digest(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Send the digest of the sorted ids to the label holder, if there are enough."""
         self._order.check(request)
-        self._enough(len(self._ids))
+        self._enough_of(np.arange(len(self._ids)))
         digest = alignment_pb2.RecordDigest(digest=digest_of(self._ids), records=len(self._ids))
         await self._context.outbox.send(self._members[0], "record_digest", [digest])
         self._finish(np.arange(len(self._ids)))
@@ -258,7 +285,7 @@ class Alignment:
         places, digest = np.concatenate(parts), state.digest()
         if ring and len(places) != len(common):
             raise Malformed(f"{self._context.party} does not hold all of the common identifiers")
-        self._enough(len(places))
+        self._enough_of(self._shuffle[places])
         self._found = self._shuffle[places], digest
         if self._place:
             body = alignment_pb2.RecordDigest(digest=digest, records=len(places))
@@ -314,9 +341,20 @@ class Alignment:
                 "records are common to all parties"
             )
 
+    def _enough_of(self, records: Rows) -> None:
+        """Check the number of common records, and of a job with an eval table the numbers of each kind."""
+        if self._training is None:
+            self._enough(len(records))
+            return
+        training = int((records < self._training).sum())
+        self._enough(training)
+        check_evaluated(self._context, len(records) - training, scores=self._place == 0)
+
     def _finish(self, records: Rows) -> None:
         """Set the outcome, and store it if the job keeps it."""
-        self._enough(len(records))
+        self._enough_of(records)
+        if self._training is not None:
+            records = np.concatenate([records[records < self._training], records[records >= self._training]])
         log.info("job %s: %d of %d records are common to all parties", self._context.job, len(records), len(self._ids))
         if self._keep:
             self._context.store.save_arrays(

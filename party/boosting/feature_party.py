@@ -109,6 +109,8 @@ class FeatureParty:
         columns = split_table.columns_of_tree(t, self._params, permuted=True)
         codes = columns.codes
         sampled = await take_sampled(mailbox.series(sender, "sampled_records", t, 0), len(codes))
+        if (sampled >= split_table.training).any():
+            raise Malformed(f"{sender} draws a record of the eval table in tree {t}")
         token = f"{self._context.job}/{self._context.attempt}/{t}"
         sums = self._sums = EncryptedSums(self._context.engine, public, slots, codes, columns.candidates.shapes, token)
         self._context.progress.done, self._context.progress.total = 0, len(sampled)

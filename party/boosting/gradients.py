@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from party.growth.label_state import SCORES, Values, finite
 from party.runtime.job_store import JobStore
+from party.setup.evaluated_labels import Measured
 from treetap.errors import DataError
 from treetap.tables.labels import Labels
 from treetap.trees import sampling
@@ -28,23 +30,43 @@ class BoostingState:
 
     In a round of several trees (softmax, one output per tree) all gradients are computed at the scores of the round's
     start, as in XGBoost; so both are stored.
+
+    Scores of an eval table's records are behind those of the training. Early stopping watches them, if there are some,
+    and no record of the training is set aside then.
     """
 
     def __init__(
-        self, params: BoostingParams, loss: Loss, labels: Labels, store: JobStore, weights: Weights = None
+        self,
+        params: BoostingParams,
+        loss: Loss,
+        labels: Labels,
+        store: JobStore,
+        weights: Weights = None,
+        evaluated: Measured | None = None,
     ) -> None:
-        """`weights`: of the records (N,); raises `DataError` if they do not fit the job."""
+        """`weights`: of the training's records (N,); raises `DataError` if they do not fit the job.
+
+        `evaluated`: the records of an eval table, if the job has one.
+        """
         self._params, self._loss, self._store = params, loss, store
-        self._labels = labels.values
+        self._labels = labels.values if evaluated is None else np.concatenate([labels.values, evaluated.values])
+        self._count = len(labels.values)
         self.metrics: dict[str, float] = {}
         self.trees_per_round = params.trees_per_round(len(labels.classes))
         self.planned = params.n_estimators * self.trees_per_round
         self._outputs_per_tree = params.outputs_per_tree(len(labels.classes))
-        n = len(self._labels)
-        self._training = params.training_rows(n)
+        n, count = len(self._labels), self._count
+        in_training = params.training_rows(count) if evaluated is None else np.ones(count, dtype=bool)
+        self._training = _padded(in_training, n)
+        #: The records of each part, by the word before the names of its metrics; early stopping watches the last one.
+        self._parts = {"train": self._training, "validation": _padded(~in_training, n)}
         self._weights = weights
         if weights is not None:
-            check_weights(weights, self._labels, params)
+            rules = params if evaluated is None else replace(params, early_stopping_rounds=None)  # none are set aside
+            check_weights(weights, labels.values, rules)
+        if evaluated is not None:
+            self._parts["eval"] = np.arange(n) >= count
+            self._weights = _joined(weights, count, evaluated)
         self._base = loss.base_margin(params.base_score, self._labels[self._training], self._weights_of(self._training))
         self.trees = 0
         self._best = (np.inf, -1)
@@ -61,13 +83,12 @@ class BoostingState:
         return tuple(range(first, first + self._outputs_per_tree))
 
     def derivatives(self, tree: int) -> tuple[Ints, float, Bools]:
-        """Fixed-point (g_0.., h_0.., 1) of every record, zero if not sampled; the scale of g; the sample."""
-        columns = list(self.outputs(tree))
-        factors = self._params.factors(self._labels, self._weights)
-        quantised = self._loss.quantise(*self._loss.gradients(self._round_scores, self._labels), factors)
-        sampled = sampling.rows(
-            self._params.seed, tree, len(self._labels), self._params.subsample, eligible=self._training
-        )
+        """Fixed-point (g_0.., h_0.., 1) of the training's records, zero if not sampled; the scale of g; the sample."""
+        columns, n = list(self.outputs(tree)), self._count
+        labels = self._labels[:n]
+        factors = self._params.factors(labels, None if self._weights is None else self._weights[:n])
+        quantised = self._loss.quantise(*self._loss.gradients(self._round_scores[:n], labels), factors)
+        sampled = sampling.rows(self._params.seed, tree, n, self._params.subsample, eligible=self._training[:n])
         one = np.ones((len(sampled), 1), dtype=np.int64)
         values = np.concatenate([quantised.g[:, columns], quantised.h[:, columns], one], axis=1)
         values[~sampled] = 0
@@ -128,7 +149,7 @@ class BoostingState:
         self.metrics = self._measure(self._scores, self._labels)
         if self._params.early_stopping_rounds is None:
             return
-        held = ~self._training
+        held = list(self._parts.values())[-1]
         watched = self._loss.watched(self._scores[held], self._labels[held], self._weights_of(held))
         if self._best[1] < 0 or watched < self._best[0]:
             self._best = (watched, round_number)
@@ -139,7 +160,7 @@ class BoostingState:
 
     def _measure(self, scores: Floats, labels: Values) -> dict[str, float]:
         found = {}
-        for name, mask in (("train", self._training), ("validation", ~self._training)):
+        for name, mask in self._parts.items():
             if mask.any():
                 metric = self._loss.metric(scores[mask], labels[mask], self._weights_of(mask))
                 found.update({f"{name}_{key}": value for key, value in metric.items()})
@@ -165,3 +186,16 @@ class BoostingState:
         self._best_metrics = dict(zip(arrays["best_metric_names"].tolist(), values, strict=True))
         self._best_scores = arrays.get("best_scores")
         self.stopped = bool(arrays["stopped"])
+
+
+def _padded(mask: Bools, records: int) -> Bools:
+    """A mask over the training's records as one over all records, those of an eval table behind them left out."""
+    return np.concatenate([mask, np.zeros(records - len(mask), dtype=bool)])
+
+
+def _joined(weights: Weights, count: int, evaluated: Measured) -> Weights:
+    """The weights of `count` records of the training and of an eval table's; those of a table without any are 1."""
+    if weights is None and evaluated.weights is None:
+        return None
+    own = np.ones(count) if weights is None else weights
+    return np.concatenate([own, np.ones(len(evaluated.values)) if evaluated.weights is None else evaluated.weights])

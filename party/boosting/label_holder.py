@@ -14,6 +14,7 @@ from party.config import PartyConfig
 from party.growth.expected import MOST_CLASSES
 from party.growth.label_holder import TREE_STEPS_WITH_OWN, LabelHolderGrowth
 from party.growth.label_holder_job import LabelHolderJob
+from party.growth.split_table import with_zeros
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.expected import Receives
 from party.runtime.messages import sampled_messages
@@ -87,8 +88,9 @@ class LabelHolder:
         data = self._job.select_common()
         loss = self._loss(data.labels)
         loss.check(data.labels.values)
+        weights, evaluated = data.table.weights, data.measured
         try:
-            state = BoostingState(self._params, loss, data.labels, self._context.store, data.table.weights)
+            state = BoostingState(self._params, loss, data.labels, self._context.store, weights, evaluated)
         except DataError as failure:
             raise failure.at(self._context.party) from None
         self._state = state
@@ -111,8 +113,9 @@ class LabelHolder:
         values, limit = withholding.counted(values, labels.values, len(labels.classes), sampled)
         alone = withholding.grows_alone(t)
         rows = np.arange(len(values)) if limit is not None and withholding.shown else np.flatnonzero(sampled)
+        total = len(self._job.data.records.table.ids)
         if not alone and (parties := taking_part(self._spec, t)):
-            total, send = len(values), self._context.outbox.send
+            send = self._context.outbox.send
             await together(*(send(each, "sampled_records", sampled_messages(rows, total), round=t) for each in parties))
             await self._job.keys.stream(values[rows], "gradients", boosting_pb2.Gradients, parties, t)
         split_table = self._job.split_table
@@ -121,7 +124,15 @@ class LabelHolder:
         criterion = BoostingCriterion(scale, self._params)
         state, rules = required(self._state), self._params.expansion
         shared = self._growth.plant(
-            t, values, criterion, columns, state, rules=rules, subtract=True, limit=limit, alone=alone
+            t,
+            with_zeros(values, total),
+            criterion,
+            columns,
+            state,
+            rules=rules,
+            subtract=True,
+            limit=limit,
+            alone=alone,
         )
         self._job.order.done(request, shared)
         return empty_result()

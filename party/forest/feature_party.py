@@ -73,10 +73,10 @@ class FeatureParty:
         return {**self._job.received(self._params.n_estimators), "encrypted_labels": values}
 
     async def take_labels(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Receive the ciphertext of every record's label into the workers, for the whole attempt."""
+        """Receive the ciphertext of the label of each of the training's records into the workers, for the attempt."""
         self._job.order.check(request)
         public, slots = self._job.key
-        total, sender = len(self._job.table.ids), self._spec.aggregator
+        total, sender = self._job.split_table.training, self._spec.aggregator
         token = f"{self._context.job}/{self._context.attempt}"
         pool = self._pool = ForestSums(self._context.engine, public, slots, total, token)
         self._context.progress.done, self._context.progress.total = 0, total
@@ -110,7 +110,7 @@ class FeatureParty:
         summed = int(required(self._drawn).sum())
         if self._sums_of_all:
             tasks += await self._context.offload(lambda: [self._task_of_all(tree, node) for node in nodes])
-            summed += tree.total
+            summed += tree.columns.training
         packed = await pool.candidates(tasks, tree.columns.candidates.shapes, summed)
         self._context.costs.operations.update(since(before, pool.operations))
         public, _ = self._job.key
@@ -137,6 +137,8 @@ class FeatureParty:
         total = len(table.ids)
         series = self._context.mailbox.series(self._spec.aggregator, "sampled_records", t, 0)
         drawn, self._sums_of_all = await take_drawn(series, total)
+        if drawn[split_table.training :].any():
+            raise Malformed(f"{self._spec.aggregator} draws a record of the eval table in tree {t}")
         self._drawn = drawn
         split_table.next_handle_is(self._job.stored.first_handle(t))
         if self._params.binning == "per-node":
@@ -154,8 +156,9 @@ class FeatureParty:
         return NodeTask(rows, bins.codes(node, rows), tree.columns.order(node))
 
     def _task_of_all(self, tree: OwnTree, node: int) -> NodeTask:
-        """All records of a node whose bins are known, each once."""
+        """All records of a node whose bins are known, each once, but for those of an eval table."""
         rows = tree.rows_of(node)
+        rows = rows[rows < tree.columns.training]
         return NodeTask(rows, tree.columns.bins.codes(node, rows), tree.columns.order(node))
 
     async def _drop_pool(self) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from party.growth.label_state import SCORES, Values, finite
 from party.runtime.job_store import JobStore
+from party.setup.evaluated_labels import Measured
 from treetap.errors import DataError
 from treetap.tables.labels import Labels
 from treetap.trees import metrics
@@ -20,19 +21,23 @@ Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 class ForestScores:
     """Sums (N, outputs) over the stored trees; their mean is the forest's prediction of its training records.
 
-    Every tree predicts all records, including those it did not draw; so the metrics lie between training and test
-    error.
+    Every tree predicts all records, including those it did not draw; so metrics of the training lie between training
+    and test error. Sums of an eval table's records are behind those of the training.
     """
 
-    def __init__(self, params: ForestParams, labels: Labels, store: JobStore) -> None:
-        self._params, self._store, self._labels = params, store, labels
+    def __init__(
+        self, params: ForestParams, labels: Labels, store: JobStore, evaluated: Measured | None = None
+    ) -> None:
+        """`evaluated`: the eval table's records, without weights."""
+        self._params, self._store, self._labels, self._evaluated = params, store, labels, evaluated
         self.planned, self.trees_per_round = params.n_estimators, 1
         self.stopped = False
         self.metrics: dict[str, float] = {}
         self.trees = 0
         classes = len(labels.classes)
         self._outputs = tuple(range(params.outputs(classes)))
-        self._sums = np.zeros((len(labels.values), len(self._outputs)))
+        further = 0 if evaluated is None else len(evaluated.values)
+        self._sums = np.zeros((len(labels.values) + further, len(self._outputs)))
         self._load()
 
     def outputs(self, tree: int) -> tuple[int, ...]:  # noqa: ARG002 - each tree predicts everything
@@ -69,8 +74,15 @@ class ForestScores:
         """See `LabelState`."""
         ensemble = Ensemble(self._params.objective, len(self._labels.classes), (), (), 1, averaged=True)
         outcome = ensemble.outcome(self._sums / self.trees)
-        found = metrics.evaluate(self._params.objective, outcome, labels)
-        return {f"train_{name}": value for name, value in found.items()}
+        count = len(self._labels.values)
+        parts = {"train": (outcome[:count], labels)}
+        if self._evaluated is not None:
+            parts["eval"] = outcome[count:], self._evaluated.values
+        return {
+            f"{part}_{name}": value
+            for part, scored in parts.items()
+            for name, value in metrics.evaluate(self._params.objective, *scored).items()
+        }
 
     def _load(self) -> None:
         arrays = self._store.load_arrays(SCORES)

@@ -12,6 +12,7 @@ from party.forest.forest_scores import ForestScores
 from party.forest.layout import layout
 from party.growth.label_holder import TREE_STEPS_WITH_OWN, LabelHolderGrowth
 from party.growth.label_holder_job import LabelHolderJob
+from party.growth.split_table import with_zeros
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.expected import Receives
 from party.runtime.messages import drawn_messages
@@ -82,7 +83,7 @@ class LabelHolder:
         self._job.order.check(request)
         data = self._job.select_common()
         self._targets = self._targets_of(data.labels)
-        state = self._state = ForestScores(self._params, data.labels, self._context.store)
+        state = self._state = ForestScores(self._params, data.labels, self._context.store, data.measured)
         self._growth.account(self._job.released_sets())
         return await self._job.bin(request, state)
 
@@ -107,8 +108,8 @@ class LabelHolder:
         """
         t = request.round
         self._job.order.check(request)
-        params, found, features = self._params, required(self._targets), self._job.data.table.features
-        drawn = params.drawn(t, len(features))
+        params, found, features = self._params, required(self._targets), self._job.data.records.table.features
+        drawn = params.drawn(t, len(found.values))
         split_table = self._job.split_table
         split_table.next_handle_is(self._job.stored.first_handle(t))
         columns = split_table.own_columns_of_tree(t, params, features)
@@ -116,7 +117,7 @@ class LabelHolder:
         parties = [] if alone else taking_part(self._spec, t)
 
         def draw() -> Iterator[CountedBody]:
-            return drawn_messages(drawn, len(features), sums_of_all=self._sums_of_all)
+            return drawn_messages(with_zeros(drawn, len(features)), len(features), sums_of_all=self._sums_of_all)
 
         await together(*(send(each, "sampled_records", draw(), round=t) for each in parties))
         values = np.concatenate([found.values, _ones(found.values)], axis=1) * drawn[:, None]
@@ -127,7 +128,7 @@ class LabelHolder:
         criterion, subtract = ForestCriterion(found, params), params.binning == "global"
         shared = self._growth.plant(
             t,
-            values,
+            with_zeros(values, len(features)),
             criterion,
             columns,
             required(self._state),

@@ -122,7 +122,8 @@ class FeaturePartyGrowth:
             tree.rows[2 * decision.node] = left
             tree.rows[2 * decision.node + 1] = np.setdiff1d(rows, left, assume_unique=True)
             for child in (2 * decision.node, 2 * decision.node + 1):
-                self._context.policy.check_space(self._context.party, self._label_holder, child, len(tree.rows[child]))
+                count = int((tree.rows[child] < tree.columns.training).sum())  # without those of an eval table
+                self._context.policy.check_space(self._context.party, self._label_holder, child, count)
             children.append((decision.node, split.handle, left))
             self._record(t, stage, tree, split)
         await self._context.outbox.send(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, alignment_steps
+from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, alignment_steps, begin_alignment
 from party.config import PartyConfig
 from party.growth.expected import of_label_holder
 from party.growth.feature_party import SITS_OUT, TAKES_PART
@@ -23,6 +23,7 @@ from party.setup.steps import (
     ReceivedKey,
     bin_features,
     load_job_table,
+    load_records,
     manifest_of,
     take_key,
 )
@@ -30,6 +31,7 @@ from treetap.additive.sums.public_keys import PublicKey
 from treetap.additive.sums.slots import Slots
 from treetap.models.store import TREES
 from treetap.protocols.key_options import KeyKind
+from treetap.tables.evaluated import JobRecords
 from treetap.tables.reading import Table
 from treetap.trees.params import TreeParams
 from treetap.wire.frame import result
@@ -69,21 +71,22 @@ class FeaturePartyJob:
         )
         self.alignment = Alignment(context, members, spec.alignment, self.order, "min_common_records")
         self.stored = StoredTrees(context, "splits")
-        self._table: Table | None = None
+        self._records: JobRecords | None = None
         self._split_table: SplitTable | None = None
         self._key: ReceivedKey | None = None
 
     async def prepare(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Report the progress of the job at this party.
 
-        1. Read the table.
+        1. Read the table and, where the job has one, the eval table.
         2. Look up the records that an earlier attempt aligned, and the stored trees.
         """
         self.order.check(request)
-        table = self._table = await load_job_table(
-            self._context, self._config, self._spec, with_label=False, missing=self._params.missing
-        )
-        aligned = self.alignment.begin(table.ids, table.rows, table.path, keep=True)
+        missing = self._params.missing
+        table = await load_job_table(self._context, self._config, self._spec, with_label=False, missing=missing)
+        records, _ = await load_records(self._context, self._config, self._spec, table, missing)
+        self._records = records
+        aligned = begin_alignment(self.alignment, records)
         await self.stored.read()
         self.order.first_rounds = range(self.stored.count + 1)  # the label holder may have stored fewer
         stored, published = self.stored.count, self._context.store.published
@@ -93,9 +96,9 @@ class FeaturePartyJob:
     async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Select the common records, and bin their columns once for the job."""
         self.order.check(request)
-        table = self._table = self.table.take(self.alignment.records)
-        binned = await bin_features(self._context, table, self._params.max_bin)
-        self._split_table = SplitTable(self._context.party, table.columns, binned)
+        records = self._records = required(self._records).take(self.alignment.records)
+        binned = await bin_features(self._context, records.table, self._params.max_bin, records.training)
+        self._split_table = SplitTable(self._context.party, records.table.columns, binned, records.training)
         self.order.done(request)
         return empty_result()
 
@@ -108,7 +111,7 @@ class FeaturePartyJob:
 
     async def receive_key(self) -> tuple[PublicKey, Slots]:
         """The label holder's key and the layout of a record's plaintext, which must be the one that the job implies."""
-        implied = partial(self._implied, len(self.table.ids))
+        implied = partial(self._implied, self.split_table.training)
         self._key = await take_key(self._context, self._spec.aggregator, KeyKind.of(self._spec), implied)
         return self.key
 
@@ -132,12 +135,12 @@ class FeaturePartyJob:
 
     def records(self) -> int:
         """The number of the party's records; after `bin`, of the common ones."""
-        return 0 if self._table is None else len(self._table.ids)
+        return 0 if self._records is None else len(self._records.table.ids)
 
     @property
     def table(self) -> Table:
-        """The party's table; after `bin`, of the common records alone."""
-        return required(self._table)
+        """The party's table, with the records of the eval table last; after `bin`, of the common records alone."""
+        return required(self._records).table
 
     @property
     def split_table(self) -> SplitTable:

@@ -202,7 +202,7 @@ class LabelHolderGrowth:
         await self._context.offload(lambda: self._release(tree))
         if growing.build:
             for party in taking_part(self._spec, t):
-                self._check_spaces(party, growing)
+                self._check_spaces(party, tree)
             await together(*(self._relay(party, t, stage + 1) for party in taking_part(self._spec, t)))
         self._order.done(request, SPLITTABLE if growing.build else NONE_SPLITTABLE)
         return result(growth_pb2.RelayedChildren(frontier=growing.frontier, build=growing.build))
@@ -309,17 +309,22 @@ class LabelHolderGrowth:
             return
         growing = tree.growing
         for party in taking_part(self._spec, tree.index):
-            sets = {node: growing.rows[node] for node in growing.known_to(self._parties.index(party))}
+            # what is known of records of an eval table depends on no label of theirs
+            known = {node: growing.rows[node] for node in growing.known_to(self._parties.index(party))}
+            sets = {node: rows[rows < tree.columns.training] for node, rows in known.items()}
             self._released.release(party, tree.index, sets)
 
-    def _check_spaces(self, party: str, growing: GrowingTree) -> None:
+    def _check_spaces(self, party: str, tree: PlantedTree) -> None:
         """`Refused` if a node that a feature party would know has too few records: one relayed, or the sibling of one.
 
-        The party has the parent's records, hence also those of a sibling that is not relayed, as the difference.
+        The party has the parent's records, hence also those of a sibling that is not relayed, as the difference. Those
+        of an eval table do not count.
         """
+        growing = tree.growing
         for parent in sorted({node >> 1 for node in self._relayed(party, growing)}):
             for child in (2 * parent, 2 * parent + 1):
-                self._context.policy.check_space(self._context.party, party, child, len(growing.rows[child]))
+                count = int((growing.rows[child] < tree.columns.training).sum())
+                self._context.policy.check_space(self._context.party, party, child, count)
 
     def _growing(self, t: int) -> PlantedTree:
         if self._tree is None or self._tree.index != t:

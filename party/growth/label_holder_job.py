@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 
-from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, alignment_steps
+from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, alignment_steps, begin_alignment
 from party.config import PartyConfig
 from party.defences.checks import check_own_trees
 from party.defences.reached_leaves import ReachedLeaves
@@ -95,7 +95,7 @@ class LabelHolderJob:
         )
         check_own_trees(self._context.party, self._config.defences, self._params, len(data.labels.classes))
         self._slots(data.labels)
-        aligned = self.alignment.begin(data.table.ids, data.table.rows, data.table.path, keep=True)
+        aligned = begin_alignment(self.alignment, data.records)
         stored, published = (
             await self.stored.read_scored(stored_trees(self._context.store)),
             self._context.store.published,
@@ -121,9 +121,9 @@ class LabelHolderJob:
 
         `state`: the scores after the last stored tree. The role checks the order of the steps.
         """
-        table = self.data.table
-        binned = await bin_features(self._context, table, self._params.max_bin)
-        self._split_table, self._state = SplitTable(self._context.party, table.columns, binned), state
+        table, training = self.data.records.table, self.data.records.training
+        binned = await bin_features(self._context, table, self._params.max_bin, training)
+        self._split_table, self._state = SplitTable(self._context.party, table.columns, binned, training), state
         self.order.first_rounds = (state.trees,)
         self.order.done(request)
         own = self.withholding.own_trees
@@ -183,7 +183,7 @@ class LabelHolderJob:
 
     def records(self) -> int:
         """The number of the party's records; after `select_common`, of the common ones."""
-        return 0 if self._data is None else len(self._data.table.ids)
+        return 0 if self._data is None else len(self._data.records.table.ids)
 
     @property
     def data(self) -> LabelledTable:

@@ -7,7 +7,7 @@ in the typed messages of the protocols, and is stored through `JobStore` field b
 from __future__ import annotations
 
 import secrets
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import numpy as np
 
@@ -22,13 +22,22 @@ from treetap.wire.records import chunks_of
 from treetap.wire.v2 import transcript_pb2
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
+Values = TypeVar("Values", bound=np.ndarray[tuple[int, ...], np.dtype[np.int64]])
 Floats = np.ndarray[tuple[int, int], np.dtype[np.float64]]
+
+
+def with_zeros(values: Values, records: int) -> Values:
+    """Values (n, ...) of the records of a training, and zeros for those of an eval table behind them: (N, ...)."""
+    padding = [(0, records - len(values)), *[(0, 0)] * (values.ndim - 1)]
+    return np.pad(values, padding)  # type: ignore[return-value] # of the same shape but for its length
 
 
 class SplitTable:
     """A party's binned columns and the numbering of its splits by handles."""
 
-    def __init__(self, party: str, columns: list[str], binned: BinnedTable) -> None:
+    def __init__(self, party: str, columns: list[str], binned: BinnedTable, training: int | None = None) -> None:
+        """`training`: the number of records of the training, the first ones; None: all are."""
+        self.training = len(binned.codes) if training is None else training
         self.party = party
         self.columns = columns
         self.binned = binned
@@ -52,13 +61,13 @@ class SplitTable:
         self, tree: int, params: TreeParams, values: Floats, drawn: Rows, *, permuted: bool
     ) -> TreeColumns:
         """The same with new bins in every node, of its records that the tree draws."""
-        bins = NodeBins(values, self._kept(tree, params), drawn, params.max_bin)
+        bins = NodeBins(values, self._kept(tree, params), drawn, params.max_bin, self.training)
         return TreeColumns(self, bins, permuted=permuted)
 
     def own_columns_of_tree(self, tree: int, params: TreeParams, features: Floats) -> TreeColumns:
         """The label holder's columns (N, d) for a tree, with the bins that the job's parameters ask for."""
         if params.bins_per_node:
-            drawn = params.drawn(tree, len(features))
+            drawn = with_zeros(params.drawn(tree, self.training), len(features))
             return self.fresh_columns_of_tree(tree, params, features, drawn, permuted=False)
         return self.columns_of_tree(tree, params, permuted=False)
 
@@ -95,6 +104,11 @@ class TreeColumns:
     def enter(self, node: int, candidate: Candidate, threshold: float) -> OwnSplit:
         """Enter a split of a node, its feature numbered among all the party's columns, into the table."""
         return self._table.keep(node, candidate, threshold)
+
+    @property
+    def training(self) -> int:
+        """The number of records of the training, the first ones; further ones are of an eval table."""
+        return self._table.training
 
     @property
     def codes(self) -> Codes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,10 +11,13 @@ from party.config import PartyConfig
 from party.defences.noisy_labels import NoisyLabels
 from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
-from party.setup.steps import load_job_table, table_config
+from party.setup.evaluated_labels import EvaluatedLabels, Measured
+from party.setup.steps import load_job_table, load_records, table_config
 from treetap.errors import DataError
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.registry import training, training_name
+from treetap.tables.config import TableConfig
+from treetap.tables.evaluated import JobRecords
 from treetap.tables.labels import Labels, learnable, read_labels
 from treetap.tables.reading import Table
 from treetap.tables.weights import check_job
@@ -28,7 +32,8 @@ class LabelledTable:
     """Records and their labels; `table` is without the label column, and has the weights if there are some.
 
     `labels`: those that training uses. `clean`: the table's own, with the same class numbers, where `labels` are noisy;
-    for files of the label holder alone.
+    for files of the label holder alone. `further`: the records of the training and behind them those of the eval table,
+    without labels; `evaluated`: the latter's labels.
     """
 
     party: str
@@ -37,23 +42,40 @@ class LabelledTable:
     column: str
     objective: str
     clean: Labels | None = None
+    further: JobRecords | None = None
+    evaluated: EvaluatedLabels | None = None
+
+    @property
+    def records(self) -> JobRecords:
+        """The records of the training, and behind them those of an eval table."""
+        return JobRecords.of(self.table, None) if self.further is None else self.further
+
+    @property
+    def measured(self) -> Measured | None:
+        """The labels and weights of the records of the eval table; None where the job has none."""
+        return None if self.evaluated is None else Measured(self.evaluated.labels.values, self.evaluated.weights)
 
     def take(self, records: Rows) -> LabelledTable:
         """The records at these places, in this order; `DataError` if their labels permit no training.
 
         With noisy labels the classes stay those of the whole table, and nothing depends on the clean ones.
         """
-        table = self.table.take(records)
+        whole = records[records < len(self.labels.values)]
+        table = self.table.take(whole)
         try:
             if self.clean is not None:
                 noisy = self.labels.at(records)
                 _check_noisy(noisy, self.table)
                 return replace(self, table=table, labels=noisy, clean=self.clean.at(records))
-            labels = self.labels.take(records)
+            labels = self.labels.take(whole)
             learnable(labels, self.table, self.column, self.objective)
+            if self.further is None or self.evaluated is None:
+                return replace(self, table=table, labels=labels)
+            places = records[len(whole) :] - len(self.labels.values)
+            evaluated = self.evaluated.take(places).numbered(labels.classes)
         except DataError as failure:
             raise failure.at(self.party) from None
-        return replace(self, table=table, labels=labels)
+        return replace(self, table=table, labels=labels, further=self.further.take(records), evaluated=evaluated)
 
 
 async def load_labelled_table(
@@ -69,14 +91,38 @@ async def load_labelled_table(
     own = table_config(config, spec.table)
     column = required(own.label)
     try:
-        if table.weights is not None:
-            most = params_of(spec).largest_weight
-            check_job(table.path, required(own.weight), table.weights, table.rows, training_name(spec), most)
+        _check_weights(own, table, spec, bounded=True)
         labels = read_labels(table, column, objective)
         data = LabelledTable(context.party, replace(table, label=None), labels, column, objective)
-        return await _as_trained(context, config, spec, data)
+        data = await _as_trained(context, config, spec, data)
+        return await _with_eval_table(context, config, spec, data, missing)
     except DataError as failure:
         raise failure.at(context.party) from None
+
+
+async def _with_eval_table(
+    context: StepContext, config: PartyConfig, spec: setup_pb2.JobSpec, data: LabelledTable, missing: float | None
+) -> LabelledTable:
+    """The same with the job's eval table, if it has one."""
+    records, table = await load_records(context, config, spec, data.table, missing)
+    if table is None:
+        return data
+    own = table_config(config, spec.eval_table)
+    _check_weights(own, table, spec, bounded=False)
+    column = required(own.label)
+    evaluated = EvaluatedLabels.read(table, column, data.objective)
+    return replace(data, further=records, evaluated=evaluated)
+
+
+def _check_weights(own: TableConfig, table: Table, spec: setup_pb2.JobSpec, *, bounded: bool) -> None:
+    """Raise `DataError` if a job cannot have the sample weights of its table; `bounded`: they weight what is encrypted.
+
+    Those of an eval table weight metrics alone.
+    """
+    if table.weights is not None:
+        most = params_of(spec).largest_weight
+        most = most if bounded or most is None else math.inf
+        check_job(table.path, required(own.weight), table.weights, table.rows, training_name(spec), most)
 
 
 async def _as_trained(

@@ -29,6 +29,7 @@ from treetap.protocols.registry import training, training_name
 from treetap.tables.binned import bin_columns, refuse_constant
 from treetap.tables.categories import Category
 from treetap.tables.config import TableConfig
+from treetap.tables.evaluated import JobRecords
 from treetap.tables.reading import Table, read_table
 from treetap.tables.tensors import Shape
 from treetap.trees.binning import BinnedTable
@@ -85,11 +86,47 @@ async def load_job_table(
     return table
 
 
-async def bind_table(context: StepContext, table: Table) -> None:
-    """Raise `DataError` if the table differs in any cell from the one that the stored trees were grown on."""
-    if not context.store.bind(await context.offload(lambda: fingerprint(table))):
+async def load_records(
+    context: StepContext, config: PartyConfig, spec: setup_pb2.JobSpec, table: Table, missing: float | None
+) -> tuple[JobRecords, Table | None]:
+    """The records of a job at a feature party or, with the eval table's labels, at its label holder; and that table.
+
+    `table`: the one of the training, whose features, categories and shapes the eval table has too.
+
+    Raises:
+        DataError: the eval table cannot be read, lacks a column of the training, or is another one than when the stored
+            trees were grown.
+    """
+    if not spec.eval_table:
+        return JobRecords.of(table, None), None
+    named = table_config(config, spec.eval_table)
+    if absent := [name for name in table.sources if name not in named.columns]:
         raise DataError(
-            f"{table.path}: is not the table on which the stored trees of job {context.job} were grown; "
+            f"table {spec.eval_table!r} of the configuration does not name column {absent[0]!r}, which table "
+            f"{spec.table!r} has: an eval table has the columns of the training"
+        ).at(context.party)
+    wanted = named.model_copy(update={"columns": list(table.sources), "encode": None, "drop_constant": False})
+    evaluated = await load_table(
+        context,
+        wanted,
+        with_label=spec.aggregator == context.party,
+        missing=missing,
+        categories=table.categories,
+        shapes=table.shapes,
+    )
+    await bind_table(context, evaluated, "eval_table")
+    return JobRecords.of(table, evaluated), evaluated
+
+
+async def bind_table(context: StepContext, table: Table, what: str = "table") -> None:
+    """Raise `DataError` if the table differs in any cell from the one that the stored trees were grown on.
+
+    `what`: "table", or "eval_table" for that of the job.
+    """
+    if not context.store.bind(await context.offload(lambda: fingerprint(table)), what):
+        role = "table on" if what == "table" else "eval table with"
+        raise DataError(
+            f"{table.path}: is not the {role} which the stored trees of job {context.job} were grown; "
             "restore that one, or cancel the job and train again"
         ).at(context.party)
 
@@ -112,10 +149,10 @@ def fingerprint(table: Table) -> str:
     return state.hexdigest()
 
 
-async def bin_features(context: StepContext, table: Table, max_bin: int) -> BinnedTable:
-    """Bin the party's columns off the event loop."""
+async def bin_features(context: StepContext, table: Table, max_bin: int, training: int | None = None) -> BinnedTable:
+    """Bin the party's columns off the event loop; `training`: see `bin_columns`."""
     try:
-        return await context.offload(lambda: bin_columns(table, max_bin))
+        return await context.offload(lambda: bin_columns(table, max_bin, training))
     except DataError as failure:
         raise failure.at(context.party) from None
 
@@ -127,6 +164,7 @@ def manifest_of(context: StepContext, spec: setup_pb2.JobSpec, table: Table, mis
         "party": context.party,
         "protocol": training_name(spec),
         "missing": None if np.isnan(missing) else missing,
+        **({"eval_table": spec.eval_table} if spec.eval_table else {}),
         **table.described(),
     }
 

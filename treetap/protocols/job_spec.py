@@ -70,6 +70,9 @@ def check_spec(spec: setup_pb2.JobSpec) -> None:
     if spec.alignment not in ALIGNMENTS:
         faults.append(f"alignment = {spec.alignment!r}: must be one of {', '.join(ALIGNMENTS)}")
     faults += _key_faults(spec)
+    name = training_name(spec)
+    if spec.eval_table and name and (reason := training(name).no_eval_table):
+        faults.append(f"eval_table: a job of protocol {name!r} has none, because {reason}")
     names = [spec.aggregator, *spec.feature_parties]
     faults += _too_few_or_many(spec, names)
     faults += [

@@ -91,6 +91,7 @@ class TrainingProtocol:
         privacy: what the noise of a job with these parameters covers, as sentences; none of a protocol without noise.
         library: a module that its parties need beside those of every installation, of treetap's `extra`; empty: none.
         kernels: its parties need treetap's compiled kernels.
+        no_eval_table: the reason why its jobs have no eval table; empty: they may have one.
     """
 
     field: str
@@ -117,6 +118,7 @@ class TrainingProtocol:
     library: str = ""
     extra: str = ""
     kernels: bool = False
+    no_eval_table: str = ""
 
 
 class Options(Protocol):

@@ -73,6 +73,8 @@ def _permissions(spec: setup_pb2.JobSpec) -> Sequence[str]:
 
 
 PROTOCOL = TrainingProtocol(
+    no_eval_table="an embedding of each of its records would go to the label holder after every epoch; set records of "
+    "the training aside by validation_share",
     field="splitnn",
     params=SplitnnParams,
     sends=(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+import numpy as np
+
 from treetap.errors import DataError
 from treetap.tables.constant import in_words
 from treetap.tables.reading import Table
@@ -38,15 +40,25 @@ def refuse_constant(table: Table) -> None:
     raise DataError(f"{table.path}: column {name!r} {fault}{more}: leave {them} out, or set {CURE}")
 
 
-def bin_columns(table: Table, max_bin: int) -> BinnedTable:
-    """Fit bins to the table's features and encode them.
+def bin_columns(table: Table, max_bin: int, training: int | None = None) -> BinnedTable:
+    """Fit bins to the table's features and encode them; `training`: to those of the first records alone.
+
+    In a column in which the training lacks no value, a further record that lacks one counts to the last bin: it goes
+    right at every split, as at a prediction.
 
     Raises:
         DataError: a column holds tensors, which no tree splits at, or is constant, or a feature cannot be binned.
     """
     refuse_tensors(table.path, table.shapes)
-    refuse_constant(table)
+    first = len(table.ids) if training is None else training
+    refuse_constant(table.take(np.arange(first)) if first < len(table.ids) else table)
     try:
-        return bin_table(table.features, table.columns, max_bin, may_be_constant=table.may_be_constant)
+        found = bin_table(table.features[:first], table.columns, max_bin, may_be_constant=table.may_be_constant)
+        if first == len(table.ids):
+            return found
+        further = found.encode(table.features[first:]).codes
+        last = np.array([feature.n_bins - 1 + feature.has_missing for feature in found.features], dtype=np.int32)
+        codes = np.asfortranarray(np.concatenate([found.codes, np.minimum(further, last)]))
+        return BinnedTable(codes, found.features)
     except DataError as failure:
         raise DataError(f"{table.path}: {failure}") from None

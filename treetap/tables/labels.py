@@ -48,7 +48,7 @@ def read_labels(table: Table, column: str, objective: str) -> Labels:
 
     `DataError` names the fault, never a label: another type, missing, infinite, one class only, too many classes.
     """
-    found = _targets(table, column, objective) if objective in REGRESSIONS else read_classes(table, column)
+    found = read_targets(table, column, objective) if objective in REGRESSIONS else read_classes(table, column)
     return learnable(found, table, column, objective)
 
 
@@ -88,7 +88,8 @@ def read_classes(table: Table, column: str) -> Labels:
     return Labels(numbers.astype(np.int64), [class_name(name) for name in names], cells.type)
 
 
-def _targets(table: Table, column: str, objective: str) -> Labels:
+def read_targets(table: Table, column: str, objective: str) -> Labels:
+    """Targets of a regression; `DataError` names the fault, never a label: no numbers, missing, infinite."""
     cells, where = _complete(table, column), label_column(table, column)
     if not is_number(cells.type):
         raise DataError(f"{where}: holds {kind_name(cells.type)}; {objective} needs numbers")

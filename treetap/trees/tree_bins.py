@@ -79,14 +79,17 @@ class NodeBins:
         kept: the columns of this tree.
         drawn: (N,) the tree's number of draws of each record.
         max_bin: most bins of a column in a node.
+        training: the number of records that may be drawn, the first ones, from which candidates follow; None: all.
     """
 
-    def __init__(self, values: npt.NDArray[Any], kept: Ints, drawn: Ints, max_bin: int) -> None:
+    def __init__(
+        self, values: npt.NDArray[Any], kept: Ints, drawn: Ints, max_bin: int, training: int | None = None
+    ) -> None:
         self.kept = kept
         self._values: Floats = np.asarray(values[:, kept], dtype=np.float64)
         self._drawn, self._max_bin = drawn, max_bin
         self._cuts: dict[int, list[Floats]] = {}
-        self.candidates = CandidateList([_widest(self._values[:, j], max_bin) for j in range(len(kept))])
+        self.candidates = CandidateList([_widest(self._values[:training, j], max_bin) for j in range(len(kept))])
 
     def see(self, node: int, rows: Ints) -> None:
         """Fix the bins of a node, whose records are `rows`."""
@@ -105,7 +108,9 @@ class NodeBins:
         """See `TreeBins`; the node must have been seen."""
         values = self._values[rows, feature]
         found: Codes = np.searchsorted(self._cuts[node][feature], values, side="right").astype(np.int32)
-        found[np.isnan(values)] = self.candidates.shapes[feature][0]
+        bins, has_missing = self.candidates.shapes[feature]
+        # where the training lacks no value, one that a further record lacks goes right at every split
+        found[np.isnan(values)] = bins if has_missing else bins - 1
         return found
 
     def cut(self, node: int, candidate: Candidate) -> float:

@@ -89,10 +89,11 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
         """The model's parameters."""
         return training(self.protocol).params(**self._given(), seed=self.seed, missing=self.missing)
 
-    def spec(self, aggregator: str, others: list[str], table: str) -> setup_pb2.JobSpec:
+    def spec(self, aggregator: str, others: list[str], table: str, eval_table: str = "") -> setup_pb2.JobSpec:
         """The job as it goes to the coordinator; the aggregator is the label holder, if there is one."""
         spec = setup_pb2.JobSpec(
             table=table,
+            eval_table=eval_table,
             aggregator=aggregator,
             feature_parties=others,
             alignment=self.alignment,
@@ -116,6 +117,7 @@ class JobTableOfFederation(JobTable):
     feature_parties: list[Name] | None = None
     parties: list[Name] | None = None
     table: str = "train"
+    eval_table: str | None = None
 
     @model_validator(mode="after")
     def _named(self) -> JobTableOfFederation:
@@ -129,6 +131,12 @@ class JobTableOfFederation(JobTable):
                 f"protocol {self.protocol!r} names its parties under {' and '.join(wanted)}, since {why}; remove "
                 f"{' and '.join(given)}"
             )
+        if self.eval_table is not None and (reason := training(self.protocol).no_eval_table):
+            faults.append(f"eval_table: protocol {self.protocol!r} has none, because {reason}; remove it")
+        elif self.eval_table == "":
+            faults.append("eval_table names no table; remove it, or name one that every party has")
+        elif self.eval_table and self._given().get("validation_share") is not None:
+            faults.append("early stopping watches eval_table; remove validation_share, or eval_table")
         if faults:
             raise ValueError("; ".join(faults))
         return self
@@ -150,4 +158,4 @@ class JobFile(Strict):
     def to_spec(self) -> setup_pb2.JobSpec:
         """The job as it is sent to the coordinator."""
         first, *others = self.job.in_order or [""]
-        return self.job.spec(first, others, self.job.table)
+        return self.job.spec(first, others, self.job.table, self.job.eval_table or "")

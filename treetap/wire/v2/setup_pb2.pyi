@@ -37,6 +37,7 @@ class JobSpec(google.protobuf.message.Message):
     ALIGNMENT_FIELD_NUMBER: builtins.int
     PARAMETERS_FIELD_NUMBER: builtins.int
     SCHEME_FIELD_NUMBER: builtins.int
+    EVAL_TABLE_FIELD_NUMBER: builtins.int
     table: builtins.str
     """The name under which each party keeps the table it trains on."""
     aggregator: builtins.str
@@ -48,6 +49,10 @@ class JobSpec(google.protobuf.message.Message):
     """Alignment of the records: psi or sorted-ids."""
     scheme: builtins.str
     """Scheme of the keys and ciphertexts: paillier or okamoto-uchiyama; empty, in jobs of before there was a choice: paillier."""
+    eval_table: builtins.str
+    """The name under which each party keeps a table of further records, which are scored after every round and that no tree
+    draws; empty: none.
+    """
     @property
     def feature_parties(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
@@ -65,9 +70,10 @@ class JobSpec(google.protobuf.message.Message):
         alignment: builtins.str = ...,
         parameters: treetap.wire.v2.protocols_pb2.Parameters | None = ...,
         scheme: builtins.str = ...,
+        eval_table: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["parameters", b"parameters"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["aggregator", b"aggregator", "alignment", b"alignment", "feature_parties", b"feature_parties", "key_bits", b"key_bits", "obfuscation", b"obfuscation", "parameters", b"parameters", "scheme", b"scheme", "table", b"table"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["aggregator", b"aggregator", "alignment", b"alignment", "eval_table", b"eval_table", "feature_parties", b"feature_parties", "key_bits", b"key_bits", "obfuscation", b"obfuscation", "parameters", b"parameters", "scheme", b"scheme", "table", b"table"]) -> None: ...
 
 Global___JobSpec: typing_extensions.TypeAlias = JobSpec
 
