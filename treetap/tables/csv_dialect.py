@@ -38,25 +38,27 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _STYLES = [(decimal, thousands) for thousands in ("", *THOUSANDS) for decimal in ".," if decimal != thousands]
+_EXCEL = re.compile("sep=([\t -~])(?:\r\n|\r|\n)")
 _DIGITS = re.compile("[0-9]")
 _WORDS = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a file is written. `thousands`, `quote`: empty where there is none."""
+    """How a file is written. `thousands`, `quote`: empty where there is none. `skip`: lines before the header."""
 
     delimiter: str = ","
     decimal: str = "."
     thousands: str = ""
     encoding: str = "utf-8"
     quote: str = '"'
+    skip: int = 0
 
     @property
     def reading(self) -> pacsv.ReadOptions:
         """Arrow's options."""
         plain = codecs.lookup(self.encoding).name in ("utf-8", "utf-8-sig", "ascii")
-        return pacsv.ReadOptions(block_size=BLOCK, encoding="utf8" if plain else self.encoding)
+        return pacsv.ReadOptions(block_size=BLOCK, encoding="utf8" if plain else self.encoding, skip_rows=self.skip)
 
     @property
     def parsing(self) -> pacsv.ParseOptions:
@@ -130,8 +132,13 @@ def detect(head: bytes, given: Given, *, whole: bool) -> Detected:
         says.append(f"is UTF-8 too: if letters are wrong by encoding = {_toml(encoding)}, leave encoding out")
     dialect = Dialect(encoding=encoding, quote='"' if given.quote is None else given.quote)
     text = head.decode(encoding, "replace").removeprefix("\ufeff")
+    if excel := _EXCEL.match(text):  # its first line says how cells end
+        dialect, text = replace(dialect, skip=1), text[excel.end() :]
     if given.delimiter is not None:
         dialect = replace(dialect, delimiter=given.delimiter)
+    elif excel:
+        dialect = replace(dialect, delimiter=excel[1])
+        says.append(f"its first line, sep={_shown(excel[1])}, is no header: delimiter = {_toml(excel[1])}")
     elif (found := _delimiter(text, dialect, whole)) != ",":
         dialect = replace(dialect, delimiter=found)
         says.append(f"cells end at {_shown(found)}: delimiter = {_toml(found)}")

@@ -55,7 +55,7 @@ class CsvFile(Source):
         except (pa.ArrowException, OSError) as failure:
             raise unreadable(self.file, failure, "CSV") from None
         marked = marked_encoding(head)
-        if marked and self.given.encoding and codecs.lookup(self.given.encoding).name != codecs.lookup(marked).name:
+        if marked and self.given.encoding and not codecs.lookup(self.given.encoding).name.startswith(marked):
             raise DataError(
                 f"{self}: begins with the byte order mark of {marked.upper()}, and encoding says otherwise: leave "
                 "encoding out"
@@ -198,7 +198,7 @@ class CsvFile(Source):
             with self.file.text(self.dialect.encoding) as text:
                 reader = self.dialect.rows(text)
                 for cells in reader:
-                    if cells:  # Arrow skips empty lines too
+                    if cells and reader.line_num > self.dialect.skip:  # Arrow skips empty lines too
                         yield reader.line_num, len(cells)
         except (csv.Error, pa.ArrowException, OSError, DataError):
             return
@@ -207,6 +207,6 @@ class CsvFile(Source):
         """The rows' cells, as far as the file can be read."""
         try:
             with self.file.text(self.dialect.encoding) as text:
-                yield from (cells for cells in self.dialect.rows(text) if cells)
+                yield from islice((cells for cells in self.dialect.rows(text) if cells), self.dialect.skip, None)
         except (csv.Error, pa.ArrowException, OSError, DataError):
             return

@@ -95,5 +95,5 @@ def file_source(file: TableFile, kind: str | None = None, given: Given | None = 
 
 
 def source_at(place: Source | Path) -> Source:
-    """A source as it is, or that of a local file."""
-    return place if isinstance(place, Source) else file_source(TableFile.local(place))
+    """A source as it is, or that of a path alone."""
+    return place if isinstance(place, Source) else source_of(SourceKeys(path=place))

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from treetap.errors import DataError
 from treetap.tables.source import Source
 from treetap.tables.sql_faults import CONNECT_S, cause_of
-from treetap.tables.sql_keys import SqlKeys
+from treetap.tables.sql_keys import SqlKeys, unverified
 from treetap.usage import half_of_memory
 
 log = logging.getLogger(__name__)
@@ -126,6 +126,8 @@ class _Call:
             driver, place = import_module("adbc_driver_sqlite"), f"{uri.absolute().as_uri()}?mode=ro"
         else:
             driver, place = import_module("adbc_driver_postgresql"), _with_deadlines(uri)
+            if unverified(uri):
+                log.warning("%s: its URI has no sslmode=verify-full: who answers is not checked", self._keys.title)
         import adbc_driver_manager as manager
 
         try:

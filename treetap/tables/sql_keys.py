@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from treetap.errors import DataError
+from treetap.names import on_loopback
 
 SQLITE = "sqlite:"
 _SERVERS = ("postgresql://", "postgres://")
@@ -56,3 +58,12 @@ class SqlKeys:
         raise DataError(
             f"{self.title}: {name} holds no postgresql://USER@HOST/DATABASE, and no sqlite:FILE with an absolute path"
         )
+
+
+def unverified(uri: str) -> bool:
+    """True for a server on another host whose certificate libpq would not check."""
+    try:
+        host = urlsplit(uri).hostname
+    except ValueError:  # libpq will refuse it
+        return False
+    return bool(host) and not on_loopback(f"{host}:0") and "sslmode=verify-" not in uri

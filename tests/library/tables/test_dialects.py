@@ -211,6 +211,8 @@ def test_codes_with_a_comma_are_categories_if_the_table_says_so(tmp_path: Path) 
         ("id\n1;2\n", Dialect(), 0),
         ("", Dialect(), 0),
         ('id;"a;b"\n1;2\n', Dialect(delimiter=";"), 1),
+        ("sep=;\nid;a\n1;2,5\n", Dialect(delimiter=";", decimal=",", skip=1), 2),
+        ("sep=,\r\nid,a\r\n1,2\r\n", Dialect(skip=1), 1),
     ],
 )
 def test_what_is_detected(text: str, found: Dialect, said: int) -> None:
@@ -293,3 +295,40 @@ def test_keys_that_cannot_be(keys: dict[str, str], said: str) -> None:
     """Each is refused when the file of the configuration is read."""
     with pytest.raises(ValidationError, match=re.escape(said)):
         TableConfig.model_validate({"path": Path("t.csv"), "id": "id", **keys})
+
+
+def test_the_line_by_which_spreadsheets_say_the_delimiter(tmp_path: Path) -> None:
+    """`sep=;` is no header, and lines are counted with it."""
+    path = tmp_path / "t.csv"
+    path.write_text("sep=;\nid;a\n2;1,5\n1;7,5\n", encoding="utf-16")
+    np.testing.assert_array_equal(read(path, {"a": []}, {}).features[:, 0], [7.5, 1.5])
+    path.write_text("sep=;\nid;a\n2;1,5\n1;x\n")
+    with pytest.raises(DataError, match="line 4, column 'a': the cell is not a number"):
+        read(path, {"a": []}, {})
+
+
+@pytest.mark.parametrize("written", [Written(",", ".", "", "utf-8", 0), Written(";", ",", "", "utf-8", 0)])
+@pytest.mark.parametrize("odd", ["", " ", "1e400", "nan"])
+def test_numbers_are_the_nearest_doubles(written: Written, odd: str, tmp_path: Path) -> None:
+    """To the last bit what `float` makes of the digits, whichever of two parsers a column needs."""
+    generator = np.random.default_rng(1)
+    numbers = generator.integers(0, 2**64, 400, dtype=np.uint64).view(np.float64)
+    numbers = numbers[np.isfinite(numbers)]
+    texts = [
+        f"{each:{form}}"
+        for each, form in zip(numbers, [".17g", ".20e", "r", ".30g"] * 100, strict=False)
+        if form != "r"
+    ]
+    texts += [repr(float(each)) for each in numbers]
+    rows = "".join(f"{k}{written.delimiter}{text.replace('.', written.decimal)}\n" for k, text in enumerate(texts))
+    quoted = f'x{written.delimiter}"{odd}"\n'  # quoted blanks make a column text, which is parsed cell by cell
+    path = tmp_path / "t.csv"
+    path.write_text(f"id{written.delimiter}a\n{rows}{quoted}")
+    if odd == "1e400":
+        with pytest.raises(DataError, match="the cell is infinite"):
+            read(path, {"a": []}, written.keys)
+        return
+    table = read(path, {"a": []}, written.keys)
+    found = dict(zip(table.ids, table.features[:, 0], strict=True))
+    assert np.isnan(found.pop("x"))
+    assert [found[str(k)] for k in range(len(texts))] == list(map(float, texts))

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.needs import needs_libraries
 from treetap.errors import DataError
 from treetap.tables import sql, sql_faults
 from treetap.tables.config import TableConfig
 from treetap.tables.labels import read_classes
 from treetap.tables.reading import Table, read_table
+from treetap.tables.sql_keys import unverified
 
 pytestmark = pytest.mark.xdist_group("postgresql")
 SECRET = "geheim"
@@ -192,7 +194,7 @@ def test_deadlines(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_uris_that_name_no_database(value: str | None, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error has the variable's name and not its value."""
-    pytest.importorskip("adbc_driver_postgresql")
+    needs_libraries("adbc_driver_postgresql", extra="sql")
     monkeypatch.delenv("CLINIC", raising=False)
     if value is not None:
         monkeypatch.setenv("CLINIC", value)
@@ -282,3 +284,21 @@ print(loaded(uri={f"sqlite:{tmp_path / 't.db'}"!r}, table="t"))
         [sys.executable, "-c", program, *names], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.splitlines() == ["[]", "['adbc_driver_manager', 'adbc_driver_sqlite']"]
+
+
+@pytest.mark.parametrize(
+    ("uri", "unchecked"),
+    [
+        ("postgresql://u@db.clinic.internal/d", True),
+        ("postgresql://u:p@10.0.0.1:5432/d?sslmode=require", True),
+        ("postgresql://u@db.clinic.internal/d?sslmode=verify-full", False),
+        ("postgresql://u@127.0.0.1:5432/d", False),
+        ("postgresql://u@localhost/d", False),
+        ("postgresql://u@[::1]/d", False),
+        ("postgresql:///d?host=/run/postgresql", False),
+        ("postgresql://u@[/d", False),
+    ],
+)
+def test_servers_whose_certificate_is_not_checked(uri: str, unchecked: bool) -> None:
+    """Those on another host without sslmode=verify-…: the log says so."""
+    assert unverified(uri) == unchecked
