@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 from treetap.errors import ConfigError
 from treetap.names import did_you_mean
@@ -36,6 +37,12 @@ class Strict(BaseModel):
         return Path(value) if isinstance(value, str) and Path in (kind, *get_args(kind)) else value
 
 
+def unshown(message: str) -> PydanticCustomError:
+    """An error of a field whose value no message shows, since it may be a password."""
+    return PydanticCustomError(_UNSHOWN, message)
+
+
+_UNSHOWN = "unshown"
 _FIXED = {"extra_forbidden": "unknown key", "missing": "is missing"}
 Schema = TypeVar("Schema", bound=BaseModel)
 
@@ -116,8 +123,8 @@ def _where(location: tuple[int | str, ...]) -> str:
 
 def _what(error: object) -> str:
     assert isinstance(error, dict)
-    if error["type"] in _FIXED:
-        return _FIXED[error["type"]]
+    if fixed := {**_FIXED, _UNSHOWN: str(error["msg"])}.get(error["type"]):
+        return fixed
     if error["type"] == "literal_error" and isinstance(error["input"], str):
         known = re.findall(r"'([^']*)'", error["ctx"]["expected"])
         return f"{error['msg']} (it is {error['input']!r}){did_you_mean(error['input'], known)}"

@@ -11,11 +11,15 @@ from pathlib import Path
 
 from party.config import PartyConfig
 
+#: A folder of a table that is a column's value, as in `site=north/part-0.parquet`: the value is content.
+_PARTITION = re.compile(r"([\w.-]+)=[^/\s]+/")
+
 
 def outward(config: PartyConfig) -> Callable[[str], str]:
     """The function that takes this host's folders out of a message: of a path below one, what lies below it stays.
 
-    `/srv/bank/state/jobs/j` becomes `state/jobs/j`, and a table's file its name, also in an object store.
+    `/srv/bank/state/jobs/j` becomes `state/jobs/j`, and a table's file its name, also in an object store. Values of
+    columns in names of folders are left out.
     """
     names = {config.state: "state"}
     if config.data is not None:
@@ -43,6 +47,6 @@ def outward(config: PartyConfig) -> Callable[[str], str]:
         return (name and name + "/") if below else name or "its folder"
 
     def hide(text: str) -> str:
-        return found.sub(shown, text)
+        return _PARTITION.sub(r"\1=…/", found.sub(shown, text))
 
     return hide

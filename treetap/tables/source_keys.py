@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -10,21 +11,69 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from treetap.errors import ConfigError
-from treetap.strict import Strict
+from treetap.strict import Strict, unshown
 from treetap.tables.csv_dialect import THOUSANDS, Given
 from treetap.tables.sql_keys import SQLITE, SqlKeys
 
-#: A file, a folder or a pattern of an object store, as `s3://BUCKET/KEY`.
-Remote = Annotated[str, StringConstraints(pattern=r"^s3://[^/]+/.+$")]
 Format = Literal["csv", "parquet", "feather", "jsonl"]
 _WILD = frozenset("*?[")
+_STORED = re.compile("s3://[^/]+/.+")
+_URI = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*|sqlite:.+")
+_ENDPOINT = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]+/?")
+
+
+def _place(value: Any) -> Path | str:
+    """Text as a path, but for those of object stores."""
+    if isinstance(value, Path):
+        return value
+    if not isinstance(value, str) or not value:
+        raise ValueError("a path is text")
+    if value.startswith("s3:") and not _STORED.fullmatch(value):
+        raise ValueError("a path in an object store is written s3://BUCKET/KEY")
+    return value if value.startswith("s3:") else Path(value)
 
 
 def _places(value: Any) -> Any:
-    """Text as paths, but for those of object stores."""
-    if isinstance(value, list):
-        return [_places(each) for each in value]
-    return Path(value) if isinstance(value, str) and not value.startswith("s3://") else value
+    """A path, or a list of paths."""
+    if value == []:
+        raise ValueError("names no file")
+    if value is None:
+        return None
+    return [_place(each) for each in value] if isinstance(value, list) else _place(value)
+
+
+def _uri(value: Any) -> Any:
+    """Refuse a URI that is written out, without showing it: it may have a password."""
+    if not isinstance(value, str) or not _URI.fullmatch(value):
+        raise unshown(
+            'is the name of an environment variable that holds the URI, as in uri = "$CLINIC_DB", or "sqlite:FILE"'
+        )
+    return value
+
+
+def _endpoint(value: Any) -> Any:
+    """Refuse what is no address, without showing it: it may have a key."""
+    if not isinstance(value, str) or not _ENDPOINT.fullmatch(value):
+        raise unshown("is http://HOST:PORT or https://HOST, without a user; keys are in the environment")
+    return value
+
+
+def _delimiter(value: Any) -> Any:
+    if not isinstance(value, str) or not re.fullmatch("[\t -~]", value):
+        raise ValueError('is one character of ASCII, such as ";" or "\\t"')
+    return value
+
+
+def _quote(value: Any) -> Any:
+    if not isinstance(value, str) or not re.fullmatch("[!-~]?", value):
+        raise ValueError("is one character of ASCII, or empty where cells have no quotes")
+    return value
+
+
+def _thousands(value: Any) -> Any:
+    if value not in ("", *THOUSANDS):
+        raise ValueError("is , . ' _ or a space, or empty where there is none")
+    return value
 
 
 def _encoding(value: Any) -> Any:
@@ -44,7 +93,7 @@ def fixed_part(path: Path) -> Path | None:
     return None if wild is None else Path(*path.parts[:wild])
 
 
-Local = Annotated[Path, "a file, a folder or a pattern of this host"]
+Local = Annotated[Path, "of this host"]
 
 
 class SourceKeys(Strict):
@@ -58,18 +107,18 @@ class SourceKeys(Strict):
     read within `deadline_s` seconds.
     """
 
-    path: Annotated[Local | Remote | list[Local | Remote] | None, BeforeValidator(_places)] = None
-    uri: Annotated[str, StringConstraints(pattern=r"^(\$[A-Za-z_][A-Za-z0-9_]*|sqlite:.+)$")] | None = None
+    path: Annotated[Local | str | list[Local | str] | None, BeforeValidator(_places)] = None
+    uri: Annotated[str, BeforeValidator(_uri)] | None = None
     query: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)] | None = None
     table: Annotated[str, StringConstraints(min_length=1)] | None = None
     deadline_s: Annotated[float, Field(gt=0, le=3600)] = 300.0
-    endpoint_override: Annotated[str, StringConstraints(pattern=r"^https?://[A-Za-z0-9.:\[\]_-]+/?$")] | None = None
+    endpoint_override: Annotated[str, BeforeValidator(_endpoint)] | None = None
     format: Format | None = None
-    delimiter: Annotated[str, StringConstraints(pattern=r"^[\t -~]$")] | None = None
+    delimiter: Annotated[str, BeforeValidator(_delimiter)] | None = None
     decimal: Literal[".", ","] | None = None
-    thousands: Literal[("", *THOUSANDS)] | None = None  # type: ignore[valid-type]
+    thousands: Annotated[str, BeforeValidator(_thousands)] | None = None
     encoding: Annotated[str, BeforeValidator(_encoding)] | None = None
-    quote: Annotated[str, StringConstraints(pattern=r"^[!-~]?$")] | None = None
+    quote: Annotated[str, BeforeValidator(_quote)] | None = None
 
     @model_validator(mode="after")
     def _agreeing(self) -> Self:
@@ -93,8 +142,8 @@ class SourceKeys(Strict):
             raise ValueError(f"delimiter and quote are both {self.delimiter!r}: cells need another delimiter")
         if self.endpoint_override and not any(isinstance(place, str) for place in self.places):
             raise ValueError("endpoint_override is of object stores, and no path begins with s3://: leave it out")
-        if isinstance(self.path, list) and not self.path:
-            raise ValueError("path = [] names no file")
+        if self.uri is None and "deadline_s" in self.model_fields_set:
+            raise ValueError("deadline_s is of a database, whose uri is missing: leave it out")
         return self
 
     @property

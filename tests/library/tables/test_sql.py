@@ -26,6 +26,8 @@ pytestmark = pytest.mark.xdist_group("postgresql")
 SECRET = "geheim"
 DDL = """
 CREATE SCHEMA clinic;
+CREATE TYPE mood AS ENUM ('sad', 'ok');
+CREATE DOMAIN positive AS numeric CHECK (VALUE > 0);
 CREATE TABLE clinic."Patients" (id text, n numeric(10, 2), big numeric, w bigint, s smallint, f double precision,
   b boolean, c varchar, d date, z timestamptz, m money, u uuid, e numeric(20, 0));
 INSERT INTO clinic."Patients" VALUES
@@ -302,3 +304,12 @@ print(loaded(uri={f"sqlite:{tmp_path / 't.db'}"!r}, table="t"))
 def test_servers_whose_certificate_is_not_checked(uri: str, unchecked: bool) -> None:
     """Those on another host without sslmode=verify-…: the log says so."""
     assert unverified(uri) == unchecked
+
+
+def test_types_of_a_databases_own(uri: str) -> None:
+    """Enumerations are text, domains what they are made of."""
+    kinds = "CASE g WHEN 1 THEN 'ok' ELSE 'sad' END::mood AS m, (g * 1.5)::positive AS p"
+    query = f"SELECT g::text AS id, {kinds} FROM generate_series(1, 2) g"
+    table = read("m", "p", query=query, encode={"m": "ordinal"})
+    assert table.categories["m"].values == ["ok", "sad"]
+    np.testing.assert_array_equal(table.features, [[0, 1.5], [1, 3.0]])
