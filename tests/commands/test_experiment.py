@@ -10,12 +10,16 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
+import xgboost
 from sklearn.datasets import load_breast_cancer
 
 from tests.commands.command import Outcome, refused, treetap
+from treetap.tables.dates import days_of
 from treetap.wire.transcript import TranscriptReader
 
 pytestmark = pytest.mark.xdist_group("experiment")
@@ -57,7 +61,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
     parties = _party("clinic", f"labels = true\ncolumns = [{own}]") + _party("lab", 'share = 0.5\nrecord = "received"')
     parties += _party("registry", "share = 0.5")
     file = _file(folder, 'path = "cancer.parquet"\nlabel = "benign"\nseed = [0, 1]', parties)
-    return folder, treetap("experiment", file, "--json", "--workdir", "kept", folder=folder)
+    return folder, treetap("experiment", file, "--json", "--workdir", "kept", "--export", folder=folder)
 
 
 def _day(share: float) -> str:
@@ -87,9 +91,15 @@ def test_a_forest_on_a_table_with_text(encode: str, defences: str, tmp_path: Pat
     parties += _party("lab", 'columns = ["colour", "opened", "same"]')
     job = 'protocol = "forest"\nkey_bits = 1024\nn_estimators = 4\nmax_depth = 4\ncolsample_bytree = 1.0\n'
     data = f'path = "t.csv"\nlabel = "y"\nencode = {encode}\ndrop_constant = true\ncompare = true'
-    outcome = treetap("experiment", _file(tmp_path, data, parties, job + defences), "--json", folder=tmp_path)
+    file = _file(tmp_path, data, parties, job + defences)
+    outcome = treetap("experiment", file, "--json", "--export", folder=tmp_path)
     assert (outcome.status, outcome.err) == (0, "")
     (found,) = json.loads(outcome.out)["runs"]
+    scores = pq.read_table(Path(json.loads(outcome.out)["folder"]) / "predictions" / "seed-0.parquet")
+    records = pacsv.read_csv(tmp_path / "t.csv").take(pa.array(map(int, scores["treetap_id"].to_pylist())))
+    names = [name for name in scores.column_names if name.startswith("score_")]
+    expected = np.column_stack([scores[name].to_numpy() for name in names])
+    np.testing.assert_allclose(_margins(Path(found["xgboost"]), records), expected, rtol=1e-6, atol=1e-6)
     assert found["dropped_columns"] == {"clinic": [], "lab": ["same"]}
     assert ("defences" in found) == (defences != "")
     assert not defences or found["defences"]["local_subtrees"] > 0 == found["defences"]["max_difference"]
@@ -132,6 +142,47 @@ def test_predictions_are_kept_with_their_labels(report: tuple[Path, Outcome]) ->
         assert rows["treetap_id"].to_pylist() == sorted(rows["treetap_id"].to_pylist())
         assert float(((chances >= 0.5) == labels).mean()) == run["metrics"]["test"]["accuracy"]
     assert list((folder / "kept").rglob("*.key")) == []
+
+
+def _margins(model: Path, table: pa.Table) -> np.ndarray[Any, np.dtype[Any]]:
+    """What XGBoost predicts of a table by a file, whose attribute says what its features are."""
+    booster = xgboost.Booster()
+    booster.load_model(model)
+    blocks = []
+    for each in json.loads(booster.attr("treetap"))["features"]:
+        cells = table.column(each["column"])
+        if each.get("encode") == "one-hot":
+            value = each["made"].removeprefix(f"{each['column']}=")
+            blocks.append([float(cell == value) for cell in cells.to_pylist()])
+        elif each.get("encode") == "ordinal":
+            blocks.append([float(each["values"].index(cell)) for cell in cells.to_pylist()])
+        elif each.get("encode") == "days":
+            blocks.append(days_of(model, each["column"], cells)[0].tolist())
+        else:
+            blocks.append(cells.to_pylist())
+    matrix = xgboost.DMatrix(np.array(blocks).T, feature_names=booster.feature_names)
+    found: np.ndarray[Any, np.dtype[Any]] = booster.predict(matrix, output_margin=True)
+    return found
+
+
+def test_models_for_xgboost(report: tuple[Path, Outcome]) -> None:
+    """Each run's model predicts the same in XGBoost; the command writes the same file from the run's folder."""
+    folder, outcome = report
+    for run in json.loads(outcome.out)["runs"]:
+        path = folder / "kept" / "models" / f"seed-{run['seed']}.json"
+        assert run["xgboost"] == str(path)
+        rows = pq.read_table(folder / "kept" / "predictions" / f"seed-{run['seed']}.parquet")
+        records = pq.read_table(folder / "cancer.parquet").take(pa.array(map(int, rows["treetap_id"].to_pylist())))
+        np.testing.assert_allclose(_margins(path, records), rows["score"].to_numpy(), rtol=1e-6, atol=1e-6)
+    again = treetap("model", "xgboost", "kept/seed-1", "--out", "again.json", folder=folder)
+    assert (again.status, again.out) == (0, "again.json: the model of clinic, lab, registry\n")
+    assert (folder / "again.json").read_bytes() == path.read_bytes()
+    fault = (
+        "kept: is no folder of a published model, nor of an experiment's run: name one of its runs, such as kept/seed-0"
+    )
+    assert fault in refused(treetap("model", "xgboost", "kept", "--out", "no.json", folder=folder))
+    words = ("model", "xgboost", "kept", "--table", "train", "--out", "no.json")
+    assert "--table names a table of the label holder's configuration" in refused(treetap(*words, folder=folder))
 
 
 def test_the_costs_are_those_of_the_job(report: tuple[Path, Outcome]) -> None:

@@ -19,6 +19,7 @@ from treetap.commands.audit import cli as audit
 from treetap.commands.audit.cli import needs
 from treetap.commands.certs.cli import certs
 from treetap.commands.data.cli import data
+from treetap.commands.experiment import export_cli
 from treetap.commands.health import cli as health
 from treetap.commands.jobs import prune, serve
 from treetap.commands.jobs.operator_options import AwayDeadline, OperatorFile, Protocol, operating
@@ -42,6 +43,7 @@ app = typer.Typer(
 app.add_typer(certs, name="certs")
 app.add_typer(data, name="data")
 audit.register(app)
+export_cli.register(model)
 app.add_typer(model, name="model")
 
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON on standard output and nothing else.")]
@@ -102,11 +104,14 @@ def experiment(
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the runs that this folder lacks.")] = None,
     discard: Annotated[bool, typer.Option("--discard", help="Keep no file.")] = False,
+    export: Annotated[
+        bool, typer.Option("--export", help="Also write each run's model as XGBoost's JSON, models/RUN.json.")
+    ] = False,
 ) -> None:
     """Split one table between parties and run the federation on it, once per seed and fold; keep the results."""
     from treetap.commands.experiment.command import run_file
 
-    run_file(file, as_json=as_json, workdir=workdir, resume=resume, discard=discard)
+    run_file(file, as_json=as_json, workdir=workdir, resume=resume, discard=discard, export=export)
 
 
 @app.command()

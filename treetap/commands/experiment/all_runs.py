@@ -19,12 +19,14 @@ from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.histories import histories_csv
 from treetap.commands.experiment.joined_table import content_digest, labels_of, read_table, split
 from treetap.commands.experiment.kept import Kept, made_with, new_folder, remove_private_keys
+from treetap.commands.experiment.planned import PlannedRun
 from treetap.commands.experiment.results_page.page import html
 from treetap.commands.experiment.run import Live, run_seed
 from treetap.commands.experiment.spread_labels import with_classes
+from treetap.commands.experiment.xgboost_export import export_run
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import empty_folder, to_toml
-from treetap.errors import TreetapError
+from treetap.errors import BadInput, TreetapError
 
 #: The table of an experiment that was given in memory, in the folder of its results.
 TABLE = "table.parquet"
@@ -42,6 +44,7 @@ def run_experiment(
     name: str = "the experiment",
     numbered: bool = False,
     resume: bool = False,
+    export: bool = False,
     on_start: Callable[[Kept, int], None] = lambda *_: None,
     on_run: Callable[[dict[str, Any]], None] = lambda _: None,
     live: Live = progress_view.live,
@@ -59,6 +62,7 @@ def run_experiment(
         name: of the experiment in messages about it.
         numbered: take the first of FOLDER, FOLDER-2, … that is not there.
         resume: `folder` has results of the same experiment; run only the seeds and folds that it lacks.
+        export: write each run's model as XGBoost's JSON, `models/RUN.json`.
         on_start: called with the folder and the number of all runs, once all is checked.
         on_run: called with the report of each run as it ends, finite or not; not with those that were there already.
         live: shows the progress of a run: given its title, a context that yields a function which takes statuses of
@@ -104,6 +108,8 @@ def run_experiment(
                 )
             finally:
                 remove_private_keys(federation)
+            if export:
+                found |= _exported(kept, run)
             kept.add(found)
             kept.write_beside(HISTORY, histories_csv(kept.runs))
             kept.write_beside(PAGE, html(given, kept.folder.name, kept.runs))
@@ -111,6 +117,15 @@ def run_experiment(
     except OSError as failure:
         raise TreetapError(f"{failure.filename or folder}: {failure.strerror or failure}") from failure
     return document(kept.runs, kept.folder)
+
+
+def _exported(kept: Kept, run: PlannedRun) -> dict[str, str]:
+    """The file with a run's model for XGBoost, or why there is none: the run itself has succeeded."""
+    try:
+        export_run(kept.folder / run.name, path := kept.model(run))
+    except BadInput as fault:
+        return {"xgboost_fault": str(fault)}
+    return {"xgboost": str(path)}
 
 
 def with_frontier(experiment: ExperimentFile, base: Path) -> ExperimentFile:

@@ -14,6 +14,7 @@ from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.kept import Kept
 from treetap.commands.experiment.planned import planned
 from treetap.commands.experiment.report import print_run, print_summary
+from treetap.commands.experiment.xgboost_export import check_exportable
 from treetap.commands.local_federation import clean_end, working_folder
 from treetap.errors import BadInput
 from treetap.strict import load
@@ -23,11 +24,17 @@ RUNS = Path("runs")
 
 
 def run_file(
-    file: Path, *, as_json: bool, workdir: Path | None = None, resume: Path | None = None, discard: bool = False
+    file: Path,
+    *,
+    as_json: bool,
+    workdir: Path | None = None,
+    resume: Path | None = None,
+    discard: bool = False,
+    export: bool = False,
 ) -> None:
     """Run an experiment file and print its report; results are kept in `runs/NAME` unless an option says otherwise.
 
-    With `as_json` finished runs are printed even if a later one fails.
+    With `as_json` finished runs are printed even if a later one fails. `export`: write each run's model for XGBoost.
 
     Raises:
         BadInput: options that exclude each other, a fault of the file or its table, or an audit that failed.
@@ -35,7 +42,11 @@ def run_file(
     given = {"--workdir": workdir is not None, "--resume": resume is not None, "--discard": discard}
     if sum(given.values()) > 1:
         raise BadInput(f"{' and '.join(name for name, there in given.items() if there)} exclude each other: give one")
+    if export and discard:
+        raise BadInput("--export keeps a file of each model, and --discard none: give one")
     experiment = load(file, ExperimentFile)
+    if export:
+        check_exportable(experiment.job.protocol)
     output = _Output(file, as_json=as_json, discard=discard)
     with clean_end(), _temporary(discard) as temporary:
         try:
@@ -49,6 +60,7 @@ def run_file(
                 resume=resume is not None,
                 on_start=output.start,
                 on_run=output.add,
+                export=export,
             )
         except BaseException:
             output.stop()

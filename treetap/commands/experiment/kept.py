@@ -16,6 +16,7 @@ from treetap.errors import BadInput
 from treetap.models.durable import make_folder, remove_folder, write_whole
 
 RESULTS, MADE_WITH, FILE, PREDICTIONS = "results.json", "made-with.json", "experiment.toml", "predictions"
+MODELS = "models"
 #: Libraries whose releases a result may depend on, beside Python's.
 LIBRARIES = ("treetap", "numpy", "pyarrow")
 #: Most folders of one name.
@@ -96,6 +97,11 @@ class Kept:
         """The file of a run's predictions in a format."""
         make_folder(self.folder / PREDICTIONS)
         return self.folder / PREDICTIONS / f"{run.name}.{form}"
+
+    def model(self, run: PlannedRun) -> Path:
+        """The file of a run's model for XGBoost."""
+        make_folder(self.folder / MODELS)
+        return self.folder / MODELS / f"{run.name}.json"
 
     def add(self, run: dict[str, Any]) -> None:
         """Keep a run's report; it is on disk when this returns."""

@@ -189,9 +189,8 @@ def print_run(run: dict[str, Any]) -> None:
         terminal.out.print(terminal.text(sentence), soft_wrap=True)
     if used := trees_used(**run["trees"]) if "trees" in run else epochs_used(**run["epochs"]):
         terminal.out.print(used)
-    for party, names in run.get("dropped_columns", {}).items():
-        if names:
-            terminal.out.print(terminal.text(f"constant, hence dropped of {party}: {', '.join(names)}"), soft_wrap=True)
+    for line in (*_dropped(run), *_exported(run)):
+        terminal.out.print(terminal.text(line), soft_wrap=True)
     terminal.out.print(seconds_table(run["seconds"]))
     if "predict" in run:
         terminal.out.print(predict_table(run["predict"]))
@@ -216,6 +215,19 @@ def print_run(run: dict[str, Any]) -> None:
     terminal.out.print(f"largest process: {peak[0]}, {peak[1]:.0f} MiB")
     terminal.out.print(terminal.text(backends_line(run["arithmetic"])), soft_wrap=True)
     terminal.out.file.flush()
+
+
+def _dropped(run: dict[str, Any]) -> list[str]:
+    """The constant columns that each party left out, a line each."""
+    found = run.get("dropped_columns", {})
+    return [f"constant, hence dropped of {party}: {', '.join(names)}" for party, names in found.items() if names]
+
+
+def _exported(run: dict[str, Any]) -> list[str]:
+    """The file for XGBoost, or why there is none."""
+    if "xgboost_fault" in run:
+        return [f"no model for XGBoost: {run['xgboost_fault']}"]
+    return [f"model for XGBoost: {run['xgboost']}"] if "xgboost" in run else []
 
 
 def _read_columns(audit: dict[str, Any]) -> list[str]:

@@ -1,0 +1,228 @@
+"""Models in XGBoost's JSON: XGBoost loads them, and predicts what they predict."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tests.library.trees.tables import Parties, labels_for, signal, table
+from treetap.errors import BadInput
+from treetap.models.own_split import OwnSplit
+from treetap.models.xgboost_json import Column, feature_names, threshold_of, xgboost_model
+from treetap.trees import centralised, centralised_forest
+from treetap.trees.binning import bin_table
+from treetap.trees.centralised import CentralTrees
+from treetap.trees.ensemble import Leaf, Split, Subtree, Tree, at_or_below
+from treetap.trees.params import BoostingParams, ForestParams, TreeParams
+
+xgb = pytest.importorskip("xgboost")
+Floats = npt.NDArray[np.float64]
+
+BOOSTED = [
+    ("binary:logistic", "one_output_per_tree", 2, {}),
+    (
+        "binary:logistic",
+        "one_output_per_tree",
+        2,
+        {"base_score": 0.993, "learning_rate": 0.9, "min_child_weight": 0.01},
+    ),
+    ("reg:squarederror", "one_output_per_tree", 2, {"subsample": 0.7}),
+    ("multi:softprob", "one_output_per_tree", 3, {"early_stopping_rounds": 2, "validation_share": 0.3}),
+    ("multi:softprob", "multi_output_tree", 3, {"base_score": 0.25}),
+]
+
+
+def _trained(parties: Parties, labels: npt.NDArray[Any], params: TreeParams, classes: int) -> CentralTrees:
+    binned = [(name, bin_table(X, [str(j) for j in range(X.shape[1])], params.max_bin)) for name, X in parties]
+    if isinstance(params, ForestParams):
+        return centralised_forest.train_forest(parties, labels, params, classes)
+    assert isinstance(params, BoostingParams)
+    return centralised.train(binned, labels, params, classes)
+
+
+def _exported(
+    model: CentralTrees, parties: Parties, folder: Path, *, values: bool = True
+) -> tuple[Any, dict[str, Any]]:
+    """The model in XGBoost, and the content of its file."""
+
+    def meaning(split: Split) -> OwnSplit:
+        it, cut = model.entry(split)
+        return OwnSplit(split.handle, split.node, it.feature, it.bin, cut, it.missing_left)
+
+    columns = {name: [Column(f"c{j}", X[:, j] if values else None) for j in range(X.shape[1])] for name, X in parties}
+    content = xgboost_model(model.ensemble, meaning, columns, {"treetap": "{}"})
+    path = folder / "model.json"
+    path.write_text(json.dumps(content))
+    booster = xgb.Booster()
+    booster.load_model(path)
+    return booster, content
+
+
+def _trees(content: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = content["learner"]["gradient_booster"]["model"]["trees"]
+    return found
+
+
+def _expected(model: CentralTrees, parties: Parties) -> Floats:
+    """Raw scores (n, outputs)."""
+    columns = dict(parties)
+
+    def reached(tree: Tree) -> npt.NDArray[np.int64]:
+        at = np.ones(len(parties[0][1]), dtype=np.int64)
+        for split in sorted(tree.splits, key=lambda each: each.node):
+            it, cut = model.entry(split)
+            rows = np.flatnonzero(at == split.node)
+            values = columns[split.owner][rows, it.feature]
+            left = np.where(np.isnan(values), it.missing_left, values < cut)
+            at[rows] = np.where(left, 2 * split.node, 2 * split.node + 1)
+        return at
+
+    ensemble = model.ensemble
+    return ensemble.scores([reached(tree) for tree in ensemble.used_trees], len(parties[0][1]))
+
+
+def _matrix(parties: Parties) -> Any:
+    columns = {name: [Column(f"c{j}") for j in range(X.shape[1])] for name, X in parties}
+    return xgb.DMatrix(np.hstack([X for _, X in parties]), feature_names=feature_names(columns))
+
+
+@pytest.mark.parametrize(("objective", "strategy", "classes", "more"), BOOSTED)
+def test_boosted_trees(objective: str, strategy: str, classes: int, more: dict[str, Any], tmp_path: Path) -> None:
+    """Margins and outcomes of the records of the training and of new ones, with missing values; and a round trip."""
+    parties = table(5, 150, [3, 2], missing=0.2)
+    labels = labels_for(objective, signal(parties, 7), classes)
+    params = BoostingParams(
+        objective=objective, multi_strategy=strategy, n_estimators=6, max_depth=4, max_bin=40, **more
+    )
+    model = _trained(parties, labels, params, classes)
+    booster, content = _exported(model, parties, tmp_path)
+    fresh = [(name, X.astype(np.float32).astype(np.float64)) for name, X in table(6, 200, [3, 2], missing=0.3)]
+    for asked in (parties, fresh):
+        expected, matrix = _expected(model, asked), _matrix(asked)
+        margin = booster.predict(matrix, output_margin=True).reshape(expected.shape)
+        largest = max(1.0, float(np.abs(expected).max()))  # sums of 32 bits are rounded at their largest
+        np.testing.assert_allclose(margin, expected, rtol=1e-6, atol=1e-6 * largest)
+        outcome = model.ensemble.outcome(expected)
+        np.testing.assert_allclose(booster.predict(matrix), outcome, rtol=1e-5, atol=1e-6)
+    assert booster.feature_names == ["p0.c0", "p0.c1", "p0.c2", "p1.c0", "p1.c1"]
+    assert booster.attr("treetap") == "{}"
+    for tree, written in zip(_trees(json.loads(bytes(booster.save_raw("json")))), _trees(content), strict=True):
+        for key, value in written.items():
+            both = tree[key], value
+            if key == "split_conditions" and strategy == "multi_output_tree":  # of a leaf it means nothing
+                both = tuple([each[k] for k, at in enumerate(tree["left_children"]) if at >= 0] for each in both)
+            rounded = isinstance(value, list)
+            assert (np.float32(both[0]) == np.float32(both[1])).all() if rounded else both[0] == both[1], key
+    if "early_stopping_rounds" in more:
+        best = model.ensemble.best_round
+        assert best is not None
+        assert booster.attr("best_iteration") == str(best)
+        assert booster.num_boosted_rounds() == best + 1 < params.n_estimators
+
+
+def test_scikit_learns_interface(tmp_path: Path) -> None:
+    """XGBClassifier loads the file too; importances by gain and weight are the model's."""
+    parties = table(5, 100, [2, 2])
+    labels = labels_for("binary:logistic", signal(parties, 7), 2)
+    model = _trained(parties, labels, BoostingParams(n_estimators=3, max_depth=3), 2)
+    booster, _ = _exported(model, parties, tmp_path)
+    classifier = xgb.XGBClassifier()
+    classifier.load_model(tmp_path / "model.json")
+    chances = model.ensemble.outcome(_expected(model, parties))
+    np.testing.assert_allclose(classifier.predict_proba(np.hstack([X for _, X in parties]))[:, 1], chances, rtol=1e-6)
+    splits = [split for tree in model.ensemble.trees for split in tree.splits]
+    assert sum(booster.get_score(importance_type="weight").values()) == len(splits)
+    total = sum(booster.get_score(importance_type="total_gain").values())
+    assert total == pytest.approx(sum(split.gain for split in splits), rel=1e-5)
+
+
+@pytest.mark.parametrize("classes", [0, 2, 3])
+def test_forests(classes: int, tmp_path: Path) -> None:
+    """Trees add up to the mean: class frequencies are numbers of several targets."""
+    parties = table(5, 120, [3, 2])
+    labels = labels_for("multi:softprob" if classes else "reg:squarederror", signal(parties, 7), classes or 2)
+    params = ForestParams(n_estimators=5, max_depth=4, criterion="gini" if classes else "squared_error")
+    model = _trained(parties, labels, params, classes)
+    booster, _ = _exported(model, parties, tmp_path)
+    expected = _expected(model, parties)
+    found = booster.predict(_matrix(parties)).reshape(expected.shape)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_subtrees_of_the_label_holder_are_in_their_place(tmp_path: Path) -> None:
+    """What other parties know of a tree below a local subtree's root is left out."""
+    parties = table(5, 90, [2, 2])
+    labels = labels_for("binary:logistic", signal(parties, 7), 2)
+    model = _trained(parties, labels, BoostingParams(n_estimators=1, max_depth=3), 2)
+    (tree,) = model.ensemble.trees
+    own = next(split for split in tree.splits if split.owner == "p0")
+    local = Subtree(2, (Split(2, "p0", own.handle, 1.0, 8.0),), (Leaf(4, (0.5,), 4.0), Leaf(5, (-0.5,), 4.0)))
+    changed = Tree(tree.index, tree.outputs, tree.splits, tree.leaves, (local,))
+    object.__setattr__(model.ensemble, "trees", (changed,))
+    booster, content = _exported(model, parties, tmp_path)
+    it, cut = model.entry(local.splits[0])
+    values = dict(parties)["p0"][:, it.feature]
+    root, first = model.entry(tree.splits[0])
+    left = dict(parties)[tree.splits[0].owner][:, root.feature] < first
+    margin = booster.predict(_matrix(parties), output_margin=True)
+    np.testing.assert_allclose(margin[left], np.where(values[left] < cut, 0.5, -0.5), rtol=1e-6)
+    (made,) = _trees(content)
+    kept = [each.node for each in (*tree.splits, *tree.leaves) if not at_or_below(each.node, [2])]
+    assert len(made["left_children"]) == len(kept) + 3
+
+
+@pytest.mark.parametrize(
+    ("cut", "values", "found"),
+    [
+        (0.5, None, 0.5),
+        (0.1, None, float(np.float32(0.1))),
+        (1 / 3, None, float(np.float32(1 / 3))),
+        (0.7, None, float(np.nextafter(np.float32(0.7), np.float32(1)))),
+        (math.inf, [1.0, 2.0], float(np.finfo(np.float32).max)),
+        # 1 + 2^-30 is 1 in 32 bits: the threshold below it must not be the next number
+        (1 + 2**-31, [0.5, 1 + 2**-30], 1.0),
+        # and a value that is rounded up to the threshold must stay below it
+        (1 + 2**-24 + 2**-25, [1 + 2**-24 + 2**-26, 1.5], 1.5),
+        (0.75, [0.5, 1.0], 0.75),
+        (0.75, [np.nan, 0.5], 0.75),
+    ],
+)
+def test_thresholds(cut: float, values: list[float] | None, found: float) -> None:
+    """In 32 bits the same values lie below it as in 64; without values, all that have 32 bits."""
+    column = Column("c", None if values is None else np.array(values))
+    assert threshold_of(OwnSplit(0, 1, 0, 0, cut, False), column, "p") == found
+    for value in values or []:
+        assert (np.float32(value) < np.float32(found)) == (value < cut) or np.isnan(value)
+
+
+def test_values_that_are_one_number_in_32_bits() -> None:
+    """They are refused by column, party and threshold."""
+    column = Column("c", np.array([1.0, 1 + 2**-40]))
+    with pytest.raises(BadInput, match="column 'c' of p: values on both sides of the threshold"):
+        threshold_of(OwnSplit(0, 1, 0, 0, 1 + 2**-41, False), column, "p")
+
+
+def test_values_between_neighbours_of_32_bits(tmp_path: Path) -> None:
+    """A column of 64 bits whose values are dense: rounding moves none across a threshold."""
+    draw = np.random.default_rng(3)
+    values = 1e6 + np.arange(10) * 0.0625 + draw.uniform(-0.03, 0.03, size=10)  # a step of 32 bits is 0.0625 there
+    place = draw.integers(0, 10, size=120)
+    parties: Parties = [("p0", values[place][:, None]), ("p1", draw.normal(size=(120, 1)))]
+    labels = (place % 2).astype(np.int64)
+    model = _trained(parties, labels, BoostingParams(n_estimators=3, max_depth=5, max_bin=12), 2)
+    booster, _ = _exported(model, parties, tmp_path)
+    margin = booster.predict(_matrix(parties), output_margin=True).reshape(-1, 1)
+    np.testing.assert_allclose(margin, _expected(model, parties), rtol=1e-6, atol=1e-6)
+
+
+def test_names_that_xgboost_refuses() -> None:
+    """[, ] and < are replaced; a name that then is another's is refused."""
+    assert feature_names({"a": [Column("x[0]<1"), Column("y=5")]}) == ["a.x(0)_1", "a.y=5"]
+    with pytest.raises(BadInput, match=r"two features would be called 'a.x\(0\)' in XGBoost"):
+        feature_names({"a": [Column("x[0]"), Column("x(0)")]})
