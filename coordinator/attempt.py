@@ -107,6 +107,8 @@ class Attempt:
         roster, written = await conduct(opening, self._progress, begin, self._again)
         status.predictions = written.path
         status.explanations, status.attributions = written.explanations, written.attributions
+        status.evaluation = written.evaluation
+        self._progress.metrics(written.metrics)
         status.withheld.extend(written.withheld)
         await self._finish(roster, patient=opening.away_policy == "degrade")
 

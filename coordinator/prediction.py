@@ -54,6 +54,7 @@ def opening_of(
         explain=request.explain,
         explain_limit=request.explain_limit,
         attributions=request.attributions,
+        evaluate=request.evaluate,
         serve=request.serve,
         format=request.format,
     )

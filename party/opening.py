@@ -59,7 +59,7 @@ class Opener:
         members = set(members_of(spec, caller).parties)
         if self._config.name not in members:
             raise Refused(f"{self._config.name} is not a party of job {request.job}")
-        context = self._context(request, [Address(peer.name, peer.address) for peer in peers])
+        context = self._context(caller, request, [Address(peer.name, peer.address) for peer in peers])
         try:
             role = self._role(caller, context, request, kind)
         except BadInput as failure:
@@ -95,12 +95,13 @@ class Opener:
         context.store.claim(request.setup.prepare.submission)  # last: a refused job leaves no file
         return role
 
-    def _context(self, request: control_pb2.StepRequest, peers: list[Address]) -> StepContext:
+    def _context(self, caller: str, request: control_pb2.StepRequest, peers: list[Address]) -> StepContext:
         costs = CostAccount(self._config.name, self._engine.usage(), self._metrics)
         recorder = self._recorders.of(request.job)
         by_name = {peer.name: peer for peer in peers}
         return StepContext(
             party=self._config.name,
+            coordinator=caller,
             job=request.job,
             attempt=request.attempt,
             mailbox=Mailbox(self._config.silence_s, self._config.state, self._metrics.waiting),

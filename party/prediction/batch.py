@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from party.config import PartyConfig
+from party.prediction.evaluation import EvaluatedPrediction
 from party.prediction.opened_model import OpenedModel
 from party.prediction.outcome import Outcome
 from party.prediction.scores_on_disk import Imputed, ScoreStore
@@ -52,6 +53,9 @@ class BatchPrediction:
         """`beside`: writers of further files."""
         self._config, self._store, self._context, self._opening = config, store, context, opening
         self._opened, self._beside = opened, beside
+        self._evaluated = EvaluatedPrediction(config, context, opening, opened) if opening.evaluate else None
+        if self._evaluated is not None:
+            self._beside = [*beside, self._evaluated.write]
         self._scored = ScoreStore(context.store, opening.prediction)
         self._done = 0  # records with a score, those of earlier attempts included
         self._asked_for: list[str] = []
@@ -72,13 +76,18 @@ class BatchPrediction:
                 "give it another name"
             ).at(self._config.name)
         self._asked_for = self._ids_asked_for(table)
+        if self._evaluated is not None:
+            await self._evaluated.read()
         self._scored.open(await self._context.offload(lambda: fingerprint(table)), table.path)
 
     @property
     def wanted(self) -> Rows:
         """Places in the aligned order of the records to predict that have no score yet, ascending."""
         if self._wanted is None:
-            self._wanted, self._done = self._places(self._opened.aligned)
+            aligned = self._opened.aligned
+            if self._evaluated is not None:
+                self._evaluated.check(aligned.ids)  # before any score
+            self._wanted, self._done = self._places(aligned)
             self._context.progress.done, self._context.progress.total = self._done, self._done + len(self._wanted)
         return self._wanted
 

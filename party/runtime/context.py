@@ -42,9 +42,10 @@ class Offload(Protocol):
 
 @dataclass
 class StepContext:
-    """A role's tools; a role never sees sockets, callers or other jobs."""
+    """A role's tools; a role never sees sockets, callers or other jobs. `coordinator`: the name of the job's."""
 
     party: str
+    coordinator: str
     job: str
     attempt: int
     mailbox: Mailbox

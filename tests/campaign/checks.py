@@ -31,7 +31,7 @@ ALLOWED = re.compile(
     r"models/[a-z0-9-]+/((trees|leakage|repaired|history)\.jsonl|(job|manifest|names|clean_metrics)\.json|weights\.npz)"
     r"|label_budget\.jsonl|noisy_labels/[0-9]+\.npz"
     r"|transcripts/[a-z0-9-]+/[0-9]+\.tap"
-    r"|predictions/[a-z0-9-]+(\.attributions)?\.parquet"
+    r"|predictions/[a-z0-9-]+((\.attributions)?\.parquet|\.evaluation\.json)"
     r"|attempts\.json"
 )
 _DEFECT = re.compile(r"defect|Traceback \(most recent|Error\('|object at 0x", re.IGNORECASE)

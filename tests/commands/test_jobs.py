@@ -117,6 +117,16 @@ def test_predicting(federation: LocalFederation, trained: Outcome) -> None:
     assert pq.read_table(json.loads(outcome.out)["predictions"]).column("id").to_pylist() == ["r00041", "r00051"]
 
 
+def test_an_evaluated_prediction(federation: LocalFederation, trained: Outcome) -> None:
+    """Measures by the label holder's labels come back, rounded, and the document stays with it."""
+    outcome = _run(federation, "predict", "good", "--table", "train", "--evaluate", "--json")
+    assert (outcome.status, outcome.err) == (0, "")
+    status = json.loads(outcome.out)
+    document = json.loads(Path(status["evaluation"]).read_text())
+    assert (document["records"], sum(map(sum, document["confusion"]))) == (40, 40)
+    assert {name: float(f"{value:.4g}") for name, value in document["measures"].items()} == status["metrics"]
+
+
 def test_predicting_without_showing_paths(federation: LocalFederation, trained: Outcome) -> None:
     """Encrypted under either scheme and --form per-tree find a plain prediction's scores; the status counts records."""
     scores = []

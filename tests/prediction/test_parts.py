@@ -42,6 +42,7 @@ def test_the_shared_parts_need_no_trees() -> None:
         "opened_model",
         "private_values",
         "batch",
+        "evaluation",
         "served",
         "outcome",
         "scores_on_disk",

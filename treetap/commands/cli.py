@@ -256,6 +256,14 @@ def predict(
             "holder.",
         ),
     ] = False,
+    evaluate: Annotated[
+        bool,
+        typer.Option(
+            "--evaluate",
+            help="Also compare with the labels of the label holder's or recipient's table; measures come back if its "
+            "policy lets METRIC go to the coordinator.",
+        ),
+    ] = False,
     format_: Annotated[str, typer.Option("--format", help="Of the predictions' file: parquet (default) or csv.")] = "",
     operator: OperatorFile = Path("operator.toml"),
     detach: Annotated[bool, typer.Option(help="Submit the job and do not wait.")] = False,
@@ -282,6 +290,7 @@ def predict(
         explain=explain,
         explain_limit=explain_limit,
         attributions=attributions,
+        evaluate=evaluate,
         format=format_,
     )
     with operating(operator) as client:

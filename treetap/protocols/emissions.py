@@ -151,7 +151,7 @@ OPENED_TREES = (
 )
 #: Of any other prediction.
 OPENED = (Emission("opened_model", all_report, perhaps=frozenset({"TOPOLOGY"})),)
-#: Of every prediction. No role fills the metrics of the written predictions yet.
+#: Of every prediction. Metrics of an evaluated one go only where the policy lets them.
 PREDICTION = (
     *_JOB,
     Emission("written_predictions", label_holder_reports, perhaps=frozenset({"METRIC"})),

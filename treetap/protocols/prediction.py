@@ -60,7 +60,7 @@ def check_prediction(opening: prediction_pb2.OpenModel) -> None:
     """`ConfigError` listing everything in a prediction that no party can do."""
     found = prediction(prediction_name(opening))
     faults = options_of(opening).faults() + _away_faults(opening, found) + _explain_faults(opening, found)
-    faults += _format_faults(opening)
+    faults += _format_faults(opening) + _evaluate_faults(opening)
     faults += _serve_faults(opening, found) if opening.serve else []
     if faults:
         raise ConfigError("\n".join(faults))
@@ -127,6 +127,19 @@ def _format_faults(opening: prediction_pb2.OpenModel) -> list[str]:
     meant = did_you_mean(opening.format, FORMATS)
     wrong = opening.format not in FORMATS
     return [f"format = {opening.format!r}: must be one of {', '.join(FORMATS)}{meant}"] if wrong else []
+
+
+def _evaluate_faults(opening: prediction_pb2.OpenModel) -> list[str]:
+    if not opening.evaluate:
+        return []
+    if opening.serve:
+        return ["evaluate: a served model answers with predictions alone; leave it out"]
+    if opening.records_file:
+        return [
+            "evaluate: measures of chosen records, and of these without one, would tell the label of one; leave out "
+            "records, and the whole table is evaluated"
+        ]
+    return []
 
 
 def _away_faults(opening: prediction_pb2.OpenModel, found: PredictionProtocol) -> list[str]:

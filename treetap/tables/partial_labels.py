@@ -47,13 +47,16 @@ class PartialLabels:
         return PartialLabels(np.flatnonzero(labelled).astype(np.int64), self.values[found[labelled]])
 
 
-def read_partial_labels(table: Table, column: str, objective: str, classes: Sequence[str]) -> PartialLabels:
+def read_partial_labels(
+    table: Table, column: str, objective: str, classes: Sequence[str], *, public: bool = True
+) -> PartialLabels:
     """The labels that a table has; a cell that is empty, null or NaN has none.
 
     Args:
         table: read with its label.
         column: the name of the label column, for errors.
         classes: names of the job's classes in order; of a regression none.
+        public: the job names its classes, so that an error may name them too.
 
     Raises:
         DataError: a cell is no number (regression), infinite, or none of the classes. The error names its row, never
@@ -67,7 +70,7 @@ def read_partial_labels(table: Table, column: str, objective: str, classes: Sequ
         return PartialLabels(rows, np.zeros(0, dtype=np.float64 if objective in REGRESSIONS else np.int64))
     if objective in REGRESSIONS:
         return PartialLabels(rows, _targets(table, column, objective, rows, held))
-    return PartialLabels(rows, _class_numbers(table, column, rows, held, classes))
+    return PartialLabels(rows, _class_numbers(table, column, rows, held, classes, public=public))
 
 
 def _filled(cells: pa.ChunkedArray) -> Rows:
@@ -91,7 +94,9 @@ def _targets(
     return targets
 
 
-def _class_numbers(table: Table, column: str, rows: Rows, held: pa.Array, classes: Sequence[str]) -> Rows:
+def _class_numbers(
+    table: Table, column: str, rows: Rows, held: pa.Array, classes: Sequence[str], *, public: bool
+) -> Rows:
     where = label_column(table, column)
     if not (is_number(held.type) or is_text(held) or pa.types.is_boolean(held.type)):
         raise DataError(f"{where}: holds {kind_name(held.type)}; classes are numbers, text or booleans")
@@ -99,6 +104,8 @@ def _class_numbers(table: Table, column: str, rows: Rows, held: pa.Array, classe
     numbers = np.array([known.get(class_name(value), -1) for value in coded.dictionary.to_pylist()], dtype=np.int64)
     found: Rows = numbers[coded.indices.to_numpy(zero_copy_only=False)]
     strange = np.flatnonzero(found < 0)
+    if strange.size and not public:
+        raise DataError(f"{where}: the label at {table.where(int(rows[strange[0]]))} is none of the model's classes")
     if strange.size:
         more = f" and {len(classes) - _LISTED} more" if len(classes) > _LISTED else ""
         raise DataError(

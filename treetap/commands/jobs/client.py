@@ -33,7 +33,7 @@ OnStatus = Callable[[jobs_pb2.JobStatus], None]
 #: Deadlines of an operator's calls; a coordinator that sends no status of a running job for `silence_s` has gone.
 TIMEOUTS = Timeouts()
 #: Fields of a status that name files on the label holder's disk.
-PATHS = ("predictions", "explanations", "attributions")
+PATHS = ("predictions", "explanations", "attributions", "evaluation")
 
 
 class OperatorConfig(Process):

@@ -61,6 +61,7 @@ class PredictRequest(google.protobuf.message.Message):
     SERVE_FIELD_NUMBER: builtins.int
     RECIPIENT_FIELD_NUMBER: builtins.int
     FORMAT_FIELD_NUMBER: builtins.int
+    EVALUATE_FIELD_NUMBER: builtins.int
     job: builtins.str
     model: builtins.str
     table: builtins.str
@@ -83,6 +84,8 @@ class PredictRequest(google.protobuf.message.Message):
     """Of models without a single label holder: the party that gets the scores; empty: the job's first one."""
     format: builtins.str
     """Format of the predictions' file: csv or parquet; empty: parquet."""
+    evaluate: builtins.bool
+    """Compare the predictions with the labels of the receiver's table."""
     @property
     def parameters(self) -> treetap.wire.v2.protocols_pb2.Parameters:
         """The protocol, named by its field, and its options; empty: the first that predicts with the model."""
@@ -104,9 +107,10 @@ class PredictRequest(google.protobuf.message.Message):
         serve: builtins.bool = ...,
         recipient: builtins.str = ...,
         format: builtins.str = ...,
+        evaluate: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["parameters", b"parameters"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["attributions", b"attributions", "away_deadline_s", b"away_deadline_s", "away_policy", b"away_policy", "block", b"block", "explain", b"explain", "explain_limit", b"explain_limit", "format", b"format", "job", b"job", "model", b"model", "parameters", b"parameters", "recipient", b"recipient", "records_file", b"records_file", "serve", b"serve", "table", b"table"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attributions", b"attributions", "away_deadline_s", b"away_deadline_s", "away_policy", b"away_policy", "block", b"block", "evaluate", b"evaluate", "explain", b"explain", "explain_limit", b"explain_limit", "format", b"format", "job", b"job", "model", b"model", "parameters", b"parameters", "recipient", b"recipient", "records_file", b"records_file", "serve", b"serve", "table", b"table"]) -> None: ...
 
 Global___PredictRequest: typing_extensions.TypeAlias = PredictRequest
 
@@ -246,6 +250,7 @@ class JobStatus(google.protobuf.message.Message):
     PROTOCOL_FIELD_NUMBER: builtins.int
     ARITHMETIC_FIELD_NUMBER: builtins.int
     HISTORY_FIELD_NUMBER: builtins.int
+    EVALUATION_FIELD_NUMBER: builtins.int
     job: builtins.str
     kind: builtins.str
     """train, predict or serve."""
@@ -282,6 +287,8 @@ class JobStatus(google.protobuf.message.Message):
     """The next message continues this status: it has further accounts."""
     protocol: builtins.str
     """The protocol by which the job trains or predicts; empty in journals of earlier releases."""
+    evaluation: builtins.str
+    """Of a prediction with evaluate: the path of the evaluation on the label holder's disk."""
     @property
     def metrics(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v2.types_pb2.NamedMetric]:
         """Metrics after the last tree; of a published model after the last tree that predictions use."""
@@ -342,9 +349,10 @@ class JobStatus(google.protobuf.message.Message):
         protocol: builtins.str = ...,
         arithmetic: collections.abc.Iterable[Global___PartyArithmetic] | None = ...,
         history: collections.abc.Iterable[treetap.wire.v2.types_pb2.MetricHistory] | None = ...,
+        evaluation: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["serving", b"serving"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["accounts", b"accounts", "arithmetic", b"arithmetic", "attempt", b"attempt", "attributions", b"attributions", "away", b"away", "bad_input", b"bad_input", "bytes", b"bytes", "error", b"error", "explanations", b"explanations", "history", b"history", "job", b"job", "kind", b"kind", "metrics", b"metrics", "more", b"more", "phase", b"phase", "phases", b"phases", "predictions", b"predictions", "protocol", b"protocol", "records", b"records", "round", b"round", "rounds", b"rounds", "scored", b"scored", "seconds", b"seconds", "serving", b"serving", "stage", b"stage", "state", b"state", "stored_trees", b"stored_trees", "used_trees", b"used_trees", "withheld", b"withheld"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accounts", b"accounts", "arithmetic", b"arithmetic", "attempt", b"attempt", "attributions", b"attributions", "away", b"away", "bad_input", b"bad_input", "bytes", b"bytes", "error", b"error", "evaluation", b"evaluation", "explanations", b"explanations", "history", b"history", "job", b"job", "kind", b"kind", "metrics", b"metrics", "more", b"more", "phase", b"phase", "phases", b"phases", "predictions", b"predictions", "protocol", b"protocol", "records", b"records", "round", b"round", "rounds", b"rounds", "scored", b"scored", "seconds", b"seconds", "serving", b"serving", "stage", b"stage", "state", b"state", "stored_trees", b"stored_trees", "used_trees", b"used_trees", "withheld", b"withheld"]) -> None: ...
 
 Global___JobStatus: typing_extensions.TypeAlias = JobStatus
 

@@ -27,7 +27,7 @@ from treetap.wire.v2 import reveals_pb2 as treetap_dot_wire_dot_v2_dot_reveals__
 from treetap.wire.v2 import types_pb2 as treetap_dot_wire_dot_v2_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n treetap/wire/v2/prediction.proto\x12\x0ftreetap.wire.v2\x1a\x1ftreetap/wire/v2/protocols.proto\x1a\x1dtreetap/wire/v2/reveals.proto\x1a\x1btreetap/wire/v2/types.proto\"\x8c\x02\n\x0ePredictionStep\x12\x36\n\nopen_model\x18\x01 \x01(\x0b\x32\x1a.treetap.wire.v2.OpenModelB\x04\xa8\xd4\x18\x01H\x00\x12<\n\rname_features\x18\x02 \x01(\x0b\x32\x1d.treetap.wire.v2.NameFeaturesB\x04\xa8\xd4\x18\x01H\x00\x12\x36\n\ntake_names\x18\x03 \x01(\x0b\x32\x1a.treetap.wire.v2.TakeNamesB\x04\xa8\xd4\x18\x01H\x00\x12\x44\n\x11write_predictions\x18\x04 \x01(\x0b\x32!.treetap.wire.v2.WritePredictionsB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04step\"\xde\x01\n\x10PredictionResult\x12:\n\x0copened_model\x18\x01 \x01(\x0b\x32\x1c.treetap.wire.v2.OpenedModelB\x04\xa8\xd4\x18\x01H\x00\x12:\n\x0cscored_block\x18\x02 \x01(\x0b\x32\x1c.treetap.wire.v2.ScoredBlockB\x04\xa8\xd4\x18\x01H\x00\x12H\n\x13written_predictions\x18\x03 \x01(\x0b\x32#.treetap.wire.v2.WrittenPredictionsB\x04\xa8\xd4\x18\x01H\x00\x42\x08\n\x06result\"\x97\x04\n\tOpenModel\x12\x13\n\x05model\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05table\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x17\n\trecipient\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1d\n\x0f\x66\x65\x61ture_parties\x18\x04 \x03(\tB\x04\xa8\xd4\x18\x01\x12*\n\x05peers\x18\x05 \x03(\x0b\x32\x15.treetap.wire.v2.PeerB\x04\xa8\xd4\x18\x01\x12\x1a\n\x0crecords_file\x18\x06 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05\x62lock\x18\x07 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x17\n\talignment\x18\x08 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x18\n\nsubmission\x18\t \x01(\tB\x04\xa8\xd4\x18\x01\x12\x35\n\nparameters\x18\n \x01(\x0b\x32\x1b.treetap.wire.v2.ParametersB\x04\xa8\xd4\x18\x01\x12\x19\n\x0b\x61way_policy\x18\x0e \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1d\n\x0f\x61way_deadline_s\x18\x0f \x01(\x01\x42\x04\xa8\xd4\x18\x01\x12\x12\n\x04\x61way\x18\x10 \x03(\tB\x04\xa8\xd4\x18\x01\x12\x18\n\nprediction\x18\x11 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x15\n\x07\x65xplain\x18\x12 \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x1b\n\rexplain_limit\x18\x13 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x1a\n\x0c\x61ttributions\x18\x14 \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05serve\x18\x15 \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x14\n\x06\x66ormat\x18\x16 \x01(\tB\x04\xa8\xd4\x18\x01\"8\n\x0bOpenedModel\x12\x13\n\x05trees\x18\x01 \x01(\rB\x04\xa8\xd4\x18\x02\x12\x14\n\x06levels\x18\x02 \x01(\rB\x04\xa8\xd4\x18\x02\"\x0e\n\x0cNameFeatures\"\x0b\n\tTakeNames\"L\n\x0bScoredBlock\x12\x14\n\x06\x62locks\x18\x01 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x12\n\x04\x64one\x18\x02 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05total\x18\x03 \x01(\x04\x42\x04\xa8\xd4\x18\x01\"\x12\n\x10WritePredictions\"\x95\x01\n\x12WrittenPredictions\x12\x12\n\x04path\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x15\n\x07records\x18\x02 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x1a\n\x0c\x65xplanations\x18\x04 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1a\n\x0c\x61ttributions\x18\x05 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x16\n\x08withheld\x18\x06 \x03(\tB\x04\xa8\xd4\x18\x01J\x04\x08\x03\x10\x04\"\x90\x01\n\x0ePredictionBody\x12<\n\rblock_records\x18\x01 \x01(\x0b\x32\x1d.treetap.wire.v2.BlockRecordsB\x04\xa8\xd4\x18\x01H\x00\x12\x38\n\x0bsplit_names\x18\x02 \x01(\x0b\x32\x1b.treetap.wire.v2.SplitNamesB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04\x62ody\"B\n\x0c\x42lockRecords\x12\x32\n\x06\x63hunks\x18\x01 \x03(\x0b\x32\x1c.treetap.wire.v2.RecordChunkB\x04\xa8\xd4\x18\x08\"U\n\nSplitNames\x12/\n\x05names\x18\x01 \x03(\x0b\x32\x1a.treetap.wire.v2.SplitNameB\x04\xa8\xd4\x18\x0e\x12\x16\n\x08withheld\x18\x02 \x01(\x08\x42\x04\xa8\xd4\x18\x01\"8\n\tSplitName\x12\x14\n\x06handle\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x02\x12\x15\n\x07\x66\x65\x61ture\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x0e\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n treetap/wire/v2/prediction.proto\x12\x0ftreetap.wire.v2\x1a\x1ftreetap/wire/v2/protocols.proto\x1a\x1dtreetap/wire/v2/reveals.proto\x1a\x1btreetap/wire/v2/types.proto\"\x8c\x02\n\x0ePredictionStep\x12\x36\n\nopen_model\x18\x01 \x01(\x0b\x32\x1a.treetap.wire.v2.OpenModelB\x04\xa8\xd4\x18\x01H\x00\x12<\n\rname_features\x18\x02 \x01(\x0b\x32\x1d.treetap.wire.v2.NameFeaturesB\x04\xa8\xd4\x18\x01H\x00\x12\x36\n\ntake_names\x18\x03 \x01(\x0b\x32\x1a.treetap.wire.v2.TakeNamesB\x04\xa8\xd4\x18\x01H\x00\x12\x44\n\x11write_predictions\x18\x04 \x01(\x0b\x32!.treetap.wire.v2.WritePredictionsB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04step\"\xde\x01\n\x10PredictionResult\x12:\n\x0copened_model\x18\x01 \x01(\x0b\x32\x1c.treetap.wire.v2.OpenedModelB\x04\xa8\xd4\x18\x01H\x00\x12:\n\x0cscored_block\x18\x02 \x01(\x0b\x32\x1c.treetap.wire.v2.ScoredBlockB\x04\xa8\xd4\x18\x01H\x00\x12H\n\x13written_predictions\x18\x03 \x01(\x0b\x32#.treetap.wire.v2.WrittenPredictionsB\x04\xa8\xd4\x18\x01H\x00\x42\x08\n\x06result\"\xaf\x04\n\tOpenModel\x12\x13\n\x05model\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05table\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x17\n\trecipient\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1d\n\x0f\x66\x65\x61ture_parties\x18\x04 \x03(\tB\x04\xa8\xd4\x18\x01\x12*\n\x05peers\x18\x05 \x03(\x0b\x32\x15.treetap.wire.v2.PeerB\x04\xa8\xd4\x18\x01\x12\x1a\n\x0crecords_file\x18\x06 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x13\n\x05\x62lock\x18\x07 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x17\n\talignment\x18\x08 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x18\n\nsubmission\x18\t \x01(\tB\x04\xa8\xd4\x18\x01\x12\x35\n\nparameters\x18\n \x01(\x0b\x32\x1b.treetap.wire.v2.ParametersB\x04\xa8\xd4\x18\x01\x12\x19\n\x0b\x61way_policy\x18\x0e \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1d\n\x0f\x61way_deadline_s\x18\x0f \x01(\x01\x42\x04\xa8\xd4\x18\x01\x12\x12\n\x04\x61way\x18\x10 \x03(\tB\x04\xa8\xd4\x18\x01\x12\x18\n\nprediction\x18\x11 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x15\n\x07\x65xplain\x18\x12 \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x1b\n\rexplain_limit\x18\x13 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x1a\n\x0c\x61ttributions\x18\x14 \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05serve\x18\x15 \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x14\n\x06\x66ormat\x18\x16 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x16\n\x08\x65valuate\x18\x17 \x01(\x08\x42\x04\xa8\xd4\x18\x01\"8\n\x0bOpenedModel\x12\x13\n\x05trees\x18\x01 \x01(\rB\x04\xa8\xd4\x18\x02\x12\x14\n\x06levels\x18\x02 \x01(\rB\x04\xa8\xd4\x18\x02\"\x0e\n\x0cNameFeatures\"\x0b\n\tTakeNames\"L\n\x0bScoredBlock\x12\x14\n\x06\x62locks\x18\x01 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x12\n\x04\x64one\x18\x02 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x13\n\x05total\x18\x03 \x01(\x04\x42\x04\xa8\xd4\x18\x01\"\x12\n\x10WritePredictions\"\xe4\x01\n\x12WrittenPredictions\x12\x12\n\x04path\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x15\n\x07records\x18\x02 \x01(\x04\x42\x04\xa8\xd4\x18\x01\x12\x1a\n\x0c\x65xplanations\x18\x04 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1a\n\x0c\x61ttributions\x18\x05 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x16\n\x08withheld\x18\x06 \x03(\tB\x04\xa8\xd4\x18\x01\x12\x18\n\nevaluation\x18\x07 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x33\n\x07metrics\x18\x08 \x03(\x0b\x32\x1c.treetap.wire.v2.NamedMetricB\x04\xa8\xd4\x18\x03J\x04\x08\x03\x10\x04\"\x90\x01\n\x0ePredictionBody\x12<\n\rblock_records\x18\x01 \x01(\x0b\x32\x1d.treetap.wire.v2.BlockRecordsB\x04\xa8\xd4\x18\x01H\x00\x12\x38\n\x0bsplit_names\x18\x02 \x01(\x0b\x32\x1b.treetap.wire.v2.SplitNamesB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04\x62ody\"B\n\x0c\x42lockRecords\x12\x32\n\x06\x63hunks\x18\x01 \x03(\x0b\x32\x1c.treetap.wire.v2.RecordChunkB\x04\xa8\xd4\x18\x08\"U\n\nSplitNames\x12/\n\x05names\x18\x01 \x03(\x0b\x32\x1a.treetap.wire.v2.SplitNameB\x04\xa8\xd4\x18\x0e\x12\x16\n\x08withheld\x18\x02 \x01(\x08\x42\x04\xa8\xd4\x18\x01\"8\n\tSplitName\x12\x14\n\x06handle\x18\x01 \x01(\x04\x42\x04\xa8\xd4\x18\x02\x12\x15\n\x07\x66\x65\x61ture\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x0e\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -86,6 +86,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OPENMODEL'].fields_by_name['serve']._serialized_options = b'\250\324\030\001'
   _globals['_OPENMODEL'].fields_by_name['format']._loaded_options = None
   _globals['_OPENMODEL'].fields_by_name['format']._serialized_options = b'\250\324\030\001'
+  _globals['_OPENMODEL'].fields_by_name['evaluate']._loaded_options = None
+  _globals['_OPENMODEL'].fields_by_name['evaluate']._serialized_options = b'\250\324\030\001'
   _globals['_OPENEDMODEL'].fields_by_name['trees']._loaded_options = None
   _globals['_OPENEDMODEL'].fields_by_name['trees']._serialized_options = b'\250\324\030\002'
   _globals['_OPENEDMODEL'].fields_by_name['levels']._loaded_options = None
@@ -106,6 +108,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WRITTENPREDICTIONS'].fields_by_name['attributions']._serialized_options = b'\250\324\030\001'
   _globals['_WRITTENPREDICTIONS'].fields_by_name['withheld']._loaded_options = None
   _globals['_WRITTENPREDICTIONS'].fields_by_name['withheld']._serialized_options = b'\250\324\030\001'
+  _globals['_WRITTENPREDICTIONS'].fields_by_name['evaluation']._loaded_options = None
+  _globals['_WRITTENPREDICTIONS'].fields_by_name['evaluation']._serialized_options = b'\250\324\030\001'
+  _globals['_WRITTENPREDICTIONS'].fields_by_name['metrics']._loaded_options = None
+  _globals['_WRITTENPREDICTIONS'].fields_by_name['metrics']._serialized_options = b'\250\324\030\003'
   _globals['_PREDICTIONBODY'].fields_by_name['block_records']._loaded_options = None
   _globals['_PREDICTIONBODY'].fields_by_name['block_records']._serialized_options = b'\250\324\030\001'
   _globals['_PREDICTIONBODY'].fields_by_name['split_names']._loaded_options = None
@@ -125,25 +131,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PREDICTIONRESULT']._serialized_start=418
   _globals['_PREDICTIONRESULT']._serialized_end=640
   _globals['_OPENMODEL']._serialized_start=643
-  _globals['_OPENMODEL']._serialized_end=1178
-  _globals['_OPENEDMODEL']._serialized_start=1180
-  _globals['_OPENEDMODEL']._serialized_end=1236
-  _globals['_NAMEFEATURES']._serialized_start=1238
-  _globals['_NAMEFEATURES']._serialized_end=1252
-  _globals['_TAKENAMES']._serialized_start=1254
-  _globals['_TAKENAMES']._serialized_end=1265
-  _globals['_SCOREDBLOCK']._serialized_start=1267
-  _globals['_SCOREDBLOCK']._serialized_end=1343
-  _globals['_WRITEPREDICTIONS']._serialized_start=1345
-  _globals['_WRITEPREDICTIONS']._serialized_end=1363
-  _globals['_WRITTENPREDICTIONS']._serialized_start=1366
-  _globals['_WRITTENPREDICTIONS']._serialized_end=1515
-  _globals['_PREDICTIONBODY']._serialized_start=1518
-  _globals['_PREDICTIONBODY']._serialized_end=1662
-  _globals['_BLOCKRECORDS']._serialized_start=1664
-  _globals['_BLOCKRECORDS']._serialized_end=1730
-  _globals['_SPLITNAMES']._serialized_start=1732
-  _globals['_SPLITNAMES']._serialized_end=1817
-  _globals['_SPLITNAME']._serialized_start=1819
-  _globals['_SPLITNAME']._serialized_end=1875
+  _globals['_OPENMODEL']._serialized_end=1202
+  _globals['_OPENEDMODEL']._serialized_start=1204
+  _globals['_OPENEDMODEL']._serialized_end=1260
+  _globals['_NAMEFEATURES']._serialized_start=1262
+  _globals['_NAMEFEATURES']._serialized_end=1276
+  _globals['_TAKENAMES']._serialized_start=1278
+  _globals['_TAKENAMES']._serialized_end=1289
+  _globals['_SCOREDBLOCK']._serialized_start=1291
+  _globals['_SCOREDBLOCK']._serialized_end=1367
+  _globals['_WRITEPREDICTIONS']._serialized_start=1369
+  _globals['_WRITEPREDICTIONS']._serialized_end=1387
+  _globals['_WRITTENPREDICTIONS']._serialized_start=1390
+  _globals['_WRITTENPREDICTIONS']._serialized_end=1618
+  _globals['_PREDICTIONBODY']._serialized_start=1621
+  _globals['_PREDICTIONBODY']._serialized_end=1765
+  _globals['_BLOCKRECORDS']._serialized_start=1767
+  _globals['_BLOCKRECORDS']._serialized_end=1833
+  _globals['_SPLITNAMES']._serialized_start=1835
+  _globals['_SPLITNAMES']._serialized_end=1920
+  _globals['_SPLITNAME']._serialized_start=1922
+  _globals['_SPLITNAME']._serialized_end=1978
 # @@protoc_insertion_point(module_scope)

@@ -108,6 +108,7 @@ class OpenModel(google.protobuf.message.Message):
     ATTRIBUTIONS_FIELD_NUMBER: builtins.int
     SERVE_FIELD_NUMBER: builtins.int
     FORMAT_FIELD_NUMBER: builtins.int
+    EVALUATE_FIELD_NUMBER: builtins.int
     model: builtins.str
     table: builtins.str
     """The name under which each party keeps the table it predicts on."""
@@ -137,6 +138,8 @@ class OpenModel(google.protobuf.message.Message):
     """Score the records of clients' requests until the job is cancelled."""
     format: builtins.str
     """Format of the predictions' file: csv or parquet; empty: parquet."""
+    evaluate: builtins.bool
+    """Compare the predictions with the labels of the recipient's table."""
     @property
     def feature_parties(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
@@ -171,9 +174,10 @@ class OpenModel(google.protobuf.message.Message):
         attributions: builtins.bool = ...,
         serve: builtins.bool = ...,
         format: builtins.str = ...,
+        evaluate: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["parameters", b"parameters"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["alignment", b"alignment", "attributions", b"attributions", "away", b"away", "away_deadline_s", b"away_deadline_s", "away_policy", b"away_policy", "block", b"block", "explain", b"explain", "explain_limit", b"explain_limit", "feature_parties", b"feature_parties", "format", b"format", "model", b"model", "parameters", b"parameters", "peers", b"peers", "prediction", b"prediction", "recipient", b"recipient", "records_file", b"records_file", "serve", b"serve", "submission", b"submission", "table", b"table"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["alignment", b"alignment", "attributions", b"attributions", "away", b"away", "away_deadline_s", b"away_deadline_s", "away_policy", b"away_policy", "block", b"block", "evaluate", b"evaluate", "explain", b"explain", "explain_limit", b"explain_limit", "feature_parties", b"feature_parties", "format", b"format", "model", b"model", "parameters", b"parameters", "peers", b"peers", "prediction", b"prediction", "recipient", b"recipient", "records_file", b"records_file", "serve", b"serve", "submission", b"submission", "table", b"table"]) -> None: ...
 
 Global___OpenModel: typing_extensions.TypeAlias = OpenModel
 
@@ -265,16 +269,24 @@ class WrittenPredictions(google.protobuf.message.Message):
     EXPLANATIONS_FIELD_NUMBER: builtins.int
     ATTRIBUTIONS_FIELD_NUMBER: builtins.int
     WITHHELD_FIELD_NUMBER: builtins.int
+    EVALUATION_FIELD_NUMBER: builtins.int
+    METRICS_FIELD_NUMBER: builtins.int
     path: builtins.str
     """Path of the file on the label holder's disk."""
     records: builtins.int
     explanations: builtins.str
     """Paths of the candidate paths and the attributions; empty: not requested."""
     attributions: builtins.str
+    evaluation: builtins.str
+    """Of evaluate: the path of the evaluation, and its measures to four significant digits, if the policy lets METRIC go to the
+    coordinator.
+    """
     @property
     def withheld(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Feature parties that withhold the names of their features."""
 
+    @property
+    def metrics(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v2.types_pb2.NamedMetric]: ...
     def __init__(
         self,
         *,
@@ -283,8 +295,10 @@ class WrittenPredictions(google.protobuf.message.Message):
         explanations: builtins.str = ...,
         attributions: builtins.str = ...,
         withheld: collections.abc.Iterable[builtins.str] | None = ...,
+        evaluation: builtins.str = ...,
+        metrics: collections.abc.Iterable[treetap.wire.v2.types_pb2.NamedMetric] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["attributions", b"attributions", "explanations", b"explanations", "path", b"path", "records", b"records", "withheld", b"withheld"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attributions", b"attributions", "evaluation", b"evaluation", "explanations", b"explanations", "metrics", b"metrics", "path", b"path", "records", b"records", "withheld", b"withheld"]) -> None: ...
 
 Global___WrittenPredictions: typing_extensions.TypeAlias = WrittenPredictions
 

@@ -1,0 +1,103 @@
+"""An evaluated prediction: the recipient compares it with the labels of its own table, as far as that has some.
+
+The document (`treetap.trees.evaluation`) stays beside the predictions. Its measures go to the coordinator, to four
+significant digits, if the policy lets METRIC go there. The policy also says of how many records there must be labels.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from party.config import PartyConfig
+from party.prediction.opened_model import OpenedModel
+from party.prediction.scores_on_disk import ScoreStore
+from party.runtime.context import StepContext
+from party.setup.steps import load_table, table_config
+from treetap.errors import DataError, Refused
+from treetap.models.durable import write_whole
+from treetap.tables.partial_labels import read_partial_labels
+from treetap.trees.evaluation import evaluate
+from treetap.trees.loss import outcome_of
+from treetap.wire.v2 import prediction_pb2, types_pb2
+
+#: Significant digits of the measures that leave the party.
+DIGITS = 4
+#: A class number, or a target.
+Label = int | float
+
+
+class EvaluatedPrediction:
+    """The labels of the table that a prediction reads, by id."""
+
+    def __init__(
+        self, config: PartyConfig, context: StepContext, opening: prediction_pb2.OpenModel, opened: OpenedModel
+    ) -> None:
+        self._config, self._context, self._opening, self._opened = config, context, opening, opened
+        self._labels: dict[str, Label] = {}
+
+    async def read(self) -> None:
+        """Read the labels; an empty cell is a record without one.
+
+        Raises:
+            DataError: the table has no label column, or a label is none that the model predicts.
+        """
+        named, opened = table_config(self._config, self._opening.table), self._opened
+        if named.label is None:
+            raise DataError(
+                f"evaluate: the configuration names no label column for table {self._opening.table!r}; write label = "
+                f"COLUMN there, or leave evaluate out"
+            ).at(self._config.name)
+        own = named.model_copy(update={"columns": [], "encode": None, "drop_constant": False, "weight": None})
+        table = await load_table(self._context, own, with_label=True, missing=None)
+        try:
+            found = read_partial_labels(table, named.label, opened.objective, opened.classes, public=False)
+        except DataError as failure:
+            raise failure.at(self._config.name) from None
+        self._labels = dict(zip((table.ids[row] for row in found.rows.tolist()), found.values.tolist(), strict=True))
+
+    def check(self, ids: Collection[str]) -> None:
+        """Raise `Refused` if fewer of these records have a label than the policy asks for."""
+        least = self._context.policy.min_evaluated_records
+        if sum(value in self._labels for value in ids) < least:
+            raise Refused(
+                f"{self._config.name} does not evaluate: its policy says min_evaluated_records = {least}, and fewer "
+                "records common to all parties have a label"
+            )
+
+    async def write(
+        self, path: Path, known: list[str], scored: ScoreStore, written: prediction_pb2.WrittenPredictions
+    ) -> None:
+        """Write the document beside the predictions, and put into the answer what may leave this party."""
+        self.check(known)
+        target = path.with_name(f"{self._context.job}.evaluation.json")
+        document = await self._context.offload(lambda: self._document(known, scored))
+        write_whole(target, (json.dumps(document, indent=1, allow_nan=False) + "\n").encode())
+        written.evaluation = str(target)
+        if self._context.policy.may_emit(self._context.coordinator, "METRIC"):
+            written.metrics.extend(_shown(document["measures"]))
+
+    def _document(self, known: list[str], scored: ScoreStore) -> dict[str, Any]:
+        labelled = [value for value in known if value in self._labels]
+        opened, classes = self._opened, self._opened.classes
+        outcome = outcome_of(opened.objective, len(classes), scored.rows("scores", labelled))
+        labels = np.array([self._labels[value] for value in labelled])
+        return {
+            "model": self._opening.model,
+            "table": self._opening.table,
+            "without_label": len(known) - len(labelled),
+            "guessed": float(scored.rows("guessed", labelled).mean()),
+            **evaluate(opened.objective, outcome, labels, classes),
+        }
+
+
+def _shown(measures: dict[str, float | None]) -> Iterator[types_pb2.NamedMetric]:
+    """Measures as they leave the party; those that are not defined do not."""
+    for name, value in measures.items():
+        if value is not None and math.isfinite(value):
+            yield types_pb2.NamedMetric(name=name, value=float(f"{value:.{DIGITS}g}"))
