@@ -186,11 +186,11 @@ class Jobs:
                 return
             if job not in self._running:
                 continue
-            progress = self._progress[job]
+            progress, task = self._progress[job], self._running[job]
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
                     await progress.changed()
-            await asyncio.sleep(0.2)
+            await asyncio.wait({task}, timeout=0.2)  # the end of a job is sent at once
 
     async def close(self) -> None:
         """Stop all running jobs; each can be resumed from the journal."""

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, PrivateAttr, StringConstraints, mode
 from party.defences.settings import Defences
 from party.policy import Policy
 from treetap.errors import ConfigError
-from treetap.names import Address, ProcessName, clash, on_loopback
+from treetap.names import NAME, Address, ProcessName, clash, on_loopback
 from treetap.native.arithmetic import Choice
 from treetap.process.config import Process, Silence
 from treetap.strict import Strict, load
@@ -65,7 +65,8 @@ class PartyConfig(Process):
     """The configuration that `treetap party --config` reads.
 
     `optimizer`: "amplified" trains this party's own part of a split network, as feature party, by the malicious local
-    optimiser of active model completion (`treetap.neural.optimiser`), for audits.
+    optimiser of active model completion (`treetap.neural.optimiser`), for audits. `tables_folder`: further tables, each
+    described by a file NAME.toml in it, which is read whenever a job names the table.
     """
 
     listen: Address = "127.0.0.1:0"
@@ -77,6 +78,7 @@ class PartyConfig(Process):
     silence_s: Silence = 60.0
     metrics: Address | None = None
     tables: dict[str, TableConfig] = {}
+    tables_folder: Path | None = None
     serve: ServeConfig | None = None
     defences: Defences = Defences()
     optimizer: Literal["amplified"] | None = None
@@ -95,6 +97,28 @@ class PartyConfig(Process):
         asked = {"serve.listen": served.listen, "serve.http": served.http} if served else {}
         asked["metrics"] = self.metrics
         return {"listen": self.listen} | {field: address for field, address in asked.items() if address}
+
+    def table(self, name: str) -> TableConfig | None:
+        """The table of that name, of this configuration or as its folder of tables has it now; None where there is none.
+
+        Raises:
+            ConfigError: the table's file has a fault, or its data would lie outside the folder.
+        """
+        folder = self.tables_folder
+        if name in self.tables or folder is None or not NAME.match(name):
+            return self.tables.get(name)
+        file = folder / f"{name}.toml"
+        if not file.is_file():
+            return None
+        table = load(file, TableConfig)
+        if any(isinstance(each, Path) and (each.is_absolute() or ".." in each.parts) for each in table.places):
+            raise ConfigError(f"{file}: path: must lie in this folder; other tables are described in the party's file")
+        return table.below(folder)
+
+    def table_names(self) -> list[str]:
+        """The names of the tables of this configuration and of those that its folder of tables has now."""
+        folder = self.tables_folder
+        return [*self.tables, *(() if folder is None else sorted(file.stem for file in folder.glob("*.toml")))]
 
     @property
     def policy(self) -> Policy:
@@ -167,6 +191,7 @@ def read(path: Path) -> PartyConfig:
         update={
             "state": base / config.state,
             "data": None if config.data is None else base / config.data,
+            "tables_folder": None if config.tables_folder is None else base / config.tables_folder,
             "tls": config.tls_below(base),
             "tables": {name: table.below(base) for name, table in config.tables.items()},
         }
@@ -181,6 +206,7 @@ def read(path: Path) -> PartyConfig:
 def check_folders(config: PartyConfig) -> None:
     """Raise `ConfigError` for a missing folder, such as a file system not mounted; a file may appear later."""
     wanted = [(f"tables.{name}: path", file.parent) for name, table in config.tables.items() for file in table.local()]
-    for key, folder in ([] if config.data is None else [("data", config.data)]) + wanted:
+    own = {"data": config.data, "tables_folder": config.tables_folder}
+    for key, folder in [(key, folder) for key, folder in own.items() if folder is not None] + wanted:
         if not folder.is_dir():
             raise ConfigError(f"{key}: {folder}: there is no such folder; mount it, or correct the path")

@@ -89,7 +89,7 @@ class Opener:
         if protocol.grows_trees:
             policy.check_key(name, KeyKind.of(spec))
         policy.check_job(name, sent_in_training(spec, caller))
-        check_defences(name, self._config.defences, policy, self._config.tables.get(spec.table), spec)
+        check_defences(name, self._config.defences, policy, self._config.table(spec.table), spec)
         require_library(training_name(spec), protocol)
         role = role_for_training(self._config, context, spec)
         context.store.claim(request.setup.prepare.submission)  # last: a refused job leaves no file

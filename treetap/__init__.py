@@ -1,0 +1,37 @@
+"""Vertical federated trees and split networks over real sockets, with an account of what each party learns.
+
+The names of the Python API, `treetap.api`, are found when they are first asked for: a process that serves a party
+imports treetap and nothing of it. `__init__.pyi` has their types.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+#: Name → its module, and the packages that it needs beside those of every installation, of treetap's extra `api`.
+_FACE = {
+    "FederatedClassifier": ("treetap.api.estimators", ("sklearn",)),
+    "FederatedRegressor": ("treetap.api.estimators", ("sklearn",)),
+    "federation": ("treetap.api.federations", ()),
+}
+
+__all__ = list(_FACE)  # noqa: PLE0604 # names of the table above
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _FACE:
+        raise AttributeError(f"module 'treetap' has no attribute {name!r}")
+    module, needed = _FACE[name]
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as missing:
+        if missing.name not in needed:
+            raise
+        raise ImportError(
+            f"treetap.{name} needs {missing.name}: pip install 'treetap[api]'", name=missing.name
+        ) from None
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -24,6 +24,8 @@ def outward(config: PartyConfig) -> Callable[[str], str]:
     names = {config.state: "state"}
     if config.data is not None:
         names[config.data] = "data"
+    if config.tables_folder is not None:
+        names.setdefault(config.tables_folder, "tables")
     files = [file for table in config.tables.values() for file in table.local()]
     if config.tls is not None:
         files += [each for each in (config.tls.ca, config.tls.certificate, config.tls.key, config.tls.revoked) if each]

@@ -43,11 +43,12 @@ UNPUBLISHED = "its model is not published yet"
 
 def table_config(config: PartyConfig, name: str) -> TableConfig:
     """The party's table of that name; `DataError` lists the tables it has."""
-    if name not in config.tables:
-        required, meant = ", ".join(map(repr, config.tables)) or "none", did_you_mean(name, config.tables)
+    if (table := config.table(name)) is None:
+        names = config.table_names()
+        required, meant = ", ".join(map(repr, names)) or "none", did_you_mean(name, names)
         fault = f"{config.name} has no table {name!r} in its configuration (it has {required}){meant}"
         raise DataError(fault, party=config.name)
-    return config.tables[name]
+    return table
 
 
 async def load_table(

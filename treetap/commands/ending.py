@@ -6,6 +6,7 @@ import asyncio
 import signal
 import threading
 from collections.abc import Coroutine, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from types import FrameType
 from typing import Any, TypeVar
@@ -49,10 +50,18 @@ def as_ctrl_c(*numbers: signal.Signals) -> Iterator[list[signal.Signals]]:
 
 
 def run(call: Coroutine[Any, Any, T]) -> T:
-    """Run a call in an event loop of its own.
+    """Run a call in an event loop of its own; where a loop runs in this thread, as in a notebook, in another thread.
 
     A signal ends the call, never the making of its loop: a loop that is half made complains on the operator's screen.
     """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return _run_here(call)
+    return _run_beside(call)
+
+
+def _run_here(call: Coroutine[Any, Any, T]) -> T:
     try:
         with closing(asyncio.Runner()) as runner:
             with undisturbed():
@@ -60,6 +69,25 @@ def run(call: Coroutine[Any, Any, T]) -> T:
             return runner.run(call)
     finally:
         call.close()  # a Ctrl-C before it began; else Python warns of it on the operator's screen
+
+
+def _run_beside(call: Coroutine[Any, Any, T]) -> T:
+    """Run a call in the event loop of another thread; an exception that a signal raises here cancels it there."""
+
+    async def called() -> T:
+        entered.set_result((asyncio.get_running_loop(), asyncio.current_task()))
+        return await call
+
+    entered: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = Future()
+    with ThreadPoolExecutor(1, thread_name_prefix="treetap-call") as thread:
+        result = thread.submit(_run_here, called())
+        try:
+            return result.result()
+        except KeyboardInterrupt:
+            loop, task = entered.result()
+            if task is not None and not result.done():
+                loop.call_soon_threadsafe(task.cancel)
+            raise  # the block's end waits for the thread
 
 
 @contextmanager

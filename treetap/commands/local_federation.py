@@ -150,6 +150,11 @@ class LocalFederation:
         """A process's state folder."""
         return self.folder / name / "state"
 
+    @property
+    def alive(self) -> bool:
+        """True while all processes run."""
+        return bool(self._processes) and all(process.poll() is None for process in self._processes.values())
+
     def pid(self, name: str) -> int:
         """A process's id."""
         return self._processes[name].pid

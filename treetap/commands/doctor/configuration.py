@@ -100,6 +100,7 @@ def _party(path: Path) -> Checks:
         "libraries": _libraries,
         "arithmetic": partial(_arithmetic, config),
         **{f"table {name}": partial(_table, name, table) for name, table in config.tables.items()},
+        **{f"table {name}": partial(_added_table, config, name) for name in config.table_names()[len(config.tables) :]},
     }
 
 
@@ -148,7 +149,7 @@ def _folders(config: party_config.PartyConfig) -> list[Finding]:
         party_config.check_folders(config)
     except ConfigError as fault:
         return [Finding("fault", "folders", str(fault))]
-    if not config.tables:
+    if not config.table_names() and config.tables_folder is None:
         return [Finding("warning", "folders", "no table is configured, so that no job can run; add [tables.NAME]")]
     return [Finding("ok", "folders", "those of tables and data are there")]
 
@@ -210,6 +211,17 @@ def _absent(table: config.TableConfig) -> str:
     wanted = [table.id, *table.columns, *([table.label] if table.label else [])]
     absent = [name for name in wanted if name not in have]
     return f": {', '.join(map(repr, have))}{did_you_mean(absent[0], have)}" if absent else ""
+
+
+def _added_table(config: party_config.PartyConfig, name: str) -> list[Finding]:
+    """Check a table of the folder of tables as `_table` does one of the configuration."""
+    try:
+        table = config.table(name)
+    except ConfigError as fault:
+        return [Finding("fault", f"table {name}", str(fault))]
+    if table is None:
+        return [Finding("fault", f"table {name}", f"{name!r} is no name of a table: rename {name}.toml")]
+    return _table(name, table)
 
 
 def _coordinator(path: Path) -> Checks:

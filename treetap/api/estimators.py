@@ -1,0 +1,78 @@
+"""`FederatedClassifier` and `FederatedRegressor`: gradient boosting over the columns of several parties."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets
+
+from treetap.api.errors import InvalidInput
+from treetap.api.federated import Array, FederatedEstimator
+from treetap.tables.labels import class_name
+
+#: Kinds of numpy's types that a table can have as labels; classes of other types are numbered.
+_KINDS = "biufU"
+
+
+class FederatedClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[misc]
+    """Boosted trees over columns of several parties, of which one has the labels; classes of any type.
+
+    Parameters: see `treetap.api.parameters.Parameters`. After `fit`: `classes_`, `label_holder_`, `columns_` and
+    `constant_columns_` by party, `n_iter_`, `feature_importances_`, `importances_`, `disclosure_`, `report_`.
+    """
+
+    def predict(self, X: Any) -> Array:
+        """The classes (n,) of records `X` (n, d), in the caller's own labels.
+
+        Raises:
+            ValueError: the records do not fit the model, or a party lacks some of them.
+            NotFittedError: before `fit`.
+            TreetapError: the federation failed.
+        """
+        found = self._predicted_rows(X).column("prediction").to_pylist()
+        place = {class_name(value): number for number, value in enumerate(self._own_names)}
+        return np.asarray(self.classes_[[place[class_name(value)] for value in found]])
+
+    def predict_proba(self, X: Any) -> Array:
+        """The probabilities (n, classes) of records `X` (n, d), in the order of `classes_`; raises as `predict`."""
+        found = self._predicted_rows(X)
+        if "probability" in found.column_names:
+            second = found.column("probability").to_numpy()
+            return np.stack([1 - second, second], axis=1)
+        names = [f"probability_{class_name(value)}" for value in self._own_names]
+        return np.stack([found.column(name).to_numpy() for name in names], axis=1)
+
+    def _labels(self, targets: Array) -> tuple[pa.Array, str]:
+        """See `FederatedEstimator`."""
+        check_classification_targets(targets)
+        self.classes_ = np.unique(targets)
+        if len(self.classes_) < 2:
+            raise InvalidInput(f"y has one class only, {self.classes_[0]!r}: there is nothing to learn")
+        if targets.dtype.kind in _KINDS or all(isinstance(each, str) for each in self.classes_):
+            column, named = pa.array(targets.tolist()), self.classes_.tolist()
+        else:
+            column, named = pa.array(np.searchsorted(self.classes_, targets)), list(range(len(self.classes_)))
+        self._own_names = named
+        usual = "binary:logistic" if len(self.classes_) == 2 else "multi:softprob"
+        return column, self.objective or usual
+
+
+class FederatedRegressor(RegressorMixin, FederatedEstimator):  # type: ignore[misc]
+    """Boosted trees over columns of several parties, of which one has the targets, which are numbers.
+
+    Parameters: see `treetap.api.parameters.Parameters`. After `fit`: `label_holder_`, `columns_` and
+    `constant_columns_` by party, `n_iter_`, `feature_importances_`, `importances_`, `disclosure_`, `report_`.
+    """
+
+    _numeric = True
+
+    def predict(self, X: Any) -> Array:
+        """The targets (n,) of records `X` (n, d); raises as `FederatedClassifier.predict`."""
+        return np.asarray(self._predicted_rows(X).column("prediction").to_numpy())
+
+    def _labels(self, targets: Array) -> tuple[pa.Array, str]:
+        """See `FederatedEstimator`."""
+        return pa.array(np.asarray(targets, dtype=np.float64)), self.objective or "reg:squarederror"

@@ -1,0 +1,306 @@
+"""The part that both estimators share: from the caller's records to a training, and from its model to predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+from sklearn.utils.validation import (
+    assert_all_finite,
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
+
+from treetap.api import loopback, party_tables
+from treetap.api.errors import InvalidInput, checked
+from treetap.api.fitted import Fitted, write_shards
+from treetap.api.frames import arrow_of, column_of, frame_of, library_of, like, of_array
+from treetap.api.loopback import ID, Loopback, OwnTable, Settings
+from treetap.api.parameters import Parameters
+from treetap.api.party_tables import LABEL, PartyTables
+from treetap.commands.jobs.job_file import JobTable
+from treetap.commands.jobs.progress_view import backends
+from treetap.protocols.registry import training
+from treetap.trees.params import BoostingParams
+
+Array = np.ndarray[Any, np.dtype[Any]]
+#: The protocol by which the estimators train.
+PROTOCOL = "boosting"
+
+
+class FederatedEstimator(Parameters):
+    """Trains and predicts by a federation. Its subclasses have the constructor, and `_labels` of their targets."""
+
+    #: True if the targets are numbers.
+    _numeric = False
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Train on records `X` (n, d) with labels `y` (n,).
+
+        `X` is a data frame of pandas, polars or Arrow, or an array, whose columns `parties` splits; or a table of each
+        party: {party: frame}, or a list of frames. Then `y` is of the label holder's rows, or names a column there, and
+        the model is trained on the records that all parties have.
+
+        Raises:
+            ValueError: the records, the labels or a parameter cannot be used.
+            TreetapError: the federation failed.
+        """
+        several = party_tables.are_frames(X)
+        data, targets = self._of_frames(X, y) if several else self._of_one(X, y)
+        labels, objective = self._labels(targets)
+        names = list(data.tables)
+        holder = self._holder(names)
+        job = self._job(objective, "psi" if several else "sorted-ids")
+        tables, constant = {}, {}
+        for party, records in data.tables.items():
+            kept, constant[party] = party_tables.without_constants(records)
+            tables[party] = self._own_table(kept)
+        own = tables[holder]
+        tables[holder] = OwnTable(own.records.append_column(LABEL, labels), {**own.keys, "label": LABEL})
+        running = self._loopback(names)
+        status, folders = running.train(tables, job, holder, verbose=bool(self.verbose))
+        self._fitted = Fitted(running, status, holder, folders)
+        self.label_holder_, self.columns_, self.constant_columns_ = holder, data.columns, constant
+        self.n_iter_ = self._fitted.rounds
+        return self
+
+    def predict_frame(self, X: Any) -> Any:
+        """Predictions of the records that all parties have, as a data frame of the library of `X`.
+
+        Columns: the ids where records have some, `prediction`, of classes their probabilities, and raw scores.
+
+        Raises as `predict`.
+        """
+        found, _ = self._predictions(X)
+        first = next(iter(X.values() if isinstance(X, Mapping) else X)) if party_tables.are_frames(X) else X
+        named = [getattr(self, "id_column", None) or "id" if name == ID else name for name in found.column_names]
+        return like(found.rename_columns(named), library_of(first))
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the shards of all parties below a folder, which `treetap.load_model` reads; returns the folder.
+
+        Raises:
+            ValueError: the folder holds something.
+        """
+        check_is_fitted(self)
+        place = Path(folder)
+        if place.exists() and any(place.iterdir()):
+            raise InvalidInput(f"{place}: is not empty; name another folder")
+        write_shards(self._fitted.shards, place)
+        return place
+
+    @property
+    def feature_importances_(self) -> Array:
+        """Mean gain of the splits at each feature (d,), adding up to 1, as XGBoost's; 0 of a feature without splits."""
+        check_is_fitted(self)
+        gained = dict.fromkeys(((party, name) for party, own in self.columns_.items() for name in own), (0.0, 0))
+        for row in self._fitted.importances:
+            place = row["party"], self._fitted.sources[row["party"]][row["feature"]]
+            total, count = gained[place]
+            gained[place] = total + row["gain"] * row["weight"], count + row["weight"]
+        order = self._feature_order()
+        means = np.array([gained[place][0] / max(gained[place][1], 1) for place in order])
+        return means / means.sum() if means.sum() > 0 else means
+
+    @property
+    def importances_(self) -> Any:
+        """Gain, cover and number of splits by party and feature, as a data frame."""
+        check_is_fitted(self)
+        return frame_of(self._fitted.importances, ("party", "feature", "weight", "gain", "cover"))
+
+    @property
+    def disclosure_(self) -> Any:
+        """Who sent how many bytes of which disclosure class to whom, in the training and the last prediction."""
+        check_is_fitted(self)
+        return frame_of(self._fitted.sent(), ("job", "from", "to", "step", "class", "messages", "bytes"))
+
+    @property
+    def report_(self) -> dict[str, Any]:
+        """The training's cost and outcome: seconds by phase, bytes, ciphertext arithmetic by party, metrics, trees."""
+        check_is_fitted(self)
+        status = self._fitted.training
+        return {
+            "job": status.job,
+            "seconds": {row.name: row.amount for row in status.phases},
+            "bytes": status.bytes,
+            "arithmetic": backends(status),
+            "metrics": dict(self._fitted.manifest["training_metrics"]),
+            "trees": {"planned": status.rounds, "grown": status.stored_trees, "used": status.used_trees},
+            "federated": self._fitted.federated,
+        }
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_fitted")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def _labels(self, targets: Array) -> tuple[pa.Array, str]:
+        """The label column of these targets (n,), and the objective of the job."""
+        raise NotImplementedError
+
+    def _predictions(self, X: Any) -> tuple[pa.Table, list[str]]:
+        """Predictions as the label holder's file has them, and the ids of the rows of `X`, in their order."""
+        check_is_fitted(self)
+        if party_tables.are_frames(X):
+            frames = self._by_party(X)
+            data = party_tables.of_several(
+                frames, self.label_holder_, self.id_column, leave_out=self._label_column, columns=self.columns_
+            )
+        else:
+            data = party_tables.of_one(self._table_of(X, reset=False), self.columns_)
+        tables = {}
+        for party, records in data.tables.items():
+            used = [name for name in records.column_names if name not in self.constant_columns_[party]]
+            tables[party] = self._own_table(records.select(used))
+        protocol = self.prediction or training(PROTOCOL).predicts[0]
+        return self._fitted.predict(tables, protocol, verbose=bool(self.verbose)), data.ids
+
+    def _predicted_rows(self, X: Any) -> pa.Table:
+        """Predictions of the rows of `X`, in their order.
+
+        Raises:
+            ValueError: a party lacks some of the records.
+        """
+        found, ids = self._predictions(X)
+        place = {str(value): row for row, value in enumerate(found.column(ID).to_pylist())}
+        if lacking := [each for each in ids if each not in place]:
+            raise InvalidInput(
+                f"{len(lacking)} of {len(ids)} records of {self.label_holder_} are not at every party: predict_frame "
+                "predicts the others"
+            )
+        return found.take(pa.array([place[each] for each in ids]))
+
+    def _of_one(self, X: Any, y: Any) -> tuple[PartyTables, Array]:
+        """One table split by columns, and its labels."""
+        table, targets = self._with_targets(X, y)
+        names = self._names(len(self.parties) if isinstance(self.parties, Mapping) else self.parties)
+        columns = party_tables.split(table, self.parties, names)
+        self._label_column = None
+        return party_tables.of_one(table, columns), targets
+
+    def _of_frames(self, X: Any, y: Any) -> tuple[PartyTables, Array]:
+        """A table of each party, and the labels of the label holder's rows."""
+        frames = self._by_party(X)
+        holder = self._holder(list(frames))
+        self._label_column = y if isinstance(y, str) else None
+        data = party_tables.of_several(frames, holder, self.id_column, leave_out=self._label_column)
+        if y is None:
+            raise InvalidInput("requires y to be passed, but the target y is None")
+        if isinstance(y, str):
+            labelled = arrow_of(frames[holder]) if library_of(frames[holder]) is not None else None
+            if labelled is None or y not in labelled.column_names:
+                raise InvalidInput(f"y = {y!r}: the frame of {holder} has no such column")
+            y = labelled.column(y)
+        names = [name for own in data.columns.values() for name in own]
+        self.n_features_in_ = len(names)
+        if len(set(names)) == len(names):
+            self.feature_names_in_ = np.array(names, dtype=object)
+        return data, self._targets_of(y, len(data.ids))
+
+    def _by_party(self, X: Any) -> dict[str, Any]:
+        """The frames by party; those of a list have the names of `parties`, or numbers."""
+        if not isinstance(X, Mapping):
+            return dict(zip(self._names(len(X)), X, strict=True))
+        if len(X) < 2:
+            raise InvalidInput(
+                f"X has the frame of {', '.join(X) or 'no party'}: a federation has at least two parties"
+            )
+        return dict(X)
+
+    def _with_targets(self, X: Any, y: Any) -> tuple[pa.Table, Array]:
+        if library_of(X) is None:
+            checked_X, targets = validate_data(
+                self,
+                X,
+                y,
+                dtype=np.float64,
+                ensure_all_finite="allow-nan",
+                ensure_min_samples=2,
+                y_numeric=self._numeric,
+            )
+            return of_array(checked_X, self._feature_names(checked_X.shape[1])), targets
+        validate_data(self, X, y, skip_check_array=True)
+        return self._framed(X), self._targets_of(y, X.shape[0])
+
+    def _table_of(self, X: Any, *, reset: bool) -> pa.Table:
+        if library_of(X) is not None:
+            validate_data(self, X, skip_check_array=True, reset=reset)
+            return self._framed(X)
+        values = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=reset)
+        return of_array(values, self._feature_names(values.shape[1]))
+
+    def _framed(self, X: Any) -> pa.Table:
+        if X.shape[0] == 0:
+            raise InvalidInput("Found array with 0 sample(s): the data frame has no records")
+        return arrow_of(X, self._feature_names(X.shape[1]))
+
+    def _feature_names(self, count: int) -> list[str]:
+        found = getattr(self, "feature_names_in_", None)
+        return [f"x{place}" for place in range(count)] if found is None else [str(name) for name in found]
+
+    def _targets_of(self, y: Any, count: int) -> Array:
+        targets = column_or_1d(column_of(y), warn=True)
+        if targets.dtype.kind == "f" or self._numeric:
+            targets = np.asarray(targets, dtype=np.float64)
+            assert_all_finite(targets, input_name="y")
+        check_consistent_length(np.empty(count), targets)
+        return np.asarray(targets)
+
+    def _feature_order(self) -> list[tuple[str, str]]:
+        """Party and column of each feature, in the order of the caller's columns."""
+        owners = {name: party for party, own in self.columns_.items() for name in own}
+        names = self._feature_names(self.n_features_in_)
+        if set(names) == set(owners):
+            return [(owners[name], name) for name in names]
+        return [(party, name) for party, own in self.columns_.items() for name in own]
+
+    def _names(self, count: int | None) -> list[str]:
+        """The names of the parties where the caller gives none."""
+        if isinstance(self.parties, Mapping):
+            return list(self.parties)
+        return [f"party-{number}" for number in range(1, (count or 2) + 1)]
+
+    def _holder(self, names: Sequence[str]) -> str:
+        holder = names[0] if self.label_holder is None else self.label_holder
+        if holder not in names:
+            raise InvalidInput(f"label_holder = {holder!r}: must be one of the parties, {', '.join(names)}")
+        return holder
+
+    def _own_table(self, records: pa.Table) -> OwnTable:
+        columns = [name for name in records.column_names if name != ID]
+        return OwnTable(records, {"columns": columns, **({"encode": self.encode} if self.encode else {})})
+
+    def _job(self, objective: str, alignment: str) -> JobTable:
+        """The job table of these parameters."""
+        keys = {field.name: _plain(getattr(self, field.name)) for field in fields(BoostingParams)}
+        keys |= {"objective": objective, "alignment": self.alignment or alignment}
+        keys |= {name: _plain(getattr(self, name)) for name in ("scheme", "key_bits", "obfuscation")}
+        with checked():
+            return JobTable.model_validate({name: value for name, value in keys.items() if value is not None})
+
+    def _loopback(self, names: Sequence[str]) -> Loopback:
+        """The running federation that trains: the caller's, or the one of these settings."""
+        if isinstance(self.federation, Loopback):
+            if set(self.federation.settings.parties) != set(names):
+                raise InvalidInput(
+                    f"federation has parties {', '.join(self.federation.settings.parties)}, the data has "
+                    f"{', '.join(names)}"
+                )
+            return self.federation
+        defences = {self._holder(names): dict(self.defences or {})}
+        workdir = None if self.workdir is None else Path(self.workdir)
+        return loopback.kept(Settings(tuple(names), defences, dict(self.policy or {}), self.workers, workdir))
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy as Python's, which a job file has."""
+    return value.item() if isinstance(value, np.generic) else value

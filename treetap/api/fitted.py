@@ -1,0 +1,164 @@
+"""A trained model in the hands of its caller: the shards of all parties, and the federation while it runs."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from treetap.api.loopback import ID, Loopback, OwnTable
+from treetap.commands.experiment.report import traffic
+from treetap.commands.model.joint_model import JointModel
+from treetap.tables.config import TableConfig
+from treetap.wire.v2 import jobs_pb2
+
+#: Party → name of a file → its content.
+Shards = Mapping[str, Mapping[str, bytes]]
+
+
+def read_shards(folders: Mapping[str, Path]) -> dict[str, dict[str, bytes]]:
+    """The files of published models, party → folder."""
+    return {
+        party: {file.name: file.read_bytes() for file in sorted(folder.iterdir()) if file.is_file()}
+        for party, folder in folders.items()
+    }
+
+
+def write_shards(shards: Shards, folder: Path) -> dict[str, Path]:
+    """Write shards below a folder, one folder for each party; returns these."""
+    for party, files in shards.items():
+        (folder / party).mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            (folder / party / name).write_bytes(content)
+    return {party: folder / party for party in shards}
+
+
+@contextmanager
+def joint_model(shards: Shards) -> Iterator[JointModel]:
+    """The joint model of shards in memory, from a temporary folder."""
+    with tempfile.TemporaryDirectory(prefix="treetap-model-") as folder:
+        yield JointModel(write_shards(shards, Path(folder)))
+
+
+def predict_jointly(model: JointModel, tables: Mapping[str, pa.Table]) -> pa.Table:
+    """Predictions of tables by party, with a column `ID`, as a label holder's file has them; no message is sent."""
+    with tempfile.TemporaryDirectory(prefix="treetap-tables-") as folder:
+        configs = {}
+        for party, table in tables.items():
+            path = Path(folder) / f"{party}.parquet"
+            pq.write_table(table, path)
+            configs[party] = TableConfig(path=path, id=ID)
+        return model.predict(configs)
+
+
+class Fitted:
+    """The outcome of a training on loopback.
+
+    Its federation predicts while it runs. A copy, a pickle, or a model whose federation has ended predicts in this
+    process from the shards of all parties, which gives the same numbers. The last predictions are kept, so that
+    `predict` and `predict_proba` of the same records ask the federation once.
+    """
+
+    def __init__(
+        self, loopback: Loopback, status: jobs_pb2.JobStatus, label_holder: str, folders: Mapping[str, Path]
+    ) -> None:
+        self.job, self.label_holder = status.job, label_holder
+        self.training = status
+        self.shards = read_shards(folders)
+        with joint_model(self.shards) as joint:
+            self.manifest = joint.manifest
+            self.importances = joint.importances()
+            self.sources = _sources(joint)
+        self._loopback: Loopback | None = loopback
+        self._folder = loopback.folder
+        self._last: tuple[str, pa.Table] | None = None
+        self._predicted: jobs_pb2.JobStatus | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept = {"_loopback": None, "_last": None, "_predicted": None, "training": self.training.SerializeToString()}
+        return {**self.__dict__, **kept}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= {**state, "training": jobs_pb2.JobStatus.FromString(state["training"])}
+
+    @property
+    def rounds(self) -> int:
+        """The rounds whose trees predictions use."""
+        return int(self.training.used_trees or self.training.stored_trees) // int(self.manifest["trees_per_round"])
+
+    @property
+    def federated(self) -> bool:
+        """True if its federation runs and predicts."""
+        return self._loopback is not None and self._loopback.running and self._loopback.folder == self._folder
+
+    def predict(self, tables: Mapping[str, OwnTable], protocol: str, *, verbose: bool) -> pa.Table:
+        """Predictions of the records that all tables have, as a label holder's file has them.
+
+        Raises:
+            InvalidInput: a table lacks a column, or cannot be read.
+            TreetapError: the prediction failed.
+        """
+        digest = _digest(tables, protocol)
+        if self._last is not None and self._last[0] == digest:
+            return self._last[1]
+        if self.federated and self._loopback is not None:
+            found, self._predicted = self._loopback.predict(self.job, tables, protocol, verbose=verbose)
+            found = found.filter(found.column("prediction").is_valid())  # it lists records that a party lacks
+        else:
+            with joint_model(self.shards) as joint:
+                found = predict_jointly(joint, {party: own.records for party, own in tables.items()})
+            self._predicted = None
+        self._last = digest, found
+        return found
+
+    def sent(self) -> list[dict[str, Any]]:
+        """Bytes by sender, receiver, step and class of the training and of the last prediction."""
+        jobs = {"train": self.training, "predict": self._predicted}
+        return [
+            {"job": name, **row} for name, status in jobs.items() if status is not None for row in traffic([status])
+        ]
+
+
+def _sources(joint: JointModel) -> dict[str, dict[str, str]]:
+    """Party → feature → the column that it was made of."""
+    found = {}
+    for party, manifest in joint.manifests.items():
+        made = {name: column for column, each in manifest.get("categories", {}).items() for name in each["features"]}
+        found[party] = {name: made.get(name, name) for name in manifest["columns"]}
+    return found
+
+
+def _digest(tables: Mapping[str, OwnTable], protocol: str) -> str:
+    """SHA-256 of the tables' content."""
+    state = hashlib.sha256(protocol.encode())
+    for party, own in sorted(tables.items()):
+        state.update(party.encode())
+        with pa.ipc.new_stream(_Hashing(state), own.records.schema) as stream:
+            stream.write_table(own.records)
+    return state.hexdigest()
+
+
+class _Hashing:
+    """A file that only hashes."""
+
+    closed = False
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+
+    def write(self, content: Any) -> int:
+        """Hash a piece of what is written."""
+        self._state.update(content)
+        return len(content)
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+    def close(self) -> None:
+        """Nothing is open."""

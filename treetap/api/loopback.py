@@ -1,0 +1,243 @@
+"""A federation of processes of this machine that stays up from one training to the next.
+
+Each party reads its tables from a folder (`tables_folder` of its configuration): a job's tables are written there
+under a new name, and removed when the job has ended. Whoever calls acts for all parties, and holds all of their files.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from treetap.api.errors import InvalidInput
+from treetap.commands.jobs import progress_view
+from treetap.commands.jobs.client import Operator
+from treetap.commands.jobs.job_file import JobTable
+from treetap.commands.local_federation import LocalFederation, to_toml
+from treetap.errors import Interrupted, TreetapError
+from treetap.protocols.key_options import SCHEMES
+from treetap.protocols.prediction import predict_request
+from treetap.wire.v2 import jobs_pb2
+
+#: Name of the id column in the parties' tables.
+ID = "treetap_id"
+#: Policies of parties whose operator is one person, unless the caller says otherwise: all keys, any number of records.
+POLICY: Mapping[str, Any] = {"schemes": list(SCHEMES), "min_key_bits": 512, "min_common_records": 1}
+#: Federations that stay up for later trainings; of more the one that was used longest ago ends.
+MOST_KEPT = 2
+
+
+@dataclass(frozen=True)
+class OwnTable:
+    """A party's table of a job: records with a column `ID`, and the keys of its description beside path and id."""
+
+    records: pa.Table
+    keys: Mapping[str, Any]
+
+
+@dataclass
+class Settings:
+    """The configuration of a loopback federation: two with the same text may share their processes.
+
+    `defences`: party → its table of defences; `policy`: lines of every party's policy; `workers`: of each party.
+    """
+
+    parties: Sequence[str]
+    defences: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    policy: Mapping[str, Any] = field(default_factory=dict)
+    workers: int | None = None
+    workdir: Path | None = None
+
+    def of(self, party: str) -> dict[str, Any]:
+        """The keys of a party's configuration file."""
+        others = [name for name in self.parties if name != party]
+        return {
+            "policy": {**POLICY, "label_holders": others, **self.policy},
+            "workers": self.workers,
+            "tables_folder": "tables",
+            **({"defences": dict(self.defences[party])} if self.defences.get(party) else {}),
+        }
+
+    @property
+    def text(self) -> str:
+        """All of it, in one order."""
+        return to_toml({name: self.of(name) for name in sorted(self.parties)}) + str(self.workdir)
+
+
+class Loopback:
+    """Parties and a coordinator, started by the first job, ended by `close`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._owner = os.getpid()
+        self._numbers = itertools.count(1)
+        self._lock = threading.RLock()
+        self._federation: LocalFederation | None = None
+        self._operator: Operator | None = None
+        self._folder: Path | None = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Loopback:
+        """Processes are not copied: clones of an estimator use the same ones."""
+        return self
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a running federation cannot be pickled: leave federation out, and each process starts one of its own"
+        )
+
+    @property
+    def running(self) -> bool:
+        """True while all of its processes run, in the process that started them."""
+        return self._federation is not None and self._owner == os.getpid() and self._federation.alive
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its processes: configurations, certificates, states and logs."""
+        if self._folder is None:
+            raise InvalidInput("the federation does not run")
+        return self._folder
+
+    def start(self) -> Operator:
+        """Start the processes if they do not run; returns the operator.
+
+        Raises:
+            TreetapError: they do not start.
+        """
+        with self._lock:
+            if self.running and self._operator is not None:
+                return self._operator
+            self.close()
+            workdir, self._owner = self.settings.workdir, os.getpid()
+            if workdir is None:
+                self._folder = Path(tempfile.mkdtemp(prefix="treetap-")).resolve()
+            else:
+                self._folder = workdir.resolve()
+                if self._folder.exists() and any(self._folder.iterdir()):
+                    raise InvalidInput(f"workdir {workdir}: is not empty; name another folder")
+            for name in self.settings.parties:
+                (self._folder / name / "tables").mkdir(parents=True)
+            configured = {name: self.settings.of(name) for name in self.settings.parties}
+            self._federation = LocalFederation(self._folder, configured)
+            try:
+                self._federation.__enter__()
+                self._operator = self._federation.operator
+            except BaseException:
+                self.close()
+                raise
+            return self._operator
+
+    def close(self) -> None:
+        """End the processes; a temporary folder goes, with its keys."""
+        with self._lock:
+            federation, folder = self._federation, self._folder
+            self._federation = self._operator = self._folder = None
+            if self._owner != os.getpid():  # a fork of the process that started them
+                return
+            if federation is not None:
+                federation.stop()
+            if folder is not None and self.settings.workdir is None:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def train(
+        self, tables: Mapping[str, OwnTable], job: JobTable, label_holder: str, *, verbose: bool
+    ) -> tuple[jobs_pb2.JobStatus, dict[str, Path]]:
+        """Train on tables by party; returns the job's status and each party's published model.
+
+        Raises:
+            InvalidInput: a party or the coordinator refuses the tables or the job.
+            TreetapError: the job failed otherwise.
+        """
+        operator = self.start()
+        others = [name for name in self.settings.parties if name != label_holder]
+        with self._placed(tables) as name:
+            request = jobs_pb2.SubmitRequest(job=name, spec=job.spec(label_holder, others, name))
+            status = _finished(operator, operator.submit(request), verbose=verbose)
+        return status, {party: self.folder / party / "state" / "models" / name for party in self.settings.parties}
+
+    def predict(
+        self, model: str, tables: Mapping[str, OwnTable], protocol: str, *, verbose: bool, **options: Any
+    ) -> tuple[pa.Table, jobs_pb2.JobStatus]:
+        """Predict tables by party with the model of a training; returns the label holder's predictions and the status.
+
+        Raises as `train`.
+        """
+        operator = self.start()
+        with self._placed(tables) as name:
+            request = predict_request(protocol, job=name, model=model, table=name, **options)
+            status = _finished(operator, operator.predict(request), verbose=verbose)
+        written = Path(status.predictions)
+        found = pq.read_table(written)
+        written.unlink()  # the caller has it
+        return found, status
+
+    @contextmanager
+    def _placed(self, tables: Mapping[str, OwnTable]) -> Iterator[str]:
+        """Write the tables where parties read them while the block runs; yields their name, which no other job has."""
+        name = f"fit-{next(self._numbers)}"
+        places = {party: self.folder / party / "tables" for party in tables}
+        try:
+            for party, own in tables.items():
+                pq.write_table(own.records, places[party] / f"{name}.parquet", compression="zstd")
+                described = {"path": f"{name}.parquet", "id": ID, **own.keys}
+                (places[party] / f"{name}.toml").write_text(to_toml(described), encoding="utf-8")
+            yield name
+        finally:
+            for place in places.values():
+                for file in place.glob(f"{name}.*"):
+                    file.unlink(missing_ok=True)
+
+
+def _finished(operator: Operator, job: str, *, verbose: bool) -> jobs_pb2.JobStatus:
+    """Watch a job to its end; Ctrl-C cancels it."""
+    try:
+        with progress_view.live(job) if verbose else _quiet() as update:
+            status = operator.watch(job, update)
+    except KeyboardInterrupt:
+        with suppress(TreetapError):
+            operator.cancel(job)
+        raise
+    if status.state == "finished":
+        return status
+    raise (InvalidInput if status.bad_input else Interrupted)(status.error or f"job {job} is {status.state}")
+
+
+@contextmanager
+def _quiet() -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
+    yield lambda _: None
+
+
+_kept: dict[str, Loopback] = {}
+_keeping = threading.RLock()
+
+
+def kept(settings: Settings) -> Loopback:
+    """The running federation with these settings, which stays up for the next training until the interpreter ends."""
+    with _keeping:
+        if any(each._owner != os.getpid() for each in _kept.values()):
+            _kept.clear()  # this is a fork; they belong to its parent
+        found = _kept.pop(settings.text, None) or Loopback(settings)
+        _kept[settings.text] = found  # the last one used is at the end
+        while len(_kept) > MOST_KEPT:
+            _kept.pop(next(iter(_kept))).close()
+        return found
+
+
+@atexit.register
+def end_all() -> None:
+    """End all federations that were kept."""
+    with _keeping:
+        for each in _kept.values():
+            each.close()
+        _kept.clear()

@@ -1,0 +1,106 @@
+"""The parameters of both estimators.
+
+Those of the model have the names, the meaning and the defaults of `treetap.trees.params.BoostingParams`, which are
+XGBoost's; the others say who has what, and how numbers are encrypted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sklearn.base import BaseEstimator
+
+
+class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
+    """Keyword arguments of the estimators, which scikit-learn reads from this constructor.
+
+    Args:
+        parties: {party: its columns}, or a number of parties among which the columns are split in their order (default:
+            two). Data that comes as one frame per party needs none.
+        label_holder: the party that has the labels; by default the first.
+        n_estimators: and the following up to `party_dropout`: see `treetap.trees.params.BoostingParams`. `objective`
+            None: binary:logistic for two classes, multi:softprob for more, reg:squarederror for numbers.
+        scheme: and `key_bits`, `obfuscation`: the encryption of gradients; docs/configuration.md.
+        alignment: "psi" or "sorted-ids"; None: private set intersection where each party has a frame of its own.
+        id_column: the column of ids in frames of several parties; None: the index of pandas frames, else the place.
+        encode: "ordinal" or "one-hot" for columns of text.
+        defences: the label holder's table `[defences]`; docs/defences.md.
+        policy: lines of every party's policy file; docs/configuration.md.
+        prediction: the protocol of predictions: "interactive" (default), "eini" or "eini-lattice".
+        workers: worker processes of each party; None: the number of cores.
+        federation: a running one of `treetap.federation`; None: one that stays up for the next fit.
+        workdir: a folder in which configurations, certificates, states and logs are kept; None: a temporary one.
+        verbose: show progress, in a terminal and in a notebook.
+    """
+
+    def __init__(
+        self,
+        parties: Mapping[str, Sequence[Any]] | int | None = None,
+        label_holder: str | None = None,
+        *,
+        n_estimators: int = 100,
+        max_depth: int = 6,
+        max_bin: int = 32,
+        subsample: float = 1.0,
+        colsample_bytree: float = 1.0,
+        objective: str | None = None,
+        learning_rate: float = 0.3,
+        reg_lambda: float = 1.0,
+        gamma: float = 0.0,
+        min_child_weight: float = 1.0,
+        multi_strategy: str = "one_output_per_tree",
+        base_score: float | None = None,
+        early_stopping_rounds: int | None = None,
+        validation_share: float = 0.1,
+        missing: float = math.nan,
+        seed: int = 0,
+        party_dropout: Mapping[str, float] | None = None,
+        scheme: str = "paillier",
+        key_bits: int = 2048,
+        obfuscation: str = "short-exponent",
+        alignment: str | None = None,
+        id_column: str | None = None,
+        encode: str | None = None,
+        defences: Mapping[str, Any] | None = None,
+        policy: Mapping[str, Any] | None = None,
+        prediction: str | None = None,
+        workers: int | None = None,
+        federation: Any = None,
+        workdir: str | Path | None = None,
+        verbose: bool = True,
+    ) -> None:
+        self.parties = parties
+        self.label_holder = label_holder
+        self.n_estimators = n_estimators
+        self.max_depth = max_depth
+        self.max_bin = max_bin
+        self.subsample = subsample
+        self.colsample_bytree = colsample_bytree
+        self.objective = objective
+        self.learning_rate = learning_rate
+        self.reg_lambda = reg_lambda
+        self.gamma = gamma
+        self.min_child_weight = min_child_weight
+        self.multi_strategy = multi_strategy
+        self.base_score = base_score
+        self.early_stopping_rounds = early_stopping_rounds
+        self.validation_share = validation_share
+        self.missing = missing
+        self.seed = seed
+        self.party_dropout = party_dropout
+        self.scheme = scheme
+        self.key_bits = key_bits
+        self.obfuscation = obfuscation
+        self.alignment = alignment
+        self.id_column = id_column
+        self.encode = encode
+        self.defences = defences
+        self.policy = policy
+        self.prediction = prediction
+        self.workers = workers
+        self.federation = federation
+        self.workdir = workdir
+        self.verbose = verbose
