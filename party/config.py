@@ -99,7 +99,7 @@ class PartyConfig(Process):
         return {"listen": self.listen} | {field: address for field, address in asked.items() if address}
 
     def table(self, name: str) -> TableConfig | None:
-        """The table of that name, of this configuration or as its folder of tables has it now; None where there is none.
+        """The table of that name, of this configuration or as its folder of tables has it now; None without one.
 
         Raises:
             ConfigError: the table's file has a fault, or its data would lie outside the folder.

@@ -16,7 +16,7 @@ _FACE = {
     "federation": ("treetap.api.federations", ()),
 }
 
-__all__ = list(_FACE)  # noqa: PLE0604 # names of the table above
+__all__ = list(_FACE)  # names of the table above
 
 
 def __getattr__(name: str) -> Any:
@@ -26,11 +26,10 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as missing:
-        if missing.name not in needed:
+        package = str(missing.name).partition(".")[0]
+        if package not in needed:
             raise
-        raise ImportError(
-            f"treetap.{name} needs {missing.name}: pip install 'treetap[api]'", name=missing.name
-        ) from None
+        raise ImportError(f"treetap.{name} needs {package}: pip install 'treetap[api]'", name=package) from None
 
 
 def __dir__() -> list[str]:

@@ -14,7 +14,7 @@ from coordinator.runtime.journal import Journal
 from coordinator.runtime.metrics import CoordinatorMetrics
 from coordinator.server.service import register
 from treetap.process.lifecycle import serve_until_stopped, sole_user
-from treetap.process.limits import raise_descriptors, share_heaps
+from treetap.process.limits import leave_out_pandas, raise_descriptors, share_heaps
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.hello import serve_health
@@ -27,6 +27,7 @@ GRACE_S = 2.0
 
 def run(config_path: Path, *, until_stdin_closes: bool) -> None:
     """Serve; returns after SIGTERM, SIGINT or, if asked, when standard input closes."""
+    leave_out_pandas()
     config = read(config_path)
     config.transport().check(config.name, Role.COORDINATOR)
     raise_descriptors()

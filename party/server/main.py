@@ -22,7 +22,7 @@ from party.server.threads import Threads
 from treetap.errors import BadInput, ConfigError
 from treetap.native import arithmetic
 from treetap.process.lifecycle import serve_until_stopped, sole_user
-from treetap.process.limits import raise_descriptors, share_heaps
+from treetap.process.limits import leave_out_pandas, raise_descriptors, share_heaps
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.hello import serve_health
@@ -43,6 +43,7 @@ OF_JOBS = ("party.boosting.label_holder", "party.boosting.feature_party")
 
 def run(config_path: Path, *, until_stdin_closes: bool) -> None:
     """Serve one party; returns after SIGTERM, SIGINT or, if asked, when standard input closes."""
+    leave_out_pandas()
     config = read(config_path)
     config.transport().check(config.name, Role.PARTY)
     check_folders(config)

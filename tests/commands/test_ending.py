@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from treetap.commands.ending import ENDED, as_ctrl_c
+from treetap.commands.ending import ENDED, as_ctrl_c, run
 from treetap.commands.jobs.client import Operator, OperatorConfig
 from treetap.commands.local_federation import clean_end
 
@@ -109,3 +109,43 @@ def test_ctrl_c_while_the_loop_of_a_call_is_made_leaves_no_complaint(
     gc.collect()
     assert complaints == []
     assert [text for text in (str(warning.message) for warning in recwarn) if "never awaited" in text] == []
+
+
+def test_where_a_loop_runs_a_call_has_another_thread() -> None:
+    """As in a notebook: the call gives its result or its error, and the loop of the cell goes on."""
+
+    async def called(outcome: Exception | int) -> int:
+        await asyncio.sleep(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome + threading.get_ident() * 0
+
+    async def cell() -> int:
+        found = run(called(7))
+        with pytest.raises(ValueError, match="theirs"):
+            run(called(ValueError("theirs")))
+        return found
+
+    assert asyncio.run(cell()) == 7
+
+
+def test_ctrl_c_in_a_notebook_cancels_the_call() -> None:
+    """The call cleans up in its thread before the cell ends."""
+    seen: list[str] = []
+
+    async def called() -> None:
+        threading.Timer(0.01, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            await asyncio.sleep(0)
+            seen.append("cleaned")
+
+    async def cell() -> None:
+        try:
+            run(called())
+        except KeyboardInterrupt:
+            seen.append("ended")
+
+    asyncio.run(cell())
+    assert seen == ["cleaned", "ended"]

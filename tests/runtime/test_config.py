@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from party.config import PartyConfig, read
+from party.config import PartyConfig, check_folders, read
 from party.policy import Policy
+from party.server.own_paths import outward
 from treetap.errors import ConfigError
 
 GOOD = """
@@ -248,3 +249,38 @@ def test_a_client_is_never_a_party(tmp_path: Path) -> None:
     for named in ("label_holders", "peers"):
         with pytest.raises(ConfigError, match=r"serve.clients and feature-b's policy both name bank: .* another name"):
             _read(tmp_path, GOOD + serve, f'{named} = ["bank", "shop"]')
+
+
+def test_a_folder_of_tables_is_read_when_a_job_names_one(tmp_path: Path) -> None:
+    """A table is there once its file is, with paths from the folder; one of the party's own file goes before it."""
+    config = _read(tmp_path, GOOD.replace('data = "data"', 'tables_folder = "more"'))
+    (tmp_path / "more").mkdir()
+    assert (config.table("new"), config.table("train").path) == (None, tmp_path / "data" / "train.csv")
+    for name in ("new", "train"):
+        described = f'path = "{name}.parquet"\nid = "record"\ncolumns = ["age"]\n'
+        (tmp_path / "more" / f"{name}.toml").write_text(described, encoding="utf-8")
+    assert config.table("new").path == tmp_path / "more" / "new.parquet"
+    assert config.table("train").path == tmp_path / "data" / "train.csv"
+    assert config.table_names() == ["train", "predict", "new", "train"]
+    assert config.table("../more/new") is None
+    (tmp_path / "more" / "new.toml").write_text('path = "a.csv"\nid = "record"\ncolums = []\n', encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"more/new\.toml: 1 wrong:\n  colums: unknown key"):
+        config.table("new")
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../secret.csv", "a/../../secret.csv"])
+def test_a_folder_of_tables_has_its_data_in_it(path: str, tmp_path: Path) -> None:
+    """Its place in errors that leave the party is hidden by the folder's."""
+    config = _read(tmp_path, GOOD.replace('data = "data"', 'tables_folder = "more"'))
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "new.toml").write_text(f'path = "{path}"\nid = "record"\n', encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"new\.toml: path: must lie in this folder"):
+        config.table("new")
+    hidden = outward(config)(f"{tmp_path}/more/new.parquet: has no column 'a'")
+    assert hidden == "tables/new.parquet: has no column 'a'"
+
+
+def test_a_folder_of_tables_that_is_not_there(tmp_path: Path) -> None:
+    """As a file system that was not mounted: found at the start."""
+    with pytest.raises(ConfigError, match=r"tables_folder: .*/more: there is no such folder"):
+        check_folders(_read(tmp_path, GOOD.replace('data = "data"', 'tables_folder = "more"')))

@@ -57,16 +57,13 @@ class FederatedEstimator(Parameters):
         names = list(data.tables)
         holder = self._holder(names)
         job = self._job(objective, "psi" if several else "sorted-ids")
-        tables, constant = {}, {}
-        for party, records in data.tables.items():
-            kept, constant[party] = party_tables.without_constants(records)
-            tables[party] = self._own_table(kept)
+        tables = {party: self._own_table(records) for party, records in data.tables.items()}
         own = tables[holder]
         tables[holder] = OwnTable(own.records.append_column(LABEL, labels), {**own.keys, "label": LABEL})
         running = self._loopback(names)
         status, folders = running.train(tables, job, holder, verbose=bool(self.verbose))
         self._fitted = Fitted(running, status, holder, folders)
-        self.label_holder_, self.columns_, self.constant_columns_ = holder, data.columns, constant
+        self.label_holder_, self.columns_, self.constant_columns_ = holder, data.columns, self._fitted.dropped
         self.n_iter_ = self._fitted.rounds
         return self
 
@@ -128,7 +125,7 @@ class FederatedEstimator(Parameters):
         return {
             "job": status.job,
             "seconds": {row.name: row.amount for row in status.phases},
-            "bytes": status.bytes,
+            "bytes": sum(row["bytes"] for row in self._fitted.sent() if row["job"] == "train"),
             "arithmetic": backends(status),
             "metrics": dict(self._fitted.manifest["training_metrics"]),
             "trees": {"planned": status.rounds, "grown": status.stored_trees, "used": status.used_trees},
@@ -157,10 +154,7 @@ class FederatedEstimator(Parameters):
             )
         else:
             data = party_tables.of_one(self._table_of(X, reset=False), self.columns_)
-        tables = {}
-        for party, records in data.tables.items():
-            used = [name for name in records.column_names if name not in self.constant_columns_[party]]
-            tables[party] = self._own_table(records.select(used))
+        tables = {party: self._own_table(records) for party, records in data.tables.items()}
         protocol = self.prediction or training(PROTOCOL).predicts[0]
         return self._fitted.predict(tables, protocol, verbose=bool(self.verbose)), data.ids
 
@@ -184,7 +178,7 @@ class FederatedEstimator(Parameters):
         table, targets = self._with_targets(X, y)
         names = self._names(len(self.parties) if isinstance(self.parties, Mapping) else self.parties)
         columns = party_tables.split(table, self.parties, names)
-        self._label_column = None
+        self._label_column: str | None = None
         return party_tables.of_one(table, columns), targets
 
     def _of_frames(self, X: Any, y: Any) -> tuple[PartyTables, Array]:
@@ -277,7 +271,7 @@ class FederatedEstimator(Parameters):
 
     def _own_table(self, records: pa.Table) -> OwnTable:
         columns = [name for name in records.column_names if name != ID]
-        return OwnTable(records, {"columns": columns, **({"encode": self.encode} if self.encode else {})})
+        return OwnTable(records, {"columns": columns, "encode": self.encode, "drop_constant": True})
 
     def _job(self, objective: str, alignment: str) -> JobTable:
         """The job table of these parameters."""
@@ -285,7 +279,8 @@ class FederatedEstimator(Parameters):
         keys |= {"objective": objective, "alignment": self.alignment or alignment}
         keys |= {name: _plain(getattr(self, name)) for name in ("scheme", "key_bits", "obfuscation")}
         with checked():
-            return JobTable.model_validate({name: value for name, value in keys.items() if value is not None})
+            job: JobTable = JobTable.model_validate({name: each for name, each in keys.items() if each is not None})
+            return job
 
     def _loopback(self, names: Sequence[str]) -> Loopback:
         """The running federation that trains: the caller's, or the one of these settings."""

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from treetap.api.loopback import ID, Loopback, OwnTable
+from treetap.commands.experiment.joint_model import JointModel
 from treetap.commands.experiment.report import traffic
-from treetap.commands.model.joint_model import JointModel
 from treetap.tables.config import TableConfig
 from treetap.wire.v2 import jobs_pb2
 
@@ -75,6 +75,7 @@ class Fitted:
             self.manifest = joint.manifest
             self.importances = joint.importances()
             self.sources = _sources(joint)
+            self.dropped = {name: list(each.get("dropped_columns", ())) for name, each in joint.manifests.items()}
         self._loopback: Loopback | None = loopback
         self._folder = loopback.folder
         self._last: tuple[str, pa.Table] | None = None

@@ -84,6 +84,7 @@ class Loopback:
         self._owner = os.getpid()
         self._numbers = itertools.count(1)
         self._lock = threading.RLock()
+        self._jobs = 0  # that run now
         self._federation: LocalFederation | None = None
         self._operator: Operator | None = None
         self._folder: Path | None = None
@@ -98,9 +99,19 @@ class Loopback:
         )
 
     @property
+    def owned(self) -> bool:
+        """False in a fork of the process that made it, whose processes it must leave alone."""
+        return self._owner == os.getpid()
+
+    @property
+    def idle(self) -> bool:
+        """True while no job runs."""
+        return self._jobs == 0
+
+    @property
     def running(self) -> bool:
         """True while all of its processes run, in the process that started them."""
-        return self._federation is not None and self._owner == os.getpid() and self._federation.alive
+        return self._federation is not None and self.owned and self._federation.alive
 
     @property
     def folder(self) -> Path:
@@ -108,6 +119,12 @@ class Loopback:
         if self._folder is None:
             raise InvalidInput("the federation does not run")
         return self._folder
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The processes of its parties."""
+        federation = self._federation
+        return {} if federation is None else {name: federation.pid(name) for name in self.settings.parties}
 
     def start(self) -> Operator:
         """Start the processes if they do not run; returns the operator.
@@ -143,7 +160,7 @@ class Loopback:
         with self._lock:
             federation, folder = self._federation, self._folder
             self._federation = self._operator = self._folder = None
-            if self._owner != os.getpid():  # a fork of the process that started them
+            if not self.owned:
                 return
             if federation is not None:
                 federation.stop()
@@ -187,6 +204,8 @@ class Loopback:
         """Write the tables where parties read them while the block runs; yields their name, which no other job has."""
         name = f"fit-{next(self._numbers)}"
         places = {party: self.folder / party / "tables" for party in tables}
+        with self._lock:
+            self._jobs += 1
         try:
             for party, own in tables.items():
                 pq.write_table(own.records, places[party] / f"{name}.parquet", compression="zstd")
@@ -194,6 +213,8 @@ class Loopback:
                 (places[party] / f"{name}.toml").write_text(to_toml(described), encoding="utf-8")
             yield name
         finally:
+            with self._lock:
+                self._jobs -= 1
             for place in places.values():
                 for file in place.glob(f"{name}.*"):
                     file.unlink(missing_ok=True)
@@ -225,12 +246,12 @@ _keeping = threading.RLock()
 def kept(settings: Settings) -> Loopback:
     """The running federation with these settings, which stays up for the next training until the interpreter ends."""
     with _keeping:
-        if any(each._owner != os.getpid() for each in _kept.values()):
-            _kept.clear()  # this is a fork; they belong to its parent
+        if not all(each.owned for each in _kept.values()):
+            _kept.clear()  # they belong to the process of which this is a fork
         found = _kept.pop(settings.text, None) or Loopback(settings)
-        _kept[settings.text] = found  # the last one used is at the end
-        while len(_kept) > MOST_KEPT:
-            _kept.pop(next(iter(_kept))).close()
+        for text in [text for text, each in _kept.items() if each.idle][: len(_kept) + 1 - MOST_KEPT]:
+            _kept.pop(text).close()
+        _kept[settings.text] = found  # the one used last is at the end
         return found
 
 

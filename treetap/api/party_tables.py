@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from treetap.api.errors import InvalidInput
 from treetap.api.frames import arrow_of, column_of, library_of, of_array
@@ -31,14 +30,13 @@ class PartyTables:
         return {party: [name for name in table.column_names if name != ID] for party, table in self.tables.items()}
 
 
-def are_frames(data: object) -> bool:
+def are_frames(data: Any) -> bool:
     """True for a table of each party: a mapping by party, or a list of data frames or of arrays of two axes."""
     if isinstance(data, Mapping):
         return all(isinstance(name, str) for name in data)  # some sparse matrices are mappings too
-    several = isinstance(data, list | tuple) and len(data) > 0
-    return several and all(
-        library_of(each) is not None or (isinstance(each, np.ndarray) and each.ndim == 2) for each in data
-    )
+    if not isinstance(data, list | tuple) or not data:
+        return False
+    return all(library_of(each) is not None or (isinstance(each, np.ndarray) and each.ndim == 2) for each in data)
 
 
 def split(
@@ -109,42 +107,34 @@ def of_several(
         InvalidInput: a frame lacks a column, or has records without ids, and the frames differ in length.
     """
     tables = {party: _arrow(party, frame) for party, frame in frames.items()}
-    libraries = {library_of(frame) for frame in frames.values()}
-    lengths = {party: table.num_rows for party, table in tables.items()}
+    ids = _ids(frames, tables, id_column)
     found = {}
     for party, table in tables.items():
-        if id_column is not None:
-            if id_column not in table.column_names:
-                raise InvalidInput(f"id_column = {id_column!r}: the frame of {party} has no such column")
-            ids, table = table.column(id_column), table.drop_columns([id_column])
-        elif libraries == {"pandas"}:
-            ids = pa.chunked_array([pa.array(frames[party].index)])
-        elif len(set(lengths.values())) == 1:
-            ids = pa.chunked_array([pa.array(numbered(table.num_rows))])
-        else:
-            counts = ", ".join(f"{name} has {length}" for name, length in lengths.items())
-            raise InvalidInput(f"records of the frames cannot belong together by their place, {counts}: set id_column")
-        if party == label_holder and leave_out is not None and leave_out in table.column_names:
-            table = table.drop_columns([leave_out])
+        left_out = {id_column, leave_out if party == label_holder else None}
+        kept = [name for name in table.column_names if name not in left_out]
         if columns is not None:
-            lacking = [name for name in columns[party] if name not in table.column_names]
-            if lacking:
+            if lacking := [name for name in columns[party] if name not in kept]:
                 raise InvalidInput(f"the frame of {party} lacks column {lacking[0]!r}, which the model was trained on")
-            table = table.select(list(columns[party]))
-        _refuse_own(table.column_names)
-        found[party] = table.add_column(0, ID, ids)
-    texts = [str(each) for each in found[label_holder].column(ID).to_pylist()]
+            kept = list(columns[party])
+        _refuse_own(kept)
+        found[party] = table.select(kept).add_column(0, ID, ids[party])
+    texts = [str(each) for each in ids[label_holder].to_pylist()]
     return PartyTables(found, texts)
 
 
-def without_constants(table: pa.Table) -> tuple[pa.Table, list[str]]:
-    """The table without the columns at which no tree can split, those of one value throughout; and their names."""
-    constant = [
-        name
-        for name in table.column_names
-        if name != ID and pc.count_distinct(table.column(name), mode="all").as_py() <= 1
-    ]
-    return table.drop_columns(constant), constant
+def _ids(frames: Mapping[str, Any], tables: Mapping[str, pa.Table], id_column: str | None) -> dict[str, Any]:
+    """The ids of each party's records."""
+    if id_column is not None:
+        if without := [party for party, table in tables.items() if id_column not in table.column_names]:
+            raise InvalidInput(f"id_column = {id_column!r}: the frame of {', '.join(without)} has no such column")
+        return {party: table.column(id_column) for party, table in tables.items()}
+    if {library_of(frame) for frame in frames.values()} == {"pandas"}:
+        return {party: pa.chunked_array([pa.array(frame.index)]) for party, frame in frames.items()}
+    lengths = {party: table.num_rows for party, table in tables.items()}
+    if len(set(lengths.values())) > 1:
+        counts = ", ".join(f"{party} has {length}" for party, length in lengths.items())
+        raise InvalidInput(f"records of the frames cannot belong together by their place, {counts}: set id_column")
+    return {party: pa.chunked_array([numbered(length)]) for party, length in lengths.items()}
 
 
 def numbered(count: int) -> list[str]:

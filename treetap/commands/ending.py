@@ -78,16 +78,25 @@ def _run_beside(call: Coroutine[Any, Any, T]) -> T:
         entered.set_result((asyncio.get_running_loop(), asyncio.current_task()))
         return await call
 
+    # asyncio.run has a Ctrl-C cancel the task of its caller, who waits here and would not notice
+    here = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGINT)
+    heard = here and before != signal.SIG_IGN
     entered: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = Future()
     with ThreadPoolExecutor(1, thread_name_prefix="treetap-call") as thread:
         result = thread.submit(_run_here, called())
         try:
+            if heard:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
             return result.result()
         except KeyboardInterrupt:
             loop, task = entered.result()
             if task is not None and not result.done():
                 loop.call_soon_threadsafe(task.cancel)
             raise  # the block's end waits for the thread
+        finally:
+            if heard:
+                signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

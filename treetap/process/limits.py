@@ -8,6 +8,7 @@ import logging
 import os
 import resource
 import sys
+from importlib.abc import MetaPathFinder
 from typing import IO
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,20 @@ def raise_descriptors() -> None:
             limit,
             ENOUGH_DESCRIPTORS,
         )
+
+
+def leave_out_pandas() -> None:
+    """Have pyarrow go without pandas in this process: it imports it wherever it is installed, and no server uses it."""
+    sys.meta_path.insert(0, _WithoutPandas())
+
+
+class _WithoutPandas(MetaPathFinder):
+    """A finder by which an import of pandas fails as if it were not installed."""
+
+    def find_spec(self, name: str, *_: object) -> None:
+        """See `importlib.abc.MetaPathFinder`."""
+        if name == "pandas":
+            raise ModuleNotFoundError("this process goes without pandas", name=name)
 
 
 def share_heaps() -> None:

@@ -1,4 +1,4 @@
-"""A model of trees with the shards of all its parties, which no party of a federation has: its predictions of any tables.
+"""A model of trees with the shards of all its parties, which no party of a federation has, and its predictions.
 
 The operator of an experiment or of a loopback federation holds all shards. Scores are those that the parties would
 compute together, bit for bit, without a message.
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from party.prediction.outcome import Outcome
 
+from party.prediction.outcome import Outcome
 from treetap.commands.experiment.open_model import OpenModel, open_shards, scores
 from treetap.commands.experiment.report import importance
 from treetap.errors import DataError

@@ -1,0 +1,61 @@
+"""`import treetap`: names found when they are asked for, their types, and what is missing without the extra."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from dataclasses import MISSING, fields
+from inspect import signature
+from pathlib import Path
+
+import pytest
+
+import treetap
+from treetap.trees.params import BoostingParams
+
+STUB = Path(treetap.__file__).with_suffix(".pyi")
+#: What the API alone imports.
+ONLY_API = ("sklearn", "pandas", "polars", "treetap.api")
+
+
+def test_names_are_there_and_have_types() -> None:
+    """Each name of the face is an object, is listed by dir(), and stands in the stub that editors and mypy read."""
+    named = {
+        alias.asname or alias.name
+        for node in ast.walk(ast.parse(STUB.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert named == set(treetap.__all__)
+    assert set(treetap.__all__) <= set(dir(treetap))
+    assert all(callable(getattr(treetap, name)) for name in treetap.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'FederatedForest'"):
+        treetap.FederatedForest  # noqa: B018
+
+
+def test_importing_treetap_imports_nothing_of_the_api() -> None:
+    """A process that serves a party pays nothing for it."""
+    program = f"import sys, treetap; print([name for name in {ONLY_API!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_missing_package_is_named_with_its_extra() -> None:
+    """Of scikit-learn; another import that fails is no matter of the extra."""
+    program = "import sys; sys.modules['sklearn'] = None\nimport treetap\ntreetap.FederatedClassifier"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    expected = "ImportError: treetap.FederatedClassifier needs sklearn: pip install 'treetap[api]'"
+    assert done.stderr.strip().splitlines()[-1] == expected
+
+
+@pytest.mark.parametrize("name", ["FederatedClassifier", "FederatedRegressor"])
+def test_parameters_are_those_of_boosting(name: str) -> None:
+    """Every parameter of a boosting job is a keyword with its default; the objective follows from the targets."""
+    given = signature(getattr(treetap, name)).parameters
+    for each in fields(BoostingParams):
+        default = given[each.name].default
+        if each.name == "objective" or each.default is MISSING:
+            assert default is None, each.name
+        else:
+            assert repr(default) == repr(each.default), each.name

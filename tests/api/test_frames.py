@@ -1,0 +1,132 @@
+"""Tables of the caller: the three libraries, one frame split by columns, a frame of each party."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from treetap.api.errors import InvalidInput
+from treetap.api.frames import arrow_of, column_of, library_of, like
+from treetap.api.loopback import ID
+from treetap.api.party_tables import are_frames, of_one, of_several, split
+
+COLUMNS: dict[str, list[Any]] = {
+    "whole": [1, 2, None],
+    "real": [0.5, None, 2.0],
+    "text": ["a", None, "b"],
+    "truth": [True, False, None],
+    "day": [datetime.date(2024, 1, 2), None, datetime.date(2024, 3, 4)],
+}
+TABLE = pa.table(COLUMNS)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "arrow"])
+def test_a_table_goes_through_each_library_and_back(library: Any) -> None:
+    """Numbers, text, booleans and dates with missing cells; pandas makes fractions of whole numbers with gaps."""
+    frame = like(TABLE, library)
+    assert library_of(frame) == library
+    back = arrow_of(frame)
+    assert back.column_names == TABLE.column_names
+    for name, cells in COLUMNS.items():
+        assert back.column(name).to_pylist() == cells, name
+
+
+def test_other_types_of_pandas_are_read() -> None:
+    """Categories, nullable numbers, and an index that is no column."""
+    frame = pd.DataFrame(
+        {"kind": pd.Categorical(["x", "y", "x"]), "count": pd.array([1, None, 3], dtype="Int64")}, index=[7, 8, 9]
+    )
+    table = arrow_of(frame)
+    assert table.column_names == ["kind", "count"]
+    assert table.column("kind").to_pylist() == ["x", "y", "x"]
+    assert table.column("count").to_pylist() == [1, None, 3]
+
+
+def test_columns_as_labels() -> None:
+    """A label may be a column of any of the libraries."""
+    for column in (pl.Series([1, 2]), pa.chunked_array([[1, 2]]), pa.array([1, 2]), [1, 2], np.array([1, 2])):
+        assert np.asarray(column_of(column)).tolist() == [1, 2]
+
+
+def test_what_is_no_table_is_refused() -> None:
+    """Mixed objects, two columns of one name, a query without records."""
+    with pytest.raises(InvalidInput, match="no table of typed columns"):
+        arrow_of(pd.DataFrame({"mixed": [1, "a", b"b"]}))
+    twice = pd.DataFrame([[1, 2]], columns=["x", "x"])
+    with pytest.raises(InvalidInput, match=r"'x'|Duplicate column"):
+        arrow_of(twice)
+    with pytest.raises(InvalidInput, match="collect"):
+        library_of(pl.DataFrame({"x": [1]}).lazy())
+
+
+def test_columns_are_split_by_name_by_place_or_evenly() -> None:
+    """As `parties` says, in the order of the columns."""
+    table = pa.table({name: [1, 2] for name in "abcde"})
+    assert split(table, 2, ["one", "two"]) == {"one": ["a", "b", "c"], "two": ["d", "e"]}
+    assert split(table, {"one": ["e"], "two": ["a", "b", "c", "d"]}) == {"one": ["e"], "two": ["a", "b", "c", "d"]}
+    assert split(table, {"one": [4], "two": [0, 1, 2, 3]})["one"] == ["e"]
+    data = of_one(table, {"one": ["e"], "two": ["a"]})
+    assert data.columns == {"one": ["e"], "two": ["a"]}
+    assert data.ids == data.tables["two"].column(ID).to_pylist() == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("parties", "fault"),
+    [
+        ({"one": ["a"], "two": ["z"]}, "two has column 'z', which the table lacks"),
+        ({"one": ["a"], "two": [9]}, "two has column 9, which the table lacks"),
+        ({"one": ["a", "b"], "two": ["a"]}, "column 'a' is of one and of two"),
+        ({"one": ["a"], "two": []}, "column 'b' is of no party"),
+        (1, "a number of parties from 2"),
+        (True, "a number of parties from 2"),
+        (3, "n_features = 2: 3 parties need at least 3 features"),
+    ],
+)
+def test_splits_that_cannot_be(parties: Any, fault: str) -> None:
+    """Unknown columns, columns of two parties or of none, more parties than columns."""
+    with pytest.raises(InvalidInput, match=fault):
+        split(pa.table({"a": [1, 2], "b": [3, 4]}), parties, ["x"] * 3)
+
+
+def test_frames_of_parties_are_joined_by_their_ids() -> None:
+    """By a column, by the index of pandas, or by their place; the label's column is no feature."""
+    bank = pd.DataFrame({"key": [3, 1, 2], "x": [1.0, 2.0, 3.0], "y": [0, 1, 0]})
+    telco = pd.DataFrame({"key": [1, 2, 4], "z": [5.0, 6.0, 7.0]})
+    frames = {"bank": bank, "telco": telco}
+    data = of_several(frames, "bank", "key", leave_out="y")
+    assert data.columns == {"bank": ["x"], "telco": ["z"]}
+    assert (data.ids, data.tables["telco"].column(ID).to_pylist()) == (["3", "1", "2"], [1, 2, 4])
+    indexed = of_several({name: frame.set_index("key") for name, frame in frames.items()}, "bank", None)
+    assert indexed.ids == ["3", "1", "2"]
+    placed = of_several({"bank": pl.DataFrame({"x": [1, 2]}), "telco": pa.table({"z": [3, 4]})}, "bank", None)
+    assert placed.ids == ["0", "1"]
+    arrays = of_several({"bank": np.zeros((2, 1)), "telco": np.ones((2, 2))}, "bank", None)
+    assert arrays.columns == {"bank": ["x0"], "telco": ["x0", "x1"]}
+
+
+def test_frames_that_cannot_be_joined() -> None:
+    """No such id column, other lengths without ids, columns that a model needs, names of the parties' own columns."""
+    two, three = pl.DataFrame({"x": [1, 2]}), pl.DataFrame({"z": [1, 2, 3]})
+    with pytest.raises(InvalidInput, match="the frame of a, b has no such column"):
+        of_several({"a": two, "b": three}, "a", "key")
+    with pytest.raises(InvalidInput, match=r"a has 2, b has 3: set id_column"):
+        of_several({"a": two, "b": three}, "a", None)
+    with pytest.raises(InvalidInput, match="the frame of b lacks column 'w'"):
+        of_several({"a": two, "b": two}, "a", None, columns={"a": ["x"], "b": ["w"]})
+    with pytest.raises(InvalidInput, match="'treetap_label' has a name of the parties' own columns"):
+        of_several({"a": two, "b": two.rename({"x": "treetap_label"})}, "a", None)
+
+
+def test_what_counts_as_a_frame_of_each_party() -> None:
+    """A mapping by party or a list of frames; nested lists of numbers are one array, as scikit-learn has it."""
+    assert are_frames({"a": 1, "b": 2})
+    assert are_frames([pd.DataFrame(), pa.table({})])
+    assert are_frames([np.zeros((2, 2)), np.zeros((2, 3))])
+    for one in ([[1.0, 2.0], [3.0, 4.0]], np.zeros((2, 2)), pd.DataFrame(), [np.zeros(2)], [], {(0, 1): 2.0}):
+        assert not are_frames(one)
