@@ -33,8 +33,13 @@ from treetap.wire.v2 import jobs_pb2
 
 #: Name of the id column in the parties' tables.
 ID = "treetap_id"
-#: Policies of parties whose operator is one person, unless the caller says otherwise: all keys, any number of records.
-POLICY: Mapping[str, Any] = {"schemes": list(SCHEMES), "min_key_bits": 512, "min_common_records": 1}
+#: Policies of parties whose operator is one person, unless the caller says otherwise: all that a job of boosting needs.
+POLICY: Mapping[str, Any] = {
+    "schemes": list(SCHEMES),
+    "min_key_bits": 512,
+    "min_common_records": 1,
+    "expansion_order": True,
+}
 #: Federations that stay up for later trainings; of more the one that was used longest ago ends.
 MOST_KEPT = 2
 
