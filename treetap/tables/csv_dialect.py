@@ -39,6 +39,7 @@ _MARKS = (
 )
 _STYLES = [(decimal, thousands) for thousands in ("", *THOUSANDS) for decimal in ".," if decimal != thousands]
 _EXCEL = re.compile("sep=([\t -~])(?:\r\n|\r|\n)")
+_PLAIN = (".", "")
 _DIGITS = re.compile("[0-9]")
 _WORDS = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
@@ -114,10 +115,14 @@ class Given:
 
 @dataclass(frozen=True)
 class Detected:
-    """A file's dialect, and sentences about what was detected of it."""
+    """A file's dialect, and sentences about what was detected of it.
+
+    `undecided`: columns of which 1.234 may be decimal or thousands, in a file whose delimiter is not the comma.
+    """
 
     dialect: Dialect
     says: tuple[str, ...]
+    undecided: tuple[str, ...] = ()
 
 
 def detect(head: bytes, given: Given, *, whole: bool) -> Detected:
@@ -144,12 +149,16 @@ def detect(head: bytes, given: Given, *, whole: bool) -> Detected:
         says.append(f"cells end at {_shown(found)}: delimiter = {_toml(found)}")
     if given.decimal is not None and given.thousands is not None:
         return Detected(replace(dialect, decimal=given.decimal, thousands=given.thousands), tuple(says))
-    decimal, thousands = given.decimal, given.thousands
+    decimal, thousands, undecided = given.decimal, given.thousands, list[str]()
     if dialect.delimiter != ",":
-        decimal, thousands = _style(_rows(text, dialect, whole)[1:], given)
+        header, *rows = _rows(text, dialect, whole) or [[]]
+        decimal, thousands = _style(rows, given)
         if (decimal, thousands) != (given.decimal or ".", given.thousands or ""):
             says.append(f"numbers are written with {style_keys(decimal, thousands)}")
-    return Detected(replace(dialect, decimal=decimal or ".", thousands=thousands or ""), tuple(says))
+        else:
+            undecided = [header[place] for place in _undecided(rows, given)]
+    dialect = replace(dialect, decimal=decimal or ".", thousands=thousands or "")
+    return Detected(dialect, tuple(says), tuple(undecided))
 
 
 def _mistaken(head: bytes, encoding: str) -> bool:
@@ -208,10 +217,8 @@ def _rows(text: str, dialect: Dialect, whole: bool) -> list[list[str]]:
 def _style(rows: Sequence[Sequence[str]], given: Given) -> tuple[str, str]:
     """Decimal mark and thousands, as far as they are given or unmistakable; else those of plain numbers."""
     plain = given.decimal or ".", given.thousands or ""
-    cells_of = [[cell.strip() for cell in each if _DIGITS.search(cell)] for each in zip(*rows, strict=False)]
-    columns = [(cells, _readings(cells)) for cells in cells_of if cells]
-    columns = [(cells, styles) for cells, styles in columns if styles]
-    decided = [(cells, styles[0]) for cells, styles in columns if len(styles) == 1 and styles[0] != (".", "")]
+    columns = _number_columns(rows).values()
+    decided = [(cells, styles[0]) for cells, styles in columns if len(styles) == 1 and styles[0] != _PLAIN]
     thousands = {style[1] for _, style in decided} - {""}
     marks = {style[0] for cells, style in decided if any(style[0] in cell for cell in cells)}
     if len(thousands) > 1 or len(marks) > 1 or not decided:
@@ -220,6 +227,25 @@ def _style(rows: Sequence[Sequence[str]], given: Given) -> tuple[str, str]:
     mark = given.decimal or next(iter(marks), "," if separator == "." else ".")
     fits = mark != separator and all(_all_numbers(cells, (mark, separator)) for cells, _ in columns)
     return (mark, separator) if fits else plain
+
+
+def _undecided(rows: Sequence[Sequence[str]], given: Given) -> list[int]:
+    """Places of columns whose points may be decimal points or separate thousands, where no other column shows which."""
+    columns = _number_columns(rows)
+    shown = any(styles == [_PLAIN] and any("." in cell for cell in cells) for cells, styles in columns.values())
+    if shown or given.decimal is not None or given.thousands is not None:
+        return []
+    return [place for place, (_, styles) in columns.items() if len(styles) > 1 and _PLAIN in styles]
+
+
+def _number_columns(rows: Sequence[Sequence[str]]) -> dict[int, tuple[list[str], list[tuple[str, str]]]]:
+    """Place of a column → its cells with digits, and the ways in which they are numbers; only columns that have one."""
+    found = {}
+    for place, column in enumerate(zip(*rows, strict=False)):
+        cells = [cell.strip() for cell in column if _DIGITS.search(cell)]
+        if styles := _readings(cells):
+            found[place] = cells, styles
+    return found
 
 
 def _readings(cells: Sequence[str]) -> list[tuple[str, str]]:
@@ -247,7 +273,7 @@ def _pattern(decimal: str, thousands: str) -> str:
     """A pattern of Python's and of Arrow's."""
     whole, mark = "[0-9]+", re.escape(decimal)
     if thousands:
-        whole = f"(?:[0-9]+|[0-9]{{1,3}}(?:{re.escape(thousands)}[0-9]{{3}})+)"
+        whole = f"(?:[0-9]+|[1-9][0-9]{{0,2}}(?:{re.escape(thousands)}[0-9]{{3}})+)"
     return f"[+-]?(?:{whole}(?:{mark}[0-9]*)?|{mark}[0-9]+)(?:[eE][+-]?[0-9]+)?"
 
 

@@ -92,6 +92,12 @@ class CsvFile(Source):
         cell in a column of text as in one of numbers.
         """
         dialect = self.dialect
+        for name in self.detected.undecided:
+            if name in wanted and name not in text:
+                raise DataError(
+                    f"{self}: column {name!r}: three digits follow each point of its first cells, as in 1.234: write "
+                    'decimal = "." if it is less than 2, or decimal = "," and thousands = "." if it is more than 1000'
+                )
         conversion = pacsv.ConvertOptions(
             include_columns=wanted,
             # for text that is not UTF-8, Arrow would not name the row

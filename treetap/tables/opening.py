@@ -85,6 +85,8 @@ def file_source(file: TableFile, kind: str | None = None, given: Given | None = 
     if found is not None and found.format != named and not (own_encoding and found.what.startswith("text")):
         by = f'format = "{kind}"' if kind else "its name"
         raise DataError(f"{file}: is {found.what}, not {NAMES[named]} as {by} says: {found.remedy}")
+    if file.codec and named in ("parquet", "feather"):
+        raise DataError(f"{file}: {NAMES[named]} has its own compression: unpack the file, and read that")
     if named == "csv":
         tabs = file.suffix in (".tsv", ".tab")
         usual = given or Given()

@@ -26,7 +26,7 @@ from treetap.tables.formats import HEAD, SUFFIXES, content_of
 from treetap.tables.ids import distinct_ids, ids_of, sorted_ids
 from treetap.tables.loading import columns_of, load, plain_column, read_columns
 from treetap.tables.numbers import kind_name
-from treetap.tables.opening import source_at, source_of
+from treetap.tables.opening import file_source, source_of
 from treetap.tables.source import Origin, row_name
 from treetap.tables.tensors import Shape, Tensor, check_trained, is_tensor, tensor_of, tensor_shape
 from treetap.tables.typed import STRING, id_type
@@ -194,7 +194,7 @@ def read_ids(path: Path) -> list[str]:
     file = TableFile.local(path)
     if file.suffix not in SUFFIXES:
         return _id_lines(path)
-    source = source_at(path)
+    source = file_source(file)  # this file and no other, whatever characters its name has
     names = columns_of(source)
     if not names:
         raise DataError(f"{path}: has no column")

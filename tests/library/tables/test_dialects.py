@@ -183,6 +183,27 @@ def test_a_number_of_two_readings_is_not_guessed(
     assert read(path, {"a": []}, {"encode": encode, **keys}).features[0, 0] == value
 
 
+@pytest.mark.parametrize(("keys", "value"), [({"decimal": "."}, 1.234), ({"decimal": ",", "thousands": "."}, 1234.0)])
+def test_a_point_of_two_readings_is_not_guessed(keys: dict[str, str], value: float, tmp_path: Path) -> None:
+    """Nor is 1.234 where cells end at semicolons, unless another column shows what a point is there."""
+    path = tmp_path / "t.csv"
+    path.write_text("id;a;b\n1.000;1.234;1\n2.000;5.678;2\n3.000;12;3\n")
+    with pytest.raises(DataError, match=r"column 'a': three digits follow each point") as fault:
+        read(path, {"a": []}, {})
+    assert {'decimal = "."', 'thousands = "."'} < set(re.findall(r'\w+ = "."', str(fault.value)))
+    assert read(path, {"a": []}, keys).features[0, 0] == value
+    assert read(path, {"b": []}, {}).features[0, 0] == 1  # the others are not in doubt
+    for shows, found in (("0.5", 1.234), ("0.250", 1.234), ("1.2345", 1.234), ("1,5", 1.234), ("1.234,5", 1234.0)):
+        path.write_text(f"id;a;b\n1;1.234;{shows}\n2;5.678;{shows}\n")
+        if shows == "1,5":  # the file's decimal mark is no point, and its thousands are not seen
+            with pytest.raises(DataError, match="three digits"):
+                read(path, {"a": []}, {})
+        else:
+            assert read(path, {"a": []}, {}).features[0, 0] == found
+    path.write_text("id,a\n1,1.234\n")
+    assert read(path, {"a": []}, {}).features[0, 0] == 1.234
+
+
 def test_codes_with_a_comma_are_categories_if_the_table_says_so(tmp_path: Path) -> None:
     """Text of digits and commas in a file with semicolons: refused under `encode` of all, encoded under its name."""
     path = tmp_path / "t.csv"

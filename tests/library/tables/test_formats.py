@@ -223,3 +223,23 @@ def test_large_files_of_arrow_are_bounded(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("treetap.tables.arrow_file.half_of_memory", lambda: 10_000)
     with pytest.raises(DataError, match="the columns take up more than half of this machine's memory"):
         read(path, columns=["x"], label=None, encode=None)
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.feather"])
+def test_formats_that_are_compressed_inside(name: str, tmp_path: Path) -> None:
+    """Packed once more, they have no place to begin at."""
+    WRITERS[name](TABLE, tmp_path / name)
+    with pa.output_stream(str(tmp_path / f"{name}.gz")) as file:
+        file.write((tmp_path / name).read_bytes())
+    with pytest.raises(DataError, match="has its own compression: unpack the file"):
+        read(tmp_path / f"{name}.gz")
+
+
+def test_a_file_of_ids_is_one_file(tmp_path: Path) -> None:
+    """A caller names it, so that no pattern and no folder leads elsewhere."""
+    (tmp_path / "a.csv").write_text("id\n1\n")
+    with pytest.raises(DataError, match=r"\[ab\]\.csv: there is no such file"):
+        read_ids(tmp_path / "[ab].csv")
+    (tmp_path / "b.csv").mkdir()
+    with pytest.raises(DataError, match=r"b\.csv: is a folder, not a file"):
+        read_ids(tmp_path / "b.csv")
