@@ -161,6 +161,16 @@ def test_a_party_whose_columns_are_all_constant(refused: Refused, tmp_path: Path
     assert says in refused("drop_constant = true", parties, job)
 
 
+def test_exports_that_cannot_be(tmp_path: Path) -> None:
+    """A model that XGBoost cannot have is refused before the table is read, and so is a file where none is kept."""
+    file = tmp_path / "exp.toml"
+    for protocol, discard, says in (("splitnn", False, "trains networks"), ("boosting", True, "--discard none")):
+        job = f'protocol = "{protocol}"\n'
+        file.write_text(f'[data]\npath = "t.csv"\nlabel = "y"\n{PARTIES}[job]\n{job}')
+        with pytest.raises(BadInput, match=says):
+            run_file(file, as_json=True, discard=discard, export=True)
+
+
 def test_a_table_without_rows(refused: Refused, tmp_path: Path) -> None:
     """A header alone is no table, in CSV and in Parquet."""
     table(tmp_path, [])

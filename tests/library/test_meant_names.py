@@ -70,14 +70,7 @@ def test_keys_of_files(content: str, schema: type[Strict], line: str, tmp_path: 
 
 
 #: Being built by others.
-PENDING = {
-    "grow_policy",
-    "max_cat_threshold",
-    "max_cat_to_onehot",
-    "max_leaves",
-    "monotone_constraints",
-    "scale_pos_weight",
-}
+PENDING = {"max_cat_threshold", "max_cat_to_onehot", "monotone_constraints"}
 #: Parameters of XGBoost that are no fields of the estimator: those of docs/parameter.rst of release 3.2.
 OTHERS = [
     "eta",
