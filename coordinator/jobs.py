@@ -18,12 +18,13 @@ from coordinator.runtime.job_record import CANCELLED, attempts, for_a_list
 from coordinator.runtime.journal import Journal
 from coordinator.runtime.metrics import CoordinatorMetrics
 from coordinator.runtime.progress import Progress
-from coordinator.runtime.submission import new_submission
+from coordinator.runtime.submission import Submitted, new_submission
 from treetap.errors import ConfigError, Conflict, Incompatible, Interrupted, TreetapError, UnknownJob
 from treetap.names import NAME, did_you_mean
 from treetap.protocols.job_spec import check_spec
+from treetap.protocols.registry import training_name
 from treetap.wire.ports import Dialer
-from treetap.wire.v2 import jobs_pb2
+from treetap.wire.v2 import jobs_pb2, setup_pb2
 
 log = logging.getLogger(__name__)
 #: Phases in which a job can no longer be cancelled: it is about to finish.
@@ -62,30 +63,58 @@ class Jobs:
             self._metrics.job(status.state)
 
     def submit(self, request: jobs_pb2.SubmitRequest) -> str:
-        """Accept a training job; `ConfigError` where no federation could do it."""
-        check_spec(request.spec)
-        self._parties.check([request.spec.aggregator, *request.spec.feature_parties])
+        """Accept a training job.
+
+        Raises:
+            ConfigError: no federation could do it.
+            UnknownJob: there is no model to continue from.
+        """
+        spec = setup_pb2.JobSpec()
+        spec.CopyFrom(request.spec)
+        check_spec(spec)
+        self._parties.check([spec.aggregator, *spec.feature_parties])
+        spec.base_submission = self._base_submission(spec) if spec.base_model else ""
         job = self._new_name(request.job, "job")
-        return self._accept(job, "train", request.spec, new_submission())
+        return self._accept(job, "train", spec, new_submission())
 
     def predict(self, request: jobs_pb2.PredictRequest) -> str:
         """Accept a prediction with a model that this coordinator trained."""
-        if not self._journal.has(request.model):
-            models = [each.job for each in self._journal.listed() if (each.kind, each.state) == ("train", "finished")]
-            raise UnknownJob(
-                f"there is no model {request.model!r}: a model has the name of the training job that made it, which "
-                f"treetap status lists{did_you_mean(request.model, models)}"
-            )
-        model = self._journal.submitted(request.model)
-        if model.kind != "train":
-            raise UnknownJob(f"there is no model {request.model!r}: the job of that name is no training")
-        if (state := self._state(request.model).state) != "finished":
-            raise UnknownJob(f"there is no model {request.model!r}: its training is {state}")
+        model = self._trained(request.model)
         submission = new_submission()
         opening = opening_of(request, model.spec, model.submission, submission)
         kind = "serve" if opening.serve else "predict"
         job = self._new_name(request.job, f"{kind}-{request.model}"[:50])
         return self._accept(job, kind, opening, submission)
+
+    def _trained(self, name: str) -> Submitted:
+        """The finished training that made a model; `UnknownJob` if there is none."""
+        if not self._journal.has(name):
+            models = [each.job for each in self._journal.listed() if (each.kind, each.state) == ("train", "finished")]
+            raise UnknownJob(
+                f"there is no model {name!r}: a model has the name of the training job that made it, which "
+                f"treetap status lists{did_you_mean(name, models)}"
+            )
+        model = self._journal.submitted(name)
+        if model.kind != "train":
+            raise UnknownJob(f"there is no model {name!r}: the job of that name is no training")
+        if (state := self._state(name).state) != "finished":
+            raise UnknownJob(f"there is no model {name!r}: its training is {state}")
+        return model
+
+    def _base_submission(self, spec: setup_pb2.JobSpec) -> str:
+        """The nonce of the training that made the base model, which was of the same protocol and parties."""
+        base = self._trained(spec.base_model)
+        if base.protocol != training_name(spec):
+            raise ConfigError(
+                f"base_model = {spec.base_model!r}: was trained by {base.protocol}, not by {training_name(spec)}"
+            )
+        before, now = base.members, [spec.aggregator, *spec.feature_parties]
+        if before[0] != now[0] or sorted(before) != sorted(now):
+            raise ConfigError(
+                f"base_model = {spec.base_model!r}: was trained with label holder {before[0]} and feature parties "
+                f"{', '.join(before[1:])}; a training continues with the same parties"
+            )
+        return base.submission
 
     def serve_on(self) -> None:
         """Resume every job that served when the coordinator stopped: its clients wait for it without an operator.

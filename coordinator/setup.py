@@ -64,7 +64,9 @@ async def prepare(roster: Roster, spec: setup_pb2.JobSpec, submission: str) -> F
             )
     published = frozenset(party for party, each in answers.items() if each.published)
     # of PIVODL each party has the metrics of other rounds, and may have stored one more than the first party
-    history = columns(merged(rows(each.history) for each in answers.values())[: own.stored_rounds])
+    # before the first attempt has stored the base model's rounds, the label holder answers with their metrics
+    known = own.stored_rounds if own.stored_rounds or not spec.base_model else None
+    history = columns(merged(rows(each.history) for each in answers.values())[:known])
     return Found(own.stored_rounds, agreed, published, own.model, history)
 
 
@@ -105,7 +107,11 @@ async def plan_rounds(
             f"{' and '.join(sorted(found.published))} cannot have published a model of which the label holder has "
             f"stored {found.rounds} of {binned.rounds} rounds; cancel the job and train again"
         )
-    return Plan(found.rounds, binned.rounds, binned.stopped, binned.own_rounds)
+    if binned.base_rounds >= binned.rounds or (binned.base_rounds and not spec.base_model):
+        raise Malformed(
+            f"{spec.aggregator} says that {binned.base_rounds} of {binned.rounds} rounds are a base model's"
+        )
+    return Plan(max(found.rounds, binned.base_rounds), binned.rounds, binned.stopped, binned.own_rounds)
 
 
 async def publish(roster: Roster, spec: setup_pb2.JobSpec) -> setup_pb2.PublishedModel:

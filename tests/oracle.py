@@ -83,12 +83,13 @@ def oracle_train(
     xi: float | None = None,
     own_trees: int = 0,
     weights: Sequence[float] | None = None,
+    base: OracleModel | None = None,
 ) -> OracleModel:
     """Train on raw columns (N, d) of each party, NaN for missing, parties in tie order.
 
     `xi`: ξ of ID-LMID (Takahashi, Liu and Liu 2023, Algorithm 5), over all records of a node.
     `own_trees`: the number of first trees that the first party grows alone (SecureBoost's Reduced-Leakage).
-    `weights`: of the records.
+    `weights`: of the records. `base`: a model whose trees, all of them, are the first of this one.
     """
     w = [1.0] * len(labels) if weights is None else [float(weight) for weight in weights]
     y = [float(value) for value in labels]
@@ -101,11 +102,17 @@ def oracle_train(
         training = [not bool(flag) for flag in held_out]
     outputs = classes if params.objective == "multi:softprob" else 1
     width = outputs if params.multi_strategy == "multi_output_tree" else 1
-    base = _base(params, [y[i] for i in range(n) if training[i]], [w[i] for i in range(n) if training[i]], outputs)
+    learned, weighing = ([each[i] for i in range(n) if training[i]] for each in (y, w))
+    margin = base.base_margin if base is not None else _base(params, learned, weighing, outputs)
     factors = factors_of(params, y, w)
-    model = OracleModel(base, outputs // width)
-    scores = [list(base) for _ in range(n)]
-    for round_number in range(params.n_estimators):
+    model = OracleModel(margin, outputs // width)
+    scores = [list(margin) for _ in range(n)]
+    before = 0
+    if base is not None:
+        model.extend(base)
+        before = len(base) // base.trees_per_round
+        scores = oracle_predict(_unstopped(base), parties)
+    for round_number in range(before, before + params.n_estimators):
         g, h, scale = _derivatives(params.objective, scores, y, factors)
         grown = []
         for first in range(0, outputs, width):
@@ -131,11 +138,18 @@ def oracle_train(
             held = [i for i in range(n) if not training[i]]
             seen = ([each[i] for i in held] for each in (scores, y, w))
             model.validation.append(_watched(params.objective, *seen))
-            best = min(range(round_number + 1), key=lambda r: (model.validation[r], r))
+            best = before + min(range(len(model.validation)), key=lambda r: (model.validation[r], r))
             model.best_round = best
             if round_number - best >= params.early_stopping_rounds:
                 break
     return model
+
+
+def _unstopped(model: OracleModel) -> OracleModel:
+    """The same trees, all in use."""
+    found = OracleModel(model.base_margin, model.trees_per_round)
+    found.extend(model)
+    return found
 
 
 def oracle_predict(model: OracleModel, parties: Parties) -> list[list[float]]:

@@ -174,7 +174,10 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
     max_depth = params.max_depth if isinstance(params, TreeParams) else 0
     trees, unfinished = _trees(path, replay, total, max_depth)
     if gaps := _gaps([tree.index for tree in trees]):
-        faults.append(f"{path}: trees {gaps} are not in the transcript: recording began later")
+        why = "recording began later"
+        if spec.base_model:
+            why += f", or they are of base model {spec.base_model!r}, whose own transcript has them"
+        faults.append(f"{path}: trees {gaps} are not in the transcript: {why}")
     network, embeddings, done = None, None, f"{len(trees)} complete trees"
     if isinstance(params, SplitnnParams):
         _check_senders(replay, spec)

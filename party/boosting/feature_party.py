@@ -63,7 +63,7 @@ class FeatureParty:
     @property
     def receives(self) -> Receives:
         """See `Role.receives`."""
-        trees = self._params.n_estimators * self._params.trees_per_round(MOST_CLASSES)
+        trees = self._job.base_trees + self._params.n_estimators * self._params.trees_per_round(MOST_CLASSES)
         gradients = of_ciphertexts(self._spec, self._job.records, range(trees))
         return {**self._job.received(trees), "gradients": gradients}
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from party.growth.base_model import Start
 from party.growth.label_state import SCORES, Values, finite
 from party.runtime.job_store import JobStore
 from party.setup.evaluated_labels import Measured
@@ -43,10 +44,14 @@ class BoostingState:
         store: JobStore,
         weights: Weights = None,
         evaluated: Measured | None = None,
+        start: Start | None = None,
     ) -> None:
-        """`weights`: of the training's records (N,); raises `DataError` if they do not fit the job.
+        """`weights`: of the training's records (N,). `evaluated`: the records of an eval table, if the job has one.
 
-        `evaluated`: the records of an eval table, if the job has one.
+        `start`: that of a training that continues from a model, which has no eval table.
+
+        Raises:
+            DataError: the weights do not fit the job, or the stored scores are of another table.
         """
         self._params, self._loss, self._store = params, loss, store
         self._labels = labels.values if evaluated is None else np.concatenate([labels.values, evaluated.values])
@@ -67,13 +72,20 @@ class BoostingState:
         if evaluated is not None:
             self._parts["eval"] = np.arange(n) >= count
             self._weights = _joined(weights, count, evaluated)
-        self._base = loss.base_margin(params.base_score, self._labels[self._training], self._weights_of(self._training))
+        if start is None:
+            learned, weighing = self._labels[self._training], self._weights_of(self._training)
+            self._base = loss.base_margin(params.base_score, learned, weighing)
+        else:
+            self._base = start.base_margin
+            self.planned += start.trees
         self.trees = 0
         self._best = (np.inf, -1)
         self._best_metrics: dict[str, float] = {}  # of the published model, which ends at the best round
         self._best_scores: Floats | None = None  # with early stopping
         self.stopped = False
         self._scores = np.tile(self._base, (n, 1))
+        if start is not None:
+            self.trees, self._scores = start.trees, start.scores
         self._round_scores = self._scores.copy()
         self._load(n)
 
@@ -137,6 +149,10 @@ class BoostingState:
             **({"weighted": True} if self._weights is not None else {}),
             "training_metrics": finite(self._best_metrics or self._measure(self._scores, self._labels)),
         }
+
+    def continuation(self) -> Floats:
+        """See `LabelState`: as XGBoost, with the trees after the best round too."""
+        return self._scores[: self._count]
 
     def measured(self, labels: Values) -> dict[str, float]:
         """See `LabelState`."""

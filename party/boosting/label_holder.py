@@ -14,6 +14,7 @@ from party.config import PartyConfig
 from party.growth.expected import MOST_CLASSES
 from party.growth.label_holder import TREE_STEPS_WITH_OWN, LabelHolderGrowth
 from party.growth.label_holder_job import LabelHolderJob
+from party.growth.label_state import stored_trees
 from party.growth.split_table import with_zeros
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.expected import Receives
@@ -73,15 +74,15 @@ class LabelHolder:
     @property
     def receives(self) -> Receives:
         """See `Role.receives`."""
-        return self._job.received(
-            self._params.n_estimators * self._params.trees_per_round(MOST_CLASSES), self._growth.offered
-        )
+        trees = self._params.n_estimators * self._params.trees_per_round(MOST_CLASSES)
+        return self._job.received(self._job.base_trees + trees, self._growth.offered)
 
     async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Report the number of trees to grow.
 
         1. Select the common records and their labels.
-        2. Load the scores after the last stored tree.
+        2. Load the scores after the last stored tree. The first time of a job that continues from a model, store that
+           model's trees and the scores after them.
         3. Bin the own columns, once for the job.
         """
         self._job.order.check(request)
@@ -90,9 +91,12 @@ class LabelHolder:
         loss.check(data.labels.values)
         weights, evaluated = data.table.weights, data.measured
         try:
-            state = BoostingState(self._params, loss, data.labels, self._context.store, weights, evaluated)
+            start = await self._job.start()
+            state = BoostingState(self._params, loss, data.labels, self._context.store, weights, evaluated, start)
         except DataError as failure:
             raise failure.at(self._context.party) from None
+        if start is not None and not stored_trees(self._context.store):
+            state.save()
         self._state = state
         self._growth.account(self._job.released_sets())
         return await self._job.bin(request, state)

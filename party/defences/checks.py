@@ -60,6 +60,11 @@ def check_defences(
             f"{', '.join(refused)} under [defences]: protects classes, and the labels of {params.objective} are "
             f"numbers; train on classes, or leave it out of {party}'s file"
         )
+    if spec.base_model and defences.private_values:
+        raise ConfigError(
+            f"grafting, refit under [defences]: repair trees from the first, and those of base_model "
+            f"{spec.base_model!r} are finished; leave them out of {party}'s file, or train without base_model"
+        )
     if defences.label_dp is not None and own is not None and own.weight is not None:
         raise ConfigError(
             f"label_dp under [defences]: sample weights would go into the training as they are, and they often follow "

@@ -70,6 +70,9 @@ class ForestScores:
             "training_metrics": finite(self.measured(self._labels.values)),
         }
 
+    def continuation(self) -> None:
+        """See `LabelState`: the trees of a forest do not depend on each other."""
+
     def measured(self, labels: Values) -> dict[str, float]:
         """See `LabelState`."""
         ensemble = Ensemble(self._params.objective, len(self._labels.classes), (), (), 1, averaged=True)

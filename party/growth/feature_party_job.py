@@ -10,6 +10,7 @@ from functools import partial
 
 from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, alignment_steps, begin_alignment
 from party.config import PartyConfig
+from party.growth.base_model import BaseModel
 from party.growth.expected import of_label_holder
 from party.growth.feature_party import SITS_OUT, TAKES_PART
 from party.growth.split_table import SplitTable
@@ -72,6 +73,7 @@ class FeaturePartyJob:
         self.alignment = Alignment(context, members, spec.alignment, self.order, "min_common_records")
         self.stored = StoredTrees(context, "splits")
         self._records: JobRecords | None = None
+        self._base = BaseModel.of(context, spec, params)
         self._split_table: SplitTable | None = None
         self._key: ReceivedKey | None = None
 
@@ -84,18 +86,26 @@ class FeaturePartyJob:
         self.order.check(request)
         missing = self._params.missing
         table = await load_job_table(self._context, self._config, self._spec, with_label=False, missing=missing)
+        if self._base is not None:
+            self._base.check_table(table, self._context.store)
         records, _ = await load_records(self._context, self._config, self._spec, table, missing)
         self._records = records
         aligned = begin_alignment(self.alignment, records)
         await self.stored.read()
         self.order.first_rounds = range(self.stored.count + 1)  # the label holder may have stored fewer
-        stored, published = self.stored.count, self._context.store.published
+        # the base model's trees are as good as stored
+        stored, published = max(self.stored.count, self.base_trees), self._context.store.published
         self.order.done(request, PUBLISHED if published else UNPUBLISHED, *([ALIGNED] if aligned else []))
         return result(setup_pb2.Prepared(stored_rounds=stored, published=published, aligned_attempt=aligned))
 
     async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Select the common records, and bin their columns once for the job."""
+        """Select the common records, and bin their columns once for the job; store the trees of its base model."""
         self.order.check(request)
+        base, store = self._base, self._context.store
+        if base is not None and self.stored.count < base.trees:
+            await self._context.offload(lambda: base.seed(store, kinds=(TREES,)))
+            await self.stored.read()
+            self.order.first_rounds = range(self.stored.count + 1)
         records = self._records = required(self._records).take(self.alignment.records)
         binned = await bin_features(self._context, records.table, self._params.max_bin, records.training)
         self._split_table = SplitTable(self._context.party, records.table.columns, binned, records.training)
@@ -128,6 +138,11 @@ class FeaturePartyJob:
             self._context.store.publish(manifest, (TREES,))
         self.order.done(request)
         return empty_result()
+
+    @property
+    def base_trees(self) -> int:
+        """The number of trees of the model from which the job continues; 0 once its own model is published."""
+        return 0 if self._base is None else self._base.trees
 
     def received(self, trees: int) -> Receives:
         """Messages that the party receives, without the encrypted values. `trees`: the most that the job can have."""

@@ -14,8 +14,9 @@ from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, alignment_steps
 from party.config import PartyConfig
 from party.defences.checks import check_own_trees
 from party.defences.reached_leaves import ReachedLeaves
-from party.defences.released_sets import ReleasedSets
+from party.defences.released_sets import SIGNATURES, ReleasedSets
 from party.defences.repair import Repair, published_values
+from party.growth.base_model import BaseModel, Start, keep_continuation
 from party.growth.expected import of_feature_parties
 from party.growth.label_state import LabelState, finite, stored_trees
 from party.growth.published_model import published_model
@@ -31,8 +32,9 @@ from party.setup.steps import bin_features, manifest_of
 from treetap.additive.sums.slots import Slots
 from treetap.errors import OutOfOrder
 from treetap.models.durable import write_whole
+from treetap.models.history import read_history
 from treetap.models.line_file import Line
-from treetap.models.store import CLEAN_METRICS, HIDES_CONSTANTS, HISTORY, LEAKAGE, REPAIRED, TREES, VALUES
+from treetap.models.store import CLEAN_METRICS, CONTINUATION, HIDES_CONSTANTS, HISTORY, LEAKAGE, REPAIRED, TREES, VALUES
 from treetap.tables.labels import Labels
 from treetap.trees.ensemble import Tree, deciding_splits, importance_by_owner
 from treetap.trees.params import TreeParams
@@ -78,6 +80,7 @@ class LabelHolderJob:
         self.keys = JobKeys(context, spec)
         self.stored = StoredTrees(context, "own")
         self.reached = ReachedLeaves(context.store, kept=config.defences.private_values)
+        self._base = BaseModel.of(context, spec, params)
         self._data: LabelledTable | None = None
         self._split_table: SplitTable | None = None
         self._state: LabelState | None = None
@@ -95,6 +98,8 @@ class LabelHolderJob:
         )
         check_own_trees(self._context.party, self._config.defences, self._params, len(data.labels.classes))
         self._slots(data.labels)
+        if self._base is not None:
+            self._base.check_table(data.table, self._context.store)
         aligned = begin_alignment(self.alignment, data.records)
         stored, published = (
             await self.stored.read_scored(stored_trees(self._context.store)),
@@ -103,13 +108,31 @@ class LabelHolderJob:
         if not published:
             self.reached.check(stored)
         model = published_model(self._context.store.manifest()) if published else None
-        history = columns(stored_rounds(self._context.store, stored))
+        if self._base is not None and not stored:
+            history = columns(read_history(self._base.folder))
+        else:
+            history = columns(stored_rounds(self._context.store, stored))
         self.order.done(request, *([ALIGNED] if aligned else []))
         return result(
             setup_pb2.Prepared(
                 stored_rounds=stored, published=published, aligned_attempt=aligned, model=model, history=history
             )
         )
+
+    async def start(self) -> Start | None:
+        """The beginning of a training that continues from a model, whose trees are stored as the job's first ones."""
+        base, store, records = self._base, self._context.store, self.alignment.records
+        if base is None:
+            return None
+        if not stored_trees(store):  # which the scores include: they are stored last
+            await self._context.offload(lambda: base.seed_label_holder(store, records))
+            await self.stored.read()
+        return await self._context.offload(lambda: base.start(records, self.data.labels))
+
+    @property
+    def base_trees(self) -> int:
+        """The number of trees of the model from which the job continues; 0 once its own model is published."""
+        return 0 if self._base is None else self._base.trees
 
     def select_common(self) -> LabelledTable:
         """The common records and their labels, which are the job's data from now on."""
@@ -127,7 +150,9 @@ class LabelHolderJob:
         self.order.first_rounds = (state.trees,)
         self.order.done(request)
         own = self.withholding.own_trees
-        return result(setup_pb2.Binned(rounds=state.planned, stopped=state.stopped, own_rounds=own))
+        return result(
+            setup_pb2.Binned(rounds=state.planned, stopped=state.stopped, own_rounds=own, base_rounds=self.base_trees)
+        )
 
     def released_sets(self) -> ReleasedSets | None:
         """The account of what feature parties come to know of the labels; None where these are no classes."""
@@ -219,6 +244,7 @@ class LabelHolderJob:
             # a withdrawn leaf must not show by an entry that differs from record to record
             **({HIDES_CONSTANTS: True} if repaired or withheld else {}),
             **({VALUES: published_values(self._config.defences)} if repaired else {}),
+            **({"base_model": {"name": self._base.name, "trees": self._base.trees}} if self._base else {}),
             **state.summary(),
             "importance_by_party": {
                 name: {"weight": each.weight, "gain": each.gain, "cover": each.cover} for name, each in owners.items()
@@ -226,6 +252,12 @@ class LabelHolderJob:
         }
         leakage = [LEAKAGE] if self.data.labels.classes else []
         kinds = [TREES, HISTORY, *leakage, *self._clean_metrics(state), *([REPAIRED] if repaired else [])]
+        scores = None if repaired else state.continuation()
+        if scores is not None:
+            store, records = self._context.store, self.alignment.records[: len(scores)]  # none of an eval table
+            signatures = {name: each[: len(scores)] for name, each in (store.load_arrays(SIGNATURES) or {}).items()}
+            await self._context.offload(lambda: keep_continuation(store, records, scores, signatures))
+            kinds.append(CONTINUATION)
         self._context.store.publish(manifest, kinds)
 
     def _clean_metrics(self, state: LabelState) -> list[str]:

@@ -49,6 +49,10 @@ class LabelState(Protocol):
         """The part of the model's manifest beside trees and columns."""
         ...
 
+    def continuation(self) -> Floats | None:
+        """The scores (N, outputs) after all trees, from which a later training may continue; None: none may."""
+        ...
+
 
 def finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
     """Metrics as a file has them: one that is no finite number is null."""

@@ -84,15 +84,7 @@ class Store:
         Raises:
             DataError: it is missing, of another submission or version, or its files have changed since publication.
         """
-        folder = self._models / name
-        if not NAME.match(name) or not (folder / MANIFEST).is_file():
-            raise DataError(f"there is no model {name!r} in {self._models}; bring a back-up of it back")
-        if read_job(folder).get("submission") != submission:
-            raise DataError(
-                f"{folder}: this model was trained by another job of that name; bring back the one of this job"
-            )
-        read_manifest(folder)
-        return folder
+        return _published(self._models, name, submission)
 
     def keep_names(self, model: str, received: Names, withheld: Collection[str]) -> None:
         """Label holder: store the last feature names that each party has sent for a published model."""
@@ -101,6 +93,17 @@ class Store:
         names = {party: rows for party, rows in before.items() if party not in withheld} | dict(received)
         if names != before:
             write_whole(path, json.dumps(names_content(names), indent=1, sort_keys=True).encode())
+
+
+def _published(models: Path, name: str, submission: str) -> Path:
+    """See `Store.model`."""
+    folder = models / name
+    if not NAME.match(name) or not (folder / MANIFEST).is_file():
+        raise DataError(f"there is no model {name!r} in {models}; bring a back-up of it back")
+    if read_job(folder).get("submission") != submission:
+        raise DataError(f"{folder}: this model was trained by another job of that name; bring back the one of this job")
+    read_manifest(folder)
+    return folder
 
 
 class JobStore:
@@ -115,6 +118,15 @@ class JobStore:
     def published(self) -> bool:
         """True if the job's model is published."""
         return (self.model / MANIFEST).is_file()
+
+    def base(self, name: str, submission: str) -> Path:
+        """The folder of another published model, from which this job continues; raises as `Store.model` does."""
+        return _published(self.model.parent, name, submission)
+
+    def noted(self, what: str = "table") -> str | None:
+        """The digest of what the job works on, as `bind` has noted it."""
+        found = self._job().get(what)
+        return None if found is None else str(found)
 
     def manifest(self) -> dict[str, Any]:
         """The manifest of the published model; `DataError` if it is damaged."""

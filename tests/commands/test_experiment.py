@@ -292,6 +292,7 @@ def test_predictions_by_several_protocols(folder: Path) -> None:
             _party("clinic", "labels = true\nshare = 0.0") + OTHER,
             "line 4, weight column 'a': the",
         ),
+        (SMALL, HOLDER + OTHER + '[job]\nbase_model = "first"\n', "parties of an experiment start without models"),
         (SMALL, HOLDER + HOLDER.replace('"a"', '"b"'), "two parties have one name"),
         (SMALL, HOLDER.replace("true", "false") + OTHER, "exactly one [[party]] has labels = true"),
         (SMALL, HOLDER, "party: "),

@@ -71,6 +71,7 @@ def test_a_forests_job(tmp_path: Path) -> None:
     ("protocol", "key", "value"),
     [
         *[("forest", key, 0.5) for key in ("learning_rate", "reg_lambda", "gamma", "base_score", "validation_share")],
+        *[("forest", key, 0.5) for key in ("reg_alpha", "max_delta_step", "scale_pos_weight", "max_sample_weight")],
         *[("forest", "early_stopping_rounds", 3), ("forest", "objective", "binary:logistic")],
         *[("boosting", "criterion", "gini"), ("boosting", "bootstrap", False), ("boosting", "min_samples_leaf", 2)],
         ("boosting", "binning", "global"),
@@ -80,6 +81,20 @@ def test_a_parameter_of_another_protocol_is_refused(protocol: str, key: str, val
     """It is named, and so is the protocol that does not have it."""
     file = write(tmp_path / "job.toml", {"job": {**JOB, "protocol": protocol, key: value}})
     with pytest.raises(ConfigError, match=f"protocol '{protocol}' has no parameter {key}"):
+        load(file, JobFile)
+
+
+def test_a_job_that_continues_from_a_model(tmp_path: Path) -> None:
+    """It names the model; a protocol whose trainings cannot continue refuses that with its reason."""
+    file = write(tmp_path / "job.toml", {"job": {**JOB, "base_model": "first", "max_sample_weight": 3}})
+    spec = load(file, JobFile).to_spec()
+    assert (spec.base_model, spec.base_submission) == ("first", "")
+    assert params_of(spec).largest_weight == 3
+    file = write(tmp_path / "job.toml", {"job": {**JOB, "protocol": "forest", "base_model": "first"}})
+    with pytest.raises(ConfigError, match="base_model: a job of protocol 'forest' cannot continue from a model: its"):
+        load(file, JobFile).to_spec()
+    file = write(tmp_path / "job.toml", {"job": {**JOB, "base_model": "No name"}})
+    with pytest.raises(ConfigError, match="base_model"):
         load(file, JobFile)
 
 

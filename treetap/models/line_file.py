@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,19 @@ class LineFile:
             write_whole(self.path, before + line)
         self._ends[index:], self._digests[index:] = [kept + len(line)], [digest]
         self._size = kept + len(line)
+
+    def fill(self, contents: Sequence[Line]) -> None:
+        """Make these the only lines, whole or not at all."""
+        whole, ends, digests, before = bytearray(), [], [], first(self._seed())
+        for content in contents:
+            line, before = checked_line(content, before)
+            whole += line
+            ends.append(len(whole))
+            digests.append(before)
+        self._size = -1  # where the writing fails, the file is read again
+        make_folder(self.path.parent)
+        write_whole(self.path, bytes(whole))
+        self._ends, self._digests, self._size = ends, digests, len(whole)
 
     def _bodies(self) -> list[bytes]:
         raw = self.path.read_bytes() if self.path.is_file() else b""

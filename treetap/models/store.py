@@ -44,6 +44,10 @@ VALUES = "values"
 #: Entry of a label holder's manifest: true where no entry of an encrypted prediction may count as constant.
 HIDES_CONSTANTS = "hides_constants"
 
+#: Of a label holder's boosted model: the raw scores of the records that it was trained on, arrays by name, from which a
+#: later training continues.
+CONTINUATION = "continuation.npz"
+
 #: The metrics of a model by the labels as they are, where the training had noisy ones; for the label holder alone.
 CLEAN_METRICS = "clean_metrics.json"
 
@@ -139,10 +143,15 @@ def read_weights(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
     Raises:
         DataError: as `read_model`, without weights.
     """
+    return read_arrays_of(folder, WEIGHTS)
+
+
+def read_arrays_of(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Array]]:
+    """A published model's manifest, and the arrays of one of its files by name; raises as `read_weights` does."""
     manifest, files = _read_checked(folder)
-    if WEIGHTS not in files:
-        raise DataError(f"{folder / MANIFEST}: the model has {', '.join(sorted(files))}, but no {WEIGHTS}")
-    path = folder / files[WEIGHTS]
+    if kind not in files:
+        raise DataError(f"{folder / MANIFEST}: the model has {', '.join(sorted(files))}, but no {kind}")
+    path = folder / files[kind]
     try:
         return manifest, read_arrays(path)
     except ValueError:

@@ -49,6 +49,7 @@ def predict_centrally(
 PROTOCOL = TrainingProtocol(
     field="forest",
     params=ForestParams,
+    no_continuation="its trees are independent of each other: train one with more trees",
     sends=(*GROWTH, Emission("encrypted_labels", to_feature_parties)),
     opens_sums=label_holder_opens,
     trees_are_sequential=False,

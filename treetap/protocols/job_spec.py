@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from treetap.errors import ConfigError
+from treetap.names import NAME
 from treetap.protocols import codec, emissions
 from treetap.protocols.emissions import Sent
 from treetap.protocols.key_options import KEY_FIELDS, SCHEMES, KeyKind, key_faults
@@ -69,7 +70,7 @@ def check_spec(spec: setup_pb2.JobSpec) -> None:
         faults.append(str(failure))
     if spec.alignment not in ALIGNMENTS:
         faults.append(f"alignment = {spec.alignment!r}: must be one of {', '.join(ALIGNMENTS)}")
-    faults += _key_faults(spec)
+    faults += _key_faults(spec) + _base_faults(spec)
     name = training_name(spec)
     if spec.eval_table and name and (reason := training(name).no_eval_table):
         faults.append(f"eval_table: a job of protocol {name!r} has none, because {reason}")
@@ -99,6 +100,21 @@ def _key_faults(spec: setup_pb2.JobSpec) -> list[str]:
         return job_key_faults(name, KeyKind.of(spec).scheme, spec.key_bits, spec.obfuscation)
     given = [field for field in KEY_FIELDS if getattr(spec, field)]
     return [f"{field}: a job of protocol {name!r} encrypts nothing; leave it out" for field in given]
+
+
+def _base_faults(spec: setup_pb2.JobSpec) -> list[str]:
+    """Faults of the model from which a job continues."""
+    if not spec.base_model:
+        return []
+    name = training_name(spec)
+    if name and (why := training(name).no_continuation):
+        return [f"base_model: a job of protocol {name!r} cannot continue from a model: {why}; leave it out"]
+    if spec.eval_table:
+        return [
+            "eval_table: a job that continues from a base_model has none, because no party has scores of its records "
+            "under that model; leave it out, or have validation_share of the records set aside"
+        ]
+    return [] if NAME.match(spec.base_model) else [f"base_model = {spec.base_model!r}: is not the name of a model"]
 
 
 def _too_few_or_many(spec: setup_pb2.JobSpec, names: Sequence[str]) -> list[str]:

@@ -88,6 +88,7 @@ PROTOCOL = TrainingProtocol(
     no_eval_table="labels lie with several parties, whose figures are added up under masks for the training alone",
     field="pivodl",
     params=PivodlParams,
+    no_continuation="the parties keep no scores of the records that all could begin with",
     sends=(
         _sent("party_keys"),
         _sent("party_nonce"),

@@ -92,6 +92,7 @@ class TrainingProtocol:
         library: a module that its parties need beside those of every installation, of treetap's `extra`; empty: none.
         kernels: its parties need treetap's compiled kernels.
         no_eval_table: the reason why its jobs have no eval table; empty: they may have one.
+        no_continuation: the reason why a training cannot continue from a published model; empty if it can.
     """
 
     field: str
@@ -119,6 +120,7 @@ class TrainingProtocol:
     extra: str = ""
     kernels: bool = False
     no_eval_table: str = ""
+    no_continuation: str = ""
 
 
 class Options(Protocol):

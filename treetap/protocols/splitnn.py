@@ -77,6 +77,7 @@ PROTOCOL = TrainingProtocol(
     "the training aside by validation_share",
     field="splitnn",
     params=SplitnnParams,
+    no_continuation="its steps depend on the optimisers' states, which no party publishes",
     sends=(
         Emission("embeddings", to_label_holder),
         Emission("embedding_gradients", to_feature_parties),

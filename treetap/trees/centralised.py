@@ -10,14 +10,15 @@ round's end; (4) with early stopping the validation loss decides whether another
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from treetap.errors import DataError
+from treetap.errors import ConfigError, DataError
 from treetap.trees import sampling
 from treetap.trees.binning import BinnedTable
 from treetap.trees.boosting_criterion import BoostingCriterion
@@ -122,11 +123,13 @@ def train(
     classes: int | None = None,
     withholding: Withholding = NOTHING,
     weights: Floats | None = None,
+    base: CentralModel | None = None,
 ) -> CentralModel:
     """Train on the parties' tables, given in tie order, and labels (N,).
 
     `classes` defaults to the largest label plus one (softmax). `withholding`: by the first party. `weights`: of the
-    records (N,). Raises ConfigError, or DataError if tables, labels and weights do not fit together.
+    records (N,). `base`: a model of the same parties and bins from which training continues, with all of its trees.
+    Raises ConfigError, or DataError if tables, labels, weights and base do not fit together.
     """
     params.validate()
     withholding.check_leaves(params.max_leaves)
@@ -143,16 +146,19 @@ def train(
     if weights is not None:
         check_weights(weights, y, params)
     training = params.training_rows(n)
-    splits: dict[str, list[Entry]] = {name: [] for name, _ in tables}
+    splits: dict[str, list[Entry]] = {name: [] for name, _ in tables} if base is None else _continued(base, tables)
     job = _Job(tables, y, weights, params, classes, loss, training, withholding, splits)
 
-    base = loss.base_margin(params.base_score, y[training], job.weights_of(training))
-    scores = np.tile(base, (n, 1))
-    trees: list[Tree] = []
-    divisible: list[frozenset[int]] = []
-    history: list[dict[str, float]] = []
+    if base is None:
+        margin = loss.base_margin(params.base_score, y[training], job.weights_of(training))
+        scores = np.tile(margin, (n, 1))
+    else:
+        margin, scores = np.array(base.ensemble.base_margin), _unstopped(base).predict(tables)
+    trees: list[Tree] = [] if base is None else list(base.ensemble.trees)
+    divisible: list[frozenset[int]] = [] if base is None else list(base.divisible)
+    history: list[dict[str, float]] = [] if base is None else list(base.history)
     best_round: int | None = None
-    for round_number in range(params.n_estimators):
+    for round_number in range(len(history), len(history) + params.n_estimators):
         for grown, nodes in _round(job, scores, len(trees)):
             scores[:, list(grown.tree.outputs)] += grown.values
             trees.append(grown.tree)
@@ -167,7 +173,7 @@ def train(
     ensemble = Ensemble(
         objective=params.objective,
         classes=classes,
-        base_margin=tuple(float(value) for value in base),
+        base_margin=tuple(float(value) for value in margin),
         trees=tuple(trees),
         trees_per_round=params.trees_per_round(classes),
         best_round=best_round,
@@ -175,6 +181,25 @@ def train(
     candidates = {name: [candidate for candidate, _ in entries] for name, entries in job.splits.items()}
     thresholds = {name: [cut for _, cut in entries] for name, entries in job.splits.items()}
     return CentralModel(ensemble, params, candidates, thresholds, tuple(history), tuple(divisible))
+
+
+def _unstopped(model: CentralModel) -> CentralModel:
+    """The model with all trees in use, as XGBoost continues it."""
+    return replace(model, ensemble=replace(model.ensemble, best_round=None))
+
+
+def _continued(base: CentralModel, tables: Tables) -> dict[str, list[Entry]]:
+    """The splits of the base model; `ConfigError` unless they are cuts of these bins."""
+    binned = dict(tables)
+    found: dict[str, list[Entry]] = {}
+    for name, candidates in base.splits.items():
+        found[name] = list(zip(candidates, base.thresholds[name], strict=True))
+        for candidate, threshold in found[name]:
+            features = binned[name].features if name in binned else ()
+            cuts = (*features[candidate.feature].cuts, math.inf) if candidate.feature < len(features) else ()
+            if not (candidate.bin < len(cuts) and cuts[candidate.bin] == threshold):
+                raise ConfigError("the base model was trained on other bins")
+    return {**{name: [] for name in binned}, **found}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ import numpy.typing as npt
 import pytest
 
 from tests.library.trees.tables import Parties, drawn_weights, encoded, labels_for, signal, table
-from tests.oracle import oracle_train
+from tests.oracle import oracle_predict, oracle_train
+from treetap.errors import ConfigError
 from treetap.trees.binning import BinnedTable
 from treetap.trees.centralised import train
 from treetap.trees.params import BoostingParams
@@ -21,6 +22,8 @@ xgb = pytest.importorskip("xgboost")
 SAFE_LEAD = 2e-5
 #: A table on which no split of the weighted models ties.
 WEIGHTED = 13
+#: The same of continued ones.
+CONTINUED = 1
 
 
 def as_input(tables: list[tuple[str, BinnedTable]]) -> npt.NDArray[np.float64]:
@@ -39,6 +42,7 @@ def xgb_scores(
     params: BoostingParams,
     classes: int,
     weights: npt.NDArray[Any] | None = None,
+    base: Any = None,
 ) -> tuple[Any, Any]:
     """xgboost trained with the same parameters: booster and its margins on the training records (N, outputs)."""
     same = ("objective", "max_depth", "learning_rate", "reg_lambda", "gamma", "min_child_weight", "multi_strategy",
@@ -50,7 +54,7 @@ def xgb_scores(
     if params.scale_pos_weight != 1:
         settings["scale_pos_weight"] = params.scale_pos_weight
     data = xgb.DMatrix(X, label=labels, weight=weights)
-    booster = xgb.train(settings, data, params.n_estimators)
+    booster = xgb.train(settings, data, params.n_estimators, xgb_model=base)
     return booster, booster.predict(data, output_margin=True).reshape(len(X), -1)
 
 
@@ -154,3 +158,29 @@ def test_weighted_scores_equal_xgboost(kind: tuple[str, str, int], positive: flo
     np.testing.assert_allclose(model.predict(tables), theirs, atol=1e-5)
     plain = train(tables, labels, replace(params, scale_pos_weight=1.0), classes)
     assert np.abs(plain.predict(tables) - theirs).max() > 0.05
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind[0]}-{kind[1]}")
+def test_continued_scores_equal_xgboost(kind: tuple[str, str, int]) -> None:
+    """Further rounds after those of a base model, which keeps its base score; as by the naive oracle."""
+    objective, strategy, classes = kind
+    parties = table(seed=CONTINUED, n=120, widths=[2, 3])
+    labels = labels_for(objective, signal(parties, 20 + CONTINUED), classes)
+    before = BoostingParams(
+        objective=objective, multi_strategy=strategy, n_estimators=2, max_depth=3, max_bin=12, base_score=0.4
+    )
+    after = replace(before, n_estimators=3, max_depth=2, learning_rate=0.2, base_score=None)
+    first = oracle_train(parties, labels, before, classes)
+    oracle = oracle_train(parties, labels, after, classes, base=first)
+    assert first.ties == oracle.ties == 0
+    assert min(first.lead, oracle.lead) > SAFE_LEAD
+    tables = encoded(parties, before.max_bin)
+    base = train(tables, labels, before, classes)
+    model = train(tables, labels, after, classes, base=base)
+    booster, _ = xgb_scores(as_input(tables), labels, before, classes)
+    continued, theirs = xgb_scores(as_input(tables), labels, after, classes, base=booster)
+    assert continued.num_boosted_rounds() == 5
+    np.testing.assert_allclose(model.predict(tables), theirs, atol=1e-5)
+    np.testing.assert_allclose(model.predict(tables), oracle_predict(oracle, parties), atol=1e-9)
+    with pytest.raises(ConfigError, match="the base model was trained on other bins"):
+        train(encoded(parties, 5), labels, after, classes, base=base)

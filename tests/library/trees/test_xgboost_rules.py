@@ -459,6 +459,31 @@ def test_scale_pos_weight_is_for_two_classes() -> None:
             BoostingParams(objective=objective, scale_pos_weight=3.0).validate()
 
 
+def test_training_continues_from_all_trees_and_counts_rounds_on() -> None:
+    """Xgboost's `xgb_model`: n_estimators further rounds after all of the model's, those after its best one too; the
+    best round is one of the further ones, counted from the first of all. Rounds are those of a longer training.
+
+    A base_score that is given replaces the model's, so that old trees change their meaning: refused here.
+    """
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(200, 3)), (rng.random(200) < 0.4).astype(int)
+    data, held = xgb.DMatrix(X, label=y), xgb.DMatrix(X[:60], label=1 - y[:60])
+    settings = {"objective": "binary:logistic", "learning_rate": 0.9, "max_depth": 2, "base_score": 0.5}
+    watching = {"evals": [(held, "h")], "verbose_eval": False}
+    base = xgb.train(settings, data, 30, early_stopping_rounds=3, **watching)
+    assert base.best_iteration < base.num_boosted_rounds() - 1
+    losses: dict[str, Any] = {}
+    again = xgb.train(settings, data, 30, xgb_model=base, early_stopping_rounds=3, evals_result=losses, **watching)
+    first = base.num_boosted_rounds()
+    assert again.best_iteration == first + int(np.argmin(losses["h"]["logloss"]))
+    assert again.num_boosted_rounds() == again.best_iteration + 1 + 3
+    plain = [xgb.train(settings, data, 2), xgb.train(settings, data, 5)]
+    further = xgb.train({**settings, "base_score": 0.5}, data, 3, xgb_model=plain[0])
+    assert stored_trees(further) == stored_trees(plain[1])
+    moved = xgb.train({**settings, "base_score": 0.8}, data, 3, xgb_model=plain[0])
+    assert base_of(moved) == pytest.approx(0.8)
+
+
 def test_early_stopping_needs_strict_improvement_and_keeps_the_first_best_round() -> None:
     """Xgboost stops `rounds` rounds after the first minimum, and its scikit-learn front predicts with that round."""
     rng = np.random.default_rng(0)

@@ -235,6 +235,11 @@ class ExperimentFile(Strict):
                     raise ValueError(f"[audit] reads transcripts, but {party.name} has record = 'off'; leave it out")
         if foreign := [name for name in self.protocols if name not in training(self.job.protocol).predicts]:
             raise ValueError(f"{', '.join(foreign)}: does not predict by models of protocol {self.job.protocol!r}")
+        if self.job.base_model is not None:
+            raise ValueError(
+                "base_model in [job]: the parties of an experiment start without models; train by 'treetap train' to "
+                "continue from one"
+            )
         if self.data.weight is not None and self.job.params().largest_weight is None:
             raise ValueError(
                 f"weight in [data]: protocol {self.job.protocol!r} has no sample weights; drop the column, or train by "

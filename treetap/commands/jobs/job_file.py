@@ -31,6 +31,7 @@ class JobOptions(Strict):
     key_bits: Literal[tuple(KEY_BITS)] = 2048  # type: ignore[valid-type]
     obfuscation: Obfuscation = "short-exponent"
     alignment: Literal[ALIGNMENTS] = ALIGNMENTS[0]  # type: ignore[valid-type]
+    base_model: Name | None = None
     seed: int = 0
     missing: float = math.nan
 
@@ -97,6 +98,7 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
             aggregator=aggregator,
             feature_parties=others,
             alignment=self.alignment,
+            base_model=self.base_model or "",
         )
         if training(self.protocol).grows_trees:
             spec.scheme, spec.key_bits, spec.obfuscation = self.scheme, self.key_bits, self.obfuscation

@@ -58,6 +58,7 @@ def described(manifest: Json, trees: ValuedTrees, names: Names, meaning: Meaning
         "params": manifest["params"],
         "metrics": manifest["training_metrics"],
         **({"weighted": True} if manifest.get("weighted") else {}),
+        **({"base_model": manifest["base_model"]} if "base_model" in manifest else {}),
         "used_trees": len(used),
         "importance": found,
         **({VALUES: manifest[VALUES]} if VALUES in manifest else {}),
@@ -119,6 +120,8 @@ def headline(found: Json) -> list[str]:
     ]
     if found.get("weighted"):
         lines[-1] += "; weighted by sample weights"
+    if base := found.get("base_model"):
+        lines.append(f"continues {base['name']}, whose trees are the first {base['trees']}")
     if VALUES in found:
         lines.append(f"values of leaves: {found[VALUES]}, by clean labels, for the label holder alone")
     return lines

@@ -27,7 +27,7 @@ from treetap.wire.v2 import reveals_pb2 as treetap_dot_wire_dot_v2_dot_reveals__
 from treetap.wire.v2 import types_pb2 as treetap_dot_wire_dot_v2_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1btreetap/wire/v2/setup.proto\x12\x0ftreetap.wire.v2\x1a\x1ftreetap/wire/v2/protocols.proto\x1a\x1dtreetap/wire/v2/reveals.proto\x1a\x1btreetap/wire/v2/types.proto\"\x8a\x02\n\x07JobSpec\x12\x13\n\x05table\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x18\n\naggregator\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1d\n\x0f\x66\x65\x61ture_parties\x18\x04 \x03(\tB\x04\xa8\xd4\x18\x01\x12\x16\n\x08key_bits\x18\x05 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x19\n\x0bobfuscation\x18\x06 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x17\n\talignment\x18\x07 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x35\n\nparameters\x18\x08 \x01(\x0b\x32\x1b.treetap.wire.v2.ParametersB\x04\xa8\xd4\x18\x01\x12\x14\n\x06scheme\x18\t \x01(\tB\x04\xa8\xd4\x18\x01\x12\x18\n\neval_table\x18\x0b \x01(\tB\x04\xa8\xd4\x18\x01\"\xf0\x02\n\tSetupStep\x12\x31\n\x07prepare\x18\x01 \x01(\x0b\x32\x18.treetap.wire.v2.PrepareB\x04\xa8\xd4\x18\x01H\x00\x12\x34\n\tmake_keys\x18\x02 \x01(\x0b\x32\x19.treetap.wire.v2.MakeKeysB\x04\xa8\xd4\x18\x01H\x00\x12\x32\n\x08take_key\x18\x03 \x01(\x0b\x32\x18.treetap.wire.v2.TakeKeyB\x04\xa8\xd4\x18\x01H\x00\x12)\n\x03\x62in\x18\x04 \x01(\x0b\x32\x14.treetap.wire.v2.BinB\x04\xa8\xd4\x18\x01H\x00\x12\x31\n\x07publish\x18\x05 \x01(\x0b\x32\x18.treetap.wire.v2.PublishB\x04\xa8\xd4\x18\x01H\x00\x12\x31\n\x07\x61\x63\x63ount\x18\x06 \x01(\x0b\x32\x18.treetap.wire.v2.AccountB\x04\xa8\xd4\x18\x01H\x00\x12-\n\x05leave\x18\x07 \x01(\x0b\x32\x16.treetap.wire.v2.LeaveB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04step\"\xa3\x02\n\x0bSetupResult\x12+\n\x04\x64one\x18\x01 \x01(\x0b\x32\x15.treetap.wire.v2.DoneB\x04\xa8\xd4\x18\x01H\x00\x12\x33\n\x08prepared\x18\x02 \x01(\x0b\x32\x19.treetap.wire.v2.PreparedB\x04\xa8\xd4\x18\x01H\x00\x12/\n\x06\x62inned\x18\x03 \x01(\x0b\x32\x17.treetap.wire.v2.BinnedB\x04\xa8\xd4\x18\x01H\x00\x12\x35\n\taccounted\x18\x04 \x01(\x0b\x32\x1a.treetap.wire.v2.AccountedB\x04\xa8\xd4\x18\x01H\x00\x12@\n\x0fpublished_model\x18\x05 \x01(\x0b\x32\x1f.treetap.wire.v2.PublishedModelB\x04\xa8\xd4\x18\x01H\x00\x42\x08\n\x06result\"}\n\x07Prepare\x12,\n\x04spec\x18\x01 \x01(\x0b\x32\x18.treetap.wire.v2.JobSpecB\x04\xa8\xd4\x18\x01\x12*\n\x05peers\x18\x02 \x03(\x0b\x32\x15.treetap.wire.v2.PeerB\x04\xa8\xd4\x18\x01\x12\x18\n\nsubmission\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x01\"\xcc\x01\n\x08Prepared\x12\x1b\n\rstored_rounds\x18\x01 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x17\n\tpublished\x18\x02 \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x1d\n\x0f\x61ligned_attempt\x18\x03 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x34\n\x05model\x18\x04 \x01(\x0b\x32\x1f.treetap.wire.v2.PublishedModelB\x04\xa8\xd4\x18\x03\x12\x35\n\x07history\x18\x05 \x03(\x0b\x32\x1e.treetap.wire.v2.MetricHistoryB\x04\xa8\xd4\x18\x03\"\n\n\x08MakeKeys\"\t\n\x07TakeKey\"\x05\n\x03\x42in\"O\n\x06\x42inned\x12\x14\n\x06rounds\x18\x01 \x01(\rB\x04\xa8\xd4\x18\x02\x12\x15\n\x07stopped\x18\x02 \x01(\x08\x42\x04\xa8\xd4\x18\x03\x12\x18\n\nown_rounds\x18\x03 \x01(\rB\x04\xa8\xd4\x18\x01\"\t\n\x07Publish\"t\n\x0ePublishedModel\x12\x13\n\x05trees\x18\x01 \x01(\rB\x04\xa8\xd4\x18\x03\x12\x18\n\nused_trees\x18\x02 \x01(\rB\x04\xa8\xd4\x18\x03\x12\x33\n\x07metrics\x18\x03 \x03(\x0b\x32\x1c.treetap.wire.v2.NamedMetricB\x04\xa8\xd4\x18\x03\"\t\n\x07\x41\x63\x63ount\"\xd5\x02\n\tAccounted\x12\x32\n\x07traffic\x18\x01 \x03(\x0b\x32\x1b.treetap.wire.v2.TrafficRowB\x04\xa8\xd4\x18\x13\x12\x35\n\noperations\x18\x02 \x03(\x0b\x32\x1b.treetap.wire.v2.NamedCountB\x04\xa8\xd4\x18\x13\x12\x36\n\x0b\x63iphertexts\x18\x03 \x03(\x0b\x32\x1b.treetap.wire.v2.NamedCountB\x04\xa8\xd4\x18\x13\x12\x33\n\x07seconds\x18\x04 \x03(\x0b\x32\x1c.treetap.wire.v2.NamedAmountB\x04\xa8\xd4\x18\x14\x12\x37\n\x0bpeak_rss_mb\x18\x05 \x03(\x0b\x32\x1c.treetap.wire.v2.NamedAmountB\x04\xa8\xd4\x18\x14\x12\x37\n\x0b\x63pu_seconds\x18\x06 \x03(\x0b\x32\x1c.treetap.wire.v2.NamedAmountB\x04\xa8\xd4\x18\x14\"8\n\x05Leave\x12\x15\n\x07\x64iscard\x18\x01 \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x18\n\nsubmission\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\"\x06\n\x04\x44one\"R\n\tSetupBody\x12=\n\npublic_key\x18\x01 \x01(\x0b\x32!.treetap.wire.v2.PublicKeyMessageB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04\x62ody\"\x8f\x01\n\x10PublicKeyMessage\x12\x15\n\x07modulus\x18\x01 \x01(\x0c\x42\x04\xa8\xd4\x18\x04\x12\x19\n\x0bslot_widths\x18\x02 \x03(\rB\x04\xa8\xd4\x18\x04\x12\x19\n\x0blabel_slots\x18\x03 \x01(\rB\x04\xa8\xd4\x18\x04\x12\x18\n\nown_rounds\x18\x04 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x14\n\x06scheme\x18\x05 \x01(\tB\x04\xa8\xd4\x18\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1btreetap/wire/v2/setup.proto\x12\x0ftreetap.wire.v2\x1a\x1ftreetap/wire/v2/protocols.proto\x1a\x1dtreetap/wire/v2/reveals.proto\x1a\x1btreetap/wire/v2/types.proto\"\xc3\x02\n\x07JobSpec\x12\x13\n\x05table\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x18\n\naggregator\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1d\n\x0f\x66\x65\x61ture_parties\x18\x04 \x03(\tB\x04\xa8\xd4\x18\x01\x12\x16\n\x08key_bits\x18\x05 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x19\n\x0bobfuscation\x18\x06 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x17\n\talignment\x18\x07 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x35\n\nparameters\x18\x08 \x01(\x0b\x32\x1b.treetap.wire.v2.ParametersB\x04\xa8\xd4\x18\x01\x12\x14\n\x06scheme\x18\t \x01(\tB\x04\xa8\xd4\x18\x01\x12\x18\n\nbase_model\x18\n \x01(\tB\x04\xa8\xd4\x18\x01\x12\x18\n\neval_table\x18\x0b \x01(\tB\x04\xa8\xd4\x18\x01\x12\x1d\n\x0f\x62\x61se_submission\x18\x0f \x01(\tB\x04\xa8\xd4\x18\x01\"\xf0\x02\n\tSetupStep\x12\x31\n\x07prepare\x18\x01 \x01(\x0b\x32\x18.treetap.wire.v2.PrepareB\x04\xa8\xd4\x18\x01H\x00\x12\x34\n\tmake_keys\x18\x02 \x01(\x0b\x32\x19.treetap.wire.v2.MakeKeysB\x04\xa8\xd4\x18\x01H\x00\x12\x32\n\x08take_key\x18\x03 \x01(\x0b\x32\x18.treetap.wire.v2.TakeKeyB\x04\xa8\xd4\x18\x01H\x00\x12)\n\x03\x62in\x18\x04 \x01(\x0b\x32\x14.treetap.wire.v2.BinB\x04\xa8\xd4\x18\x01H\x00\x12\x31\n\x07publish\x18\x05 \x01(\x0b\x32\x18.treetap.wire.v2.PublishB\x04\xa8\xd4\x18\x01H\x00\x12\x31\n\x07\x61\x63\x63ount\x18\x06 \x01(\x0b\x32\x18.treetap.wire.v2.AccountB\x04\xa8\xd4\x18\x01H\x00\x12-\n\x05leave\x18\x07 \x01(\x0b\x32\x16.treetap.wire.v2.LeaveB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04step\"\xa3\x02\n\x0bSetupResult\x12+\n\x04\x64one\x18\x01 \x01(\x0b\x32\x15.treetap.wire.v2.DoneB\x04\xa8\xd4\x18\x01H\x00\x12\x33\n\x08prepared\x18\x02 \x01(\x0b\x32\x19.treetap.wire.v2.PreparedB\x04\xa8\xd4\x18\x01H\x00\x12/\n\x06\x62inned\x18\x03 \x01(\x0b\x32\x17.treetap.wire.v2.BinnedB\x04\xa8\xd4\x18\x01H\x00\x12\x35\n\taccounted\x18\x04 \x01(\x0b\x32\x1a.treetap.wire.v2.AccountedB\x04\xa8\xd4\x18\x01H\x00\x12@\n\x0fpublished_model\x18\x05 \x01(\x0b\x32\x1f.treetap.wire.v2.PublishedModelB\x04\xa8\xd4\x18\x01H\x00\x42\x08\n\x06result\"}\n\x07Prepare\x12,\n\x04spec\x18\x01 \x01(\x0b\x32\x18.treetap.wire.v2.JobSpecB\x04\xa8\xd4\x18\x01\x12*\n\x05peers\x18\x02 \x03(\x0b\x32\x15.treetap.wire.v2.PeerB\x04\xa8\xd4\x18\x01\x12\x18\n\nsubmission\x18\x03 \x01(\tB\x04\xa8\xd4\x18\x01\"\xcc\x01\n\x08Prepared\x12\x1b\n\rstored_rounds\x18\x01 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x17\n\tpublished\x18\x02 \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x1d\n\x0f\x61ligned_attempt\x18\x03 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x34\n\x05model\x18\x04 \x01(\x0b\x32\x1f.treetap.wire.v2.PublishedModelB\x04\xa8\xd4\x18\x03\x12\x35\n\x07history\x18\x05 \x03(\x0b\x32\x1e.treetap.wire.v2.MetricHistoryB\x04\xa8\xd4\x18\x03\"\n\n\x08MakeKeys\"\t\n\x07TakeKey\"\x05\n\x03\x42in\"j\n\x06\x42inned\x12\x14\n\x06rounds\x18\x01 \x01(\rB\x04\xa8\xd4\x18\x02\x12\x15\n\x07stopped\x18\x02 \x01(\x08\x42\x04\xa8\xd4\x18\x03\x12\x18\n\nown_rounds\x18\x03 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x19\n\x0b\x62\x61se_rounds\x18\x0f \x01(\rB\x04\xa8\xd4\x18\x02\"\t\n\x07Publish\"t\n\x0ePublishedModel\x12\x13\n\x05trees\x18\x01 \x01(\rB\x04\xa8\xd4\x18\x03\x12\x18\n\nused_trees\x18\x02 \x01(\rB\x04\xa8\xd4\x18\x03\x12\x33\n\x07metrics\x18\x03 \x03(\x0b\x32\x1c.treetap.wire.v2.NamedMetricB\x04\xa8\xd4\x18\x03\"\t\n\x07\x41\x63\x63ount\"\xd5\x02\n\tAccounted\x12\x32\n\x07traffic\x18\x01 \x03(\x0b\x32\x1b.treetap.wire.v2.TrafficRowB\x04\xa8\xd4\x18\x13\x12\x35\n\noperations\x18\x02 \x03(\x0b\x32\x1b.treetap.wire.v2.NamedCountB\x04\xa8\xd4\x18\x13\x12\x36\n\x0b\x63iphertexts\x18\x03 \x03(\x0b\x32\x1b.treetap.wire.v2.NamedCountB\x04\xa8\xd4\x18\x13\x12\x33\n\x07seconds\x18\x04 \x03(\x0b\x32\x1c.treetap.wire.v2.NamedAmountB\x04\xa8\xd4\x18\x14\x12\x37\n\x0bpeak_rss_mb\x18\x05 \x03(\x0b\x32\x1c.treetap.wire.v2.NamedAmountB\x04\xa8\xd4\x18\x14\x12\x37\n\x0b\x63pu_seconds\x18\x06 \x03(\x0b\x32\x1c.treetap.wire.v2.NamedAmountB\x04\xa8\xd4\x18\x14\"8\n\x05Leave\x12\x15\n\x07\x64iscard\x18\x01 \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x18\n\nsubmission\x18\x02 \x01(\tB\x04\xa8\xd4\x18\x01\"\x06\n\x04\x44one\"R\n\tSetupBody\x12=\n\npublic_key\x18\x01 \x01(\x0b\x32!.treetap.wire.v2.PublicKeyMessageB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04\x62ody\"\x8f\x01\n\x10PublicKeyMessage\x12\x15\n\x07modulus\x18\x01 \x01(\x0c\x42\x04\xa8\xd4\x18\x04\x12\x19\n\x0bslot_widths\x18\x02 \x03(\rB\x04\xa8\xd4\x18\x04\x12\x19\n\x0blabel_slots\x18\x03 \x01(\rB\x04\xa8\xd4\x18\x04\x12\x18\n\nown_rounds\x18\x04 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x14\n\x06scheme\x18\x05 \x01(\tB\x04\xa8\xd4\x18\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -50,8 +50,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_JOBSPEC'].fields_by_name['parameters']._serialized_options = b'\250\324\030\001'
   _globals['_JOBSPEC'].fields_by_name['scheme']._loaded_options = None
   _globals['_JOBSPEC'].fields_by_name['scheme']._serialized_options = b'\250\324\030\001'
+  _globals['_JOBSPEC'].fields_by_name['base_model']._loaded_options = None
+  _globals['_JOBSPEC'].fields_by_name['base_model']._serialized_options = b'\250\324\030\001'
   _globals['_JOBSPEC'].fields_by_name['eval_table']._loaded_options = None
   _globals['_JOBSPEC'].fields_by_name['eval_table']._serialized_options = b'\250\324\030\001'
+  _globals['_JOBSPEC'].fields_by_name['base_submission']._loaded_options = None
+  _globals['_JOBSPEC'].fields_by_name['base_submission']._serialized_options = b'\250\324\030\001'
   _globals['_SETUPSTEP'].fields_by_name['prepare']._loaded_options = None
   _globals['_SETUPSTEP'].fields_by_name['prepare']._serialized_options = b'\250\324\030\001'
   _globals['_SETUPSTEP'].fields_by_name['make_keys']._loaded_options = None
@@ -98,6 +102,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BINNED'].fields_by_name['stopped']._serialized_options = b'\250\324\030\003'
   _globals['_BINNED'].fields_by_name['own_rounds']._loaded_options = None
   _globals['_BINNED'].fields_by_name['own_rounds']._serialized_options = b'\250\324\030\001'
+  _globals['_BINNED'].fields_by_name['base_rounds']._loaded_options = None
+  _globals['_BINNED'].fields_by_name['base_rounds']._serialized_options = b'\250\324\030\002'
   _globals['_PUBLISHEDMODEL'].fields_by_name['trees']._loaded_options = None
   _globals['_PUBLISHEDMODEL'].fields_by_name['trees']._serialized_options = b'\250\324\030\003'
   _globals['_PUBLISHEDMODEL'].fields_by_name['used_trees']._loaded_options = None
@@ -133,37 +139,37 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PUBLICKEYMESSAGE'].fields_by_name['scheme']._loaded_options = None
   _globals['_PUBLICKEYMESSAGE'].fields_by_name['scheme']._serialized_options = b'\250\324\030\004'
   _globals['_JOBSPEC']._serialized_start=142
-  _globals['_JOBSPEC']._serialized_end=408
-  _globals['_SETUPSTEP']._serialized_start=411
-  _globals['_SETUPSTEP']._serialized_end=779
-  _globals['_SETUPRESULT']._serialized_start=782
-  _globals['_SETUPRESULT']._serialized_end=1073
-  _globals['_PREPARE']._serialized_start=1075
-  _globals['_PREPARE']._serialized_end=1200
-  _globals['_PREPARED']._serialized_start=1203
-  _globals['_PREPARED']._serialized_end=1407
-  _globals['_MAKEKEYS']._serialized_start=1409
-  _globals['_MAKEKEYS']._serialized_end=1419
-  _globals['_TAKEKEY']._serialized_start=1421
-  _globals['_TAKEKEY']._serialized_end=1430
-  _globals['_BIN']._serialized_start=1432
-  _globals['_BIN']._serialized_end=1437
-  _globals['_BINNED']._serialized_start=1439
-  _globals['_BINNED']._serialized_end=1518
-  _globals['_PUBLISH']._serialized_start=1520
-  _globals['_PUBLISH']._serialized_end=1529
-  _globals['_PUBLISHEDMODEL']._serialized_start=1531
-  _globals['_PUBLISHEDMODEL']._serialized_end=1647
-  _globals['_ACCOUNT']._serialized_start=1649
-  _globals['_ACCOUNT']._serialized_end=1658
-  _globals['_ACCOUNTED']._serialized_start=1661
-  _globals['_ACCOUNTED']._serialized_end=2002
-  _globals['_LEAVE']._serialized_start=2004
-  _globals['_LEAVE']._serialized_end=2060
-  _globals['_DONE']._serialized_start=2062
-  _globals['_DONE']._serialized_end=2068
-  _globals['_SETUPBODY']._serialized_start=2070
-  _globals['_SETUPBODY']._serialized_end=2152
-  _globals['_PUBLICKEYMESSAGE']._serialized_start=2155
-  _globals['_PUBLICKEYMESSAGE']._serialized_end=2298
+  _globals['_JOBSPEC']._serialized_end=465
+  _globals['_SETUPSTEP']._serialized_start=468
+  _globals['_SETUPSTEP']._serialized_end=836
+  _globals['_SETUPRESULT']._serialized_start=839
+  _globals['_SETUPRESULT']._serialized_end=1130
+  _globals['_PREPARE']._serialized_start=1132
+  _globals['_PREPARE']._serialized_end=1257
+  _globals['_PREPARED']._serialized_start=1260
+  _globals['_PREPARED']._serialized_end=1464
+  _globals['_MAKEKEYS']._serialized_start=1466
+  _globals['_MAKEKEYS']._serialized_end=1476
+  _globals['_TAKEKEY']._serialized_start=1478
+  _globals['_TAKEKEY']._serialized_end=1487
+  _globals['_BIN']._serialized_start=1489
+  _globals['_BIN']._serialized_end=1494
+  _globals['_BINNED']._serialized_start=1496
+  _globals['_BINNED']._serialized_end=1602
+  _globals['_PUBLISH']._serialized_start=1604
+  _globals['_PUBLISH']._serialized_end=1613
+  _globals['_PUBLISHEDMODEL']._serialized_start=1615
+  _globals['_PUBLISHEDMODEL']._serialized_end=1731
+  _globals['_ACCOUNT']._serialized_start=1733
+  _globals['_ACCOUNT']._serialized_end=1742
+  _globals['_ACCOUNTED']._serialized_start=1745
+  _globals['_ACCOUNTED']._serialized_end=2086
+  _globals['_LEAVE']._serialized_start=2088
+  _globals['_LEAVE']._serialized_end=2144
+  _globals['_DONE']._serialized_start=2146
+  _globals['_DONE']._serialized_end=2152
+  _globals['_SETUPBODY']._serialized_start=2154
+  _globals['_SETUPBODY']._serialized_end=2236
+  _globals['_PUBLICKEYMESSAGE']._serialized_start=2239
+  _globals['_PUBLICKEYMESSAGE']._serialized_end=2382
 # @@protoc_insertion_point(module_scope)

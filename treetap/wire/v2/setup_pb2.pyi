@@ -37,7 +37,9 @@ class JobSpec(google.protobuf.message.Message):
     ALIGNMENT_FIELD_NUMBER: builtins.int
     PARAMETERS_FIELD_NUMBER: builtins.int
     SCHEME_FIELD_NUMBER: builtins.int
+    BASE_MODEL_FIELD_NUMBER: builtins.int
     EVAL_TABLE_FIELD_NUMBER: builtins.int
+    BASE_SUBMISSION_FIELD_NUMBER: builtins.int
     table: builtins.str
     """The name under which each party keeps the table it trains on."""
     aggregator: builtins.str
@@ -49,10 +51,14 @@ class JobSpec(google.protobuf.message.Message):
     """Alignment of the records: psi or sorted-ids."""
     scheme: builtins.str
     """Scheme of the keys and ciphertexts: paillier or okamoto-uchiyama; empty, in jobs of before there was a choice: paillier."""
+    base_model: builtins.str
+    """The model from which training continues; empty: from none."""
     eval_table: builtins.str
     """The name under which each party keeps a table of further records, which are scored after every round and that no tree
     draws; empty: none.
     """
+    base_submission: builtins.str
+    """Nonce of the submission that trained it; the coordinator writes it."""
     @property
     def feature_parties(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
@@ -70,10 +76,12 @@ class JobSpec(google.protobuf.message.Message):
         alignment: builtins.str = ...,
         parameters: treetap.wire.v2.protocols_pb2.Parameters | None = ...,
         scheme: builtins.str = ...,
+        base_model: builtins.str = ...,
         eval_table: builtins.str = ...,
+        base_submission: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["parameters", b"parameters"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["aggregator", b"aggregator", "alignment", b"alignment", "eval_table", b"eval_table", "feature_parties", b"feature_parties", "key_bits", b"key_bits", "obfuscation", b"obfuscation", "parameters", b"parameters", "scheme", b"scheme", "table", b"table"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["aggregator", b"aggregator", "alignment", b"alignment", "base_model", b"base_model", "base_submission", b"base_submission", "eval_table", b"eval_table", "feature_parties", b"feature_parties", "key_bits", b"key_bits", "obfuscation", b"obfuscation", "parameters", b"parameters", "scheme", b"scheme", "table", b"table"]) -> None: ...
 
 Global___JobSpec: typing_extensions.TypeAlias = JobSpec
 
@@ -269,20 +277,24 @@ class Binned(google.protobuf.message.Message):
     ROUNDS_FIELD_NUMBER: builtins.int
     STOPPED_FIELD_NUMBER: builtins.int
     OWN_ROUNDS_FIELD_NUMBER: builtins.int
+    BASE_ROUNDS_FIELD_NUMBER: builtins.int
     rounds: builtins.int
     """Most rounds of the job: one for each tree."""
     stopped: builtins.bool
     """Early stopping had already ended the training when the last round was stored."""
     own_rounds: builtins.int
     """Rounds from the first that the label holder does alone, by its own configuration; the feature parties only store them."""
+    base_rounds: builtins.int
+    """Rounds of the base model, which are stored as the job's first ones."""
     def __init__(
         self,
         *,
         rounds: builtins.int = ...,
         stopped: builtins.bool = ...,
         own_rounds: builtins.int = ...,
+        base_rounds: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["own_rounds", b"own_rounds", "rounds", b"rounds", "stopped", b"stopped"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["base_rounds", b"base_rounds", "own_rounds", b"own_rounds", "rounds", b"rounds", "stopped", b"stopped"]) -> None: ...
 
 Global___Binned: typing_extensions.TypeAlias = Binned
 

@@ -1,0 +1,191 @@
+"""A published model from which a training continues, at one of its parties: its trees are the job's first ones.
+
+The label holder kept the raw scores of the records that it trained on. So a party needs nothing from the others to
+continue on the same records, and no message tells more than those of a training. Other records would first have to pass
+through the trees, which tells the label holder their directions at the others' splits: no training does that.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from party.defences.released_sets import SIGNATURES
+from party.growth.label_state import Floats
+from party.runtime.context import StepContext, required
+from party.runtime.job_store import JobStore
+from party.runtime.messages import Rows
+from treetap.errors import DataError
+from treetap.models.arrays import Array
+from treetap.models.durable import write_whole
+from treetap.models.store import (
+    CONTINUATION,
+    HISTORY,
+    LEAKAGE,
+    TREES,
+    VALUES,
+    read_arrays_of,
+    read_job,
+    read_kind,
+    read_manifest,
+)
+from treetap.protocols.registry import training_name
+from treetap.tables.labels import Labels
+from treetap.tables.reading import Table
+from treetap.trees.params import BoostingParams, TreeParams
+from treetap.wire.v2 import setup_pb2
+
+#: Arrays of `CONTINUATION`: places of the records in the label holder's table, sorted by ids, and their raw scores.
+RECORDS, SCORES = "records", "scores"
+
+
+@dataclass(frozen=True)
+class Start:
+    """The beginning of a continued training: `trees` trees, whose model has the base margin (outputs,).
+
+    `scores`: (N, outputs) of the job's records under these trees.
+    """
+
+    trees: int
+    base_margin: Floats
+    scores: Floats
+
+
+@dataclass(frozen=True)
+class BaseModel:
+    """A party's part of the base model of a job."""
+
+    name: str
+    folder: Path
+    manifest: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, context: StepContext, spec: setup_pb2.JobSpec, params: TreeParams) -> BaseModel | None:
+        """The base model of a job; None if it has none, or needs it no more since its own model is published.
+
+        Raises:
+            DataError: it is not there, or the job cannot continue from it.
+        """
+        if not spec.base_model or context.store.published:
+            return None
+        folder = context.store.base(spec.base_model, spec.base_submission)
+        found = cls(spec.base_model, folder, read_manifest(folder))
+        faults = [*found._faults(context, spec, params)]
+        if faults:
+            raise DataError(f"base_model = {found.name!r}: {'; '.join(faults)}")
+        return found
+
+    @property
+    def trees(self) -> int:
+        """The number of its trees, also of those that its predictions do not use: XGBoost continues from all."""
+        return int(self.manifest["trees"])
+
+    def check_table(self, table: Table, store: JobStore) -> None:
+        """Check the party's table of the job before anything is sent.
+
+        Raises:
+            DataError: it is not the one that the base model was trained on.
+        """
+        described = json.loads(json.dumps(table.described()))
+        columns = {key: self.manifest.get(key) for key in described} == described
+        if not columns or required(store.noted()) != read_job(self.folder).get("table"):
+            raise DataError(
+                f"{table.path}: is not the table on which base_model {self.name!r} was trained: "
+                + ("a cell differs. " if columns else "its columns or their encodings differ. ")
+                + "Scores of other records under that model would take all parties' directions, which a training does "
+                "not send; restore the table, or train without base_model"
+            )
+
+    def seed(self, store: JobStore, *, kinds: tuple[str, ...]) -> None:
+        """Make the model's lines of these kinds the first of the job's own."""
+        for kind in kinds:
+            lines = read_kind(self.folder, kind)
+            if kind == TREES or lines:
+                store.lines(kind).fill(lines)
+
+    def seed_label_holder(self, store: JobStore, records: Rows) -> None:
+        """The same of all that a label holder stores by tree, and of what the others know of the records."""
+        self.seed(store, kinds=(TREES, HISTORY, LEAKAGE))
+        arrays = self._arrays(records)
+        signatures = {name: each for name, each in arrays.items() if name not in (RECORDS, SCORES)}
+        if signatures:
+            store.save_arrays(SIGNATURES, signatures)
+
+    def start(self, records: Rows, labels: Labels) -> Start:
+        """The beginning of the job's training on the common records (N,), which have these labels.
+
+        Raises:
+            DataError: a record is none of those that the base model was trained on, or their classes differ.
+        """
+        if labels.classes != self.manifest["classes"]:
+            raise DataError(f"base_model = {self.name!r}: the labels of its training had other classes")
+        margin = np.array(self.manifest["base_margin"], dtype=np.float64)
+        return Start(self.trees, margin, self._arrays(records)[SCORES])
+
+    def _arrays(self, records: Rows) -> dict[str, Array]:
+        """The arrays of `CONTINUATION` for these records, in their order."""
+        found = read_arrays_of(self.folder, CONTINUATION)[1]
+        order = np.argsort(found[RECORDS])
+        known = found[RECORDS][order]
+        places = np.searchsorted(known, records)
+        if not len(known) or (known[np.minimum(places, len(known) - 1)] != records).any():
+            raise DataError(
+                f"base_model = {self.name!r}: the parties now have common records on which it was not trained; restore "
+                "the tables of all parties, or train without base_model"
+            )
+        return {name: array[order[places]] for name, array in found.items()}
+
+    def _faults(self, context: StepContext, spec: setup_pb2.JobSpec, params: TreeParams) -> list[str]:
+        """The reasons why the job cannot continue from it."""
+        manifest, holder = self.manifest, context.party == spec.aggregator
+        role = "label_holder" if holder else "feature_party"
+        trained_by = manifest.get("protocol", "boosting")
+        if (trained_by, manifest["role"]) != (training_name(spec), role):
+            return [f"{context.party} was {manifest['role']} of it, trained by {trained_by}"]
+        faults = []
+        if manifest["missing"] != (None if math.isnan(params.missing) else params.missing):
+            faults.append("missing must be as in its training")
+        if not holder:
+            if manifest["label_holder"] != spec.aggregator:
+                faults.append(f"its label holder was {manifest['label_holder']}")
+            return faults
+        if sorted(manifest["feature_parties"]) != sorted(spec.feature_parties):
+            faults.append(f"its feature parties were {', '.join(manifest['feature_parties'])}")
+        return [*faults, *self._label_holders_faults(params)]
+
+    def _label_holders_faults(self, params: TreeParams) -> list[str]:
+        manifest, classes = self.manifest, len(self.manifest["classes"])
+        assert isinstance(params, BoostingParams)  # the only protocol that continues
+        if manifest["objective"] != params.objective:
+            return [f"objective was {manifest['objective']}"]
+        faults = []
+        if params.trees_per_round(classes) != manifest["trees_per_round"]:
+            faults.append("multi_strategy must be as in its training")
+        before = manifest["params"].get("base_score")
+        if params.base_score is not None and params.base_score != before:
+            faults.append("base_score is the base model's; leave it out")
+        if set(params.party_dropout) != set(manifest["params"].get("party_dropout", {})):
+            faults.append(
+                "party_dropout must name the parties that its training named: predictions without a party rest on it"
+            )
+        if VALUES in manifest:
+            faults.append("its values are repaired, and later trees would fit the residuals of others")
+        elif CONTINUATION not in manifest["files"]:
+            faults.append("an earlier release trained it, which did not keep the scores of its records; train it again")
+        return faults
+
+
+def keep_continuation(store: JobStore, records: Rows, scores: Floats, signatures: Mapping[str, Array]) -> None:
+    """Write the file from which a later training continues: of records (N,), their scores (N, outputs), and by feature
+    party the sets of records that it knows (N,).
+    """
+    content = io.BytesIO()
+    np.savez(content, allow_pickle=False, **{RECORDS: records, SCORES: scores, **signatures})
+    write_whole(store.path(CONTINUATION), content.getvalue())

@@ -1,0 +1,243 @@
+"""Training that continues from a published model: still the oracle's, and nothing but a training is sent."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.blindness.observed import Observed
+from tests.oracle import OracleModel, oracle_train
+from tests.simulator import COORDINATOR, Federation, Message, run
+from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores, manifest, spec, weighted, world
+from treetap.errors import ConfigError, UnknownJob
+from treetap.models.history import read_history
+from treetap.models.store import read_leakage, read_model
+from treetap.protocols.prediction import predict_request
+from treetap.trees.params import BoostingParams, ForestParams
+
+LABEL_HOLDER, FEATURE, OTHER = PARTIES
+PARAMS = BoostingParams(n_estimators=3, max_depth=2, max_bin=5, min_child_weight=0.1, seed=3)
+HERE = world(40, (1, 2, 1), seed=6, missing=0.1)
+
+
+def _oracle(here: World, base: BoostingParams, further: BoostingParams) -> OracleModel:
+    given = {"classes": here.classes, "weights": here.weights}
+    first = oracle_train(here.parties, list(here.y), base, **given)
+    return oracle_train(here.parties, list(here.y), further, base=first, **given)
+
+
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "the same parameters": ({}, {}),
+    "other parameters": (
+        {"subsample": 0.8},
+        {"max_depth": 3, "max_bin": 9, "learning_rate": 0.1, "reg_lambda": 2.0, "colsample_bytree": 0.6, "seed": 8},
+    ),
+    "stopped early, both": (
+        {"n_estimators": 9, "learning_rate": 0.9, "early_stopping_rounds": 1, "validation_share": 0.3},
+        {"n_estimators": 9, "learning_rate": 0.5, "early_stopping_rounds": 1, "validation_share": 0.3},
+    ),
+    "a tree per class": ({"objective": "multi:softprob", "n_estimators": 2},) * 2,
+    "vector leaves": ({"objective": "multi:softprob", "multi_strategy": "multi_output_tree", "subsample": 0.7},) * 2,
+    "squared error": ({"objective": "reg:squarederror"},) * 2,
+}
+
+
+@pytest.mark.parametrize(("before", "after"), CASES.values(), ids=CASES)
+def test_a_continued_model_is_the_oracles(before: dict[str, Any], after: dict[str, Any], tmp_path: Path) -> None:
+    """All of the base model's trees, then the further ones; base score, best round, history and scores."""
+    base, further = replace(PARAMS, **before), replace(PARAMS, **after)
+    classes = 3 if base.objective == "multi:softprob" else 2
+    here = world(40, (1, 2, 1), objective=base.objective, classes=classes, seed=6, missing=0.1)
+    oracle = _oracle(here, base, further)
+
+    async def main() -> None:
+        federation = Federation(tmp_path, here.tables)
+        assert (await federation.train(spec(base), "before")).state == "finished"
+        status = await federation.train(spec(further, base_model="before"))
+        assert (status.state, status.error) == ("finished", "")
+        assert_oracles_model(federation.states, oracle)
+        found = manifest(federation.state(LABEL_HOLDER))
+        old = manifest(federation.state(LABEL_HOLDER), "before")
+        assert found["best_round"] == oracle.best_round
+        assert found["base_margin"] == old["base_margin"]
+        assert found["base_model"] == {"name": "before", "trees": old["trees"]}
+        assert found["trees"] == status.stored_trees == len(oracle) > old["trees"]
+        rounds = read_history(federation.state(LABEL_HOLDER) / "models" / "job")
+        assert len(rounds) == len(oracle) // oracle.trees_per_round
+        assert [len(each.values) for each in status.history] == [len(rounds)] * len(status.history)
+        for protocol in ("interactive", "eini"):
+            asked = predict_request(protocol, model="job", block=17)
+            predicted = await federation.predict(asked)
+            assert (predicted.state, predicted.error) == ("finished", "")
+            assert_oracles_scores(predicted.predictions, oracle, here.newcomers, len(here.y), 1e-8)
+        await federation.close()
+
+    run(main())
+
+
+def test_more_rounds_are_those_of_a_longer_training(tmp_path: Path) -> None:
+    """Three rounds and three further ones are six, weights, draws and handles included; and they can go on again."""
+    here = weighted(HERE, np.linspace(0.0, 2.0, 40))
+    params = replace(PARAMS, subsample=0.8, max_sample_weight=2.0, scale_pos_weight=1.5)
+
+    async def main() -> None:
+        federation = Federation(tmp_path, here.tables)
+        assert (await federation.train(spec(replace(params, n_estimators=5)), "whole")).state == "finished"
+        assert (await federation.train(spec(params), "first")).state == "finished"
+        for name, base in (("second", "first"), ("third", "second")):
+            job = spec(replace(params, n_estimators=1), base_model=base)
+            assert (await federation.train(job, name)).error == ""
+        for party in PARTIES:
+            folder = federation.state(party) / "models"
+            assert read_model(folder / "third")[1] == read_model(folder / "whole")[1]
+        holder = federation.state(LABEL_HOLDER) / "models"
+        assert read_history(holder / "third") == read_history(holder / "whole")
+        third, whole = ([_known(line) for line in read_leakage(holder / name)] for name in ("third", "whole"))
+        assert third == whole
+        await federation.close()
+
+    run(main())
+
+
+def _known(line: dict[str, Any]) -> dict[str, Any]:
+    """What a party knows after a tree, without the share that is explained by a random draw."""
+    return {name: (row["sets"], row["signatures"], row["bound_nats"]) for name, row in line["parties"].items()}
+
+
+@pytest.mark.parametrize("victim", [LABEL_HOLDER, FEATURE, COORDINATOR])
+def test_a_continued_training_outlives_its_processes(victim: str, tmp_path: Path) -> None:
+    """Killed before the base model's trees are stored, while they are, and between later steps."""
+    oracle = _oracle(HERE, PARAMS, PARAMS)
+    killed: Counter[str] = Counter()
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        assert (await federation.train(spec(PARAMS), "before")).state == "finished"
+
+        def kill(message: Message) -> None:
+            if message.word in ("bin", "make_keys", "take_key", "store_tree", "publish") and killed[message.word] < 2:
+                killed[message.word] += 1
+                federation.kill(victim)
+                federation.start(victim)
+
+        federation.hook = kill
+        status = await federation.train(spec(PARAMS, base_model="before"))
+        for _ in range(12):
+            if status.state != "interrupted":
+                break
+            status = await federation.resume()
+        assert (status.state, status.error) == ("finished", "")
+        assert_oracles_model(federation.states, oracle)
+        assert len(read_history(federation.state(LABEL_HOLDER) / "models" / "job")) == len(oracle)
+        await federation.close()
+
+    run(main())
+    assert set(killed) == {"bin", "make_keys", "take_key", "store_tree", "publish"}
+
+
+def test_nothing_is_sent_about_the_base_models_trees(tmp_path: Path) -> None:
+    """Messages between parties are those of a training of the further trees alone, and name no earlier tree."""
+
+    async def main() -> None:
+        federation = Observed(tmp_path, HERE.tables)
+        assert (await federation.train(spec(PARAMS), "before")).state == "finished"
+        first = {each.step for each in federation.crossed}
+        federation.crossed.clear()
+        assert (await federation.train(spec(PARAMS, base_model="before"))).state == "finished"
+        assert {each.step for each in federation.crossed} == first
+        peers = [each.message for each in federation.crossed if each.to != COORDINATOR]
+        trees = {message.round for message in peers if message.WhichOneof("body") and message.HasField("growth")}
+        assert trees <= {3, 4, 5}
+        assert trees
+        await federation.close()
+
+    run(main())
+
+
+def _changed(here: World, party: str) -> pa.Table:
+    """A party's table with another value of one cell."""
+    columns, content = here.tables[party]
+    table = content["train"]
+    cells = table.column(columns[0]).to_numpy().copy()
+    cells[np.flatnonzero(~np.isnan(cells))[0]] += 0.5
+    return table.set_column(table.column_names.index(columns[0]), columns[0], pa.array(cells))
+
+
+@pytest.mark.parametrize("party", PARTIES)
+def test_other_tables_are_refused(party: str, tmp_path: Path) -> None:
+    """Of any party, by that party and before anything is sent: scores of other records would tell directions."""
+
+    async def main() -> None:
+        federation = Observed(tmp_path, HERE.tables)
+        assert (await federation.train(spec(PARAMS), "before")).state == "finished"
+        pq.write_table(_changed(HERE, party), federation.configs[party].tables["train"].path)
+        federation.crossed.clear()
+        failed = await federation.train(spec(PARAMS, base_model="before"))
+        assert (failed.state, failed.bad_input) == ("failed", True)
+        assert party in failed.error
+        assert "is not the table on which base_model 'before' was trained: a cell differs" in failed.error
+        assert all(each.to == COORDINATOR for each in federation.crossed)
+        await federation.close()
+
+    run(main())
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "objective": ({"objective": "reg:squarederror"}, "objective was binary:logistic"),
+    "base_score": ({"base_score": 0.3}, "base_score is the base model's; leave it out"),
+    "missing": ({"missing": -1.0}, "missing must be as in its training"),
+    "party_dropout": ({"party_dropout": {FEATURE: 0.3}}, "party_dropout must name the parties that its training named"),
+}
+
+
+def test_jobs_that_do_not_fit_the_base_model_are_refused(tmp_path: Path) -> None:
+    """By the coordinator where it knows: no such model, other parties; by the parties otherwise, with all reasons."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        assert (await federation.train(spec(PARAMS), "before")).state == "finished"
+        assert (await federation.train(spec(ForestParams(n_estimators=1, max_depth=2)), "forest")).state == "finished"
+        for params, fault in REFUSED.values():
+            failed = await federation.train(spec(replace(PARAMS, **params), base_model="before"))
+            assert (failed.state, failed.bad_input) == ("failed", True)
+            assert fault in failed.error
+            federation.jobs.prune(["job"], 0, dry_run=False)
+        for given, kind, fault in (
+            ({"base_model": "absent"}, UnknownJob, "there is no model 'absent'"),
+            ({"base_model": "forest"}, ConfigError, "was trained by forest, not by boosting"),
+            ({"base_model": "before", "feature_parties": [FEATURE]}, ConfigError, "continues with the same parties"),
+            ({"base_model": "No name"}, ConfigError, "is not the name of a model"),
+        ):
+            with pytest.raises(kind, match=fault):
+                await federation.train(spec(PARAMS, **given))
+        with pytest.raises(ConfigError, match="base_model: a job of protocol 'forest' cannot continue from a model"):
+            await federation.train(spec(ForestParams(), base_model="before"))
+        await federation.close()
+
+    run(main())
+
+
+def test_models_without_their_records_scores_are_refused(tmp_path: Path) -> None:
+    """An earlier release's; and a party's model of the same name that another job has made."""
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        assert (await federation.train(spec(PARAMS), "before")).state == "finished"
+        assert (await federation.train(spec(PARAMS), "twin")).state == "finished"
+        models = federation.state(FEATURE) / "models"
+        shutil.rmtree(models / "before")
+        shutil.copytree(models / "twin", models / "before")
+        failed = await federation.train(spec(PARAMS, base_model="before"))
+        assert failed.state == "failed"
+        assert "this model was trained by another job of that name" in failed.error
+        await federation.close()
+
+    run(main())
