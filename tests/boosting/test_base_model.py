@@ -218,6 +218,8 @@ def test_jobs_that_do_not_fit_the_base_model_are_refused(tmp_path: Path) -> None
         ):
             with pytest.raises(kind, match=fault):
                 await federation.train(spec(PARAMS, **given))
+        with pytest.raises(ConfigError, match="eval_table: a job that continues from a base_model has none"):
+            await federation.train(spec(PARAMS, base_model="before", eval_table="train"))
         with pytest.raises(ConfigError, match="base_model: a job of protocol 'forest' cannot continue from a model"):
             await federation.train(spec(ForestParams(), base_model="before"))
         await federation.close()
