@@ -72,7 +72,7 @@ class TableConfig(SourceKeys):
             raise ValueError(f"columns names {twice!r} twice")
         for special in (self.id, self.label, self.weight):
             if special in self.columns:
-                raise ValueError(f"column {special!r} is the id or the label, or the weight, and cannot be a feature too")
+                raise ValueError(f"column {special!r} is the id or the label or the weight and cannot be a feature too")
         if self.label == self.id:
             raise ValueError(f"column {self.id!r} cannot be both the id and the label")
         if self.weight is not None and self.weight in (self.id, self.label):

@@ -78,7 +78,7 @@ def test_weights_are_part_of_a_tables_fingerprint(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "fault"),
     [
-        ({"columns": ["w"], "label": "y"}, "column 'w' is the id or the label, or the weight"),
+        ({"columns": ["w"], "label": "y"}, "column 'w' is the id or the label or the weight"),
         ({"label": "w"}, "column 'w' cannot be both the weight and the id or the label"),
         ({"id": "w", "label": "y"}, "column 'w' cannot be both the weight and the id or the label"),
         ({}, "weight names a column of the label holder's table, and this one has no label"),
