@@ -22,14 +22,24 @@ class ForestScores:
     """Sums (N, outputs) over the stored trees; their mean is the forest's prediction of its training records.
 
     Every tree predicts all records, including those it did not draw; so metrics of the training lie between training
-    and test error. Sums of an eval table's records are behind those of the training.
+    and test error. Those out of bag are of records that some tree has not drawn, by the mean over these trees, as in
+    scikit-learn. Sums of an eval table's records are behind those of the training.
     """
 
     def __init__(
-        self, params: ForestParams, labels: Labels, store: JobStore, evaluated: Measured | None = None
+        self,
+        params: ForestParams,
+        labels: Labels,
+        store: JobStore,
+        evaluated: Measured | None = None,
+        least_out_of_bag: int = 1,
     ) -> None:
-        """`evaluated`: the eval table's records, without weights."""
+        """`evaluated`: the eval table's records, without weights.
+
+        `least_out_of_bag`: the fewest records of which there are metrics out of bag.
+        """
         self._params, self._store, self._labels, self._evaluated = params, store, labels, evaluated
+        self._least_out_of_bag = least_out_of_bag
         self.planned, self.trees_per_round = params.n_estimators, 1
         self.stopped = False
         self.metrics: dict[str, float] = {}
@@ -38,21 +48,28 @@ class ForestScores:
         self._outputs = tuple(range(params.outputs(classes)))
         further = 0 if evaluated is None else len(evaluated.values)
         self._sums = np.zeros((len(labels.values) + further, len(self._outputs)))
+        self._out_of_bag = np.zeros((len(labels.values), len(self._outputs)))  # sums over the trees that drew it not
+        self._left_out = np.zeros(len(labels.values), dtype=np.int64)  # the number of these trees
         self._load()
 
     def outputs(self, tree: int) -> tuple[int, ...]:  # noqa: ARG002 - each tree predicts everything
         """See `LabelState`."""
         return self._outputs
 
-    def add(self, tree: Tree, values: Floats) -> None:  # noqa: ARG002 - every tree adds to all columns
+    def add(self, tree: Tree, values: Floats) -> None:
         """See `LabelState`."""
         self._sums += values
+        count = len(self._left_out)
+        left_out = self._params.drawn(tree.index, count) == 0
+        self._left_out += left_out
+        self._out_of_bag[left_out] += values[:count][left_out]
         self.trees += 1
         self.metrics = self.measured(self._labels.values)
 
     def save(self) -> None:
         """See `LabelState`."""
-        self._store.save_arrays(SCORES, {"trees": np.array(self.trees), "sums": self._sums})
+        out_of_bag = {"out_of_bag": self._out_of_bag, "left_out": self._left_out}
+        self._store.save_arrays(SCORES, {"trees": np.array(self.trees), "sums": self._sums, **out_of_bag})
 
     def used(self, trees: list[Tree]) -> list[Tree]:
         """All trees."""
@@ -79,6 +96,9 @@ class ForestScores:
         outcome = ensemble.outcome(self._sums / self.trees)
         count = len(self._labels.values)
         parts = {"train": (outcome[:count], labels)}
+        if (found := self._left_out > 0).sum() >= self._least_out_of_bag:
+            means = self._out_of_bag[found] / self._left_out[found, None]
+            parts["oob"] = ensemble.outcome(means), labels[found]
         if self._evaluated is not None:
             parts["eval"] = outcome[count:], self._evaluated.values
         return {
@@ -97,3 +117,4 @@ class ForestScores:
                 "restore that table, or cancel the job and train again"
             )
         self.trees, self._sums = int(arrays["trees"]), arrays["sums"]
+        self._out_of_bag, self._left_out = arrays["out_of_bag"], arrays["left_out"]

@@ -83,7 +83,8 @@ class LabelHolder:
         self._job.order.check(request)
         data = self._job.select_common()
         self._targets = self._targets_of(data.labels)
-        state = self._state = ForestScores(self._params, data.labels, self._context.store, data.measured)
+        least = self._context.policy.min_evaluated_records
+        state = self._state = ForestScores(self._params, data.labels, self._context.store, data.measured, least)
         self._growth.account(self._job.released_sets())
         return await self._job.bin(request, state)
 

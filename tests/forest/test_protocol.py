@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.oracle import OracleSplit, oracle_predict
-from tests.simulator import Federation, run
+from tests.oracle import OracleModel, OracleSplit, OracleTree, oracle_predict
+from tests.simulator import Federation, Message, run
 from tests.worlds import World, assert_oracles_model, assert_oracles_scores, manifest, spec, world
 from treetap.protocols.key_options import OKAMOTO_UCHIYAMA, PAILLIER
 from treetap.protocols.prediction import predict_request
@@ -97,18 +97,48 @@ def test_the_federation_finds_and_uses_the_oracles_forest(
     run(main())
 
 
+def _alone(tree: OracleTree, whole: OracleModel) -> OracleModel:
+    """A forest of one of its trees."""
+    found = OracleModel(whole.base_margin, 1)
+    found.averaged = True
+    found.append(tree)
+    return found
+
+
 def test_measures_are_those_of_the_mean_of_the_trees(tmp_path: Path) -> None:
-    """After the last tree the label holder publishes the measures of what the forest predicts for its own records."""
+    """After the last tree the label holder publishes the measures of what the forest predicts for its own records.
+
+    Those out of bag are of the mean over the trees that have not drawn a record, in a resumed job too.
+    """
     here, params = _case("seven classes", "three parties")
     oracle = here.oracle(params)
 
+    each = np.array([oracle_predict(_alone(tree, oracle), here.parties) for tree in oracle])
+    left_out = np.array([params.drawn(t, len(here.y)) == 0 for t in range(len(oracle))])
+    known = left_out.any(axis=0)
+    assert 2 < known.sum() < len(here.y)
+    means = np.nansum(np.where(left_out[:, :, None], each, 0), axis=0)[known] / left_out.sum(axis=0)[known, None]
+
     async def main() -> None:
         federation = Federation(tmp_path, here.tables)
-        trained = await federation.train(spec(params, len(here.blocks)))
+
+        def kill(message: Message) -> None:
+            if (message.word, message.served) == ("publish", False):
+                federation.hook = None
+                federation.kill("label-holder")
+                federation.start("label-holder")
+
+        federation.hook = kill
+        await federation.train(spec(params, len(here.blocks)))
+        trained = await federation.resume()
         found = {metric.name: metric.value for metric in trained.metrics}
         assert manifest(federation.state("label-holder"))["training_metrics"] == pytest.approx(found)
         expected = evaluate("gini", np.array(oracle_predict(oracle, here.parties)), here.y)
-        assert found == pytest.approx({f"train_{name}": value for name, value in expected.items()})
+        out_of_bag = evaluate("gini", means, here.y[known])
+        assert found == pytest.approx(
+            {f"train_{name}": value for name, value in expected.items()}
+            | {f"oob_{name}": value for name, value in out_of_bag.items()}
+        )
         await federation.close()
 
     run(main())
