@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 
 from treetap.commands.experiment.constant_columns import refuse_constant
 from treetap.commands.experiment.defended import check
-from treetap.commands.experiment.document import document
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.histories import histories_csv
 from treetap.commands.experiment.joined_table import content_digest, labels_of, read_table, split
@@ -23,10 +22,11 @@ from treetap.commands.experiment.planned import PlannedRun
 from treetap.commands.experiment.results_page.page import html
 from treetap.commands.experiment.run import Live, run_seed
 from treetap.commands.experiment.spread_labels import with_classes
+from treetap.commands.experiment.tracking import to_mlflow, to_tensorboard
 from treetap.commands.experiment.xgboost_export import export_run
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import empty_folder, to_toml
-from treetap.errors import BadInput, TreetapError
+from treetap.errors import BadInput, Interrupted, TreetapError
 
 #: The table of an experiment that was given in memory, in the folder of its results.
 TABLE = "table.parquet"
@@ -70,12 +70,14 @@ def run_experiment(
 
     Returns:
         The document of `treetap experiment --json`: `runs`, `summary` and `folder`, the absolute path of the results.
-        A failed audit leaves `audit_fault` in its run.
+        A failed audit leaves `audit_fault` in its run; `mlflow` is there if `[output]` says so, with `fault` if MLflow
+        did not take all.
 
     Raises:
         BadInput: the experiment, its table or the folder cannot be used: raised before a process starts.
         TreetapError: a run failed; the results of those that finished are in the folder.
     """
+    mlflow = experiment.output.mlflow_address(base)
     with _as_file(experiment, table, base) as (readable, where):
         given = with_frontier(readable, base)
         joined = read_table(given, where)
@@ -113,10 +115,20 @@ def run_experiment(
             kept.add(found)
             kept.write_beside(HISTORY, histories_csv(kept.runs))
             kept.write_beside(PAGE, html(given, kept.folder.name, kept.runs))
+            if given.output.tensorboard:
+                to_tensorboard.write(given, found, kept.folder)
             on_run(found)
+        return kept.write(None if mlflow is None else _logged(given, Path(name).stem, mlflow, kept))
     except OSError as failure:
         raise TreetapError(f"{failure.filename or folder}: {failure.strerror or failure}") from failure
-    return document(kept.runs, kept.folder)
+
+
+def _logged(experiment: ExperimentFile, name: str, address: str, kept: Kept) -> dict[str, Any]:
+    """Where the results were logged to, or the fault for which they were not: they are on disk."""
+    try:
+        return to_mlflow.log(experiment, name, address, kept, (PAGE, HISTORY))
+    except Interrupted as failure:
+        return {"address": address, "experiment": name, "fault": str(failure)}
 
 
 def _exported(kept: Kept, run: PlannedRun) -> dict[str, str]:

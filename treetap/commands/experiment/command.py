@@ -16,7 +16,7 @@ from treetap.commands.experiment.planned import planned
 from treetap.commands.experiment.report import print_run, print_summary
 from treetap.commands.experiment.xgboost_export import check_exportable
 from treetap.commands.local_federation import clean_end, working_folder
-from treetap.errors import BadInput
+from treetap.errors import BadInput, Interrupted
 from treetap.strict import load
 
 #: The folder of results without --workdir, in the current one.
@@ -50,7 +50,7 @@ def run_file(
     output = _Output(file, as_json=as_json, discard=discard)
     with clean_end(), _temporary(discard) as temporary:
         try:
-            run_experiment(
+            made = run_experiment(
                 experiment,
                 resume or workdir or temporary or RUNS / file.stem,
                 base=file.resolve().parent,
@@ -65,7 +65,7 @@ def run_file(
         except BaseException:
             output.stop()
             raise
-    output.finish()
+    output.finish(made)
 
 
 def _temporary(discard: bool) -> AbstractContextManager[Path | None]:
@@ -95,38 +95,44 @@ class _Output:
         """A run failed, or the command is ended."""
         if self._kept is None:
             return
-        self._print_document()
+        if self._as_json and self._kept.runs:
+            print(as_json(document(self._kept.runs, None if self._discard else self._kept.folder)))
         if not self._discard:
+            folder = self._kept.folder
             done = f"{len(self._kept.runs)} of {self._planned} runs"
-            command = f"treetap experiment {self._file} --resume {shown(self._kept.folder)}"
             terminal.err.print(
-                f"stopped: {shown(self._kept.folder)} has {done}; go on with the others: {command}", soft_wrap=True
+                f"stopped: {shown(folder)} has {done}; go on with the others: {self._resume(folder)}", soft_wrap=True
             )
 
-    def finish(self) -> None:
-        """All runs have ended.
+    def finish(self, made: dict[str, Any]) -> None:
+        """All runs have ended, and `made` is the document about them.
 
         Raises:
             BadInput: the audit of a run failed.
+            Interrupted: MLflow did not take the results.
         """
-        assert self._kept is not None  # `run_experiment` has returned
-        runs = self._kept.runs
-        self._print_document()
-        if not self._as_json:
+        runs, folder = made["runs"], Path(made["folder"])
+        if self._as_json:
+            print(as_json(made | ({"folder": None} if self._discard else {})))
+        else:
             if len(runs) > 1:
                 print_summary(runs)
+            if "mlflow" in made and "fault" not in made["mlflow"]:
+                terminal.out.print(f"MLflow: {made['mlflow']['address']}, run {made['mlflow']['run']}", soft_wrap=True)
             if not self._discard:
-                terminal.out.print(f"report: {shown(self._kept.folder / PAGE)}", soft_wrap=True)
-                terminal.out.print(f"results: {shown(self._kept.folder)}", soft_wrap=True)
+                terminal.out.print(f"report: {shown(folder / PAGE)}", soft_wrap=True)
+                terminal.out.print(f"results: {shown(folder)}", soft_wrap=True)
         faults = [
             f"{planned(run).title}: the audit failed: {run['audit_fault']}" for run in runs if "audit_fault" in run
         ]
         if faults:
             raise BadInput("; ".join(faults))
+        if fault := made.get("mlflow", {}).get("fault"):
+            again = f"; the results are in {shown(folder)}; to log them: {self._resume(folder)}"
+            raise Interrupted(f"{fault}{'' if self._discard else again}")
 
-    def _print_document(self) -> None:
-        if self._as_json and self._kept is not None and self._kept.runs:
-            print(as_json(document(self._kept.runs, None if self._discard else self._kept.folder)))
+    def _resume(self, folder: Path) -> str:
+        return f"treetap experiment {self._file} --resume {shown(folder)}"
 
 
 def shown(folder: Path) -> str:

@@ -11,12 +11,16 @@ from typing import Any
 from treetap.commands.experiment.summary import summary
 
 
-def document(runs: Sequence[Mapping[str, Any]], folder: Path | None = None) -> dict[str, Any]:
+def document(
+    runs: Sequence[Mapping[str, Any]], folder: Path | None = None, mlflow: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Runs and their summary; a value that JSON cannot represent (no AUC of one class, an overflow) is None.
 
-    `folder`: where the results are kept; None: nowhere.
+    `folder`: where the results are kept; None: nowhere. `mlflow`: where they were logged to, if they should be.
     """
-    found = {"runs": list(runs), "summary": summary(runs), "folder": None if folder is None else str(folder)}
+    found: dict[str, Any] = {"runs": list(runs), "summary": summary(runs)}
+    found["folder"] = None if folder is None else str(folder)
+    found |= {} if mlflow is None else {"mlflow": mlflow}
     return {key: _finite(value) for key, value in found.items()}
 
 

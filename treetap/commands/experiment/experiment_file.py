@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from party.defences.settings import Defences
+from treetap.commands.experiment.output_table import OutputTable
 from treetap.commands.experiment.party_table import (
     PartyTable,
     column_faults,
@@ -142,6 +143,7 @@ class ExperimentFile(Strict):
     audit: AuditTable | None = None
     predict: PredictTable | None = None
     defences: Defences = Defences()
+    output: OutputTable = OutputTable()
 
     @field_validator("job")
     @classmethod

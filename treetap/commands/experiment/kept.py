@@ -106,7 +106,13 @@ class Kept:
     def add(self, run: dict[str, Any]) -> None:
         """Keep a run's report; it is on disk when this returns."""
         self.runs.append(run)
-        self.write_beside(RESULTS, as_json(document(self.runs, self.folder)))
+        self.write(None)
+
+    def write(self, mlflow: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The document, which is on disk when this returns; `mlflow`: see `document`."""
+        found = document(self.runs, self.folder, mlflow)
+        self.write_beside(RESULTS, as_json(found))
+        return found
 
     def write_beside(self, name: str, content: str) -> None:
         """Write a file of the folder; it is on disk when this returns."""

@@ -1,0 +1,1 @@
+"""Results of experiments in the formats of tracking tools, which are extras."""

@@ -1,0 +1,174 @@
+"""An experiment's results at an MLflow tracking server or in a folder: a run for the experiment, one below it for each
+seed and fold.
+
+MLflow's own statistics of use go over the internet; they are off here unless the environment says otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.experiment.kept import Kept
+from treetap.commands.experiment.planned import planned
+from treetap.commands.experiment.summary import summary
+from treetap.commands.experiment.tracking.figures import final_metrics, parameters, rounds, summary_metrics
+from treetap.errors import Interrupted
+from treetap.visible import visible
+
+if TYPE_CHECKING:
+    from mlflow.tracking import MlflowClient
+
+#: Seconds that all calls of one experiment may take, and one call; how often a failed one is repeated.
+ALL_S, CALL_S, REPEATED = 120.0, 10, 2
+#: The file of the experiment's folder that says what was logged, so that a resumed one logs the rest.
+LOGGED = "mlflow.json"
+#: Most metrics and parameters of one call.
+_MOST_METRICS, _MOST_PARAMETERS = 900, 90
+#: Most characters of a parameter.
+_MOST_LETTERS = 500
+
+
+def log(experiment: ExperimentFile, name: str, address: str, kept: Kept, artefacts: Sequence[str]) -> dict[str, Any]:
+    """Log what was not logged before; returns the address, and the experiment's run there.
+
+    Args:
+        experiment: the file.
+        name: of MLflow's experiment.
+        address: of the server, or an absolute folder, in which `mlflow.db` and `artifacts/` are made.
+        kept: the results, on disk.
+        artefacts: files of their folder that are logged too.
+
+    Raises:
+        Interrupted: the server or the folder refused a call, or did not answer in time; what was logged is marked.
+    """
+    made = _Logged(kept, address)
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            with _environment():
+                _log(experiment, name, made, kept, artefacts)
+        except BaseException as failure:  # noqa: BLE001 - raised again below, in the thread that waits
+            failures.append(failure)
+
+    # a daemon, so that a call that hangs ends with the process
+    thread = threading.Thread(target=work, name="mlflow", daemon=True)
+    thread.start()
+    thread.join(ALL_S)
+    if thread.is_alive():
+        raise Interrupted(f"MLflow at {address}: did not finish within {ALL_S:g} s")
+    if failures:
+        raise _readable(address, failures[0])
+    return {"address": address, "experiment": name, "run": made.run}
+
+
+class _Logged:
+    """What was logged of an experiment to one address: its run, and those of its seeds and folds that are complete."""
+
+    def __init__(self, kept: Kept, address: str) -> None:
+        self._kept, self.address = kept, address
+        path = kept.folder / LOGGED
+        found = json.loads(path.read_text()) if path.exists() else {}
+        found = found if found.get("address") == address else {}
+        self.run: str | None = found.get("run")
+        self.parts: list[str] = found.get("parts", [])
+
+    def write(self) -> None:
+        """Write it; it is on disk when this returns."""
+        content = {"address": self.address, "run": self.run, "parts": self.parts}
+        self._kept.write_beside(LOGGED, json.dumps(content, indent=1))
+
+
+def _log(experiment: ExperimentFile, name: str, made: _Logged, kept: Kept, artefacts: Sequence[str]) -> None:
+    client, number = _opened(made.address, name)
+    given = parameters(experiment)
+    if made.run is None:
+        made.run = client.create_run(number, run_name=kept.folder.name).info.run_id
+        made.write()
+        _log_figures(client, made.run, given, [])
+    for run in kept.runs:
+        part = planned(run)
+        if part.name in made.parts:
+            continue
+        tags = {"mlflow.parentRunId": made.run}
+        below = client.create_run(number, run_name=part.name, tags=tags).info.run_id
+        keys = {key: str(value) for key, value in part.keys.items()}
+        history = rounds(run)
+        figures = [(key, value, step) for step, row in enumerate(history) for key, value in row.items()]
+        figures += [(key, value, max(len(history) - 1, 0)) for key, value in final_metrics(run).items()]
+        _log_figures(client, below, given | keys, figures)
+        client.set_terminated(below)
+        made.parts.append(part.name)
+        made.write()
+    means = [(key, value, len(kept.runs)) for key, value in summary_metrics(summary(kept.runs)).items()]
+    _log_figures(client, made.run, {}, means)
+    for artefact in artefacts:
+        client.log_artifact(made.run, str(kept.folder / artefact))
+    client.set_terminated(made.run)
+
+
+def _opened(address: str, name: str) -> tuple[MlflowClient, str]:
+    """A client, and the number of MLflow's experiment of that name, which is made if it is not there."""
+    from mlflow.tracking import MlflowClient  # an extra
+
+    if "://" in address:
+        client, artefacts = MlflowClient(tracking_uri=address), None
+    else:
+        folder = Path(address)
+        folder.mkdir(parents=True, exist_ok=True)
+        client = MlflowClient(tracking_uri=f"sqlite:///{folder / 'mlflow.db'}")
+        artefacts = (folder / "artifacts").as_uri()
+    found = client.get_experiment_by_name(name)
+    return client, str(found.experiment_id if found else client.create_experiment(name, artifact_location=artefacts))
+
+
+def _log_figures(
+    client: MlflowClient, run: str, given: Mapping[str, str], figures: Sequence[tuple[str, float, int]]
+) -> None:
+    """Log parameters, and metrics with their steps, in as few calls as MLflow takes."""
+    from mlflow.entities import Metric, Param
+
+    now = int(time.time() * 1000)
+    every = [Param(key, value[:_MOST_LETTERS]) for key, value in given.items()]
+    for start in range(0, len(every), _MOST_PARAMETERS):
+        client.log_batch(run, params=every[start : start + _MOST_PARAMETERS])
+    for start in range(0, len(figures), _MOST_METRICS):
+        part = [Metric(key, value, now, step) for key, value, step in figures[start : start + _MOST_METRICS]]
+        client.log_batch(run, metrics=part)
+
+
+@contextmanager
+def _environment() -> Iterator[None]:
+    """Settings of the library that the environment does not give itself: deadlines of calls, no statistics of use."""
+    wanted = {
+        "MLFLOW_HTTP_REQUEST_TIMEOUT": str(CALL_S),
+        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": str(REPEATED),
+        "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
+        "MLFLOW_ARTIFACT_UPLOAD_DOWNLOAD_TIMEOUT": str(CALL_S),
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "MLFLOW_CONFIGURE_LOGGING": "false",
+    }
+    added = {name: value for name, value in wanted.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
+
+
+def _readable(address: str, failure: BaseException) -> BaseException:
+    """A failure of the server or the disk as an error with its address; any other one is a defect and stays."""
+    from mlflow.exceptions import MlflowException
+
+    if isinstance(failure, MlflowException | OSError):
+        return Interrupted(f"MLflow at {address}: {visible(str(failure).splitlines()[0])[:300]}")
+    return failure
