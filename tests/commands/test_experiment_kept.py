@@ -145,9 +145,10 @@ def test_an_experiment_is_resumed(
     assert [each["seed"] for each in json.loads(captured.out)["runs"]] == [4, 5]
     assert made == ["seed-4", "seed-5"]
     assert not Path("runs/exp/seed-5/half").exists()
-    written(Path(), data="seed = [4, 5, 6]")
+    written(Path(), data="seed = [4, 5, 6]", job="n_estimators = 3\n[output]\ntensorboard = true")
     run_file(file, as_json=True, resume=Path("runs/exp"))
     assert made == ["seed-4", "seed-5", "seed-6"]
+    assert [path.name for path in Path("runs/exp/tensorboard").iterdir()] == ["seed-6"]
 
 
 def test_another_experiment_is_not_resumed(file: Path, made: list[str]) -> None:
@@ -190,7 +191,11 @@ def test_every_fold_of_every_seed_is_a_run(file: Path, made: list[str], capsys: 
 def test_a_table_in_memory(tmp_path: Path, made: list[str]) -> None:
     """An experiment from a dictionary on an Arrow table: checked as a file is, kept with it, and resumed."""
     parties = [{"name": "clinic", "columns": ["a"], "labels": True}, {"name": "lab", "columns": ["b"]}]
-    content = {"data": {"path": "given", "label": "y", "seed": [4, 5]}, "party": parties, "job": {"n_estimators": 3}}
+    content = {
+        "data": {"path": "given.csv", "format": "csv", "label": "y", "seed": [4, 5]},
+        "party": parties,
+        "job": {"n_estimators": 3},
+    }
     experiment = ExperimentFile.model_validate(content)
     table = pa.table({"a": range(20), "b": range(20), "y": ["no", "yes"] * 10})
     ended: list[int] = []

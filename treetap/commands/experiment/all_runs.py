@@ -27,6 +27,7 @@ from treetap.commands.experiment.xgboost_export import export_run
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import empty_folder, to_toml
 from treetap.errors import BadInput, Interrupted, TreetapError
+from treetap.tables.source_keys import SourceKeys
 
 #: The table of an experiment that was given in memory, in the folder of its results.
 TABLE = "table.parquet"
@@ -56,8 +57,8 @@ def run_experiment(
         folder: of the results; new or empty. It gets `results.json`, the document that is returned, `report.html`,
             `predictions/` and a federation's folder for each run (docs/experiment.md has them all).
         base: folder from which relative paths in the experiment start.
-        table: in the place of `[data] path`, which is then ignored: the joined table, kept as `table.parquet`. Relative
-            paths of `label_rows` are not for such an experiment.
+        table: in the place of the source that `[data]` names, which is ignored: the joined table, kept as
+            `table.parquet`. Relative paths of `label_rows` are not for such an experiment.
         file: text of the experiment's file, of which the folder gets a copy; by default one is made of `experiment`.
         name: of the experiment in messages about it.
         numbered: take the first of FOLDER, FOLDER-2, … that is not there.
@@ -159,10 +160,8 @@ def _as_file(experiment: ExperimentFile, table: pa.Table | None, base: Path) -> 
         return
     with tempfile.TemporaryDirectory(prefix="treetap-") as held:
         pq.write_table(table, Path(held) / TABLE, compression="zstd")
-        yield (
-            experiment.model_copy(update={"data": experiment.data.model_copy(update={"path": Path(TABLE)})}),
-            Path(held),
-        )
+        source = {name: field.default for name, field in SourceKeys.model_fields.items()} | {"path": Path(TABLE)}
+        yield experiment.model_copy(update={"data": experiment.data.model_copy(update=source)}), Path(held)
 
 
 def _folder(folder: Path, numbered: bool, resume: bool) -> Path:

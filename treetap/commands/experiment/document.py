@@ -21,7 +21,7 @@ def document(
     found: dict[str, Any] = {"runs": list(runs), "summary": summary(runs)}
     found["folder"] = None if folder is None else str(folder)
     found |= {} if mlflow is None else {"mlflow": mlflow}
-    return {key: _finite(value) for key, value in found.items()}
+    return {key: finite(value) for key, value in found.items()}
 
 
 def as_json(content: Mapping[str, Any]) -> str:
@@ -29,9 +29,10 @@ def as_json(content: Mapping[str, Any]) -> str:
     return json.dumps(content, indent=1, allow_nan=False)
 
 
-def _finite(content: Any) -> Any:
+def finite(content: Any) -> Any:
+    """Content as JSON has it: a number that is infinite or none is null."""
     if isinstance(content, Mapping):
-        return {key: _finite(value) for key, value in content.items()}
+        return {key: finite(value) for key, value in content.items()}
     if isinstance(content, list):
-        return [_finite(value) for value in content]
+        return [finite(value) for value in content]
     return None if isinstance(content, float) and not math.isfinite(content) else content

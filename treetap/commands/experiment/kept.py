@@ -9,11 +9,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from treetap.commands.experiment.document import as_json, document
+from treetap.commands.experiment.document import as_json, document, finite
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.planned import PlannedRun, planned
 from treetap.errors import BadInput
 from treetap.models.durable import make_folder, remove_folder, write_whole
+from treetap.tables.source_keys import SourceKeys
 
 RESULTS, MADE_WITH, FILE, PREDICTIONS = "results.json", "made-with.json", "experiment.toml", "predictions"
 MODELS = "models"
@@ -21,13 +22,14 @@ MODELS = "models"
 LIBRARIES = ("treetap", "numpy", "pyarrow")
 #: Most folders of one name.
 _MOST = 100_000
-#: Keys of the file that may change between the runs of one folder: which runs there are, and where results go too.
-_FREE = {"data.seed", "data.path", "output"}
+#: Keys of the file that may change between the runs of one folder: which runs there are, and where the table, of the
+#: same content, comes from.
+_FREE = {"data.seed", *(f"data.{name}" for name in SourceKeys.model_fields)}
 
 
 def made_with(experiment: ExperimentFile, digest: str) -> dict[str, Any]:
     """All that a run depends on beside its seed and fold, as JSON types; `digest`: of the table's content."""
-    content = experiment.model_dump(mode="json", exclude_none=True)
+    content = finite(experiment.model_dump(mode="json", exclude_none=True, exclude={"output"}))
     tables = {name: value for name, value in content.items() if isinstance(value, dict)}
     keys = {f"{table}.{key}": value for table, values in tables.items() for key, value in values.items()}
     lists = {name: value for name, value in content.items() if not isinstance(value, dict)}
