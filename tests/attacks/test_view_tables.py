@@ -161,7 +161,7 @@ def test_a_table_that_cannot_be_used(tmp_path: Path) -> None:
     view = _view(tmp_path, list(range(300)))
     with pytest.raises(DataError, match="there is no such file"):
         load_own_table(tmp_path / "none.csv", view)
-    with pytest.raises(DataError, match="is a folder, not a file"):
+    with pytest.raises(DataError, match="is a folder without a file whose name ends with"):
         load_own_table(tmp_path, view)
     path = tmp_path / "names.parquet"
     pq.write_table(pa.table({"id": range(600), "name": [f"n{i % 300}" for i in range(600)]}), path)
