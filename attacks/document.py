@@ -142,7 +142,8 @@ class TreeNode(_Part):
 
     `source` is null, as are `records`, where the node is hidden. `leaf`: known without known children. `feature` and
     `threshold` are of the party's own splits (left: below the threshold; null: only missing values part from the
-    rest). `classes`: records by class, null without labels.
+    rest). `categories`: of a split of categories, which has no threshold, the codes that go right. `classes`: records
+    by class, null without labels.
     """
 
     node: int = Field(ge=1)
@@ -154,6 +155,13 @@ class TreeNode(_Part):
     feature: str | None
     threshold: float | None
     classes: list[Count] | None
+    categories: list[Count] | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_categories(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what splits of numbers do not have."""
+        found: dict[str, Any] = plain(self)
+        return {key: value for key, value in found.items() if key != "categories" or value is not None}
 
 
 class SeenTree(_Part):

@@ -114,6 +114,7 @@ def _node_row(tree: TreeView, number: int, labels: Labels | None) -> dict[str, A
         "leaf": node is not None and _is_leaf(tree, node),
         "feature": None if split is None else split.feature_name,
         "threshold": threshold,
+        **({"categories": list(split.categories)} if split is not None and split.categories else {}),
         "classes": None if node is None or labels is None else _counts(labels, node.records).tolist(),
     }
 

@@ -48,6 +48,7 @@ class Policy(Strict):
     min_label_parties: Annotated[int, Field(ge=1)] = 3
     centralised_labels: bool = False
     reproducible: bool = False
+    category_partitions: bool = False
     label_budget: Annotated[float, Field(gt=0, le=1e6)] | None = None
     min_sensitivity: Annotated[float, Field(gt=0, le=1e6)] | None = None
     max_leakage: Annotated[float, Field(ge=0)] | None = None
@@ -149,6 +150,26 @@ class Policy(Strict):
                     f"{party} takes no part in a job with {asked}: its policy says {name} = false; if it should, write "
                     f"{name} = true above the tables of {party}'s policy file and restart {party}"
                 )
+
+    def check_partitions(self, party: str, columns: Iterable[str], label_holder: str) -> None:
+        """Raise `Refused` if a feature party's categories would be partitioned by the label holder: see threats.md."""
+        for name in columns:
+            if not self.category_partitions:
+                raise Refused(
+                    f"{party} does not send {label_holder} the sums over each category of column {name!r}, by which it "
+                    "would partition them: its policy says category_partitions = false; use a max_cat_to_onehot above "
+                    'the number of its categories, or encode = "ordinal" or "one-hot" for it; or, if it should, '
+                    f"write category_partitions = true above the tables of {party}'s policy file and restart {party}"
+                )
+
+    def check_partitioned(self, party: str, owner: str) -> None:
+        """Raise `Refused` if the label holder would tell a feature party how labels divide its categories."""
+        if not self.category_partitions:
+            raise Refused(
+                f"{party} does not partition the categories of {owner}, which would learn in what order the labels put "
+                f"them: its policy says category_partitions = false; if it should, write category_partitions = true "
+                f"above the tables of {party}'s policy file and restart {party}"
+            )
 
     def may_emit(self, to: str, name: str, *, client: bool = False) -> bool:
         """True if a disclosure class may go to `to`; `client` as for `check_emits`."""

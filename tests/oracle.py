@@ -12,8 +12,9 @@ different division (`lead`).
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,15 +28,20 @@ ONE = 2**FRACTION_BITS
 #: No probability is nearer to 0 or 1 than this when its logarithm is taken.
 SURE = 2.0**-52
 Parties = Sequence[tuple[str, npt.NDArray[Any]]]
+#: Party, feature, cut or the categories that go right, missing left.
+OracleCandidate = tuple[int, int, float | tuple[int, ...], bool]
 
 
 @dataclass(frozen=True)
 class OracleSplit:
-    """A record goes left if its value < `cut`, or if it is missing and `missing_left`."""
+    """A record goes left if its value < `cut`, or if it is missing and `missing_left`.
+
+    Where `cut` has categories these go right, and all others left.
+    """
 
     owner: str
     feature: int
-    cut: float
+    cut: float | tuple[int, ...]
     missing_left: bool
     gain: float
     cover: float
@@ -84,8 +90,11 @@ def oracle_train(
     own_trees: int = 0,
     weights: Sequence[float] | None = None,
     base: OracleModel | None = None,
+    categories: Mapping[tuple[str, int], int] | None = None,
 ) -> OracleModel:
     """Train on raw columns (N, d) of each party, NaN for missing, parties in tie order.
+
+    `categories`: (party, column) → the number of categories, which are the column's values from 0.
 
     `xi`: ξ of ID-LMID (Takahashi, Liu and Liu 2023, Algorithm 5), over all records of a node.
     `own_trees`: the number of first trees that the first party grows alone (SecureBoost's Reduced-Leakage).
@@ -122,7 +131,7 @@ def oracle_train(
             grower.g = [[g[i][k] for k in range(first, first + width)] for i in range(n)]
             grower.h = [[h[i][k] for k in range(first, first + width)] for i in range(n)]
             grower.scale = scale
-            grower.labels, grower.xi = y, xi
+            grower.labels, grower.xi, grower.categories = y, xi, categories or {}
             tree = OracleTree(tuple(range(first, first + width)), {})
             if index < own_trees:
                 tree.withdrawn.add(1)
@@ -256,8 +265,10 @@ def _watched(objective: str, scores: list[list[float]], labels: list[float], wei
     return total / sum(weights)
 
 
-def _left(value: float, cut: float, missing_left: bool) -> bool:
-    return missing_left if math.isnan(value) else value < cut
+def _left(value: float, cut: float | tuple[int, ...], missing_left: bool) -> bool:
+    if math.isnan(value):
+        return missing_left
+    return value not in cut if isinstance(cut, tuple) else value < cut
 
 
 def _leaf_of(tree: OracleTree, columns: Any, i: int) -> OracleLeaf:
@@ -279,21 +290,52 @@ class _Tree:
     scale: float
     labels: list[float]
     xi: float | None = None
+    categories: Mapping[tuple[str, int], int] = MappingProxyType({})
 
     def __init__(self, columns: Any, cuts: Any, params: BoostingParams, index: int, sampled: list[bool]) -> None:
-        self.columns, self.params, self.sampled = columns, params, sampled
-        self.candidates: list[tuple[int, int, float, bool]] = []  # party, feature, cut, missing left: the tie order
+        self.columns, self.params, self.sampled, self.cuts = columns, params, sampled, cuts
+        self.kept: list[tuple[int, int]] = []  # party and feature
         for party, (name, part) in enumerate(columns):
             if not sampling.takes_part(params.seed, index, name, params.party_dropout.get(name, 0.0)):
                 continue
             for f in sampling.columns(params.seed, index, name, len(part), params.colsample_bytree):
-                has_missing = any(math.isnan(v) for v in part[f])
-                for cut in cuts[party][f]:
-                    self.candidates.append((party, int(f), cut, False))
-                    if has_missing:
-                        self.candidates.append((party, int(f), cut, True))
+                self.kept.append((party, int(f)))
+
+    def candidates(self, rows: list[int]) -> Iterator[OracleCandidate]:
+        """The candidates of a node in tie order."""
+        for party, f in self.kept:
+            name, part = self.columns[party]
+            has_missing = any(math.isnan(v) for v in part[f])
+            if (name, f) in self.categories:
+                yield from self.sets(party, f, self.categories[name, f], rows, has_missing)
+                continue
+            for cut in self.cuts[party][f]:
+                yield party, f, cut, False
                 if has_missing:
-                    self.candidates.append((party, int(f), math.inf, False))
+                    yield party, f, cut, True
+            if has_missing:
+                yield party, f, math.inf, False
+
+    def sets(
+        self, party: int, f: int, categories: int, rows: list[int], has_missing: bool
+    ) -> Iterator[OracleCandidate]:
+        """Each category against the rest if there are few, else the categories in the order of their weights."""
+        if categories < self.params.max_cat_to_onehot:
+            for c in range(categories):
+                yield party, f, (c,), True
+                if has_missing:
+                    yield party, f, (c,), False
+            return
+        weights = []
+        for c in range(categories):
+            (g,), (h,) = self.sums([i for i in rows if self.columns[party][1][f][i] == c])
+            weights.append(self.weight(g, h) if h > 0 and h >= self.params.min_child_weight else 0.0)
+        order = sorted(range(categories), key=lambda c: weights[c])
+        most = min(self.params.max_cat_threshold, categories)
+        for size in range(1, most):
+            yield party, f, tuple(sorted(order[:size])), True
+        for size in range(1, most):
+            yield party, f, tuple(sorted(order[: categories - size])), False
 
     def sums(self, rows: list[int]) -> tuple[list[float], list[float]]:
         """G and H of the sampled ones of `rows`: summed as integers, then turned into floats."""
@@ -363,7 +405,7 @@ class _Tree:
         """
         most = self.params.max_leaves if most is None else most
         rows, lonely = {root: records}, {root: alone}
-        waiting: dict[int, tuple[float, tuple[int, int, float, bool]]] = {}
+        waiting: dict[int, tuple[float, OracleCandidate]] = {}
 
         def reach(node: int) -> None:
             G, H = self.sums(rows[node])
@@ -400,16 +442,14 @@ class _Tree:
                 rows[child], lonely[child] = those, lonely[node]
                 reach(child)
 
-    def best(
-        self, rows: list[int], model: OracleModel, *, alone: bool = False
-    ) -> tuple[float, tuple[int, int, float, bool]] | None:
+    def best(self, rows: list[int], model: OracleModel, *, alone: bool = False) -> tuple[float, OracleCandidate] | None:
         """The first candidate with the largest loss change, if that is large enough."""
         least = self.params.min_child_weight
         parent = self.gain(*self.sums(rows))
         seen: list[tuple[float, frozenset[int]]] = []
-        best: tuple[float, tuple[int, int, float, bool]] | None = None
+        best: tuple[float, OracleCandidate] | None = None
         kept = [i for i in rows if self.sampled[i]]
-        for candidate in self.candidates:
+        for candidate in self.candidates(kept):
             party, feature, cut, missing_left = candidate
             column = self.columns[party][1][feature]
             left = [i for i in kept if _left(column[i], cut, missing_left)]
@@ -435,7 +475,9 @@ class _Tree:
         model.lead = min([model.lead, *((top - change) / top for change in others)])
         return best
 
-    def both_shown(self, rows: list[int], column: list[float], cut: float, missing_left: bool) -> bool:
+    def both_shown(
+        self, rows: list[int], column: list[float], cut: float | tuple[int, ...], missing_left: bool
+    ) -> bool:
         """Both children of a candidate, with the records that the tree does not draw."""
         left = [i for i in rows if _left(column[i], cut, missing_left)]
         right = [i for i in rows if not _left(column[i], cut, missing_left)]

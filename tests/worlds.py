@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,8 @@ class World:
     classes: int
     owners: Rows | None = None
     weights: Floats | None = None
+    #: (party, column) → the number of categories, which the blocks have by their codes and the tables as text.
+    categories: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
     @property
     def ownership(self) -> dict[str, Rows]:
@@ -72,7 +74,9 @@ class World:
         if isinstance(params, ForestParams):
             return forest_train(self.parties, list(self.y), params, self.classes)
         weights = None if self.weights is None else list(self.weights)
-        return oracle_train(self.parties, list(self.y), params, self.classes, weights=weights)
+        return oracle_train(
+            self.parties, list(self.y), params, self.classes, weights=weights, categories=self.categories
+        )
 
     def members(self, tree: OracleTree) -> dict[int, Rows]:
         """The records, sampled or not, of every node of an oracle's tree."""
@@ -204,6 +208,8 @@ def manifest(state: Path, job: str = "job") -> dict[str, Any]:
 def joined_model(states: dict[str, Path], job: str = "job") -> list[dict[int, tuple[Any, ...]]]:
     """Each tree as node → ("split", owner, feature, threshold, missing_left, gain) or ("leaf", weights).
 
+    In the place of a threshold a split of categories has those that go right.
+
     Where all parties have one role no party stores gains: each is None; and a leaf's weights are those of its keeper.
     A subtree that the label holder alone knows is in the place of the leaf that it is to the others.
     """
@@ -225,6 +231,7 @@ def joined_model(states: dict[str, Path], job: str = "job") -> list[dict[int, tu
             own = splits.pop((split["owner"], split["handle"]))
             assert own["node"] == split["node"]
             threshold = math.inf if own["threshold"] is None else own["threshold"]
+            threshold = tuple(own["categories"]) if "categories" in own else threshold
             meaning = (own["feature"], threshold, own["missing_left"])
             nodes[split["node"]] = ("split", split["owner"], *meaning, split["gain"])
         trees.append(nodes)

@@ -233,6 +233,8 @@ def _link(parent: TreeNode, y: float, child: TreeNode, end: float, records: int,
 def _split(node: TreeNode, digits: int = 12) -> str:
     if node.feature is None:
         return ""
+    if node.categories:
+        return f"{node.feature} not among {len(node.categories)} categories"
     return f"{node.feature} missing?" if node.threshold is None else f"{node.feature} < {node.threshold:.{digits}g}"
 
 

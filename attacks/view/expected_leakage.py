@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from attacks.view.known_trees import Ints, OwnSplit, TreeView, known_nodes
 from treetap.errors import BadInput
+from treetap.models.own_split import OwnSplit as MeaningOfSplit
 from treetap.trees.centralised import CentralTrees
 from treetap.trees.ensemble import Tree
 
@@ -62,14 +63,21 @@ def _tree(
         candidate, cut = model.entry(split)
         here = rows.pop(split.node)
         values = raw[split.owner][here, candidate.feature]
-        goes_left = np.where(np.isnan(values), candidate.missing_left, values < cut)
+        goes_left = MeaningOfSplit.of(split.handle, split.node, candidate, cut).goes_left(values)
         left, right = here[goes_left], here[~goes_left]
         children = {2 * split.node: left, 2 * split.node + 1: right}
         rows |= children
         if split.owner == party:
             name = columns[candidate.feature]
             made = OwnSplit(
-                split.node, split.handle, candidate.feature, name, candidate.bin, cut, candidate.missing_left
+                split.node,
+                split.handle,
+                candidate.feature,
+                name,
+                candidate.bin,
+                cut,
+                candidate.missing_left,
+                candidate.right or (),
             )
             own.append((made, left, right))
         else:

@@ -24,7 +24,10 @@ Source = Literal["root", "received", "own", "difference"]
 
 @dataclass(frozen=True)
 class OwnSplit:
-    """A split that the party made. Left: value < threshold, or missing if `missing_left`."""
+    """A split that the party made. Left: value < threshold, or missing if `missing_left`.
+
+    `categories`: of a split of categories the codes that go right; none of a split of numbers.
+    """
 
     node: int
     handle: int
@@ -33,6 +36,7 @@ class OwnSplit:
     bin: int
     threshold: float
     missing_left: bool
+    categories: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -130,7 +130,7 @@ def _check_splits(own: Table, view: View) -> None:
     for tree in (*view.trees, *view.unfinished):
         for u, node in tree.nodes.items():
             split = node.split
-            if split is None or split.feature_name not in places:
+            if split is None or split.categories or split.feature_name not in places:
                 continue
             values = own.features[node.records, places[split.feature_name]]
             left = node.records[np.where(np.isnan(values), split.missing_left, values < split.threshold)]

@@ -114,7 +114,16 @@ class TreeReplay:
                         raise Malformed(f"node {node} is said to hold different records")
             own = [
                 (
-                    OwnSplit(it.node, it.handle, it.feature, it.feature_name, it.bin, it.threshold, it.missing_left),
+                    OwnSplit(
+                        it.node,
+                        it.handle,
+                        it.feature,
+                        it.feature_name,
+                        it.bin,
+                        it.threshold,
+                        it.missing_left,
+                        tuple(it.categories),
+                    ),
                     rows_of(it.left, total),
                     rows_of(it.right, total),
                 )

@@ -14,7 +14,6 @@ from party.defences.reached_leaves import ReachedLeaves
 from party.defences.settings import Defences
 from treetap.models.line_file import Line
 from treetap.models.own_split import OwnSplit
-from treetap.trees.candidates import Candidate
 from treetap.trees.ensemble import Split, Tree
 from treetap.trees.grafting import NoisyModel
 from treetap.trees.params import TreeParams
@@ -57,7 +56,7 @@ class Repair:
             DataError: leaves of records are damaged.
         """
         own = [OwnSplit.from_dict(each) for line in stored for each in line["own"]]
-        entries = [(Candidate(each.feature, each.bin, each.missing_left), each.threshold) for each in own]
+        entries = [(each.candidate, each.threshold) for each in own]
         model = NoisyModel(
             trees=[Tree.from_dict(line["tree"]) for line in stored],
             reached=self.reached.of,
@@ -72,7 +71,7 @@ class Repair:
         found = []
         for tree in repair(model, self.params):
             new = {
-                split.handle: OwnSplit(split.handle, split.node, entry.feature, entry.bin, cut, entry.missing_left)
+                split.handle: OwnSplit.of(split.handle, split.node, entry, cut)
                 for variant in (tree.grafting, tree.grafting_refit)
                 for subtree in variant.local
                 for split in subtree.splits

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from party.runtime.expected import Expected, Receives, public_key_size, record_sets
 from treetap.protocols.key_options import KeyKind
@@ -17,10 +17,21 @@ MOST_COLUMNS = 1 << 12
 _BRANCH = 16
 #: Bytes of a node's number.
 _NODE = 5
+#: Bytes of a partition beside a bit for each category.
+_PARTITION = 32
 
 
-def of_label_holder(spec: setup_pb2.JobSpec, params: TreeParams, trees: int, records: Callable[[], int]) -> Receives:
-    """Messages that a feature party receives, without the encrypted values. `records`: the common ones, or more."""
+def of_label_holder(
+    spec: setup_pb2.JobSpec,
+    params: TreeParams,
+    trees: int,
+    records: Callable[[], int],
+    categories: Callable[[], Sequence[int]],
+) -> Receives:
+    """Messages that a feature party receives, without the encrypted values.
+
+    `records`: the common ones, or more. `categories`: the numbers of those that are partitioned, by column.
+    """
     sender, depth = [spec.aggregator], params.max_depth
     rounds = range(trees)
     return {
@@ -28,6 +39,12 @@ def of_label_holder(spec: setup_pb2.JobSpec, params: TreeParams, trees: int, rec
         "sampled_records": Expected(sender, lambda: record_sets(records(), records()), rounds),
         "instance_spaces": Expected(
             sender, lambda: _spaces(records(), depth), rounds, range(params.expansion.most_stages)
+        ),
+        "chosen_partitions": Expected(
+            sender,
+            lambda: _nodes(records(), depth - 1) * _partitions(categories()),
+            rounds,
+            range(params.expansion.most_stages),
         ),
         "leaf_paths": Expected(sender, lambda: _nodes(records(), depth) * _BRANCH * (depth + 1), rounds),
     }
@@ -77,6 +94,11 @@ def of_ciphertexts(spec: setup_pb2.JobSpec, records: Callable[[], int], rounds: 
 def _nodes(records: int, depth: int) -> int:
     """Most nodes of a depth: each has a record."""
     return min(1 << depth, max(records, 1))
+
+
+def _partitions(categories: Sequence[int]) -> int:
+    """Most bytes of a node's partitions: one for each column, should all tie."""
+    return len(categories) * (_PARTITION + max(categories, default=0) // 8)
 
 
 def _spaces(records: int, depth: int) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from party.growth.partitions import take_partitions
 from party.growth.split_table import TreeColumns
 from party.growth.stored_trees import StoredTrees
 from party.runtime.context import StepContext, empty_result
@@ -20,6 +21,7 @@ from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, N
 from treetap.errors import Malformed, OutOfOrder
 from treetap.models.own_split import OwnSplit
 from treetap.trees.ensemble import ROOT
+from treetap.trees.partitions import Partition
 from treetap.wire.v2 import control_pb2, growth_pb2
 
 #: Most bytes of packed ciphertexts in one message of candidate sums.
@@ -100,6 +102,7 @@ class FeaturePartyGrowth:
                 nodes=nodes if start == 0 else [],
                 candidates=len(tree.columns.candidates),
                 ciphertexts=packed[start : start + step],
+                partitioned=tree.columns.group_sizes if stage == 0 and start == 0 else [],
             )
             for start in range(0, max(len(packed), 1), step)
         ]
@@ -108,16 +111,19 @@ class FeaturePartyGrowth:
     async def apply_splits(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Step 4 of a tree, for the nodes whose best split is this party's.
 
-        1. Take the lowest of the tied candidates and enter the split in the split table under the next handle.
+        1. Take the lowest of the tied candidates, or the partition of categories that the label holder sent, and enter
+           the split in the split table under the next handle.
         2. Send the handle and the left instance space of each node to the label holder.
         """
         t, stage = request.round, request.stage
         self._order.check(request)
         tree = self._growing(t)
+        partitions = await self._take_partitions(tree, stage)
         children: list[tuple[int, int, Rows]] = []
         for decision in request.growth.apply_splits.decisions:
             rows = tree.rows_of(decision.node)
-            split, left = tree.columns.split(decision.node, rows, list(decision.candidates))
+            tied = partitions.get(decision.node, [])
+            split, left = tree.columns.split(decision.node, rows, list(decision.candidates), tied)
             tree.splits.append(split)
             tree.rows[2 * decision.node] = left
             tree.rows[2 * decision.node + 1] = np.setdiff1d(rows, left, assume_unique=True)
@@ -145,6 +151,14 @@ class FeaturePartyGrowth:
         self._stored.add(t, line)
         self.forget()
         self._context.mailbox.forget(t)
+
+    async def _take_partitions(self, tree: OwnTree, stage: int) -> dict[int, list[Partition]]:
+        """The partitions that won nodes of this party's, by node, if it offered sums over categories."""
+        if not (sizes := tree.columns.group_sizes):
+            return {}
+        return await take_partitions(
+            self._context.mailbox.series(self._label_holder, "chosen_partitions", tree.index, stage), sizes
+        )
 
     def _record(self, t: int, stage: int, tree: OwnTree, split: OwnSplit) -> None:
         """Record an own split in the party's transcript, if it keeps one."""

@@ -35,6 +35,7 @@ from treetap.protocols.key_options import KeyKind
 from treetap.tables.evaluated import JobRecords
 from treetap.tables.reading import Table
 from treetap.trees.params import TreeParams
+from treetap.trees.shapes import Kind
 from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, setup_pb2
 
@@ -99,7 +100,11 @@ class FeaturePartyJob:
         return result(setup_pb2.Prepared(stored_rounds=stored, published=published, aligned_attempt=aligned))
 
     async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Select the common records, and bin their columns once for the job; store the trees of its base model."""
+        """Select the common records, and bin their columns once for the job; store the trees of its base model.
+
+        Raises:
+            Refused: the label holder would partition categories, and the policy does not let it.
+        """
         self.order.check(request)
         base, store = self._base, self._context.store
         if base is not None and self.stored.count < base.trees:
@@ -107,8 +112,15 @@ class FeaturePartyJob:
             await self.stored.read()
             self.order.first_rounds = range(self.stored.count + 1)
         records = self._records = required(self._records).take(self.alignment.records)
-        binned = await bin_features(self._context, records.table, self._params.max_bin, records.training)
-        self._split_table = SplitTable(self._context.party, records.table.columns, binned, records.training)
+        table = records.table
+        binned = await bin_features(self._context, table, self._params, records.training)
+        partitioned = [
+            name
+            for name, feature in zip(table.columns, binned.features, strict=True)
+            if feature.kind is Kind.PARTITIONS
+        ]
+        self._context.policy.check_partitions(self._context.party, partitioned, self._spec.aggregator)
+        self._split_table = SplitTable(self._context.party, table.columns, binned, records.training)
         self.order.done(request)
         return empty_result()
 
@@ -146,7 +158,13 @@ class FeaturePartyJob:
 
     def received(self, trees: int) -> Receives:
         """Messages that the party receives, without the encrypted values. `trees`: the most that the job can have."""
-        return {**self.alignment.receives, **of_label_holder(self._spec, self._params, trees, self.records)}
+        expected = of_label_holder(self._spec, self._params, trees, self.records, self._partitioned)
+        return {**self.alignment.receives, **expected}
+
+    def _partitioned(self) -> list[int]:
+        """The numbers of categories that the label holder partitions, by column; none before `bin`."""
+        shapes = [] if self._split_table is None else self._split_table.binned.shapes
+        return [shape.n_bins for shape in shapes if shape.kind is Kind.PARTITIONS]
 
     def records(self) -> int:
         """The number of the party's records; after `bin`, of the common ones."""

@@ -6,8 +6,9 @@ It begins every tree; the steps after that are those of this class.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from party.defences.reached_leaves import ReachedLeaves
 from party.defences.released_sets import ReleasedSets
 from party.growth.label_state import Floats, LabelState
 from party.growth.local_growth import LocalGrowth
+from party.growth.partitions import partition_messages
 from party.growth.paths import leaf_paths
 from party.growth.round_history import keep_round
 from party.growth.split_table import TreeColumns
@@ -29,7 +31,8 @@ from treetap.protocols.job_spec import taking_part
 from treetap.trees.criterion import Criterion
 from treetap.trees.ensemble import ROOT, Tree
 from treetap.trees.expansion import ExpansionRules
-from treetap.trees.growing_tree import GrowingTree, Ints
+from treetap.trees.growing_tree import Choice, GrowingTree, Ints
+from treetap.trees.partitions import Group
 from treetap.trees.tree_bins import left_sums_of
 from treetap.trees.withholding import InformationLimit
 from treetap.wire.frame import result
@@ -75,6 +78,7 @@ class PlantedTree:
     """A tree under construction, with the label holder's own columns and splits.
 
     `values`: (N, S), the summands of the criterion for each record. `state`: the label state that its values update.
+    `groups`: by feature party the places of sums over categories.
     """
 
     index: int
@@ -84,6 +88,7 @@ class PlantedTree:
     state: LabelState
     alone: LocalGrowth
     splits: list[OwnSplit] = field(default_factory=list)
+    groups: dict[str, list[Group]] = field(default_factory=dict)
     finished: Tree | None = None
 
 
@@ -148,6 +153,7 @@ class LabelHolderGrowth:
 
         1. Compute the candidate sums of the own columns, and decrypt those of the feature parties that take part.
         2. Choose the best split of every node that has one.
+        3. Send an owner the partitions of its categories that won; no other process sees these.
         """
         t, stage = request.round, request.stage
         self._order.check(request)
@@ -159,8 +165,10 @@ class LabelHolderGrowth:
         for party in self._feature_parties:
             build = growing.build
             offered.append(await self._candidates_of(party, t, stage, build) if party in there else own[:, :0])
-        growing.take_candidates(offered)
+        groups = [tree.columns.candidates.groups, *(tree.groups.get(party, ()) for party in self._feature_parties)]
+        growing.take_candidates(offered, groups)
         choices = await self._context.offload(growing.choose)
+        await together(*(self._send_partitions(party, t, stage, choices) for party in tree.groups))
         decisions = [
             # Places of its own candidates are not sent: they are not permuted, so they would reveal feature and bin.
             growth_pb2.Decision(node=c.node, owner=self._parties[c.party], candidates=c.candidates if c.party else [])
@@ -176,7 +184,7 @@ class LabelHolderGrowth:
         tree = self._growing(request.round)
         for node, choice in tree.growing.choices.items():
             if choice.party == 0:
-                split, left = tree.columns.split(node, tree.growing.rows[node], choice.candidates)
+                split, left = tree.columns.split(node, tree.growing.rows[node], choice.candidates, choice.partitions)
                 tree.splits.append(split)
                 tree.growing.split(node, split.handle, left)
         self._order.done(request)
@@ -268,21 +276,32 @@ class LabelHolderGrowth:
             values[growing.rows[leaf.node]] = further.get(leaf.node, leaf.weights)
         return finished, values
 
+    async def _send_partitions(self, party: str, t: int, stage: int, choices: Sequence[Choice]) -> None:
+        """Send a feature party the partitions of its nodes of the stage, if it won some."""
+        won = {each.node: each.partitions for each in choices if self._parties[each.party] == party}
+        if won:
+            bodies = partition_messages(won, [group.size for group in self._growing(t).groups[party]])
+            await self._context.outbox.send(party, "chosen_partitions", bodies, round=t, stage=stage)
+
     async def _candidates_of(self, party: str, t: int, stage: int, build: list[int]) -> Ints:
         """The decrypted candidate sums of one feature party: (nodes, candidates, slots) int64."""
         nodes: list[int] = []
         packed: list[bytes] = []
         candidates: int | None = None
+        partitioned: list[int] = []
         async for message in self._context.mailbox.series(party, "candidate_sums", t, stage):
             body = message.growth.candidate_sums
             nodes += body.nodes
             packed.append(body.ciphertexts)
+            partitioned += body.partitioned
             candidates = body.candidates if candidates is None else candidates
             if body.candidates != candidates:
                 raise Malformed(f"{party} changed its number of candidates within tree {t}, stage {stage}")
         if nodes != build or candidates is None:
             raise Malformed(f"{party} sent candidates of nodes {nodes}, expected {build}")
         self._offered[party] = t, candidates
+        if partitioned:
+            self._take_groups(party, t, stage, partitioned, candidates)
         try:
             sums = await self._open_sums(b"".join(packed), len(nodes) * candidates)
             offered = sums.reshape(len(nodes), candidates, sums.shape[1])
@@ -290,6 +309,20 @@ class LabelHolderGrowth:
         except Malformed as failure:
             raise Malformed(f"{party} has offered what is no sum over its columns: {failure}") from None
         return offered
+
+    def _take_groups(self, party: str, t: int, stage: int, sizes: Sequence[int], candidates: int) -> None:
+        """Note which places of a feature party's candidates are sums over categories: the last ones.
+
+        Raises:
+            Malformed: there are not as many places, or it is not the root.
+            Refused: the policy lets no party know how the labels put its categories in order.
+        """
+        first = candidates - sum(sizes)
+        if stage or first < 0 or min(sizes) < 1:
+            raise Malformed(f"{party} says that sums over {sum(sizes)} categories are among {candidates} of tree {t}")
+        self._context.policy.check_partitioned(self._context.party, party)
+        starts = accumulate(sizes, initial=first)
+        self._growing(t).groups[party] = [Group(start, size) for start, size in zip(starts, sizes, strict=False)]
 
     async def _relay(self, party: str, t: int, stage: int) -> None:
         """Send a feature party the instance spaces of the frontier that did not result from its own splits."""

@@ -145,7 +145,7 @@ class LabelHolderJob:
         `state`: the scores after the last stored tree. The role checks the order of the steps.
         """
         table, training = self.data.records.table, self.data.records.training
-        binned = await bin_features(self._context, table, self._params.max_bin, training)
+        binned = await bin_features(self._context, table, self._params, training)
         self._split_table, self._state = SplitTable(self._context.party, table.columns, binned, training), state
         self.order.first_rounds = (state.trees,)
         self.order.done(request)

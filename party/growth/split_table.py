@@ -7,6 +7,8 @@ in the typed messages of the protocols, and is stored through `JobStore` field b
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import NoReturn, TypeVar
 
 import numpy as np
@@ -17,6 +19,7 @@ from treetap.trees import sampling
 from treetap.trees.binning import BinnedTable, Codes
 from treetap.trees.candidates import Candidate
 from treetap.trees.params import TreeParams
+from treetap.trees.partitions import Partition
 from treetap.trees.tree_bins import GlobalBins, NodeBins, goes_left
 from treetap.wire.records import chunks_of
 from treetap.wire.v2 import transcript_pb2
@@ -73,7 +76,7 @@ class SplitTable:
 
     def keep(self, node: int, candidate: Candidate, threshold: float) -> OwnSplit:
         """Enter a split (its feature numbered among all the party's columns) into the table."""
-        split = OwnSplit(self._splits, node, candidate.feature, candidate.bin, threshold, candidate.missing_left)
+        split = OwnSplit.of(self._splits, node, candidate, threshold)
         self._splits += 1
         return split
 
@@ -95,6 +98,9 @@ class TreeColumns:
         self.candidates = bins.candidates
         self._permuted = permuted
         self._orders: dict[int, Rows] = {}
+        self._groups_sent = list(self.candidates.groups)
+        if permuted:
+            secrets.SystemRandom().shuffle(self._groups_sent)
 
     @property
     def party(self) -> str:
@@ -130,25 +136,56 @@ class TreeColumns:
             bin=split.bin,
             threshold=split.threshold,
             missing_left=split.missing_left,
+            categories=split.categories or (),
             left=list(chunks_of(left, total)),
             right=list(chunks_of(right, total)),
         )
 
     def order(self, node: int) -> Rows:
-        """The canonical number of the candidate at each place in a node: (candidates,)."""
+        """The canonical number of the candidate at each place in a node: (candidates,).
+
+        Permuted, the sums over categories to be partitioned come last: the columns permuted, the categories of each in
+        the order of their codes, by which ties go.
+        """
         key = node if isinstance(self.bins, NodeBins) else 0
         if key not in self._orders:
             order = list(range(len(self.candidates)))
             if self._permuted:
+                order = np.flatnonzero(~self.candidates.grouped).tolist()
                 secrets.SystemRandom().shuffle(order)
+                order += [place for each in self._groups_sent for place in range(each.first, each.first + each.size)]
             self._orders[key] = np.array(order, dtype=np.int64)
         return self._orders[key]
 
-    def split(self, node: int, rows: Rows, places: list[int]) -> tuple[OwnSplit, Rows]:
-        """Enter the lowest of the tied winners; returns the split with the rows (n,) of the node that go left."""
-        if not places or max(places) >= len(self.candidates):
-            raise Malformed(f"node {node}: the winning candidates are not among those that were offered")
-        candidate = self.candidates.at(int(self.order(node)[places].min()))
+    @property
+    def group_sizes(self) -> list[int]:
+        """The numbers of categories of the columns that are partitioned, in the order in which their sums are sent."""
+        return [group.size for group in self._groups_sent]
+
+    def split(
+        self, node: int, rows: Rows, places: Sequence[int], partitions: Sequence[Partition] = ()
+    ) -> tuple[OwnSplit, Rows]:
+        """Enter the lowest of the tied winners; returns the split with the rows (n,) of the node that go left.
+
+        `places`: of candidates; `partitions`: of the categories of columns in the order of `group_sizes`.
+        """
+        found = []
+        if places:
+            if max(places) >= len(self.candidates):
+                raise self._not_offered(node)
+            tied = self.order(node)[list(places)]
+            if self.candidates.grouped[tied].any():
+                raise self._not_offered(node)
+            found.append(self.candidates.at(int(tied.min())))
+        for each in partitions:
+            group = self.candidates.groups.index(self._groups_sent[each.group])
+            found.append(self.candidates.of(replace(each, group=group)))
+        if not found:
+            raise self._not_offered(node)
+        candidate = min(found, key=lambda each: each.feature)
         left = goes_left(self.bins, node, rows, candidate)
-        own = Candidate(int(self.bins.kept[candidate.feature]), candidate.bin, candidate.missing_left)
+        own = replace(candidate, feature=int(self.bins.kept[candidate.feature]))
         return self._table.keep(node, own, self.bins.cut(node, candidate)), rows[left]
+
+    def _not_offered(self, node: int) -> Malformed:
+        return Malformed(f"node {node}: the winning candidates are not among those that were offered")

@@ -22,6 +22,7 @@ from party.runtime.outbox import MESSAGE_BYTES
 from treetap.errors import Malformed
 from treetap.trees.candidates import CandidateList
 from treetap.trees.histogram import left_sums
+from treetap.trees.shapes import Shape
 from treetap.wire.v2 import pivodl_pb2
 
 Ints = npt.NDArray[np.int64]
@@ -62,7 +63,7 @@ def _code_type(bins: int, missing: bool) -> np.dtype[Any]:
     return np.dtype("u1" if bins + missing <= _ONE_BYTE else "<u2")
 
 
-def _parts(codes: npt.NDArray[np.integer[Any]], shapes: Sequence[tuple[int, bool]]) -> Iterator[pivodl_pb2.RecordBins]:
+def _parts(codes: npt.NDArray[np.integer[Any]], shapes: Sequence[Shape]) -> Iterator[pivodl_pb2.RecordBins]:
     columns = (
         pivodl_pb2.ColumnBins(
             column=column,
@@ -71,7 +72,7 @@ def _parts(codes: npt.NDArray[np.integer[Any]], shapes: Sequence[tuple[int, bool
             first=first,
             codes=codes[first : first + _PART, column].astype(_code_type(bins, missing)).tobytes(),
         )
-        for column, (bins, missing) in enumerate(shapes)
+        for column, (bins, missing, _) in enumerate(shapes)
         for first in range(0, max(len(codes), 1), _PART)
     )
     for batch in batches(columns):

@@ -125,7 +125,7 @@ class PivodlJob:
                 Moments.of(labels.values)
             except DataError as failure:
                 raise failure.at(setting.me) from None
-        binned = await bin_features(setting.context, table, setting.params.max_bin)
+        binned = await bin_features(setting.context, table, setting.params)
         self._split_table = SplitTable(setting.me, table.columns, binned)
         told = result(setup_pb2.Binned(rounds=setting.params.n_estimators))
         self.order.done(request)

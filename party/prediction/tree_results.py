@@ -18,7 +18,7 @@ from party.runtime.messages import Rows
 from treetap.tables.reading import Floats
 from treetap.tables.typed import typed
 from treetap.trees.ensemble import Split
-from treetap.trees.paths import Bools, condition
+from treetap.trees.paths import Bools
 from treetap.wire.v2 import prediction_pb2
 
 
@@ -78,7 +78,6 @@ class TreeResults:
     def _meaning(self, split: Split, left: bool) -> str:
         """One side of a split as text."""
         if split.owner == self._context.party:
-            own = self._model.own.split(split.handle)
-            return condition(self._opened.manifest["columns"][own.feature], own.threshold, own.missing_left, left)
+            return self._model.own.split(split.handle).condition(self._opened.manifest, left=left)
         known = self._opened.names.sent.get(split.owner, {})
         return foreign(split, known, left if split.owner in self._directed else None)

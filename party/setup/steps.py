@@ -33,6 +33,7 @@ from treetap.tables.evaluated import JobRecords
 from treetap.tables.reading import Table, read_table
 from treetap.tables.tensors import Shape
 from treetap.trees.binning import BinnedTable
+from treetap.trees.params import TreeParams
 from treetap.wire.v2 import setup_pb2
 
 log = logging.getLogger(__name__)
@@ -150,10 +151,12 @@ def fingerprint(table: Table) -> str:
     return state.hexdigest()
 
 
-async def bin_features(context: StepContext, table: Table, max_bin: int, training: int | None = None) -> BinnedTable:
+async def bin_features(
+    context: StepContext, table: Table, params: TreeParams, training: int | None = None
+) -> BinnedTable:
     """Bin the party's columns off the event loop; `training`: see `bin_columns`."""
     try:
-        return await context.offload(lambda: bin_columns(table, max_bin, training))
+        return await context.offload(lambda: bin_columns(table, params.max_bin, params.one_hot_below, training))
     except DataError as failure:
         raise failure.at(context.party) from None
 

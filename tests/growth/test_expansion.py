@@ -190,7 +190,7 @@ def test_sums_of_a_waiting_node_come_again_where_a_tie_left_none_to_compare() ->
         subtract=True,
     )
     tree._may_open = lambda _: True  # type: ignore[method-assign] # as if a tied candidate had such a child
-    tree.take_candidates([np.array([[values[:2].sum(axis=0)]])])
+    tree.take_candidates([np.array([[values[:2].sum(axis=0)]])], [()])
     assert [choice.node for choice in tree.choose()] == [1]
     tree.split(1, 0, np.array([0, 1]))
     tree._may_be_split = lambda _: False  # type: ignore[method-assign]

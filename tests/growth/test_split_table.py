@@ -17,6 +17,7 @@ from treetap.models.own_split import OwnSplit
 from treetap.trees.binning import bin_table
 from treetap.trees.candidates import Candidate
 from treetap.trees.params import BoostingParams
+from treetap.trees.partitions import Partition
 from treetap.trees.tree_bins import NodeBins
 
 NAN = float("nan")
@@ -98,6 +99,55 @@ def test_of_tied_candidates_the_lowest_is_kept() -> None:
         seen.add(tuple(columns.order(1).tolist()))
         assert columns.order(2).tolist() == columns.order(1).tolist()
     assert len(seen) > 1
+
+
+#: A column of numbers between two whose categories are partitioned.
+MIXED = np.array([[0.0, 3.0, 1.0], [1.0, 4.0, NAN], [2.0, 3.0, 2.0], [3.0, 4.0, 0.0]])
+MIXED_NAMES = ["city", "age", "plan"]
+
+
+def _mixed(*, permuted: bool) -> TreeColumns:
+    binned = bin_table(MIXED, MIXED_NAMES, 8, categories={"city": 4, "plan": 3}, max_cat_to_onehot=2)
+    return SplitTable("feature-b", MIXED_NAMES, binned).columns_of_tree(0, BoostingParams(), permuted=permuted)
+
+
+def test_sums_over_categories_are_sent_last_column_by_column() -> None:
+    """The columns in a secret order, the categories of each in that of their codes, by which the label holder ties."""
+    seen = set()
+    for _ in range(20):
+        columns = _mixed(permuted=True)
+        order, sizes = columns.order(1).tolist(), columns.group_sizes
+        assert order[0] == 4
+        assert order[1:] == ([0, 1, 2, 3, 5, 6, 7] if sizes == [4, 3] else [5, 6, 7, 0, 1, 2, 3])
+        seen.add(tuple(sizes))
+    assert seen == {(4, 3), (3, 4)}
+    assert _mixed(permuted=False).order(1).tolist() == list(range(8))
+
+
+def test_a_partition_is_kept_as_its_categories() -> None:
+    """The owner finds the column by its place in the order that it sent; the split parts raw values as told."""
+    columns = _mixed(permuted=True)
+    city = columns.group_sizes.index(4)
+    split, left = columns.split(1, np.arange(4), [], [Partition(city, (1, 3), missing_left=True)])
+    assert (split.feature, split.categories, split.missing_left, split.threshold) == (0, (1, 3), True, math.inf)
+    assert left.tolist() == [0, 2]
+    assert split.goes_left(np.array([0.0, 1.0, 2.0, 3.0, 4.0, NAN])).tolist() == [True, False, True, False, True, True]
+    assert OwnSplit.from_dict(split.to_dict()) == split
+
+
+def test_of_a_tied_cut_and_partitions_the_first_column_is_kept() -> None:
+    """A partition of a later column does not win over a cut, nor a cut over a partition of an earlier one."""
+    columns = _mixed(permuted=True)
+    city, plan = columns.group_sizes.index(4), columns.group_sizes.index(3)
+    tied = [Partition(plan, (0,), missing_left=True), Partition(city, (3,), missing_left=False)]
+    assert columns.split(1, np.arange(4), [0], tied[:1])[0].feature == 1
+    assert columns.split(1, np.arange(4), [0], tied)[0].feature == 0
+
+
+def test_the_sum_over_a_category_is_no_winner() -> None:
+    """A decision for the place of such a sum is refused."""
+    with pytest.raises(Malformed, match="the winning candidates are not among those that were offered"):
+        _mixed(permuted=True).split(1, np.arange(4), [3])
 
 
 def test_only_the_rows_of_the_node_are_parted() -> None:

@@ -20,7 +20,8 @@ from treetap.models.json_text import parse
 #: 1: `shard.jsonl`, the trees, with its SHA-256 under `shard`. 2: `files`, from the name of each file of the shard,
 #: which says its kind, to the file's SHA-256. 3: manifest.json and job.json have checksums, see `checksums`.
 #: 4: trees may have local subtrees, and values of repairs in a file of their own.
-MODEL_FORMAT = 4
+#: 5: splits may be of categories.
+MODEL_FORMAT = 5
 
 #: The first format with checksums.
 _WITH_CHECKSUMS = 3

@@ -18,6 +18,7 @@ import torch
 from treetap.errors import DataError
 from treetap.neural.architectures import InputShape
 from treetap.neural.standardising import mean_and_deviation
+from treetap.tables.binned import refuse_categories
 from treetap.tables.reading import Table
 
 Floats = npt.NDArray[np.float64]
@@ -58,8 +59,9 @@ class InputScaler:
         """The scaler of a table by the records at these places, those that are trained on.
 
         Raises:
-            DataError: the numbers of a column are too large for a mean and a deviation.
+            DataError: the numbers of a column are too large for a mean and a deviation, or a column has categories.
         """
+        refuse_categories(table, "boosting")
         mean, deviation, indicated = list[float](), list[float](), list[int]()
         categories, repeated = table.made, _repeated(table)
         for place, name in enumerate(table.columns):

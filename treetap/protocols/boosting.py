@@ -55,7 +55,7 @@ def predict_centrally(
 def _binned(tables: Tables, params: BoostingParams) -> list[tuple[str, BinnedTable]]:
     from treetap.tables.binned import bin_columns
 
-    return [(name, bin_columns(table, params.max_bin)) for name, table in tables]
+    return [(name, bin_columns(table, params.max_bin, params.one_hot_below)) for name, table in tables]
 
 
 def _label_permissions(spec: setup_pb2.JobSpec) -> Sequence[str]:

@@ -170,6 +170,7 @@ GROWTH = (
     Emission("sampled_records", to_feature_parties),
     Emission("candidate_sums", to_label_holder),
     Emission("chosen_splits", label_holder_reports),
+    Emission("chosen_partitions", to_feature_parties),
     Emission("children", to_label_holder),
     Emission("instance_spaces", to_feature_parties),
     Emission("relayed_children", label_holder_reports),

@@ -27,7 +27,7 @@ def train_centrally(
     from treetap.tables.binned import bin_columns
     from treetap.trees.centralised_forest import train_forest
 
-    binned = [(name, bin_columns(table, params.max_bin)) for name, table in tables]
+    binned = [(name, bin_columns(table, params.max_bin, params.one_hot_below)) for name, table in tables]
     raw = [(name, table.features) for name, table in tables]
     return train_forest(raw, labels, params, classes, binned, withholding)
 

@@ -66,7 +66,7 @@ def predict_centrally(
     from treetap.tables.binned import bin_columns
     from treetap.trees.centralised_pivodl import train
 
-    bins = {name: bin_columns(table, params.max_bin) for name, table in before}
+    bins = {name: bin_columns(table, params.max_bin, None) for name, table in before}
     model = train(list(bins.items()), labels, replace(params, epsilon=None), ownership)
     scores = model.predict([(name, bins[name].encode(table.features)) for name, table in after])
     return scores, model.outcome(scores)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from treetap.errors import DataError
+from treetap.tables.config import CATEGORICAL
 from treetap.tables.constant import in_words
 from treetap.tables.reading import Table
 from treetap.tables.source import Origin
@@ -40,11 +41,24 @@ def refuse_constant(table: Table) -> None:
     raise DataError(f"{table.path}: column {name!r} {fault}{more}: leave {them} out, or set {CURE}")
 
 
-def bin_columns(table: Table, max_bin: int, training: int | None = None) -> BinnedTable:
+def refuse_categories(table: Table, unless: str) -> None:
+    """Raise `DataError` for the first column of categories of a training that does not split them."""
+    for name in table.category_counts:
+        raise DataError(
+            f"{table.path}: column {name!r} is encoded as {CATEGORICAL!r}, which {unless} alone can split: use "
+            'encode = "ordinal" or "one-hot" for it'
+        )
+
+
+def bin_columns(
+    table: Table, max_bin: int, max_cat_to_onehot: int | None, training: int | None = None
+) -> BinnedTable:
     """Fit bins to the table's features and encode them; `training`: to those of the first records alone.
 
     In a column in which the training lacks no value, a further record that lacks one counts to the last bin: it goes
-    right at every split, as at a prediction.
+    right at every split, as at a prediction. Categories have a place of their own for it.
+
+    `max_cat_to_onehot`: see `treetap.trees.binning.fit_categories`; None: the training splits no categories.
 
     Raises:
         DataError: a column holds tensors, which no tree splits at, or is constant, or a feature cannot be binned.
@@ -52,13 +66,22 @@ def bin_columns(table: Table, max_bin: int, training: int | None = None) -> Binn
     refuse_tensors(table.path, table.shapes)
     first = len(table.ids) if training is None else training
     refuse_constant(table.take(np.arange(first)) if first < len(table.ids) else table)
+    if max_cat_to_onehot is None:
+        refuse_categories(table, "boosting with multi_strategy = 'one_output_per_tree'")
     try:
-        found = bin_table(table.features[:first], table.columns, max_bin, may_be_constant=table.may_be_constant)
+        found = bin_table(
+            table.features[:first],
+            table.columns,
+            max_bin,
+            may_be_constant=table.may_be_constant,
+            categories=table.category_counts,
+            max_cat_to_onehot=max_cat_to_onehot or 1,
+        )
         if first == len(table.ids):
             return found
         further = found.encode(table.features[first:]).codes
-        last = np.array([feature.n_bins - 1 + feature.has_missing for feature in found.features], dtype=np.int32)
-        codes = np.asfortranarray(np.concatenate([found.codes, np.minimum(further, last)]))
+        last = [f.n_bins + 1 if f.categories else f.n_bins - 1 + f.has_missing for f in found.features]
+        codes = np.asfortranarray(np.concatenate([found.codes, np.minimum(further, np.array(last, dtype=np.int32))]))
         return BinnedTable(codes, found.features)
     except DataError as failure:
         raise DataError(f"{table.path}: {failure}") from None

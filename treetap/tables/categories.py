@@ -1,7 +1,9 @@
 """Columns of text as numbers, at the party that owns them: the n-th category, or a column of 0 and 1 for each; or days.
 
 Categories are the different texts of the whole column in the training's table, without blanks around them, in the order
-of their code points. They stay in the party's own shard, so that a prediction encodes as the training did.
+of their code points. They stay in the party's own shard, so that a prediction encodes as the training did. Trees split
+the places of an `ordinal` column as numbers and those of a `categorical` one as categories, for which a column of
+numbers can be named too: its categories are its different numbers, ascending.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from treetap.errors import DataError
-from treetap.tables.config import DAYS, encoded_by_name, encoding_of
+from treetap.tables.config import CATEGORICAL, DAYS, encoded_by_name, encoding_of
 from treetap.tables.dates import days_of, is_date, undated
 from treetap.tables.numbers import as_stored, kind_name, numbers_of
 from treetap.tables.source import Origin, Source, number
@@ -26,15 +28,17 @@ FEW = 100
 
 @dataclass(frozen=True)
 class Category:
-    """The encoding of a column of text: `ordinal` or `one-hot`, its categories in order, the features made of it.
+    """The encoding of a column of text: `ordinal`, `one-hot` or `categorical`, its categories, the features made of it.
 
-    A column of dates, `days`, has no categories; `utc`: its times have a zone, hence are counted in UTC.
+    A column of dates, `days`, has no categories; `utc`: its times have a zone, hence are counted in UTC. `of_numbers`:
+    the categories are numbers.
     """
 
     encode: str
     values: list[str]
     features: list[str]
     utc: bool = False
+    of_numbers: bool = False
 
     @property
     def of_dates(self) -> bool:
@@ -43,23 +47,38 @@ class Category:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
-        zone = {"utc": self.utc} if self.of_dates else {}
-        return {"encode": self.encode, "values": self.values, "features": self.features, **zone}
+        further = {"utc": self.utc} if self.of_dates else {"of_numbers": True} if self.of_numbers else {}
+        return {"encode": self.encode, "values": self.values, "features": self.features, **further}
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Category:
         """Back from JSON types."""
         values, features = list(content["values"]), list(content["features"])
-        return cls(str(content["encode"]), values, features, bool(content.get("utc", False)))
+        utc, of_numbers = bool(content.get("utc", False)), bool(content.get("of_numbers", False))
+        return cls(str(content["encode"]), values, features, utc, of_numbers)
 
     def numbers(self, cells: list[str | None]) -> Floats:
-        """Cells (N,) as features (N, len(features)): NaN for a missing cell and for a category that is not known."""
+        """Cells (N,) as features (N, len(features)): NaN for a missing cell and for a category that is not known.
+
+        A `categorical` column has len(values) for a category that is not known, which no split names, as in XGBoost.
+        """
         place = {value: float(k) for k, value in enumerate(self.values)}
-        codes = np.array([np.nan if cell is None else place.get(cell.strip(), np.nan) for cell in cells])
-        if self.encode == "ordinal":
+        unknown = float(len(self.values)) if self.encode == CATEGORICAL else np.nan
+        texts = [None if cell is None else cell.strip() for cell in cells]
+        codes = np.array([place.get(text, unknown) if text else np.nan for text in texts])
+        if self.encode in ("ordinal", CATEGORICAL):
             return codes.reshape(-1, 1)
         hot: Floats = np.where(np.isnan(codes)[:, None], np.nan, codes[:, None] == np.arange(len(self.values)))
         return hot
+
+    def codes(self, values: Floats) -> Floats:
+        """Numbers (N,), NaN where missing, as the places of the categories, which are numbers: (N, 1)."""
+        known = np.array([float(value) for value in self.values])
+        at = np.searchsorted(known, values)
+        found = at < len(known)
+        found[found] = known[at[found]] == values[found]
+        codes: Floats = np.where(np.isnan(values), np.nan, np.where(found, at, float(len(known))))
+        return codes.reshape(-1, 1)
 
 
 def encoded(
@@ -83,13 +102,12 @@ def encoded(
     blocks: list[Floats] = []
     found: dict[str, Category] = {}
     for name, column in columns.items():
-        category = known.get(name) if known is not None else categories_of(path, name, column, encode)
-        if category is None:
-            values = numbers_of(path, name, column)
-            if missing is not None and not np.isnan(missing):
-                values = np.where(values == as_stored(missing, column.type), np.nan, values)
+        category = known.get(name) if known is not None else categories_of(path, name, column, encode, missing)
+        if category is None or category.of_numbers:
+            values = _present(path, name, column, missing)
             names.append(name)
-            blocks.append(values.reshape(-1, 1))
+            blocks.append(values.reshape(-1, 1) if category is None else category.codes(values))
+            found |= {} if category is None else {name: category}
             continue
         found[name] = category
         if category.of_dates:
@@ -111,11 +129,15 @@ def encoded(
 
 
 def categories_of(
-    path: Origin, name: str, column: pa.ChunkedArray, encode: str | Mapping[str, str] | None
+    path: Origin,
+    name: str,
+    column: pa.ChunkedArray,
+    encode: str | Mapping[str, str] | None,
+    missing: float | None = None,
 ) -> Category | None:
     """The encoding of a column; None where it holds numbers, as such or as text, or no encoding is given.
 
-    A column that is encoded by its own name is so also where its texts are numbers.
+    A column that is encoded by its own name is so also where its texts are numbers, or as categories its numbers.
 
     Raises:
         DataError: it holds dates, text or numbers, and the encoding is not for these; or has too many categories.
@@ -123,6 +145,11 @@ def categories_of(
     chosen, by_name = encoding_of(encode, name), name in encoded_by_name(encode)
     if is_date(column.type) and chosen != DAYS:
         raise undated(path, name, column.type)
+    if by_name and chosen == CATEGORICAL and not (is_text(column) or is_date(column.type)):
+        present = np.unique(_present(path, name, column, missing))
+        numbers = [_written(value) for value in present[~np.isnan(present)].tolist()]
+        _check_few(path, name, len(column), numbers, "numbers")
+        return Category(CATEGORICAL, numbers, [name], of_numbers=True)
     if by_name and not (is_text(column) or is_date(column.type) or pa.types.is_null(column.type)):
         raise DataError(
             f"{path}: column {name!r} holds {kind_name(column.type)}, and encode is for text and dates: leave it out "
@@ -138,11 +165,29 @@ def categories_of(
     if not by_name and isinstance(path, Source) and (doubt := path.doubt(cells)):
         raise DataError(f"{path}: column {name!r} holds text: {doubt}; or name the column in encode, if it is text")
     values = sorted(set(cells))
-    if len(values) > most_categories(len(column)):
+    _check_few(path, name, len(column), values, "texts")
+    return Category(chosen, values, [name] if chosen != "one-hot" else one_hot_names(name, values))
+
+
+def _present(path: Origin, name: str, column: pa.ChunkedArray, missing: float | None) -> Floats:
+    """A column of numbers (N,), NaN where a cell is missing or holds the value that means it."""
+    values = numbers_of(path, name, column)
+    if missing is not None and not np.isnan(missing):
+        values = np.where(values == as_stored(missing, column.type), np.nan, values)
+    return values
+
+
+def _written(value: float) -> str:
+    """A number as the text of a category."""
+    return str(int(value)) if value.is_integer() else repr(value)
+
+
+def _check_few(path: Origin, name: str, records: int, values: list[str], kind: str) -> None:
+    """`DataError` for a column of more categories than there may be."""
+    if len(values) > most_categories(records):
         raise DataError(
-            f"{path}: column {name!r} holds {len(values)} different texts; a category has few: leave it out"
+            f"{path}: column {name!r} holds {len(values)} different {kind}; a category has few: leave it out"
         )
-    return Category(chosen, values, [name] if chosen == "ordinal" else one_hot_names(name, values))
 
 
 def one_hot_names(column: str, values: list[str]) -> list[str]:

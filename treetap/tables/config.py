@@ -10,9 +10,9 @@ from pydantic import BeforeValidator, model_validator
 from treetap.names import did_you_mean
 from treetap.tables.source_keys import SourceKeys
 
-#: Encodings of columns of text, and of dates.
-DAYS = "days"
-ENCODINGS = ("ordinal", "one-hot", DAYS)
+#: Encodings of columns of text, of dates, and of text or numbers that trees split as categories.
+DAYS, CATEGORICAL = "days", "categorical"
+ENCODINGS = ("ordinal", "one-hot", DAYS, CATEGORICAL)
 #: In a table of encodings, all columns that it does not name.
 OTHERS = "*"
 
@@ -40,10 +40,11 @@ def encoding_of(encode: str | Mapping[str, str] | None, column: str) -> str | No
 
 
 def text_as(encoding: str, encode: str | Mapping[str, str] | None) -> str | dict[str, str]:
-    """The same encodings, but of columns of text this one."""
+    """The same encodings, but of columns of text this one; those that `CATEGORICAL` names may hold numbers."""
     if encode is None or isinstance(encode, str):
         return encoding if encode != DAYS else DAYS
-    return {OTHERS: encoding, **{name: it if it == DAYS else encoding for name, it in encode.items()}}
+    kept = (DAYS, CATEGORICAL)
+    return {OTHERS: encoding, **{name: it if it in kept else encoding for name, it in encode.items()}}
 
 
 def encoded_by_name(encode: str | Mapping[str, str] | None) -> list[str]:

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from treetap.errors import DataError
 from treetap.tables.categories import Category, encoded
-from treetap.tables.config import TableConfig, encoded_by_name
+from treetap.tables.config import CATEGORICAL, TableConfig, encoded_by_name
 from treetap.tables.constant import constant_columns, in_words
 from treetap.tables.files import TableFile
 from treetap.tables.formats import HEAD, SUFFIXES, content_of
@@ -81,6 +81,11 @@ class Table:
         if self.dropped is not None:
             return {}
         return constant_columns(self.sources, self.columns, self.features, self.categories, one_hot=False)
+
+    @property
+    def category_counts(self) -> dict[str, int]:
+        """Features that trees split as categories → the number of these."""
+        return {name: len(each.values) for name, each in self.categories.items() if each.encode == CATEGORICAL}
 
     @property
     def shapes(self) -> dict[str, Shape]:

@@ -2,12 +2,15 @@
 
 A feature with n bins has n − 1 ascending cuts. The bin of x is the number of cuts ≤ x, so x < cuts[v] is the same as
 bin ≤ v. A missing value (NaN) has the code n, one past the last bin.
+
+A column of categories has whole numbers from 0, each a bin of its own whatever `max_bin` is, as in XGBoost, and no
+cuts. A category that training has not seen has the code n + 1.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,31 +18,40 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import DataError
+from treetap.trees.shapes import Kind, Shape
 
 Codes = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
 class FeatureBins:
-    """The bins of one feature: cuts (n_bins − 1,) float64 ascending; `has_missing`: training had a NaN."""
+    """The bins of one feature: cuts (n_bins − 1,) float64 ascending; `has_missing`: training had a NaN.
+
+    `categories`: their number in a column of categories, which has no cuts, and `kind` the splits of the column.
+    """
 
     cuts: npt.NDArray[np.float64]
     has_missing: bool
+    categories: int = 0
+    kind: Kind = Kind.NUMBERS
 
     @property
     def n_bins(self) -> int:
         """Bins of present values."""
-        return len(self.cuts) + 1
+        return self.categories or len(self.cuts) + 1
 
     @property
-    def shape(self) -> tuple[int, bool]:
-        """The input of the canonical candidate order: (n_bins, has_missing)."""
-        return self.n_bins, self.has_missing
+    def shape(self) -> Shape:
+        """The input of the canonical candidate order."""
+        return Shape(self.n_bins, self.has_missing, self.kind)
 
     def codes(self, values: npt.NDArray[Any]) -> Codes:
         """Bin numbers (N,) of values (N,); n_bins for NaN, also where training had none."""
         x = np.asarray(values, dtype=np.float64)
-        code = np.searchsorted(self.cuts, x, side="right").astype(np.int32)
+        if self.categories:
+            code = np.where(x < self.categories, np.nan_to_num(x), self.n_bins + 1).astype(np.int32)
+        else:
+            code = np.searchsorted(self.cuts, x, side="right").astype(np.int32)
         code[np.isnan(x)] = self.n_bins
         return code
 
@@ -52,8 +64,8 @@ class BinnedTable:
     features: list[FeatureBins]
 
     @property
-    def shapes(self) -> list[tuple[int, bool]]:
-        """(n_bins, has_missing) per feature."""
+    def shapes(self) -> list[Shape]:
+        """The shape of each feature."""
         return [feature.shape for feature in self.features]
 
     def encode(self, X: npt.NDArray[Any], missing: float = math.nan) -> BinnedTable:
@@ -78,6 +90,28 @@ def fit(values: npt.NDArray[Any], max_bin: int, name: str = "feature", *, may_be
     if len(present) == 1 and not has_missing and not may_be_constant:
         raise DataError(f"column {name!r} is constant: leave it out")
     return FeatureBins(quantile_cuts(present, count, max_bin), has_missing)
+
+
+def fit_categories(
+    values: npt.NDArray[Any],
+    categories: int,
+    max_cat_to_onehot: int,
+    name: str = "feature",
+    *,
+    may_be_constant: bool = False,
+) -> FeatureBins:
+    """A bin for each of the categories 0..`categories`−1 of a column (N,), NaN where missing.
+
+    Fewer than `max_cat_to_onehot` categories are split one against the rest, others by partitions.
+
+    Raises:
+        DataError: there is one category and nothing missing, unless the column `may_be_constant`.
+    """
+    has_missing = bool(np.isnan(values).any())
+    if categories < 2 and not has_missing and not may_be_constant:
+        raise DataError(f"column {name!r} is constant: leave it out")
+    kind = Kind.ONE_HOT if categories < max_cat_to_onehot else Kind.PARTITIONS
+    return FeatureBins(np.empty(0), has_missing, categories, kind)
 
 
 def quantile_cuts(
@@ -106,16 +140,24 @@ def bin_table(
     max_bin: int,
     missing: float = math.nan,
     may_be_constant: Collection[str] = (),
+    categories: Mapping[str, int] | None = None,
+    max_cat_to_onehot: int = 4,
 ) -> BinnedTable:
     """Fit bins to every column of X (N, d) and encode it. Values equal to `missing` count as NaN.
+
+    `categories`: the columns of categories, and how many each has; see `fit_categories`.
 
     Raises DataError as `fit` does, or if `names` does not name every column.
     """
     table = _with_nan(X, missing)
     if table.shape[1] != len(names):
         raise DataError(f"{table.shape[1]} columns but {len(names)} names")
+    counted = categories or {}
     features = [
-        fit(table[:, j], max_bin, name, may_be_constant=name in may_be_constant) for j, name in enumerate(names)
+        fit_categories(table[:, j], counted[name], max_cat_to_onehot, name, may_be_constant=name in may_be_constant)
+        if counted.get(name)
+        else fit(table[:, j], max_bin, name, may_be_constant=name in may_be_constant)
+        for j, name in enumerate(names)
     ]
     return encode(table, features)
 

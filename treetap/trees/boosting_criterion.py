@@ -32,6 +32,7 @@ import numpy.typing as npt
 from treetap.trees.criterion import largest
 from treetap.trees.loss import UNIT, loss_for
 from treetap.trees.params import BoostingParams
+from treetap.trees.partitions import PartitionRule
 
 # XGBoost's kRtEps: a loss change of this or less is rounding noise.
 LEAST_LOSS_CHANGE = 1e-6
@@ -157,11 +158,23 @@ def may_split(sums: Ints, params: BoostingParams) -> Bools:
 
 def leaf_weights(sums: Ints, scale: float, params: GainParams) -> Floats:
     """w_k · learning_rate, 0 where H_k ≤ 0 or H_k < min_child_weight: sums (..., 2K+1) → (..., K)."""
+    return _weights(sums, scale, params) * params.learning_rate + 0.0  # −0.0 becomes 0.0
+
+
+def _weights(sums: Ints, scale: float, params: GainParams) -> Floats:
+    """The same before the learning rate."""
     G, H, _ = open_sums(sums, scale)
     counts = _counting(H, params)
     whole = np.where(counts, H + params.reg_lambda, 1.0)
-    weight = _bounded(-_shrunk(G, params) / whole, params) * params.learning_rate
-    return np.where(counts, weight, 0.0) + 0.0  # −0.0 becomes 0.0
+    return np.where(counts, _bounded(-_shrunk(G, params) / whole, params), 0.0)
+
+
+def category_order(sums: Ints, scale: float, params: BoostingParams) -> Ints:
+    """The order of categories by the weights that leaves of each would have: sums (K, 3) → (K,), ascending and stable.
+
+    XGBoost orders by these weights too, so that a category with H < min_child_weight has weight 0.
+    """
+    return np.argsort(_weights(sums, scale, params)[:, 0], kind="stable")
 
 
 def cover(sums: Ints) -> Floats:
@@ -179,6 +192,11 @@ class BoostingCriterion:
 
     scale: float
     params: BoostingParams
+
+    @property
+    def partitions(self) -> PartitionRule:
+        """`category_order`."""
+        return PartitionRule(lambda sums: category_order(sums, self.scale, self.params), self.params.max_cat_threshold)
 
     def ranges(self, slots: int) -> tuple[Ints, Ints]:
         """±|g| and 0..h of the loss, as slot widths assume."""

@@ -8,12 +8,19 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from treetap.trees.partitions import PartitionRule
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
 class Criterion(Protocol):
     """Gains, stopping and leaves of one tree. Sums are int64 with slots, the last of which counts records."""
+
+    @property
+    def partitions(self) -> PartitionRule | None:
+        """The partitions of categories; None where no column has any."""
+        ...
 
     def ranges(self, slots: int) -> tuple[Ints, Ints]:
         """The least and the largest value of one record in each of the slots but the last, whatever its label."""

@@ -82,6 +82,11 @@ class ForestCriterion:
     targets: Targets
     params: ForestParams
 
+    @property
+    def partitions(self) -> None:
+        """No column of a forest is one of categories."""
+        return None
+
     def ranges(self, slots: int) -> tuple[Ints, Ints]:
         """0..1 of a class, ± the largest of a number."""
         most = np.full(slots - 1, self.targets.largest)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ from treetap.trees.candidates import Candidate
 from treetap.trees.criterion import Criterion
 from treetap.trees.ensemble import ROOT, Leaf, Split, Subtree, Tree, weights_at
 from treetap.trees.expansion import ExpansionRules, Expansions
+from treetap.trees.partitions import NodeCandidates
 from treetap.trees.tree_bins import GlobalBins, NodeBins, goes_left, left_sums_of
 from treetap.trees.withholding import InformationLimit
 
@@ -30,12 +31,22 @@ class GrownTree:
     values: Floats
 
 
+@dataclass(frozen=True)
+class _Best:
+    """A node's split: the party, the candidate by its place among the tree's columns, its left sums and its gain."""
+
+    party: int
+    candidate: Candidate
+    left: Ints
+    gain: float
+
+
 class Grower:
     """Grows one tree.
 
     State per node of the frontier: `members` all its records, `sums` over its drawn records, `lefts` the left sums of
-    every candidate, party by party. With bins of the job a sibling's sums come by subtraction, which integers make
-    exact.
+    every candidate and the sums over categories to be partitioned, party by party. With bins of the job a
+    sibling's sums come by subtraction, which integers make exact.
 
     With a limit, candidates of the parties after the first that the limit forbids are left out, and a node whose best
     split is a forbidden one of the first party is withdrawn: the first party grows it alone (Takahashi, Liu, Liu 2023,
@@ -101,15 +112,15 @@ class Grower:
 
     def _grow(self) -> tuple[list[Split], list[Leaf]]:
         expansions = Expansions(self._rules)
-        best: dict[int, tuple[int, int, float]] = {}
+        best: dict[int, _Best] = {}
         splits: dict[int, Split] = {}
         frontier = [] if self._rules.at_bottom(self._root) else [self._root]
         self._count(frontier)
         while True:
             found = self._choose(frontier)
             best |= found
-            for node, (_, _, gain) in found.items():
-                expansions.offer(node, gain)
+            for node, each in found.items():
+                expansions.offer(node, each.gain)
             made = self._split_next(expansions, best, splits)
             parents = [] if expansions.complete else [node for node in made if not self._rules.at_bottom(2 * node)]
             if not made or not (parents or self._rules.one_by_one):
@@ -119,17 +130,14 @@ class Grower:
         leaves = sorted(node for node in self._members if node not in splits)
         return [splits[node] for node in sorted(splits)], [self._leaf(node) for node in leaves]
 
-    def _split_next(
-        self, expansions: Expansions, best: Mapping[int, tuple[int, int, float]], splits: dict[int, Split]
-    ) -> list[int]:
+    def _split_next(self, expansions: Expansions, best: Mapping[int, _Best], splits: dict[int, Split]) -> list[int]:
         """Split the nodes of a level, or one node; returns them in order."""
         made: list[int] = []
         while not (made and self._rules.one_by_one) and (node := expansions.take()) is not None:
-            party, k, gain = best[node]
-            cover = self._criterion.cover(self._own_sums(node))
-            handle = self._file(node, party, k)
-            splits[node] = Split(node, self._bins[party][0], handle, self._criterion.shown(gain), cover)
-            self._divide(node, party, k)
+            found = best[node]
+            cover, gain = self._criterion.cover(self._own_sums(node)), self._criterion.shown(found.gain)
+            splits[node] = Split(node, self._bins[found.party][0], self._file(node, found), gain, cover)
+            self._divide(node, found)
             made.append(node)
         return made
 
@@ -150,7 +158,7 @@ class Grower:
         )
 
     def _count(self, nodes: Sequence[int]) -> None:
-        """Left sums over the drawn records of these nodes, of every candidate of every party."""
+        """Sums over the drawn records of these nodes, for every candidate of every party."""
         # a limit may count records that are not drawn
         rows = [
             self._members[node] if self._limit else self._members[node][self._drawn[self._members[node]]]
@@ -160,47 +168,53 @@ class Grower:
         for i, node in enumerate(nodes):
             self._lefts[node] = [part[i] for part in by_party]
 
-    def _choose(self, frontier: Sequence[int]) -> dict[int, tuple[int, int, float]]:
-        """node → (party, candidate, gain) for the nodes that split."""
+    def _candidates(self, node: int) -> list[NodeCandidates]:
+        """Each party's candidates of a node."""
+        rule, total = self._criterion.partitions, self._sums[node]
+        parts = zip(self._lefts[node], self._bins, strict=True)
+        return [NodeCandidates(sums, total, bins.candidates.groups, rule, self._width) for sums, (_, bins) in parts]
+
+    def _choose(self, frontier: Sequence[int]) -> dict[int, _Best]:
+        """The best splits of the nodes that split."""
         if not frontier:
             return {}
         self._compared |= set(frontier)
         parents = np.stack([self._own_sums(node) for node in frontier])
+        candidates = [self._candidates(node) for node in frontier]
         gains = [
-            self._criterion.gains(np.stack([self._lefts[node][party][:, : self._width] for node in frontier]), parents)
+            self._criterion.gains(np.stack([of[party].lefts[:, : self._width] for of in candidates]), parents)
             for party in range(len(self._bins))
         ]
-        chosen: dict[int, tuple[int, int, float]] = {}
+        chosen: dict[int, _Best] = {}
         for i, node in enumerate(frontier):
-            offered = [part[i] for part in gains]
+            offered, lefts = [part[i] for part in gains], [each.lefts for each in candidates[i]]
             if self._limit is not None:
-                offered = self._limit.forbid(offered, self._lefts[node], self._sums[node])
+                offered = self._limit.forbid(offered, lefts, self._sums[node])
             decision = self._criterion.choose(offered)
             if decision is None:
                 continue
             party, k = decision[0], int(decision[1][0])
-            if self._limit is not None and not self._limit.allows(self._lefts[node][party][[k]], self._sums[node])[0]:
+            if self._limit is not None and not self._limit.allows(lefts[party][[k]], self._sums[node])[0]:
                 self._withdrawn.add(node)
             else:
-                chosen[node] = (party, k, float(gains[party][i, k]))
+                candidate = self._bins[party][1].candidates.of(candidates[i][party].place(k))
+                chosen[node] = _Best(party, candidate, lefts[party][k], float(gains[party][i, k]))
         return chosen
 
-    def _file(self, node: int, party: int, k: int) -> int:
-        """Enter candidate k of a node in its owner's split table, by the owner's own column; returns the handle."""
-        name, bins = self._bins[party]
-        local = bins.candidates.at(k)
+    def _file(self, node: int, best: _Best) -> int:
+        """Enter a node's split in its owner's split table, by the owner's own column; returns the handle."""
+        name, bins = self._bins[best.party]
         table = self._splits[name]
-        own = Candidate(int(bins.kept[local.feature]), local.bin, local.missing_left)
-        table.append((own, bins.cut(node, local)))
+        own = replace(best.candidate, feature=int(bins.kept[best.candidate.feature]))
+        table.append((own, bins.cut(node, best.candidate)))
         return len(table) - 1
 
-    def _divide(self, node: int, party: int, k: int) -> None:
+    def _divide(self, node: int, best: _Best) -> None:
         """Members and sums of the children."""
         rows = self._members[node]
-        bins = self._bins[party][1]
-        left = goes_left(bins, node, rows, bins.candidates.at(k))
+        left = goes_left(self._bins[best.party][1], node, rows, best.candidate)
         self._members[2 * node], self._members[2 * node + 1] = rows[left], rows[~left]
-        self._sums[2 * node] = self._lefts[node][party][k]
+        self._sums[2 * node] = best.left
         self._sums[2 * node + 1] = self._sums[node] - self._sums[2 * node]
 
     def _count_children(self, parents: Sequence[int]) -> None:

@@ -16,6 +16,7 @@ from treetap.errors import Malformed
 from treetap.trees.criterion import Criterion
 from treetap.trees.ensemble import ROOT, Leaf, Split, Subtree, Tree
 from treetap.trees.expansion import ExpansionRules, Expansions
+from treetap.trees.partitions import Group, NodeCandidates, Partition
 from treetap.trees.withholding import InformationLimit
 
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
@@ -24,12 +25,17 @@ Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 @dataclass(frozen=True)
 class Choice:
-    """The winner of a node: the party, all its tied candidates, and their gain."""
+    """The winner of a node: the party, all its tied candidates and partitions of categories, and their gain.
+
+    Of a column's tied partitions only the first is there, the one that XGBoost takes. `lefts`: their left sums.
+    """
 
     node: int
     party: int
     candidates: list[int]
+    partitions: list[Partition]
     gain: float
+    lefts: Ints
 
 
 @dataclass(frozen=True)
@@ -76,6 +82,7 @@ class GrowingTree:
         self.build: list[int] = [ROOT]
         self.made: dict[int, Made] = {}
         self.choices: dict[int, Choice] = {}
+        self._groups: Sequence[Sequence[Group]] = ()
         self._expansions = Expansions(rules)
         self._best: dict[int, Choice] = {}  # of nodes that wait to be split
         self._candidates: dict[int, list[Ints]] = {}  # of these, and of those being built
@@ -103,8 +110,12 @@ class GrowingTree:
             node = self.build[int(np.flatnonzero(impossible.any(axis=1))[0])]
             raise Malformed(f"sums of node {node} are such that no records of it can have them")
 
-    def take_candidates(self, by_party: Sequence[Ints]) -> None:
-        """Left sums of the nodes in `build`, one (len(build), candidates, S) array per party; siblings follow."""
+    def take_candidates(self, by_party: Sequence[Ints], groups: Sequence[Sequence[Group]]) -> None:
+        """Left sums of the nodes in `build`, one (len(build), candidates, S) array per party; siblings follow.
+
+        `groups`: each party's places of sums over the categories of a column, which are to be partitioned.
+        """
+        self._groups = groups
         built = {node: [sums[place] for sums in by_party] for place, node in enumerate(self.build)}
         for node in self.frontier:
             if node not in built:
@@ -133,7 +144,8 @@ class GrowingTree:
 
     def _choice(self, node: int) -> Choice | None:
         """The best split of a node; None for a leaf, and for a node that is withdrawn."""
-        total, lefts = self.sums[node][np.newaxis, : self._width], self._candidates[node]
+        total, candidates = self.sums[node][np.newaxis, : self._width], self._candidates_of(node)
+        lefts = [each.lefts for each in candidates]
         gains = [self._criterion.gains(left[np.newaxis, :, : self._width], total)[0] for left in lefts]
         if self._limit is not None:
             try:
@@ -148,13 +160,22 @@ class GrowingTree:
         if self._limit is not None and not self._limit.allows(lefts[party][tied[:1]], self.sums[node])[0]:
             self.withdrawn.append(node)
             return None
-        return Choice(node, party, [int(k) for k in tied], self._criterion.shown(float(gains[party][tied[0]])))
+        places = [candidates[party].place(int(k)) for k in tied]
+        ordinary = [each for each in places if isinstance(each, int)]
+        partitions = {each.group: each for each in reversed(places) if isinstance(each, Partition)}
+        gain = self._criterion.shown(float(gains[party][tied[0]]))
+        return Choice(node, party, ordinary, list(partitions.values()), gain, lefts[party][tied])
+
+    def _candidates_of(self, node: int) -> list[NodeCandidates]:
+        """Each party's candidates of a node of the frontier."""
+        rule, total = self._criterion.partitions, self.sums[node]
+        parts = zip(self._candidates[node], self._groups, strict=True)
+        return [NodeCandidates(sums, total, groups, rule, self._width) for sums, groups in parts]
 
     def _may_open(self, choice: Choice) -> bool:
         """True if a child of a split could be split further."""
         whole = self.sums[choice.node]
-        lefts = self._candidates[choice.node][choice.party][choice.candidates]
-        children = [*lefts, *(whole - lefts)]
+        children = [*choice.lefts, *(whole - choice.lefts)]
         return not self._rules.at_bottom(2 * choice.node) and any(self._may_be_split(sums) for sums in children)
 
     def split(self, node: int, handle: int, left: Rows) -> None:
@@ -169,7 +190,7 @@ class GrowingTree:
         for child, child_rows in ((2 * node, rows[within]), (2 * node + 1, rows[~within])):
             self.rows[child] = child_rows
             self.sums[child] = self._values[child_rows].sum(axis=0)
-        promised = [tuple(self._candidates[node][choice.party][k]) for k in choice.candidates]
+        promised = [tuple(left) for left in choice.lefts]
         if tuple(self.sums[2 * node]) not in promised:
             raise Malformed(f"the children of node {node} do not have the sums that its owner offered")
         self.made[node] = Made(node, choice.party, handle, choice.gain, self.cover(node))

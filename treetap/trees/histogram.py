@@ -1,4 +1,4 @@
-"""Sums over the left side of every candidate, in exact integers."""
+"""Sums over the left side of every candidate, and over categories that are partitioned, in exact integers."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.trees.candidates import CandidateList
+from treetap.trees.shapes import Shape
 
 Ints = npt.NDArray[np.int64]
 
 
 def left_sums(
     codes: npt.NDArray[Any],
-    shapes: Sequence[tuple[int, bool]] | CandidateList,
+    shapes: Sequence[tuple[int, bool] | Shape] | CandidateList,
     values: Ints,
     nodes: Sequence[npt.NDArray[Any]],
 ) -> Ints:
-    """Σ of values over the records of a node that a candidate sends left.
+    """Σ of values over the records of a node that a candidate sends left, or that have a category of `groups`.
 
     codes (N, d) bin numbers, values (N, S) int64, nodes: row numbers of each node. Returns (nodes, candidates, S)
     int64, exact while every sum over a node stays within int64 (see `loss`).
@@ -48,7 +49,11 @@ def _accumulate(cells: Ints, candidates: CandidateList) -> Ints:
     running = np.zeros((slots, nodes, width + 1), dtype=np.int64)
     np.cumsum(cells, axis=2, out=running[:, :, 1:])
     start = candidates.cell[candidates.feature]
-    left = running[:, :, start + candidates.bin + 1] - running[:, :, start]
     missing = candidates.cell[candidates.feature + 1] - 1
+    left = running[:, :, start + candidates.bin + 1] - running[:, :, start]
+    if candidates.one_hot.any() or candidates.groups:
+        category = cells[:, :, start + candidates.bin]
+        present = running[:, :, missing] - running[:, :, start]
+        left = np.where(candidates.one_hot, present - category, np.where(candidates.grouped, category, left))
     left += np.where(candidates.missing_left, cells[:, :, missing], 0)
     return np.ascontiguousarray(np.moveaxis(left, 0, 2))

@@ -69,6 +69,11 @@ class TreeParams(JobParams):
         """True if every node has bins of its own."""
         return False
 
+    @property
+    def one_hot_below(self) -> int | None:
+        """Columns of fewer categories are split one against the rest; None: columns of categories are not split."""
+        return None
+
     @abstractmethod
     def outputs(self, classes: int) -> int:
         """Columns of the score."""
@@ -108,6 +113,8 @@ _BOOSTING_RANGES = {
     "scale_pos_weight": _NOT_NEGATIVE,
     "max_sample_weight": Range(0, _LARGEST, open_low=True),
     "max_leaves": Range(0, 2**20, integer=True),
+    "max_cat_to_onehot": Range(1, 1_000_000, integer=True),
+    "max_cat_threshold": Range(1, 1_000_000, integer=True),
     "validation_share": Range(0, 1, open_low=True, open_high=True),
 }
 _BOOSTING_CHOICES = {"objective": OBJECTIVES, "multi_strategy": MULTI_STRATEGIES, "grow_policy": GROW_POLICIES}
@@ -123,6 +130,8 @@ class BoostingParams(TreeParams):
     means missing besides NaN. `base_score` None is 0.5 for the classifiers and the mean training label for squared
     error (XGBoost 2 and later estimates it for all three). A record's g and h are multiplied by its sample weight, at
     most `max_sample_weight`, and for the second of two classes by `scale_pos_weight`.
+    A column of fewer than `max_cat_to_onehot` categories is split one against the rest, others by partitions, of which
+    `max_cat_threshold` bounds one side.
     """
 
     objective: str = "binary:logistic"
@@ -138,6 +147,8 @@ class BoostingParams(TreeParams):
     base_score: float | None = None
     early_stopping_rounds: int | None = None
     validation_share: float = 0.1
+    max_cat_to_onehot: int = 4
+    max_cat_threshold: int = 64
     max_leaves: int = 0
     grow_policy: str = GROW_POLICIES[0]
 
@@ -150,6 +161,11 @@ class BoostingParams(TreeParams):
     def draws_records(self) -> bool:
         """See `TreeParams`; the records set aside for early stopping are not in any tree either."""
         return self.subsample < 1 or self.early_stopping_rounds is not None
+
+    @property
+    def one_hot_below(self) -> int | None:
+        """See `TreeParams`; XGBoost splits no categories in trees of several outputs."""
+        return self.max_cat_to_onehot if self.multi_strategy == "one_output_per_tree" else None
 
     def validate(self) -> None:
         """Raise ConfigError naming every field that is wrong, with the range it must lie in."""

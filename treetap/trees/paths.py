@@ -98,8 +98,16 @@ def candidate_paths(
     )
 
 
-def condition(name: str, threshold: float, missing_left: bool, left: bool) -> str:
-    """The condition on a feature for taking a side. An infinite threshold separates missing values from all others."""
+def condition(
+    name: str, threshold: float, missing_left: bool, left: bool, categories: Sequence[str] | None = None
+) -> str:
+    """The condition on a feature for taking a side. An infinite threshold separates missing values from all others.
+
+    `categories`: those that go right, where the split is one of categories.
+    """
+    if categories is not None:
+        side = f"{name} {'not in' if left else 'in'} {{{', '.join(categories)}}}"
+        return f"{side} or missing" if left == missing_left else side
     if math.isinf(threshold):
         return f"{name} is missing" if left == missing_left else f"{name} is present"
     side = f"{name} < {threshold:.6g}" if left else f"{name} ≥ {threshold:.6g}"

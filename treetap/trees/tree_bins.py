@@ -37,14 +37,17 @@ class TreeBins(Protocol):
         ...
 
     def cut(self, node: int, candidate: Candidate) -> float:
-        """The threshold of a candidate in a node: left if the value is below; ∞ where only missing values go right."""
+        """The threshold of a candidate in a node: left if the value is below.
+
+        ∞ where only missing values go right, and in a split of categories.
+        """
         ...
 
 
 def goes_left(bins: TreeBins, node: int, rows: Ints, candidate: Candidate) -> Bools:
     """The mask (n,) of a node's records that go left."""
     column = bins.column(node, rows, candidate.feature)
-    return column_goes_left(column, candidate, bins.candidates.shapes[candidate.feature][0])
+    return column_goes_left(column, candidate, bins.candidates.shapes[candidate.feature].n_bins)
 
 
 class GlobalBins:
@@ -54,7 +57,13 @@ class GlobalBins:
         self.kept = kept
         self._features: list[FeatureBins] = [table.features[j] for j in kept]
         self.candidates = CandidateList([feature.shape for feature in self._features])
-        self.all_codes: Codes = table.codes[:, kept]
+        self._codes: Codes = table.codes[:, kept]
+        #: Those with which records are summed: categories and gaps that no record of the training has are in none of
+        #: its bins, and such a record is summed as zeros.
+        self.all_codes = self._codes
+        if any(feature.categories for feature in self._features):
+            last = [feature.n_bins - 1 + feature.has_missing for feature in self._features]
+            self.all_codes = np.asfortranarray(np.minimum(self._codes, np.array(last, dtype=np.int32)))
 
     def codes(self, node: int, rows: Ints) -> Codes:  # noqa: ARG002 - all nodes have the same bins
         """See `TreeBins`."""
@@ -63,7 +72,7 @@ class GlobalBins:
 
     def column(self, node: int, rows: Ints, feature: int) -> Codes:  # noqa: ARG002
         """See `TreeBins`."""
-        found: Codes = self.all_codes[rows, feature]
+        found: Codes = self._codes[rows, feature]
         return found
 
     def cut(self, node: int, candidate: Candidate) -> float:  # noqa: ARG002
@@ -108,7 +117,7 @@ class NodeBins:
         """See `TreeBins`; the node must have been seen."""
         values = self._values[rows, feature]
         found: Codes = np.searchsorted(self._cuts[node][feature], values, side="right").astype(np.int32)
-        bins, has_missing = self.candidates.shapes[feature]
+        bins, has_missing, _ = self.candidates.shapes[feature]
         # where the training lacks no value, one that a further record lacks goes right at every split
         found[np.isnan(values)] = bins if has_missing else bins - 1
         return found

@@ -88,7 +88,7 @@ def on_the_wire(it: Counting, key_bits: int) -> dict[str, int]:
         every = it.limited and it.withholding.shown
         records = sum(it.records if every else int((params.drawn(t, it.records) > 0).sum()) for t in it.shared)
     groups = slots.groups_per_plaintext(KeyKind(PAILLIER, key_bits).plain_bits)
-    binned = bin_columns(it.table, params.max_bin)
+    binned = bin_columns(it.table, params.max_bin, params.one_hot_below)
     candidates = 0
     for t in it.shared:
         kept = sampling.columns(params.seed, t, ATTACKER, it.table.features.shape[1], params.colsample_bytree)

@@ -137,7 +137,7 @@ def joined(name: str, seed: int, parties: int, labels: str) -> Joined:
     learned, ownership = joined_labels(trained, here.experiment.data.label, params)
     ids = next(iter(asked.values())).ids
     rows = here.table.take(pa.array(here.split.test))
-    bins = {each: bin_columns(table, params.max_bin) for each, table in trained.items()}
+    bins = {each: bin_columns(table, params.max_bin, None) for each, table in trained.items()}
     return Joined(
         list(bins.items()),
         [(each, bins[each].encode(asked[each].features)) for each in bins],

@@ -43,6 +43,8 @@ def _change(folder: Path, **fields: object) -> None:
         (3, "telco", "feature_party", 3, [4, 4, 4]),
         (4, "bank", "label_holder", 5, [1, 4, 2]),
         (4, "telco", "feature_party", 3, [1, 4, 2]),
+        (5, "bank", "label_holder", 10, [6, 6, 5]),
+        (5, "telco", "feature_party", 4, [6, 6, 5]),
     ],
 )
 def test_every_format_loads(number: int, party: str, role: str, splits: int, leaves: list[int], tmp_path: Path) -> None:
@@ -58,7 +60,8 @@ def test_every_format_loads(number: int, party: str, role: str, splits: int, lea
 
 
 @pytest.mark.parametrize(
-    ("number", "name"), [(1, "shard.jsonl"), (2, "trees.jsonl"), (3, "trees.jsonl"), (4, "trees.jsonl")]
+    ("number", "name"),
+    [(1, "shard.jsonl"), (2, "trees.jsonl"), (3, "trees.jsonl"), (4, "trees.jsonl"), (5, "trees.jsonl")],
 )
 def test_a_file_is_found_by_its_kind_in_every_format(number: int, name: str, tmp_path: Path) -> None:
     """A changed file and a missing one are named as the format names them."""

@@ -137,7 +137,10 @@ def test_encodings_by_column(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("encode", "fault"),
     [
-        ('"onehot"', "'onehot' is no encoding: write 'ordinal', 'one-hot' or 'days', or a table with one of them"),
+        (
+            '"onehot"',
+            "'onehot' is no encoding: write 'ordinal', 'one-hot', 'days' or 'categorical', or a table with one",
+        ),
         ('{ a = "date" }', "'date' is no encoding"),
         ("3", "3 is no encoding"),
         ('{ b = "days" }', "encode names 'b', which is none of the table's columns"),

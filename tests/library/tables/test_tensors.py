@@ -135,8 +135,8 @@ def test_no_tree_takes_tensors(tmp_path: Path) -> None:
     """The column is named; without it the same table is binned."""
     path = _write(tmp_path, id=IDS, x=[1.0, 2.0, 3.0], image=_column(GREY))
     with pytest.raises(DataError, match=r"t\.parquet: column 'image' holds tensors of shape 4 x 5, and trees split"):
-        bin_columns(_read(path, "x", "image"), 4)
-    assert bin_columns(_read(path, "x"), 4).codes[:, 0].tolist() == [1, 2, 0]
+        bin_columns(_read(path, "x", "image"), 4, None)
+    assert bin_columns(_read(path, "x"), 4, None).codes[:, 0].tolist() == [1, 2, 0]
 
 
 def test_neither_ids_nor_labels_are_tensors(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from tests.oracle import bin_cuts
 from treetap.errors import DataError
 from treetap.trees.binning import bin_table, fit
+from treetap.trees.shapes import Shape
 
 NAN = float("nan")
 
@@ -57,7 +58,7 @@ def test_neighbouring_floats_are_told_apart() -> None:
 def test_a_single_value_with_missing_ones_is_a_feature() -> None:
     """Missing or not is information: one bin and the missing code."""
     bins = fit(np.array([5.0, NAN, 5.0]), 4)
-    assert bins.shape == (1, True)
+    assert bins.shape == Shape(1, True)
     assert bins.codes(np.array([5.0, NAN, 7.0])).tolist() == [0, 1, 0]
 
 
@@ -75,7 +76,7 @@ def test_tables_are_encoded_column_by_column() -> None:
     """A table's codes are those of its columns; a stand-in for missing counts as NaN, also in new records."""
     X = np.array([[1.0, -1.0], [2.0, 0.0], [3.0, 4.0]])
     table = bin_table(X, ["a", "b"], 4, missing=-1.0)
-    assert table.shapes == [(3, False), (2, True)]
+    assert table.shapes == [Shape(3, False), Shape(2, True)]
     assert table.codes.tolist() == [[0, 2], [1, 0], [2, 1]]
     new = table.encode(np.array([[-1.0, 9.0], [NAN, -1.0]]), missing=-1.0)
     assert new.codes.tolist() == [[3, 1], [3, 2]]

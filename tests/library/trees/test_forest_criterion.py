@@ -9,6 +9,7 @@ from treetap.trees import sampling
 from treetap.trees.binning import bin_table, fit
 from treetap.trees.forest_criterion import LEAST_GAIN, ForestCriterion, targets
 from treetap.trees.params import ForestParams
+from treetap.trees.shapes import Shape
 from treetap.trees.tree_bins import GlobalBins, NodeBins, goes_left, left_sums_of
 
 
@@ -83,7 +84,7 @@ def test_every_node_offers_as_many_candidates() -> None:
     """A node with fewer values than the column has the same candidates; those beyond its cuts part nothing."""
     values = np.array([[0.0], [1.0], [2.0], [3.0], [np.nan]])
     bins = NodeBins(values, np.array([0]), np.array([1, 1, 1, 0, 1]), 8)
-    assert bins.candidates.shapes == ((4, True),)
+    assert bins.candidates.shapes == (Shape(4, True),)
     rows = np.array([0, 1, 3, 4])  # of which 3 is not drawn
     ones = np.ones((5, 1), dtype=np.int64) * np.array([1, 1, 1, 0, 1])[:, None]
     counts = left_sums_of(bins, ones, [5], [rows])[0, :, 0]
@@ -110,4 +111,4 @@ def test_a_column_that_may_be_constant_offers_no_split() -> None:
     table = bin_table(np.array([[1.0, 0.0], [1.0, 1.0]]), ["a", "b"], 8, may_be_constant={"a"})
     assert [feature.n_bins for feature in table.features] == [1, 2]
     assert GlobalBins(table, np.array([0, 1])).candidates.feature.tolist() == [1]
-    assert fit(np.array([np.nan, np.nan]), 8, may_be_constant=True).shape == (1, True)
+    assert fit(np.array([np.nan, np.nan]), 8, may_be_constant=True).shape == Shape(1, True)

@@ -18,6 +18,7 @@ from treetap.additive.sums.layout_counts import candidate_products
 from treetap.additive.sums.public_keys import PublicKey, handed
 from treetap.additive.sums.slots import Slots
 from treetap.errors import Conflict, Malformed
+from treetap.trees.shapes import Shape
 from treetap.workers.engines import Engine
 
 Ints = npt.NDArray[np.integer[Any]]
@@ -87,21 +88,24 @@ class ForestSums:
         self._blocks += 1
         self.received += count
 
-    async def candidates(self, nodes: Sequence[NodeTask], shapes: Sequence[tuple[int, bool]], drawn: int) -> bytes:
+    async def candidates(
+        self, nodes: Sequence[NodeTask], shapes: Sequence[tuple[int, bool] | Shape], drawn: int
+    ) -> bytes:
         """Packed, re-randomised left sums of every candidate of every node, node-major.
 
         Args:
             nodes: the nodes' records, bins and orders.
             drawn: the number of records of all nodes of a level together, a record as often as it counts.
-            shapes: (n_bins, has_missing) per column of the nodes' bins; missing is bin n_bins.
+            shapes: those of the columns of the nodes' bins; missing is bin n_bins.
 
         Raises:
             ValueError: the ciphertexts are not all there, or a bin or an order does not fit the shapes.
         """
         if self.received < len(self._worker_of):
             raise ValueError(f"{self.received} of {len(self._worker_of)} ciphertexts are there")
-        radices = [bins + missing for bins, missing in shapes]
-        count = sum(2 * bins - 1 if missing else bins - 1 for bins, missing in shapes)
+        kinds = [Shape(*each) for each in shapes]
+        radices = [shape.n_bins + shape.has_missing for shape in kinds]
+        count = sum(shape.sums for shape in kinds)
         for node in nodes:
             if sorted(node.order.tolist()) != list(range(count)):
                 raise ValueError(f"not a permutation of the {count} candidates")
@@ -117,9 +121,9 @@ class ForestSums:
                 part.append((self._place_of[node.rows[here]], node.codes[here]))
         answers = await self._kernels.everywhere(pool_bins, *[(part, radices) for part in parts])
         partial = [products for products, _ in answers]
-        packed, additions = await self._kernels.finish(partial, shapes, [node.order for node in nodes])
+        packed, additions = await self._kernels.finish(partial, kinds, [node.order for node in nodes])
         self.products += additions + sum(products for _, products in answers)
-        self.operations["additions"] += candidate_products(drawn, shapes, len(nodes), self._engine.workers)
+        self.operations["additions"] += candidate_products(drawn, kinds, len(nodes), self._engine.workers)
         self.operations["packings"] += len(packed) // self._public.ciphertext_bytes
         self.operations["obfuscators"] += len(packed) // self._public.ciphertext_bytes
         return packed

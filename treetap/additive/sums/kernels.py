@@ -18,6 +18,7 @@ from treetap.additive.sums.joint_cells import BinProducts, Codes, RootCells, bin
 from treetap.additive.sums.packing import Packer
 from treetap.additive.sums.public_keys import Handed, PublicKey, in_worker
 from treetap.process.together import together
+from treetap.trees.shapes import Kind, Shape
 from treetap.workers.engines import Engine
 
 
@@ -71,13 +72,6 @@ class WorkerState(Held):
         self.tree = tree
         self.codes: list[Codes] = []
         self.root = RootCells(self.public.ring, tree.root_groups, tree.radices)
-
-
-def offers(bins: int, missing: bool) -> list[tuple[int, bool]]:
-    """(v, missing left?) of each candidate of a feature, in canonical order."""
-    if not missing:
-        return [(v, False) for v in range(bins - 1)]
-    return [(v, left) for v in range(bins) for left in (False, True) if not left or v < bins - 1]
 
 
 def open_tree(state: dict[str, Any], name: str, tree: Tree) -> None:
@@ -141,23 +135,42 @@ def _written(public: PublicKey, found: BinProducts) -> tuple[bytes, int]:
     return public.write(found.values), found.computed
 
 
-def left_sums(
-    state: dict[str, Any], name: str, partial: list[bytes], shapes: list[tuple[int, bool]]
-) -> tuple[bytes, int]:
+def left_sums(state: dict[str, Any], name: str, partial: list[bytes], shapes: list[Shape]) -> tuple[bytes, int]:
     """Part (b): merge the workers' bins of consecutive features and make candidates; (left sums, products computed).
 
-    `shapes` has (n_bins, has_missing) of each of them.
+    `shapes`: those of the features. The bins of categories that are to be partitioned stay as they are.
     """
     held: Held = state[name]
     bins = _Sums.read(held.public, partial[0])
     for part in partial[1:]:
         bins.multiply(np.arange(len(bins.values)), _Sums.read(held.public, part))
-    starts = np.cumsum([0, *(count + missing for count, missing in shapes)])[:-1]
-    counts = np.array([count for count, _ in shapes], dtype=np.int64)
-    missing = np.array([has for _, has in shapes], dtype=np.bool_)
-    first = np.cumsum([0, *(len(offers(count, has)) for count, has in shapes)])
+    starts = np.cumsum([0, *(shape.n_bins + shape.has_missing for shape in shapes)])[:-1]
+    first = np.cumsum([0, *(shape.sums for shape in shapes)])
     sums = _Sums.ones(held.public, int(first[-1]))
-    running, at = _Sums.ones(held.public, len(shapes)), first[:-1].copy()
+    kinds = {kind: [f for f, shape in enumerate(shapes) if shape.kind is kind] for kind in Kind}
+    for f in kinds[Kind.PARTITIONS]:
+        categories = np.arange(shapes[f].n_bins)
+        sums.put(first[f] + categories, bins.take(starts[f] + categories))
+    computed = 0
+    for make, kind in ((_cuts, Kind.NUMBERS), (_against_the_rest, Kind.ONE_HOT)):
+        if chosen := kinds[kind]:
+            counts = np.array([shapes[f].n_bins for f in chosen], dtype=np.int64)
+            missing = np.array([shapes[f].has_missing for f in chosen], dtype=np.bool_)
+            computed += make(held.public, bins, sums, starts[chosen], first[:-1][chosen], counts, missing)
+    return held.public.write(sums.values), bins.computed + sums.computed + computed
+
+
+def _cuts(
+    public: PublicKey,
+    bins: _Sums,
+    sums: _Sums,
+    starts: npt.NDArray[np.int64],
+    first: npt.NDArray[np.int64],
+    counts: npt.NDArray[np.int64],
+    missing: npt.NDArray[np.bool_],
+) -> int:
+    """Left sums of the cuts of features whose bins and sums begin at `starts` and `first`; products beside those."""
+    running, at = _Sums.ones(public, len(counts)), first.copy()
     for v in range(int(counts.max(initial=0))):
         here = np.flatnonzero(v < counts - ~missing)
         running.multiply(here, bins.take(starts[here] + v))
@@ -167,7 +180,37 @@ def left_sums(
         sums.put(at[both], running.take(both))
         sums.multiply(at[both], bins.take(starts[both] + counts[both]))
         at[both] += 1
-    return held.public.write(sums.values), bins.computed + running.computed + sums.computed
+    return running.computed
+
+
+def _against_the_rest(
+    public: PublicKey,
+    bins: _Sums,
+    sums: _Sums,
+    starts: npt.NDArray[np.int64],
+    first: npt.NDArray[np.int64],
+    counts: npt.NDArray[np.int64],
+    missing: npt.NDArray[np.bool_],
+) -> int:
+    """Left sums of the categories against the rest: the products of the others, made without a division.
+
+    Arguments and result: see `_cuts`.
+    """
+    ahead, behind = _Sums.ones(public, len(counts)), _Sums.ones(public, len(counts))
+    largest, step = int(counts.max(initial=0)), 1 + missing
+    for v in range(largest):
+        here = np.flatnonzero(v < counts)
+        sums.put(first[here] + v * step[here], ahead.take(here))
+        ahead.multiply(here, bins.take(starts[here] + v))
+    for v in reversed(range(largest)):
+        here = np.flatnonzero(v < counts)
+        at = first[here] + v * step[here]
+        sums.multiply(at, behind.take(here))
+        behind.multiply(here, bins.take(starts[here] + v))
+        both = missing[here]
+        sums.put(at[both] + 1, sums.take(at[both]))
+        sums.multiply(at[both], bins.take((starts + counts)[here[both]]))
+    return ahead.computed + behind.computed
 
 
 class _Sums:
@@ -226,14 +269,14 @@ class CandidateKernels:
     async def finish(
         self,
         partial: list[bytes],
-        shapes: Sequence[tuple[int, bool]],
+        shapes: Sequence[Shape],
         orders: Sequence[npt.NDArray[np.integer[Any]]],
     ) -> tuple[bytes, int]:
         """Packed candidates of every node, and products computed.
 
         Args:
             partial: per worker the products of its records, (node, feature, bin) in this order.
-            shapes: (n_bins, has_missing) per feature.
+            shapes: those of the features.
             orders: for each node the candidate that takes each place.
         """
         left, additions = await self._cumulate(partial, shapes, len(orders))
@@ -242,15 +285,13 @@ class CandidateKernels:
         placed = np.concatenate([node[order] for node, order in zip(grid, orders, strict=True)])
         return await self._pack(placed), additions
 
-    async def _cumulate(
-        self, partial: list[bytes], shapes: Sequence[tuple[int, bool]], nodes: int
-    ) -> tuple[bytes, int]:
+    async def _cumulate(self, partial: list[bytes], shapes: Sequence[Shape], nodes: int) -> tuple[bytes, int]:
         """Part (b): candidates of every (node, feature) in canonical order, the tasks spread evenly over the
         workers.
         """
         width = self._public.ciphertext_bytes
         tasks = list(shapes) * nodes
-        ends = np.cumsum([0, *(bins + missing for bins, missing in tasks)])  # first bin of each task
+        ends = np.cumsum([0, *(each.n_bins + each.has_missing for each in tasks)])  # first bin of each task
         cuts = np.searchsorted(ends, np.linspace(0, ends[-1], self._engine.workers + 1)).tolist()
         args = [
             ([part[ends[first] * width : ends[last] * width] for part in partial], tasks[first:last])

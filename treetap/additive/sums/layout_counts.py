@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from treetap.trees.shapes import Shape
 
-def candidate_products(records: int, shapes: Sequence[tuple[int, bool]], nodes: int, workers: int) -> int:
+
+def candidate_products(records: int, shapes: Sequence[Shape], nodes: int, workers: int) -> int:
     """Products for the candidates of the nodes of one level.
 
     Each of the tree's `records` enters one bin of each feature at most, whichever node it is in; the workers' bins are
-    merged; each candidate takes one product. `shapes`: (n_bins, has_missing) of each feature.
+    merged; each candidate takes one product, one of a category against the rest up to three. `shapes`: those of the
+    features.
     """
-    bins = sum(count + missing for count, missing in shapes)
-    candidates = sum(2 * count - 1 if missing else count - 1 for count, missing in shapes)
+    bins = sum(shape.n_bins + shape.has_missing for shape in shapes)
+    candidates = sum(shape.products for shape in shapes)
     return records * len(shapes) + nodes * ((workers - 1) * bins + candidates)
 
 

@@ -24,7 +24,6 @@ from treetap.additive.sums.kernels import (
     add,
     close_tree,
     node_bins,
-    offers,
     open_tree,
     root_bins,
 )
@@ -32,6 +31,7 @@ from treetap.additive.sums.layout_counts import candidate_products
 from treetap.additive.sums.public_keys import PublicKey, handed
 from treetap.additive.sums.slots import Slots
 from treetap.errors import Conflict, Malformed
+from treetap.trees.shapes import Shape
 from treetap.workers.engines import Engine
 
 Rows = npt.NDArray[np.integer]
@@ -45,14 +45,16 @@ class EncryptedSums:
 
     Candidates in canonical order, feature by feature. A feature without missing values offers v = 0..n_bins-2, whose
     left sum holds the bins ≤ v. One with missing values offers for v = 0..n_bins-1 (v, missing right) and then, if
-    v < n_bins-1, (v, missing left), whose left sum has the missing bin added.
+    v < n_bins-1, (v, missing left), whose left sum has the missing bin added. A feature of categories offers each
+    against the rest, whose left sum holds the others (missing left, and then, with missing values, right), or its bins
+    as they are, for the label holder to partition.
 
     Args:
         engine: workers.
         public: the label holder's key.
         slots: layout of one record's plaintext.
         codes: (N, d) integer bins, missing = n_bins; d may be 0.
-        shapes: (n_bins, has_missing) per feature.
+        shapes: those of the features.
         token: names this tree in the workers' memory.
         joint_cells: True if features may share joint cells (`treetap.additive.sums.joint_cells`); off only for
             measurements.
@@ -74,21 +76,21 @@ class EncryptedSums:
         public: PublicKey,
         slots: Slots,
         codes: npt.NDArray[np.integer],
-        shapes: Sequence[tuple[int, bool]],
+        shapes: Sequence[tuple[int, bool] | Shape],
         token: str,
         *,
         joint_cells: bool = True,
     ) -> None:
         if codes.ndim != 2 or codes.shape[1] != len(shapes):
             raise ValueError(f"codes of shape {codes.shape} do not have one column for each of {len(shapes)} features")
-        radices = [bins + missing for bins, missing in shapes]
+        self._shapes = [Shape(*each) for each in shapes]
+        radices = [shape.n_bins + shape.has_missing for shape in self._shapes]
         if codes.size and ((codes.min(axis=0) < 0).any() or (codes.max(axis=0) >= np.array(radices)).any()):
             raise ValueError("a bin is outside its feature's range")
         self._engine = engine
         self._public = public
         self._slots = slots
         self._codes = codes
-        self._shapes = [(int(bins), bool(missing)) for bins, missing in shapes]
         self._radices = radices
         self._name = f"sums/{token}"
         self._joint_cells = joint_cells
@@ -100,7 +102,7 @@ class EncryptedSums:
         self._blocks = 0
         self._opened = False
         self._under_way: list[asyncio.Future[None]] = []
-        self.n_candidates = sum(len(offers(bins, missing)) for bins, missing in self._shapes)
+        self.n_candidates = sum(shape.sums for shape in self._shapes)
         self.operations: dict[str, int] = {"additions": 0, "packings": 0, "obfuscators": 0}
         self.products = 0
 

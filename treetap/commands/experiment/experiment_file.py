@@ -23,7 +23,7 @@ from treetap.protocols.libraries import missing_library
 from treetap.protocols.prediction import FORMATS
 from treetap.protocols.registry import PREDICTION, TRAINING, prediction, training
 from treetap.strict import Strict
-from treetap.tables.config import OTHERS, Encode, encoded_by_name
+from treetap.tables.config import CATEGORICAL, OTHERS, Encode, encoded_by_name
 from treetap.tables.source_keys import SourceKeys
 
 #: The protocols that predict.
@@ -211,6 +211,12 @@ class ExperimentFile(Strict):
         if given is None or isinstance(given, str):
             return given
         return {name: each for name, each in given.items() if name in (OTHERS, *columns)} or None
+
+    @property
+    def splits_categories(self) -> bool:
+        """True if columns may be split as categories."""
+        given = [self.data.encode, *(party.encode for party in self.party)]
+        return any(CATEGORICAL in (each.values() if isinstance(each, dict) else [each]) for each in given)
 
     @property
     def encoded_by_name(self) -> set[str]:

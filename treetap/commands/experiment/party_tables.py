@@ -86,6 +86,7 @@ def _allowing(experiment: ExperimentFile) -> dict[str, Any]:
     lacking = sorted(name for name in classes if not CLASSES[name].default_receivers)
     protocol = training(experiment.job.protocol)
     switches = [*protocol.permissions(spec), *protocol.label_permissions(spec)]
+    switches += ["category_partitions"] if experiment.splits_categories else []
     return {**dict.fromkeys(switches, True), **({"emits": {name: ["parties"] for name in lacking}} if lacking else {})}
 
 

@@ -88,6 +88,6 @@ def train(experiment: FrontierFile, table: pa.Table, training: Training, folder:
 def _meaning(model: CentralTrees) -> open_model.Meaning:
     def meaning(split: Split) -> OwnSplit:
         it, cut = model.entry(split)
-        return OwnSplit(split.handle, split.node, it.feature, it.bin, cut, it.missing_left)
+        return OwnSplit.of(split.handle, split.node, it, cut)
 
     return meaning

@@ -43,7 +43,7 @@ def repaired(
 
     def meaning(split: Split) -> OwnSplit:
         it, cut = entries[split.handle] if split.owner == party else model.entry(split)
-        return OwnSplit(split.handle, split.node, it.feature, it.bin, cut, it.missing_left)
+        return OwnSplit.of(split.handle, split.node, it, cut)
 
     def goes_left(split: Split, rows: Ints) -> Bools:
         it = meaning(split)
@@ -73,7 +73,7 @@ def repaired(
 
 
 def _columns(party: str, table: Table, params: TreeParams) -> SplitTable:
-    return SplitTable(party, table.columns, bin_columns(table, params.max_bin))
+    return SplitTable(party, table.columns, bin_columns(table, params.max_bin, params.one_hot_below))
 
 
 def _entries(model: CentralTrees, party: str) -> list[Entry]:

@@ -22,25 +22,25 @@ from treetap.trees.ensemble import ROOT, Importance, Leaf, Split, Tree, importan
 from treetap.trees.local_values import covering
 
 Json = dict[str, Any]
-#: The own side of a split, by the names of columns.
-Meaning = Callable[[OwnSplit, list[str]], Json]
+#: The own side of a split, with names from the party's manifest.
+Meaning = Callable[[OwnSplit, Json], Json]
 
 
 def described(manifest: Json, trees: ValuedTrees, names: Names, meaning: Meaning) -> Json:
     """The model as JSON types; `names`: features that other parties have told."""
     own = {split.handle: split for tree in trees.own for split in tree}
-    name, columns = manifest["party"], manifest["columns"]
+    name = manifest["party"]
     best, each_round = manifest.get("best_round"), manifest["trees_per_round"]
     used = used_of(trees.public, best, each_round)
     alone = [subtree for tree in used_of(trees.valued, best, each_round) for subtree in tree.local]
 
     def feature(split: Split) -> str:
-        return str(columns[own[split.handle].feature]) if split.owner == name else ""
+        return own[split.handle].feature_name(manifest) if split.owner == name else ""
 
     def shown(split: Split) -> Json:
         row = asdict(split)
         if split.owner == name:
-            row |= meaning(own[split.handle], columns)
+            row |= meaning(own[split.handle], manifest)
         elif split.handle in names.get(split.owner, {}):
             row["feature"] = names[split.owner][split.handle]
         return row

@@ -25,10 +25,9 @@ from treetap.trees.pivodl_params import PivodlParams
 Json = dict[str, Any]
 
 
-def described(manifest: Json, shards: list[Json], meaning: Callable[[OwnSplit, list[str]], Json]) -> Json:
-    """The party's shard as JSON types; `meaning`: the own side of a split, by the names of columns."""
-    columns = manifest["columns"]
-    trees = [_tree(shard, columns, meaning) for shard in shards]
+def described(manifest: Json, shards: list[Json], meaning: Callable[[OwnSplit, Json], Json]) -> Json:
+    """The party's shard as JSON types; `meaning`: the own side of a split, with names from the manifest."""
+    trees = [_tree(shard, manifest, meaning) for shard in shards]
     features = Counter(split["feature"] for tree in trees for split in tree["splits"] if "feature" in split)
     sources = Counter(split["source"] for tree in trees for split in tree["splits"])
     keepers = Counter(leaf["keeper"] for tree in trees for leaf in tree["leaves"])
@@ -58,13 +57,13 @@ def _ranked(counts: Mapping[str, int]) -> list[Json]:
     return [{"name": name, "weight": count} for name, count in sorted(counts.items(), key=lambda item: -item[1])]
 
 
-def _tree(shard: Json, columns: list[str], meaning: Callable[[OwnSplit, list[str]], Json]) -> Json:
+def _tree(shard: Json, manifest: Json, meaning: Callable[[OwnSplit, Json], Json]) -> Json:
     own = {split.node: split for split in map(OwnSplit.from_dict, shard["splits"])}
     kept = {row["node"]: row["weight"] for row in shard["weights"]}
     return {
         "tree": shard["tree"],
         "splits": [
-            dict(row) | (meaning(own[row["node"]], columns) if row["node"] in own else {}) for row in shard["nodes"]
+            dict(row) | (meaning(own[row["node"]], manifest) if row["node"] in own else {}) for row in shard["nodes"]
         ],
         "leaves": [
             dict(row) | ({"weights": kept[row["node"]]} if row["node"] in kept else {}) for row in shard["leaves"]

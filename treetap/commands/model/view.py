@@ -22,7 +22,6 @@ from treetap.models.store import WEIGHTS, Names, read_manifest, read_model, read
 from treetap.models.valued_trees import valued_trees
 from treetap.names import did_you_mean
 from treetap.terminal import text
-from treetap.trees.paths import condition
 
 Json = dict[str, Any]
 
@@ -90,13 +89,15 @@ def _trees(folder: Path) -> tuple[list[Json], list[Json], Names]:
     return read_model(folder)[1], read_repaired(folder), read_names(folder)
 
 
-def _meaning(split: OwnSplit, columns: list[str]) -> Json:
+def _meaning(split: OwnSplit, manifest: Json) -> Json:
+    right = split.right_categories(manifest)
     return {
-        "feature": columns[split.feature],
+        "feature": split.feature_name(manifest),
         "threshold": None if math.isinf(split.threshold) else split.threshold,
         "missing_left": split.missing_left,
-        "left": condition(columns[split.feature], split.threshold, split.missing_left, left=True),
-        "right": condition(columns[split.feature], split.threshold, split.missing_left, left=False),
+        **({} if right is None else {"categories": right}),
+        "left": split.condition(manifest, left=True),
+        "right": split.condition(manifest, left=False),
     }
 
 
@@ -111,7 +112,7 @@ def _feature_party(manifest: Json, shards: list[Json]) -> Json:
         trees.append(
             {
                 "tree": shard["tree"],
-                "splits": [{"node": split.node, "handle": split.handle} | _meaning(split, columns) for split in own],
+                "splits": [{"node": split.node, "handle": split.handle} | _meaning(split, manifest) for split in own],
                 "leaves": [
                     [{"handle": handle, "left": bool(left)} for handle, left in leaf] for leaf in shard["leaves"]
                 ],

@@ -363,6 +363,7 @@ class GrowthBody(google.protobuf.message.Message):
     CHILDREN_FIELD_NUMBER: builtins.int
     INSTANCE_SPACES_FIELD_NUMBER: builtins.int
     LEAF_PATHS_FIELD_NUMBER: builtins.int
+    CHOSEN_PARTITIONS_FIELD_NUMBER: builtins.int
     @property
     def sampled_records(self) -> Global___SampledRecords: ...
     @property
@@ -373,6 +374,8 @@ class GrowthBody(google.protobuf.message.Message):
     def instance_spaces(self) -> Global___InstanceSpaces: ...
     @property
     def leaf_paths(self) -> Global___LeafPaths: ...
+    @property
+    def chosen_partitions(self) -> Global___ChosenPartitions: ...
     def __init__(
         self,
         *,
@@ -381,10 +384,11 @@ class GrowthBody(google.protobuf.message.Message):
         children: Global___Children | None = ...,
         instance_spaces: Global___InstanceSpaces | None = ...,
         leaf_paths: Global___LeafPaths | None = ...,
+        chosen_partitions: Global___ChosenPartitions | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["body", b"body", "candidate_sums", b"candidate_sums", "children", b"children", "instance_spaces", b"instance_spaces", "leaf_paths", b"leaf_paths", "sampled_records", b"sampled_records"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["body", b"body", "candidate_sums", b"candidate_sums", "children", b"children", "instance_spaces", b"instance_spaces", "leaf_paths", b"leaf_paths", "sampled_records", b"sampled_records"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["sampled_records", "candidate_sums", "children", "instance_spaces", "leaf_paths"] | None: ...
+    def HasField(self, field_name: typing.Literal["body", b"body", "candidate_sums", b"candidate_sums", "children", b"children", "chosen_partitions", b"chosen_partitions", "instance_spaces", b"instance_spaces", "leaf_paths", b"leaf_paths", "sampled_records", b"sampled_records"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["body", b"body", "candidate_sums", b"candidate_sums", "children", b"children", "chosen_partitions", b"chosen_partitions", "instance_spaces", b"instance_spaces", "leaf_paths", b"leaf_paths", "sampled_records", b"sampled_records"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["sampled_records", "candidate_sums", "children", "instance_spaces", "leaf_paths", "chosen_partitions"] | None: ...
 
 Global___GrowthBody: typing_extensions.TypeAlias = GrowthBody
 
@@ -423,21 +427,75 @@ class CandidateSums(google.protobuf.message.Message):
     NODES_FIELD_NUMBER: builtins.int
     CANDIDATES_FIELD_NUMBER: builtins.int
     CIPHERTEXTS_FIELD_NUMBER: builtins.int
+    PARTITIONED_FIELD_NUMBER: builtins.int
     candidates: builtins.int
     """Candidates of one node."""
     ciphertexts: builtins.bytes
     @property
     def nodes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    @property
+    def partitioned(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """At the root: the numbers of categories of columns whose categories the label holder partitions. The last candidates
+        of a node are the sums over each category of these columns, in this order.
+        """
+
     def __init__(
         self,
         *,
         nodes: collections.abc.Iterable[builtins.int] | None = ...,
         candidates: builtins.int = ...,
         ciphertexts: builtins.bytes = ...,
+        partitioned: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "ciphertexts", b"ciphertexts", "nodes", b"nodes"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "ciphertexts", b"ciphertexts", "nodes", b"nodes", "partitioned", b"partitioned"]) -> None: ...
 
 Global___CandidateSums: typing_extensions.TypeAlias = CandidateSums
+
+@typing.final
+class ChosenPartitions(google.protobuf.message.Message):
+    """Label holder to the owner of winning candidates that offered sums over categories: the partitions that won."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PARTITIONS_FIELD_NUMBER: builtins.int
+    @property
+    def partitions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ChosenPartition]:
+        """One at least for each node of its decisions."""
+
+    def __init__(
+        self,
+        *,
+        partitions: collections.abc.Iterable[Global___ChosenPartition] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["partitions", b"partitions"]) -> None: ...
+
+Global___ChosenPartitions: typing_extensions.TypeAlias = ChosenPartitions
+
+@typing.final
+class ChosenPartition(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: builtins.int
+    COLUMN_FIELD_NUMBER: builtins.int
+    RIGHT_FIELD_NUMBER: builtins.int
+    MISSING_LEFT_FIELD_NUMBER: builtins.int
+    node: builtins.int
+    column: builtins.int
+    """Number of the column among those under `partitioned`, from 1; 0: another candidate won."""
+    right: builtins.bytes
+    """A bit per category, the first one the lowest of the first byte: those that go right. As long for all columns."""
+    missing_left: builtins.bool
+    def __init__(
+        self,
+        *,
+        node: builtins.int = ...,
+        column: builtins.int = ...,
+        right: builtins.bytes = ...,
+        missing_left: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["column", b"column", "missing_left", b"missing_left", "node", b"node", "right", b"right"]) -> None: ...
+
+Global___ChosenPartition: typing_extensions.TypeAlias = ChosenPartition
 
 @typing.final
 class Children(google.protobuf.message.Message):

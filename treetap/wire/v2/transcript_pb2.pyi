@@ -200,6 +200,7 @@ class OwnSplit(google.protobuf.message.Message):
     MISSING_LEFT_FIELD_NUMBER: builtins.int
     LEFT_FIELD_NUMBER: builtins.int
     RIGHT_FIELD_NUMBER: builtins.int
+    CATEGORIES_FIELD_NUMBER: builtins.int
     handle: builtins.int
     node: builtins.int
     feature: builtins.int
@@ -211,6 +212,10 @@ class OwnSplit(google.protobuf.message.Message):
     def left(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v2.types_pb2.RecordChunk]: ...
     @property
     def right(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v2.types_pb2.RecordChunk]: ...
+    @property
+    def categories(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Of a split of categories: the codes of those that go right; it has no threshold."""
+
     def __init__(
         self,
         *,
@@ -223,7 +228,8 @@ class OwnSplit(google.protobuf.message.Message):
         missing_left: builtins.bool = ...,
         left: collections.abc.Iterable[treetap.wire.v2.types_pb2.RecordChunk] | None = ...,
         right: collections.abc.Iterable[treetap.wire.v2.types_pb2.RecordChunk] | None = ...,
+        categories: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["bin", b"bin", "feature", b"feature", "feature_name", b"feature_name", "handle", b"handle", "left", b"left", "missing_left", b"missing_left", "node", b"node", "right", b"right", "threshold", b"threshold"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bin", b"bin", "categories", b"categories", "feature", b"feature", "feature_name", b"feature_name", "handle", b"handle", "left", b"left", "missing_left", b"missing_left", "node", b"node", "right", b"right", "threshold", b"threshold"]) -> None: ...
 
 Global___OwnSplit: typing_extensions.TypeAlias = OwnSplit

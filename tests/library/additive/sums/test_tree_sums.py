@@ -17,6 +17,7 @@ from treetap.additive.sums.slots import Slots, width_for
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.errors import Conflict, Malformed
 from treetap.protocols.key_options import OKAMOTO_UCHIYAMA, PAILLIER
+from treetap.trees.shapes import Kind, Shape
 from treetap.workers.engines import Engine, InProcessEngine, ProcessEngine
 
 KEY = SecretKey.generate(1024)
@@ -41,7 +42,7 @@ async def workers(number: int):
 def table(rng: np.random.Generator, records: int, shapes: Sequence[tuple[int, bool]]):
     """Random bins (low ones more often, so that some are empty), and g, h, 1 per record."""
     codes = np.zeros((records, len(shapes)), dtype=np.uint8)
-    for place, (bins, missing) in enumerate(shapes):
+    for place, (bins, missing, _) in enumerate(Shape(*each) for each in shapes):
         codes[:, place] = np.minimum(rng.geometric(0.4, records) - 1, bins - 1)
         if missing:
             codes[rng.random(records) < 0.3, place] = bins
@@ -57,8 +58,15 @@ def plain_candidates(codes, columns, shapes, rows) -> np.ndarray:
     """Left sums in canonical order by numpy, shape (candidates, slots)."""
     values, codes = np.stack(columns, axis=1)[rows], codes[rows]
     sums = []
-    for place, (bins, missing) in enumerate(shapes):
+    for place, (bins, missing, kind) in enumerate(Shape(*each) for each in shapes):
         code = codes[:, place]
+        if kind is not Kind.NUMBERS:
+            for v in range(bins):
+                others = (code != v) & (code < bins)
+                sums.append(values[code == v if kind is Kind.PARTITIONS else code != v].sum(axis=0))
+                if missing and kind is Kind.ONE_HOT:
+                    sums.append(values[others].sum(axis=0))
+            continue
         for v in range(bins if missing else bins - 1):
             sums.append(values[(code <= v) & (code < bins)].sum(axis=0))
             if missing and v < bins - 1:
@@ -85,6 +93,8 @@ SHAPES = [
     [(7, True)],
     [(2, False)] * 6 + [(5, True), (1, True)],
     [(1, False), (6, False)],
+    [(4, True, Kind.ONE_HOT), (3, False), (5, False, Kind.PARTITIONS), (3, False, Kind.ONE_HOT)],
+    [(6, True, Kind.PARTITIONS), (1, True, Kind.ONE_HOT), (2, True), (7, False, Kind.ONE_HOT)],
 ]
 
 

@@ -1,0 +1,216 @@
+"""Splits of categories in a federation: the naive trainer's model of the joined table, node for node."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from party.defences.settings import Defences
+from party.growth.partitions import partition_messages
+from tests.boosting.categories import categorical_world
+from tests.oracle import oracle_train
+from tests.simulator import Federation, run
+from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores, joined_model, spec
+from treetap.protocols.prediction import predict_request
+from treetap.trees.params import BoostingParams, ForestParams
+from treetap.trees.partitions import Partition
+from treetap.wire.v2 import exchange_pb2, growth_pb2
+
+ALLOWED = {party: {"category_partitions": True} for party in PARTIES}
+BASE = {"n_estimators": 2, "max_depth": 3, "max_bin": 8}
+
+
+def federation(tmp_path: Path, here: World, policies: dict[str, Any] | None = None) -> Federation:
+    """The parties of a world, their columns of text encoded as categories."""
+    return Federation(tmp_path, here.tables, policies=policies, encode="categorical")
+
+
+SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "no cell missing": ({}, {}),
+    "cells missing": ({"missing": 0.15}, {"min_child_weight": 2.0}),
+    "small sets": ({"missing": 0.1}, {"max_cat_threshold": 3, "max_cat_to_onehot": 2, "subsample": 0.8}),
+    "a tree per class": (
+        {"objective": "multi:softprob", "classes": 3, "missing": 0.1},
+        {"objective": "multi:softprob", "n_estimators": 1},
+    ),
+    "by lossguide": ({"missing": 0.1}, {"grow_policy": "lossguide", "max_leaves": 5, "max_depth": 4}),
+    "numbers": ({"objective": "reg:squarederror", "n": 60}, {"objective": "reg:squarederror", "reg_alpha": 0.1}),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_model_is_the_oracles(shape: str, tmp_path: Path) -> None:
+    """Partitions of every party's categories, one against the rest, and cuts; predictions with categories not seen."""
+    shaped, more = SHAPES[shape]
+    here, params = categorical_world(**shaped), BoostingParams(**{**BASE, **more})
+    oracle = here.oracle(params)
+
+    async def main() -> None:
+        parties = federation(tmp_path, here, ALLOWED)
+        status = await parties.train(spec(params))
+        assert status.state == "finished", status.error
+        assert_oracles_model(parties.states, oracle)
+        for protocol in ("interactive", "eini"):
+            request = predict_request(protocol, job=f"by-{protocol}", model="job", table="predict")
+            found = await parties.predict(request)
+            assert found.state == "finished", found.error
+            assert_oracles_scores(found.predictions, oracle, here.newcomers, len(here.y))
+        await parties.close()
+        trees = joined_model(parties.states)
+        cuts = [node[3] for tree in trees for node in tree.values() if node[0] == "split"]
+        assert any(isinstance(each, tuple) and len(each) > 1 for each in cuts)
+
+    run(main())
+
+
+async def _trained(parties: Federation, params: BoostingParams, **changes: Any) -> str:
+    """The error of a job; empty if it finished."""
+    status = await parties.train(spec(params, **changes))
+    await parties.close()
+    return "" if status.state == "finished" else status.error
+
+
+@pytest.mark.parametrize(
+    ("allowed", "fault"),
+    [
+        (PARTIES[:1], "feature-b does not send label-holder the sums over each category of column 'b0', .*above the"),
+        (PARTIES[1:], "label-holder does not partition the categories of feature-b, which would learn in what order"),
+    ],
+)
+def test_partitions_of_a_feature_party_need_both_policies(allowed: tuple[str, ...], fault: str, tmp_path: Path) -> None:
+    """The owner shows sums over each category, the label holder how labels order them: neither does so by default."""
+    here = categorical_world()
+    policies = {party: {"category_partitions": True} for party in allowed}
+
+    async def main() -> None:
+        parties = federation(tmp_path, here, policies)
+        error = await _trained(parties, BoostingParams(**BASE))
+        assert re.search(fault, error), error
+        assert "category_partitions = true" in error
+        assert not any(message.word == "candidate_sums" for message in parties.log) or allowed == PARTIES[1:]
+
+    run(main())
+
+
+def test_without_the_switch_categories_are_split_one_against_the_rest(tmp_path: Path) -> None:
+    """With a max_cat_to_onehot above all of a feature party's categories no policy is asked."""
+    here, params = categorical_world(missing=0.1), BoostingParams(**BASE, max_cat_to_onehot=8)
+
+    async def main() -> None:
+        parties = federation(tmp_path, here)
+        assert await _trained(parties, params) == ""
+        assert_oracles_model(parties.states, here.oracle(params))
+        assert not any(message.word == "chosen_partitions" for message in parties.log)
+
+    run(main())
+
+
+def test_the_label_holders_own_categories_are_partitioned_without_a_message(tmp_path: Path) -> None:
+    """It needs no switch: nothing about its columns leaves it."""
+    here = categorical_world(columns={"label-holder": (9, 6), "feature-b": (0, 0)})
+    params = BoostingParams(**BASE)
+
+    async def main() -> None:
+        parties = federation(tmp_path, here)
+        assert await _trained(parties, params, feature_parties=["feature-b"]) == ""
+        assert_oracles_model(parties.states, here.oracle(params))
+        assert not any(message.word == "chosen_partitions" for message in parties.log)
+
+    run(main())
+
+
+def test_a_party_that_sits_out_and_records_withheld(tmp_path: Path) -> None:
+    """Sums of categories come and go with their party; ID-LMID forbids partitions as it does other candidates."""
+    here = categorical_world(missing=0.1)
+    dropped = BoostingParams(**BASE | {"n_estimators": 3}, party_dropout={"feature-b": 0.6}, seed=3)
+    plain = BoostingParams(**BASE)
+    limit = {"label-holder": Defences.model_validate({"id_lmid": {"xi": 0.3}, "reduced_leakage": {"trees": 1}})}
+
+    async def main() -> None:
+        parties = Federation(tmp_path / "a", here.tables, policies=ALLOWED, encode="categorical")
+        assert await _trained(parties, dropped) == ""
+        assert_oracles_model(parties.states, here.oracle(dropped))
+        parties = Federation(tmp_path / "b", here.tables, policies=ALLOWED, encode="categorical", defences=limit)
+        assert await _trained(parties, plain) == ""
+        oracle = oracle_train(here.parties, list(here.y), plain, 2, 0.3, 1, categories=here.categories)
+        assert_oracles_model(parties.states, oracle)
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("params", "fault"),
+    [
+        (ForestParams(n_estimators=1), "column 'r0' is encoded as 'categorical', which boosting with"),
+        (
+            BoostingParams(objective="multi:softprob", multi_strategy="multi_output_tree", n_estimators=1),
+            'multi_strategy = \'one_output_per_tree\' alone can split: use encode = "ordinal" or "one-hot"',
+        ),
+    ],
+)
+def test_trees_that_split_no_categories_refuse_them(params: Any, fault: str, tmp_path: Path) -> None:
+    """A forest, and trees of several outputs, name the column and the cure."""
+    here = categorical_world(objective="multi:softprob", classes=3)
+
+    async def main() -> None:
+        assert fault in await _trained(federation(tmp_path, here, ALLOWED), params)
+
+    run(main())
+
+
+def _tampering(change: Any, kind: str) -> Any:
+    def tamper(sender: str, receiver: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+        if parcel.growth.WhichOneof("body") == kind:
+            change(getattr(parcel.growth, kind))
+        return parcel
+
+    return tamper
+
+
+def _too_many(body: growth_pb2.CandidateSums) -> None:
+    if body.partitioned:
+        body.partitioned[0] += 1000
+
+
+def _all_right(body: growth_pb2.ChosenPartitions) -> None:
+    for each in body.partitions:
+        each.right = b"\xff" * len(each.right)
+
+
+def _foreign_column(body: growth_pb2.ChosenPartitions) -> None:
+    for each in body.partitions:
+        each.column = 7
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "fault"),
+    [
+        ("candidate_sums", _too_many, "says that sums over 10.. categories are among .* of tree 0"),
+        ("chosen_partitions", _all_right, "does not divide the categories of its column"),
+        ("chosen_partitions", _foreign_column, "a partition of column 7 of . that were offered"),
+    ],
+)
+def test_untrue_partitions_are_found(kind: str, change: Any, fault: str, tmp_path: Path) -> None:
+    """Sums that are not there, sets that divide nothing, and columns that were not offered end the job by name."""
+    here = categorical_world()
+
+    async def main() -> None:
+        parties = federation(tmp_path, here, ALLOWED)
+        parties.tamper = _tampering(change, kind)
+        error = await _trained(parties, BoostingParams(**BASE))
+        assert re.search(fault, error), error
+
+    run(main())
+
+
+def test_a_message_of_partitions_is_as_long_for_any_outcome() -> None:
+    """A node that another candidate won, a small column's partition and a large one's have entries of one length."""
+    sizes = [3, 40]
+    outcomes: list[list[Partition]] = [[], [Partition(0, (1,), missing_left=True)], [Partition(1, (0, 39), False)]]
+    bodies = [next(iter(partition_messages({5: each}, sizes))) for each in outcomes]
+    assert len({body.counted.ByteSize() for body in bodies}) == 1
+    assert len({len(body.body.partitions[0].right) for body in bodies}) == 1
+    assert [bool(body.body.partitions[0].column) for body in bodies] == [False, True, True]

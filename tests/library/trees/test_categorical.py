@@ -1,0 +1,344 @@
+"""Splits of categories: the centralised trainer is the naive oracle, and xgboost; each rule by a small experiment."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from tests.library.trees.tables import Parties
+from tests.oracle import OracleLeaf, oracle_predict, oracle_train
+from treetap.errors import DataError
+from treetap.trees.binning import BinnedTable, bin_table
+from treetap.trees.boosting_criterion import BoostingCriterion
+from treetap.trees.candidates import Candidate, CandidateList
+from treetap.trees.centralised import CentralModel, train
+from treetap.trees.histogram import left_sums
+from treetap.trees.loss import UNIT
+from treetap.trees.params import BoostingParams
+from treetap.trees.partitions import Group, NodeCandidates, Partition, PartitionRule
+from treetap.trees.shapes import Kind, Shape
+
+xgb = pytest.importorskip("xgboost")
+NAN = math.nan
+#: Categories by party and column; the other columns hold numbers.
+LEVELS = {("p0", 0): 3, ("p0", 1): 9, ("p1", 0): 6, ("p1", 2): 2}
+WIDTHS = {"p0": 3, "p1": 4}
+
+
+def mixed(seed: int, n: int = 160, missing: float = 0.0) -> tuple[Parties, npt.NDArray[np.float64]]:
+    """Columns of categories and of numbers, and a noisy function of all of them; every category occurs."""
+    rng = np.random.default_rng(seed)
+    parties: Parties = []
+    signal = 0.7 * rng.normal(size=n)
+    for name, width in WIDTHS.items():
+        X = rng.integers(0, 7, size=(n, width)).astype(float)
+        for j in range(width):
+            if (name, j) in LEVELS:
+                count = LEVELS[name, j]
+                X[:, j] = np.concatenate([np.arange(count), rng.integers(0, count, n - count)])
+                signal += rng.normal(size=count)[X[:, j].astype(int)]
+            else:
+                signal += 0.2 * X[:, j]
+        X[:, : width - 1][rng.random((n, width - 1)) < missing] = np.nan
+        parties.append((name, X))
+    return parties, signal
+
+
+def binned(parties: Parties, params: BoostingParams, max_bin: int = 32) -> list[tuple[str, BinnedTable]]:
+    """The columns in bins, those of `LEVELS` as categories."""
+    return [
+        (
+            name,
+            bin_table(
+                X,
+                [str(j) for j in range(X.shape[1])],
+                max_bin,
+                categories={str(j): count for (party, j), count in LEVELS.items() if party == name},
+                max_cat_to_onehot=params.max_cat_to_onehot,
+            ),
+        )
+        for name, X in parties
+    ]
+
+
+def labels_of(objective: str, signal: npt.NDArray[np.float64], classes: int) -> npt.NDArray[Any]:
+    """Labels of an objective: the signal, or as many classes of it."""
+    if objective == "reg:squarederror":
+        return signal
+    return np.searchsorted(np.quantile(signal, np.linspace(0, 1, classes + 1)[1:-1]), signal)
+
+
+OBJECTIVES = [("binary:logistic", 2), ("reg:squarederror", 2), ("multi:softprob", 4)]
+OPTIONS: list[tuple[float, dict[str, Any]]] = [
+    (0.0, {}),
+    (0.15, {}),
+    (0.15, {"max_cat_threshold": 3, "max_cat_to_onehot": 2, "min_child_weight": 3.0}),
+    (0.1, {"max_cat_to_onehot": 100, "reg_alpha": 0.2}),
+]
+
+
+@pytest.mark.parametrize("options", range(len(OPTIONS)))
+@pytest.mark.parametrize(("objective", "classes"), OBJECTIVES)
+def test_trainer_equals_oracle(objective: str, classes: int, options: int) -> None:
+    """The same sets of categories, sides of missing values, gains and leaves in every node, with records sampled."""
+    missing, more = OPTIONS[options]
+    parties, signal = mixed(options, n=90, missing=missing)
+    labels = labels_of(objective, signal, classes)
+    params = BoostingParams(objective=objective, n_estimators=2, max_depth=3, base_score=0.5, subsample=0.8, **more)
+    tables = binned(parties, params)
+    model = train(tables, labels, params, classes)
+    oracle = oracle_train(parties, list(labels), params, classes, categories=LEVELS)
+    of_categories = 0
+    for tree, expected in zip(model.ensemble.trees, oracle, strict=True):
+        assert {s.node for s in tree.splits} | {leaf.node for leaf in tree.leaves} == set(expected.nodes)
+        for split in tree.splits:
+            candidate, cut = model.entry(split)
+            other = expected.nodes[split.node]
+            assert not isinstance(other, OracleLeaf)
+            found = candidate.right or cut
+            assert (split.owner, candidate.feature, found, candidate.missing_left) == (
+                other.owner,
+                other.feature,
+                other.cut,
+                other.missing_left,
+            )
+            assert split.gain == pytest.approx(other.gain, rel=1e-7)
+            of_categories += candidate.right is not None
+        for leaf in tree.leaves:
+            expected_leaf = expected.nodes[leaf.node]
+            assert isinstance(expected_leaf, OracleLeaf)
+            assert leaf.weights == pytest.approx(expected_leaf.weights, abs=1e-9)
+    assert of_categories
+    np.testing.assert_allclose(model.predict(tables), oracle_predict(oracle, parties), atol=1e-9)
+
+
+def spoilt(parties: Parties, seed: int) -> Parties:
+    """The records with further cells missing, and categories that training has not seen."""
+    rng = np.random.default_rng(seed)
+    fresh: Parties = []
+    for name, X in parties:
+        new = X.copy()
+        for party, j in LEVELS:
+            if party == name:
+                new[rng.random(len(X)) < 0.2, j] = 40.0
+        new[rng.random(X.shape) < 0.15] = np.nan
+        fresh.append((name, new))
+    return fresh
+
+
+def xgb_booster(parties: Parties, labels: npt.NDArray[Any], params: BoostingParams, classes: int) -> tuple[Any, Any]:
+    """A booster of the same parameters, and the function that makes its input."""
+    same = ("objective", "max_depth", "learning_rate", "reg_lambda", "gamma", "min_child_weight", "base_score",
+            "max_cat_to_onehot", "max_cat_threshold", "reg_alpha")  # fmt: skip
+    settings = {name: getattr(params, name) for name in same} | {"tree_method": "hist", "max_bin": 4096, "nthread": 1}
+    if params.objective == "multi:softprob":
+        settings["num_class"] = classes
+    kinds = ["c" if (name, j) in LEVELS else "q" for name, width in WIDTHS.items() for j in range(width)]
+
+    def data(columns: Parties, **more: Any) -> Any:
+        return xgb.DMatrix(np.hstack([X for _, X in columns]), feature_types=kinds, **more)
+
+    return xgb.train(settings, data(parties, label=labels), params.n_estimators), data
+
+
+@pytest.mark.parametrize("options", range(len(OPTIONS)))
+@pytest.mark.parametrize(("objective", "classes"), OBJECTIVES)
+def test_scores_equal_xgboost(objective: str, classes: int, options: int) -> None:
+    """Margins agree to 1e-5, also of records with categories and missing cells that training had not.
+
+    Seeds in which no cuts of numbers tie. Gradients of softprob are quarters at first: xgboost sums them exactly.
+    """
+    missing, more = OPTIONS[options]
+    parties, signal = mixed(40 + options, n=300, missing=missing)
+    labels = labels_of(objective, signal, classes)
+    params = BoostingParams(objective=objective, n_estimators=3, max_depth=3, base_score=0.5, **more)
+    tables = binned(parties, params)
+    model = train(tables, labels, params, classes)
+    booster, data = xgb_booster(parties, labels, params, classes)
+    theirs = booster.predict(data(parties), output_margin=True).reshape(len(labels), -1)
+    np.testing.assert_allclose(model.predict(tables), theirs, atol=1e-5)
+    fresh = spoilt(parties, options)
+    encoded = [(name, table.encode(X)) for (name, table), (_, X) in zip(tables, fresh, strict=True)]
+    expected = booster.predict(data(fresh), output_margin=True).reshape(len(labels), -1)
+    np.testing.assert_allclose(model.predict(encoded), expected, atol=1e-5)
+
+
+def stump(
+    column: list[float], g: list[float], h: list[float] | None = None, categories: int | None = None, **options: Any
+) -> Candidate | None:
+    """The first split of one column of categories, which xgboost makes alike, of these derivatives."""
+    X, weights = np.array(column)[:, None], h or [1.0] * len(g)
+    settings = {"min_child_weight": 0.0, "reg_lambda": 1.0, **options}
+    data = xgb.DMatrix(X, label=np.zeros(len(X)), feature_types=["c"])
+    booster = xgb.train(
+        {"tree_method": "hist", "max_depth": 1, "base_score": 0.0, "nthread": 1, **settings},
+        data,
+        1,
+        obj=lambda _scores, _data: (np.array(g), np.array(weights)),
+    )
+    tree = json.loads(bytes(booster.save_raw("json")))["learner"]["gradient_booster"]["model"]["trees"][0]
+    theirs = None
+    if tree["left_children"][0] != -1:
+        theirs = Candidate(0, min(tree["categories"]), bool(tree["default_left"][0]), tuple(tree["categories"]))
+    settings.pop("max_bin", None)
+    params = BoostingParams(learning_rate=1.0, max_depth=1, **settings)
+    count = categories or int(np.nanmax(X)) + 1
+    table = bin_table(X, ["c"], 2, categories={"c": count}, max_cat_to_onehot=params.max_cat_to_onehot)
+    ours = first_split(table, np.array(g), np.array(weights), params)
+    assert ours == theirs
+    return ours
+
+
+def first_split(
+    table: BinnedTable, g: npt.NDArray[np.float64], h: npt.NDArray[np.float64], params: BoostingParams
+) -> Candidate | None:
+    """The best candidate of all records by the criterion of boosting."""
+    scale = 2.0**10
+    criterion = BoostingCriterion(scale, params)
+    values = np.stack([np.rint(g / scale * UNIT), np.rint(h * UNIT), np.ones(len(g))], axis=1).astype(np.int64)
+    candidates, total = CandidateList(table.shapes), values.sum(axis=0)
+    sums = left_sums(table.codes, candidates, values, [np.arange(len(g))])[0]
+    found = NodeCandidates(sums, total, candidates.groups, criterion.partitions, 3)
+    decision = criterion.choose([criterion.gains(found.lefts[None], total[None])[0]])
+    return None if decision is None else candidates.of(found.place(int(decision[1][0])))
+
+
+FIVE, STEPS = [0.0, 1.0, 2.0, 3.0, 4.0] * 2, [-3.0, 2.0, -2.5, 3.0, 0.5] * 2
+
+
+def test_fewer_than_max_cat_to_onehot_are_split_one_against_the_rest() -> None:
+    """Five categories are partitioned if max_cat_to_onehot is 5, and one against the rest from 6 on."""
+    assert stump(FIVE, STEPS, max_cat_to_onehot=5) == Candidate(0, 1, True, (1, 3, 4))
+    assert stump(FIVE, STEPS, max_cat_to_onehot=6) == Candidate(0, 0, True, (0,))
+    assert BoostingParams().max_cat_to_onehot == 4
+
+
+def test_categories_of_low_weight_go_right() -> None:
+    """Weights ascend: a set that goes right has the largest gradients, and what no category is goes left."""
+    split = stump([0, 1, 2, 3, 4, 5], [5.0, 4.0, 3.0, -3.0, -4.0, -5.0])
+    assert split == Candidate(0, 0, True, (0, 1, 2))
+
+
+def test_missing_values_go_left_where_training_had_none() -> None:
+    """The forward scan comes first, and one against the rest begins with missing left; numbers send it right."""
+    for options in ({}, {"max_cat_to_onehot": 9}):
+        split = stump(FIVE, STEPS, **options)
+        assert split is not None
+        assert split.missing_left
+
+
+@pytest.mark.parametrize("options", [{}, {"max_cat_to_onehot": 9}])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_missing_values_take_the_better_side(options: dict[str, Any], sign: float) -> None:
+    """With missing records both ways are tried: they go with the categories whose gradients have their sign."""
+    split = stump([*FIVE, NAN, NAN], [*STEPS, sign * 9, sign * 9], **options)
+    assert split is not None
+    of_right = np.sign(sum(STEPS[c] for c in split.right or ()))
+    assert split.missing_left == (of_right != sign)
+
+
+def test_categories_lighter_than_min_child_weight_have_weight_0() -> None:
+    """Category 1 would be the last by its gradient, but weighs less than the least weight: it stands in the middle."""
+    column = [0.0] * 4 + [1.0] + [2.0] * 4 + [3.0] * 4 + [4.0] * 4
+    g = [2.0] * 4 + [-30.0] + [-1.0] * 4 + [1.0] * 4 + [-2.0] * 4
+    split = stump(column, g, min_child_weight=2.0)
+    assert split is not None
+    assert split.right == (0, 3)
+    assert stump(column, g, min_child_weight=0.0) == Candidate(0, 0, True, (0, 2, 3, 4))
+
+
+def test_absent_categories_tie_in_the_order_of_their_codes() -> None:
+    """Of 7 categories 2 and 5 have no record: weight 0, between the others; a set with them is not preferred."""
+    column, g = [0.0, 1.0, 3.0, 4.0, 6.0] * 2, [1.0, 2.0, -1.0, -2.0, -3.0] * 2
+    assert stump(column, g, categories=7) == Candidate(0, 0, True, (0, 1))
+
+
+@pytest.mark.parametrize(("most", "right"), [(2, (0,)), (3, (0, 1)), (1, None)])
+def test_max_cat_threshold_bounds_the_smaller_side(most: int, right: tuple[int, ...] | None) -> None:
+    """One side has fewer than max_cat_threshold categories; with 1 no partition is left."""
+    g = [4.0, 3.5, 3.0, 2.5, -2.5, -2.9, -2.95, -2.98]
+    split = stump([float(c) for c in range(8)], g, max_cat_threshold=most)
+    if right is None:
+        assert split is None
+    else:
+        assert split is not None
+        sides = len(split.right or ()), 8 - len(split.right or ())
+        assert min(sides) < most
+
+
+def test_max_bin_does_not_bound_categories() -> None:
+    """Every category has a bin of its own, whatever max_bin is."""
+    column = [float(c) for c in range(12)] * 2
+    g = [(-1.0) ** c * (3 + c / 10) for c in range(12)] * 2
+    split = stump(column, g, max_bin=4)
+    assert split is not None
+    assert split.right == (0, 2, 4, 6, 8, 10)
+
+
+def test_trees_of_several_outputs_split_no_categories() -> None:
+    """XGBoost refuses them, and so does a job."""
+    data = xgb.DMatrix(np.array(FIVE)[:, None], label=np.arange(20.0).reshape(10, 2), feature_types=["c"])
+    with pytest.raises(xgb.core.XGBoostError, match="multi-target tree is not yet implemented"):
+        xgb.train({"tree_method": "hist", "multi_strategy": "multi_output_tree"}, data, 1)
+    assert BoostingParams(multi_strategy="multi_output_tree").one_hot_below is None
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("kind", list(Kind))
+def test_sums_of_a_column_are_those_of_its_candidates(kind: Kind, missing: bool) -> None:
+    """The number of sums of a shape, and each of them over the records that go left, or that have the category."""
+    rng, shape = np.random.default_rng(0), Shape(4, missing, kind)
+    codes = rng.integers(0, 4 + missing, size=(50, 1)).astype(np.int32)
+    values = rng.integers(-9, 9, size=(50, 2))
+    candidates = CandidateList([(3, False), shape])
+    table = np.hstack([rng.integers(0, 3, size=(50, 1)), codes]).astype(np.int32)
+    found = left_sums(table, candidates, values, [np.arange(50)])[0]
+    assert len(candidates) == 2 + shape.sums
+    for k in range(len(candidates)):
+        if candidates.grouped[k]:
+            chosen = codes[:, 0] == candidates.bin[k]
+            with pytest.raises(IndexError):
+                candidates.at(k)
+        else:
+            chosen = candidates.goes_left(table, candidates.at(k))
+        assert found[k].tolist() == values[chosen].sum(axis=0).tolist()
+
+
+def test_partitions_keep_their_place_among_other_candidates() -> None:
+    """Sums of cuts, then of categories, then of cuts: the candidates come in this order, of the right sums."""
+    sums = np.array([[1], [10], [20], [40], [5]])
+    total = np.array([75])
+    rule = PartitionRule(lambda of_each: np.argsort(-of_each[:, 0], kind="stable"), 64)
+    found = NodeCandidates(sums, total, [Group(1, 3)], rule, 1)
+    assert found.lefts[:, 0].tolist() == [1, 35, 15, 10, 30, 5]
+    assert [found.place(k) for k in range(6)] == [
+        0,
+        Partition(0, (2,), True),
+        Partition(0, (1, 2), True),
+        Partition(0, (1, 2), False),
+        Partition(0, (2,), False),
+        4,
+    ]
+    with pytest.raises(ValueError, match="by no rule"):
+        NodeCandidates(sums, total, [Group(1, 3)], None, 1)
+
+
+def test_a_column_of_one_category_is_constant() -> None:
+    """It is refused by name, unless values are missing."""
+    with pytest.raises(DataError, match="column 'a' is constant"):
+        bin_table(np.zeros((4, 1)), ["a"], 4, categories={"a": 1})
+    assert bin_table(np.array([[0.0], [NAN]]), ["a"], 4, categories={"a": 1}).codes.tolist() == [[0], [1]]
+
+
+def test_importances_count_splits_of_categories() -> None:
+    """A split of categories counts for its column."""
+    parties, signal = mixed(3)
+    params = BoostingParams(n_estimators=2, max_depth=2)
+    model: CentralModel = train(binned(parties, params), (signal > signal.mean()).astype(int), params)
+    names = {name: [f"{name}.{j}" for j in range(width)] for name, width in WIDTHS.items()}
+    assert set(model.importance(names)) & {"p0.1", "p1.0"}
