@@ -63,7 +63,9 @@ def _code_type(bins: int, missing: bool) -> np.dtype[Any]:
     return np.dtype("u1" if bins + missing <= _ONE_BYTE else "<u2")
 
 
-def _parts(codes: npt.NDArray[np.integer[Any]], shapes: Sequence[Shape]) -> Iterator[pivodl_pb2.RecordBins]:
+def _parts(
+    codes: npt.NDArray[np.integer[Any]], shapes: Sequence[tuple[int, bool] | Shape]
+) -> Iterator[pivodl_pb2.RecordBins]:
     columns = (
         pivodl_pb2.ColumnBins(
             column=column,
@@ -72,7 +74,7 @@ def _parts(codes: npt.NDArray[np.integer[Any]], shapes: Sequence[Shape]) -> Iter
             first=first,
             codes=codes[first : first + _PART, column].astype(_code_type(bins, missing)).tobytes(),
         )
-        for column, (bins, missing, _) in enumerate(shapes)
+        for column, (bins, missing) in enumerate(shape[:2] for shape in shapes)
         for first in range(0, max(len(codes), 1), _PART)
     )
     for batch in batches(columns):

@@ -12,7 +12,7 @@ from party.defences.settings import Defences
 from party.growth.partitions import partition_messages
 from tests.boosting.categories import categorical_world
 from tests.oracle import oracle_train
-from tests.simulator import Federation, run
+from tests.simulator import Faults, Federation, Message, run
 from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores, joined_model, spec
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams, ForestParams
@@ -157,6 +157,33 @@ def test_trees_that_split_no_categories_refuse_them(params: Any, fault: str, tmp
 
     async def main() -> None:
         assert fault in await _trained(federation(tmp_path, here, ALLOWED), params)
+
+    run(main())
+
+
+def test_a_bad_network_and_a_killed_owner_change_nothing(tmp_path: Path) -> None:
+    """Messages with partitions are lost, doubled and late, and their receiver dies with one unread: the same model."""
+    here, params = categorical_world(missing=0.1), BoostingParams(**BASE)
+
+    async def main() -> None:
+        faults = Faults(drop=0.05, lose_reply=0.05, double=0.1, delay_s=0.5, late_s=3.0, seed=5)
+        parties = Federation(tmp_path, here.tables, policies=ALLOWED, encode="categorical", faults=faults)
+        killed = False
+
+        def hook(message: Message) -> None:
+            nonlocal killed
+            if message.word == "chosen_partitions" and message.served and not killed:
+                killed = True
+                parties.kill(message.to)
+                parties.start(message.to)
+
+        parties.hook = hook
+        status = await parties.train(spec(params))
+        if status.state == "interrupted":
+            status = await parties.resume()
+        assert (status.state, killed) == ("finished", True), status.error
+        assert_oracles_model(parties.states, here.oracle(params))
+        await parties.close()
 
     run(main())
 

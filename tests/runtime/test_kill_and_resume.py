@@ -77,7 +77,8 @@ def test_the_job_has_all_that_a_job_can_have(tmp_path: Path) -> None:
     explaining = ("name_features", "take_names", "split_names", "attribut", "mask_attributions")
     blinding = ("blind", "pass_", "raise_", "relay_ids", "combine_", "refresh_", "trace_", "match_", "agree_")  # of psi
     forests = ("share_labels", "take_labels", "encrypted_labels")
-    others = (*predicting, *masking, *lattices, *explaining, *blinding, *forests)
+    categories = ("chosen_partitions",)
+    others = (*predicting, *masking, *lattices, *explaining, *blinding, *forests, *categories)
     assert words == {kind for kind in kinds if not kind.startswith(others)}
 
 

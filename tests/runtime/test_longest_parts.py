@@ -18,6 +18,7 @@ from party.alignment.lists import POINTS_PER_MESSAGE
 from party.attributions import layout as attribution_layout
 from party.eini import layout as eini_layout
 from party.growth.feature_party import SUMS_BYTES
+from party.growth.partitions import partition_messages
 from party.growth.paths import LEAVES_PER_MESSAGE, leaf_paths
 from party.interactive.feature_party import ANSWERS_PER_MESSAGE
 from party.lattice import layout as lattice_layout
@@ -35,6 +36,7 @@ from treetap.lattice.parameters import MOST_KEY_BYTES, PRIME_BITS, TOTAL_BITS
 from treetap.psi.group import POINT_BYTES
 from treetap.trees.growing_tree import Made
 from treetap.trees.leaf_entries import TreeHop
+from treetap.trees.partitions import Partition
 from treetap.trees.shapley_entries import AttributedHop
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
@@ -124,6 +126,9 @@ PARTS: dict[str, Callable[[], Iterable[Body]]] = {
     "children": lambda: children_messages([(2**19 + node, LONG, _rows()) for node in range(2)], TOTAL),
     "instance_spaces": lambda: space_messages([(2**19 + node, _rows()) for node in range(2)], TOTAL),
     "leaf_paths": _paths,
+    "chosen_partitions": lambda: partition_messages(
+        {2**19 + node: [Partition(0, tuple(range(99_999)), missing_left=True)] for node in range(100)}, [100_000]
+    ),
     "block_records": lambda: (
         prediction_pb2.BlockRecords(chunks=batch) for batch in batches(chunks_of(_rows(), TOTAL))
     ),

@@ -61,12 +61,14 @@ class Emission:
         route: its pairs of sender and receiver.
         perhaps: classes that it carries where the sender's table or policy has it so; not known when a job begins.
         when: False for a training job that has no such content.
+        by_tables: it is sent only if columns of the parties' tables are of its kind; not known when a job begins.
     """
 
     content: str
     route: Route
     perhaps: frozenset[str] = frozenset()
     when: Callable[[setup_pb2.JobSpec], bool] = lambda _: True
+    by_tables: bool = False
 
 
 #: The members of a job that open what others compute on their columns: candidate sums, scores or directions.
@@ -170,7 +172,7 @@ GROWTH = (
     Emission("sampled_records", to_feature_parties),
     Emission("candidate_sums", to_label_holder),
     Emission("chosen_splits", label_holder_reports),
-    Emission("chosen_partitions", to_feature_parties),
+    Emission("chosen_partitions", to_feature_parties, by_tables=True),
     Emission("children", to_label_holder),
     Emission("instance_spaces", to_feature_parties),
     Emission("relayed_children", label_holder_reports),
@@ -191,12 +193,16 @@ ALIGNMENTS: Mapping[str, tuple[Emission, ...]] = {
 
 @dataclass(frozen=True)
 class Sent:
-    """A content that one member of a job sends to another, and the classes that are certain to go with it."""
+    """A content that one member of a job sends to another, and the classes that are certain to go with it.
+
+    `by_tables`: as for `Emission`.
+    """
 
     sender: str
     receiver: str
     content: str
     classes: frozenset[str]
+    by_tables: bool = False
 
 
 def sent_by(emissions: Iterable[Emission], members: Members) -> Iterator[Sent]:
@@ -204,7 +210,7 @@ def sent_by(emissions: Iterable[Emission], members: Members) -> Iterator[Sent]:
     for emission in emissions:
         certain = _classes(emission.content) - emission.perhaps
         for sender, receiver in emission.route(members):
-            yield Sent(sender, receiver, emission.content, certain)
+            yield Sent(sender, receiver, emission.content, certain, emission.by_tables)
 
 
 @cache

@@ -50,9 +50,7 @@ def refuse_categories(table: Table, unless: str) -> None:
         )
 
 
-def bin_columns(
-    table: Table, max_bin: int, max_cat_to_onehot: int | None, training: int | None = None
-) -> BinnedTable:
+def bin_columns(table: Table, max_bin: int, max_cat_to_onehot: int | None, training: int | None = None) -> BinnedTable:
     """Fit bins to the table's features and encode them; `training`: to those of the first records alone.
 
     In a column in which the training lacks no value, a further record that lacks one counts to the last bin: it goes

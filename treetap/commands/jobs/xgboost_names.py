@@ -19,7 +19,7 @@ _PROCESSORS = "sums of ciphertexts are computed by processors; `workers` and `ar
 _DART = "no tree is left out of scores (DART), as all keep the weights with which they were grown"
 _HIST = "there is one way to grow trees, that of tree_method = 'hist' on each party's own bins, which max_bin bounds"
 _COLUMNS = "each party draws its columns once for a tree, by colsample_bytree"
-_TYPES = "which columns are numbers, texts or dates follows from each party's table and its `encode`"
+_TYPES = "which columns are numbers, dates or categories follows from each party's table and its `encode`"
 _RANKING = "ranking is not offered"
 _SURVIVAL = "survival analysis is not offered"
 _STORAGE = "is about the memory of XGBoost's own histograms"
