@@ -11,9 +11,11 @@ import pytest
 from party.defences.settings import Defences
 from party.growth.partitions import partition_messages
 from tests.boosting.categories import categorical_world
+from tests.growth.evaluated import with_eval_table
 from tests.oracle import oracle_train
 from tests.simulator import Faults, Federation, Message, run
 from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores, joined_model, spec
+from treetap.models.history import read_history
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams, ForestParams
 from treetap.trees.partitions import Partition
@@ -183,6 +185,25 @@ def test_a_bad_network_and_a_killed_owner_change_nothing(tmp_path: Path) -> None
             status = await parties.resume()
         assert (status.state, killed) == ("finished", True), status.error
         assert_oracles_model(parties.states, here.oracle(params))
+        await parties.close()
+
+    run(main())
+
+
+def test_records_of_an_eval_table_have_other_categories(tmp_path: Path) -> None:
+    """Those that training has not seen go left, and so do missing cells where training had none; no sum has them."""
+    evaluating = with_eval_table(categorical_world(fresh=40))
+    here, params = evaluating.here, BoostingParams(**BASE, max_cat_threshold=3)
+    oracle = here.oracle(params)
+
+    async def main() -> None:
+        parties = federation(tmp_path, here, ALLOWED)
+        status = await parties.train(spec(params, eval_table="eval"))
+        assert status.state == "finished", status.error
+        assert_oracles_model(parties.states, oracle)
+        for number, found in enumerate(read_history(parties.state(PARTIES[0]) / "models" / "job"), start=1):
+            expected = evaluating.metrics(oracle, params, number)
+            assert {name: found[name] for name in expected} == pytest.approx(expected)
         await parties.close()
 
     run(main())

@@ -38,7 +38,12 @@ class Evaluated:
 
 def evaluated(n: int = 60, dims: tuple[int, ...] = (2, 2, 1), *, fresh: int = 30, **more: Any) -> Evaluated:
     """A world with labels for the new records: those of the training's records, drawn anew."""
-    here = world(n, dims, fresh=fresh, **more)
+    return with_eval_table(world(n, dims, fresh=fresh, **more))
+
+
+def with_eval_table(here: World) -> Evaluated:
+    """A world whose new records have labels."""
+    n, fresh = len(here.y), len(here.new[0])
     labels = np.random.default_rng(n).permutation(np.resize(here.y, fresh))
     known = {f"r{n + i:05d}": label for i, label in enumerate(labels.tolist())}
     tables = {}

@@ -32,10 +32,14 @@ _NOT_IN_NAMES = str.maketrans("[]<", "()_")
 
 @dataclass(frozen=True)
 class Column:
-    """A feature of a party: its name, and where they are known the values (n,) that it was trained on."""
+    """A feature of a party: its name, and where they are known the values (n,) that it was trained on.
+
+    `categorical`: its values are codes of categories.
+    """
 
     name: str
     values: Floats | None = field(default=None, repr=False)
+    categorical: bool = False
 
 
 def feature_names(columns: Mapping[str, Sequence[Column]]) -> list[str]:
@@ -86,7 +90,7 @@ def xgboost_model(
         "learner": {
             "attributes": {**last, **attributes},
             "feature_names": names,
-            "feature_types": ["float"] * len(names),
+            "feature_types": ["c" if column.categorical else "float" for own in columns.values() for column in own],
             "gradient_booster": {
                 "model": {
                     "cats": {"enc": [], "feature_segments": [], "sorted_idx": []},
@@ -136,6 +140,17 @@ def threshold_of(split: OwnSplit, column: Column, party: str) -> float:
             "number in 32 bits, in which XGBoost keeps them: train on a column with fewer digits"
         )
     return float(found if lower < found <= upper else upper)
+
+
+def _categories(of_nodes: Mapping[int, Sequence[int]]) -> Json:
+    """The categories that go right, node after node, and where those of each begin; nodes ascending."""
+    sizes = [len(codes) for codes in of_nodes.values()]
+    return {
+        "categories": [code for codes in of_nodes.values() for code in codes],
+        "categories_nodes": list(of_nodes),
+        "categories_segments": np.cumsum([0, *sizes])[: len(sizes)].tolist(),
+        "categories_sizes": sizes,
+    }
 
 
 def _base(ensemble: Ensemble) -> tuple[list[float], float]:
@@ -201,6 +216,7 @@ class _Nodes:
         several = self._width > 1
         rank = {node: place for place, node in enumerate(node for node in self._numbers if node in self._leaves)}
         left, right, indices, conditions, defaults = [], [], [], [], []
+        of_categories: dict[int, tuple[int, ...]] = {}
         for node in self._numbers:
             split = self._splits.get(node)
             if split is None:
@@ -213,7 +229,11 @@ class _Nodes:
             own = self._meaning(split)
             left.append(self._place[2 * node])
             right.append(self._place[2 * node + 1])
-            conditions.append(threshold_of(own, self._columns[split.owner][own.feature], split.owner))
+            if own.categories is None:
+                conditions.append(threshold_of(own, self._columns[split.owner][own.feature], split.owner))
+            else:
+                conditions.append(0.0)  # which XGBoost does not read
+                of_categories[self._place[node]] = own.categories
             indices.append(self._first[split.owner] + own.feature)
             defaults.append(int(own.missing_left))
         no_parent = -1 if several else _NO_PARENT
@@ -222,10 +242,7 @@ class _Nodes:
         vectors = {"leaf_weights": np.concatenate(leaves).astype(np.float32).astype(float).tolist()} if several else {}
         return {
             "base_weights": weights.astype(float).tolist(),
-            "categories": [],
-            "categories_nodes": [],
-            "categories_segments": [],
-            "categories_sizes": [],
+            **_categories(of_categories),
             "default_left": defaults,
             "id": number,
             **vectors,
@@ -235,7 +252,7 @@ class _Nodes:
             "right_children": right,
             "split_conditions": conditions,
             "split_indices": indices,
-            "split_type": [0] * len(self._numbers),
+            "split_type": [int(place in of_categories) for place in range(len(self._numbers))],
             "sum_hessian": [self._cover(node) for node in self._numbers],
             "tree_param": {
                 "num_deleted": "0",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ import pytest
 from tests.library.trees.tables import Parties
 from tests.oracle import OracleLeaf, oracle_predict, oracle_train
 from treetap.errors import DataError
+from treetap.models.own_split import OwnSplit
+from treetap.models.xgboost_json import Column, feature_names, xgboost_model
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.candidates import Candidate, CandidateList
@@ -166,6 +169,36 @@ def test_scores_equal_xgboost(objective: str, classes: int, options: int) -> Non
     encoded = [(name, table.encode(X)) for (name, table), (_, X) in zip(tables, fresh, strict=True)]
     expected = booster.predict(data(fresh), output_margin=True).reshape(len(labels), -1)
     np.testing.assert_allclose(model.predict(encoded), expected, atol=1e-5)
+
+
+def test_a_model_is_written_as_xgboosts(tmp_path: Path) -> None:
+    """XGBoost reads sets of categories from the file, and predicts the same by them, of new records too."""
+    parties, signal = mixed(44, n=200, missing=0.1)
+    params = BoostingParams(n_estimators=3, max_depth=3)
+    tables = binned(parties, params)
+    model = train(tables, labels_of("binary:logistic", signal, 2), params)
+    columns = {
+        name: [Column(str(j), X[:, j], categorical=(name, j) in LEVELS) for j in range(X.shape[1])]
+        for name, X in parties
+    }
+    content = xgboost_model(
+        model.ensemble, lambda split: OwnSplit.of(split.handle, split.node, *model.entry(split)), columns, {}
+    )
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(content, allow_nan=False))
+    booster = xgb.Booster(model_file=path)
+    types = ["c" if column.categorical else "float" for own in columns.values() for column in own]
+    fresh = spoilt(parties, 1)
+    matrix = xgb.DMatrix(np.hstack([X for _, X in fresh]), feature_types=types, feature_names=feature_names(columns))
+    encoded = [(name, table.encode(X)) for (name, table), (_, X) in zip(tables, fresh, strict=True)]
+    np.testing.assert_allclose(
+        booster.predict(matrix, output_margin=True), model.predict(encoded)[:, 0], rtol=1e-6, atol=1e-6
+    )
+    trees = json.loads(bytes(booster.save_raw("json")))["learner"]["gradient_booster"]["model"]["trees"]
+    written = content["learner"]["gradient_booster"]["model"]["trees"]
+    assert any(len(tree["categories"]) > len(tree["categories_nodes"]) for tree in trees)
+    for name in ("categories", "categories_nodes", "categories_segments", "categories_sizes", "split_type"):
+        assert [tree[name] for tree in trees] == [tree[name] for tree in written]
 
 
 def stump(

@@ -18,7 +18,7 @@ from treetap.models.xgboost_json import Column, feature_names, xgboost_model
 from treetap.names import did_you_mean
 from treetap.protocols.registry import training
 from treetap.tables.categories import Category
-from treetap.tables.config import TableConfig
+from treetap.tables.config import CATEGORICAL, TableConfig
 from treetap.tables.reading import Table, read_table
 from treetap.trees.ensemble import Ensemble, deciding_splits
 
@@ -131,7 +131,11 @@ def _content(models: Mapping[str, Path], manifests: Mapping[str, Json], trained:
     _check_owners(opened.published, manifests)
     columns = {
         party: [
-            Column(name, trained[party].features[:, place] if party in trained else None)
+            Column(
+                name,
+                trained[party].features[:, place] if party in trained else None,
+                categorical=manifest.get("categories", {}).get(name, {}).get("encode") == CATEGORICAL,
+            )
             for place, name in enumerate(manifest["columns"])
         ]
         for party, manifest in manifests.items()
