@@ -60,7 +60,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
     own = ", ".join(f'"c{j}"' for j in range(10, 20))
     parties = _party("clinic", f"labels = true\ncolumns = [{own}]") + _party("lab", 'share = 0.5\nrecord = "received"')
     parties += _party("registry", "share = 0.5")
-    file = _file(folder, 'path = "cancer.parquet"\nlabel = "benign"\nseed = [0, 1]', parties)
+    file = _file(folder, 'path = "cancer.parquet"\nlabel = "benign"\nseed = [0, 1]\nevaluate_rounds = true', parties)
     return folder, treetap("experiment", file, "--json", "--workdir", "kept", "--export", folder=folder)
 
 
@@ -127,6 +127,19 @@ def test_the_metrics_are_worth_something(report: tuple[Path, Outcome]) -> None:
         assert run["records"] == {"train": 456, "test": 113}
         assert run["metrics"]["test"]["auc"] > 0.9
         assert run["metrics"]["train"]["auc"] > 0.95
+
+
+def test_held_out_rows_are_measured_after_every_round(report: tuple[Path, Outcome]) -> None:
+    """The last round's figures are those of the finished model; the file of all runs has the same."""
+    folder, outcome = report
+    runs = json.loads(outcome.out)["runs"]
+    for run in runs:
+        assert len(run["history"]) == 3
+        assert run["history"][-1]["eval_auc"] == pytest.approx(run["metrics"]["test"]["auc"])
+        assert run["history"][-1]["train_logloss"] == pytest.approx(run["metrics"]["train"]["logloss"])
+    lines = (folder / "kept" / "history.csv").read_text().splitlines()
+    assert [line.split(",")[:2] for line in lines[1:]] == [[str(seed), str(k)] for seed in (0, 1) for k in range(3)]
+    assert "</svg>held-out rows</li>" in (folder / "kept" / "report.html").read_text()
 
 
 def test_predictions_are_kept_with_their_labels(report: tuple[Path, Outcome]) -> None:

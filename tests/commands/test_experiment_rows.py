@@ -27,8 +27,10 @@ def experiment(
     pq.write_table(pa.table(base | content), folder / "t.parquet")
     other = {"name": "lab", "share": 1.0} if columns is None else {"name": "lab", "columns": columns}
     parties = [{"name": "clinic", "labels": True, "columns": ["a"]}, other]
+    names = {"stop": "early_stopping_rounds", "protocol": "protocol"}
+    more = {names[key]: data.pop(key) for key in names if key in data}
     given = {"path": str(folder / "t.parquet"), "label": "y", **data}
-    return ExperimentFile.model_validate({"data": given, "party": parties, "job": {"objective": job}})
+    return ExperimentFile.model_validate({"data": given, "party": parties, "job": {"objective": job, **more}})
 
 
 def runs(given: ExperimentFile) -> list[Any]:
@@ -142,6 +144,8 @@ def test_rows_that_cannot_be_held_out(content: dict[str, Any], data: dict[str, A
     [
         ({"cv": 5, "test_share": 0.2}, "test_share and cv exclude each other"),
         ({"cv": 1}, "greater than or equal to 2"),
+        ({"evaluate_rounds": True, "stop": 3}, "early_stopping_rounds would choose the model by the held-out rows"),
+        ({"evaluate_rounds": True, "protocol": "splitnn"}, "evaluate_rounds: protocol 'splitnn' has no eval table"),
         ({"time": "y"}, "time column 'y' is the label, the id or dropped"),
         ({"time": "q", "drop": ["q"]}, "time column 'q' is the label, the id or dropped"),
     ],

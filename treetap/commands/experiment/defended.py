@@ -42,10 +42,10 @@ def check(file: Path, experiment: ExperimentFile, drawn: Split, classes: int) ->
     Raises:
         ConfigError: it cannot have one, by name, with the `file` that asks for it.
     """
-    first, *others = experiment.in_order
+    first = experiment.in_order[0]
     data, columns = experiment.data, drawn.columns
     own = TableConfig(path=Path(data.title), id=ID, label=data.label, weight=data.weight, columns=columns[first])
-    spec = experiment.job.spec(first, others, "train")
+    spec = experiment.spec(experiment.job)
     try:
         check_defences(first, experiment.defences, Policy(), own, spec)
         params = experiment.job.params()

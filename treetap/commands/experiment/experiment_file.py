@@ -25,6 +25,7 @@ from treetap.protocols.registry import PREDICTION, TRAINING, prediction, trainin
 from treetap.strict import Strict
 from treetap.tables.config import CATEGORICAL, OTHERS, Encode, encoded_by_name
 from treetap.tables.source_keys import SourceKeys
+from treetap.wire.v2 import setup_pb2
 
 #: The protocols that predict.
 PROTOCOLS = tuple(PREDICTION)
@@ -34,8 +35,8 @@ class DataTable(SourceKeys):
     """The joined table. `$NAME` in `path` is an environment variable; a relative path is from the file's folder.
 
     `cv`: the number of folds, each a run; else each run holds `test_share` of the rows out. `time`: a column that
-    orders the rows, of which the last are held out. `weight`: the column of sample weights,
-    which the label holder gets.
+    orders the rows, of which the last are held out. `evaluate_rounds`: measure the held-out rows after every round.
+    `weight`: the column of sample weights, which the label holder gets.
     """
 
     label: str
@@ -48,6 +49,7 @@ class DataTable(SourceKeys):
     test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
     cv: Annotated[int, Field(ge=2, le=100)] | None = None
     time: str | None = None
+    evaluate_rounds: bool = False
     seed: int | list[int] = 0
 
     @field_validator("seed")
@@ -174,6 +176,11 @@ class ExperimentFile(Strict):
         folds = [None] if self.data.cv is None else range(1, self.data.cv + 1)
         return [PlannedRun(seed, fold) for seed in self.data.seeds for fold in folds]
 
+    def spec(self, job: JobTable) -> setup_pb2.JobSpec:
+        """A job of this experiment's parties: `job`, or the same with another seed."""
+        first, *others = self.in_order
+        return job.spec(first, others, "train", "predict" if self.data.evaluate_rounds else "")
+
     @property
     def spread(self) -> bool:
         """True if labels are spread over the parties."""
@@ -228,6 +235,18 @@ class ExperimentFile(Strict):
         """The messages in the party's transcript; feature parties under audit record what they receive."""
         usual = "received" if self.audit is not None and not party.labels else "off"
         return party.record or usual
+
+    @model_validator(mode="after")
+    def _rounds(self) -> ExperimentFile:
+        if not self.data.evaluate_rounds:
+            return self
+        if reason := training(self.job.protocol).no_eval_table:
+            raise ValueError(f"evaluate_rounds: protocol {self.job.protocol!r} has no eval table, because {reason}")
+        if self.job.params().to_dict().get("early_stopping_rounds"):
+            raise ValueError(
+                "evaluate_rounds: early_stopping_rounds would choose the model by the held-out rows; leave one out"
+            )
+        return self
 
     @model_validator(mode="after")
     def _parties(self) -> ExperimentFile:

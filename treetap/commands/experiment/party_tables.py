@@ -48,6 +48,7 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
             "schemes": [experiment.job.scheme],
             "min_key_bits": experiment.job.key_bits,
             "min_common_records": 1,
+            "min_evaluated_records": 2,
             # any party may be the recipient of scores, which opens their sums
             **(POLICY | {"label_holders": _others(experiment, party)} if experiment.spread else _allowing(experiment)),
         }
@@ -80,8 +81,7 @@ def read_as_party(config: Mapping[str, Any], missing: float, like: Table | None 
 
 def _allowing(experiment: ExperimentFile) -> dict[str, Any]:
     """The lines of a policy beside its defaults for a job: its switches, and classes that no party gets by default."""
-    first, *others = experiment.in_order
-    spec = experiment.job.spec(first, others, "train")
+    spec = experiment.spec(experiment.job)
     classes = {name for sent in sent_in_training(spec, "coordinator") for name in sent.classes}
     lacking = sorted(name for name in classes if not CLASSES[name].default_receivers)
     protocol = training(experiment.job.protocol)

@@ -114,12 +114,12 @@ def _run(
     update: Callable[[jobs_pb2.JobStatus], None],
 ) -> tuple[dict[str, Any], dict[str, jobs_pb2.JobStatus]]:
     """The run and the outcome of each protocol's prediction; the processes end with it."""
-    first, *others = experiment.in_order
+    first = experiment.in_order[0]
     with parties as federation:
         seconds = {"startup": time.monotonic() - started}
         job = experiment.job.model_copy(update={"seed": experiment.job.seed + planned.seed})
         operator = federation.operator
-        name = operator.submit(jobs_pb2.SubmitRequest(job="experiment", spec=job.spec(first, others, "train")))
+        name = operator.submit(jobs_pb2.SubmitRequest(job="experiment", spec=experiment.spec(job)))
         trained = _finished(operator.watch(name, update))
         protocols, done = experiment.protocols, {}
         for protocol in protocols:

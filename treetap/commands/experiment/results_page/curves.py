@@ -18,7 +18,7 @@ MOST_CLASSES = 9
 RECORDS = {
     "train": ("training records", "train"),
     "validation": ("records set aside for early stopping", "validation"),
-    "eval": ("evaluation table", "eval"),
+    "eval": ("held-out rows", "eval"),
 }
 
 
