@@ -305,7 +305,6 @@ def test_predictions_by_several_protocols(folder: Path) -> None:
             _party("clinic", "labels = true\nshare = 0.0") + OTHER,
             "line 4, weight column 'a': the",
         ),
-        (SMALL, HOLDER + OTHER + '[job]\nbase_model = "first"\n', "parties of an experiment start without models"),
         (SMALL, HOLDER + HOLDER.replace('"a"', '"b"'), "two parties have one name"),
         (SMALL, HOLDER.replace("true", "false") + OTHER, "exactly one [[party]] has labels = true"),
         (SMALL, HOLDER, "party: "),
@@ -320,6 +319,12 @@ def test_predictions_by_several_protocols(folder: Path) -> None:
 def test_files_that_contradict_themselves_or_the_table(data: str, parties: str, expected: str, folder: Path) -> None:
     """Columns, labels, ids, shares and names are checked before any process is started."""
     assert expected in refused(treetap("experiment", _file(folder, data, parties), folder=folder))
+
+
+def test_an_experiment_has_no_base_model(folder: Path) -> None:
+    """No party of a new federation has a model to continue from."""
+    file = _file(folder, SMALL, HOLDER + OTHER, JOB + 'base_model = "first"\n')
+    assert "parties of an experiment start without models" in refused(treetap("experiment", file, folder=folder))
 
 
 def test_all_faults_at_once(folder: Path) -> None:
