@@ -64,9 +64,16 @@ SHAPES = {
         {"dims": (2, 1, 2), "missing": 0.1}, {"reg_alpha": 0.6, "max_delta_step": 0.5, "min_child_weight": 0.2}
     ),
     "weighted records": Shape(
-        {"dims": (2, 1, 2), "missing": 0.1, "n": 80},
+        {"dims": (1, 1, 2), "missing": 0.1, "n": 50},
         {
-            **{"max_sample_weight": 7.5, "subsample": 0.9, "reg_alpha": 0.2, "n_estimators": 5, "seed": 4},
+            **{
+                "max_sample_weight": 7.5,
+                "subsample": 0.9,
+                "reg_alpha": 0.2,
+                "n_estimators": 3,
+                "max_bin": 6,
+                "seed": 4,
+            },
             **{"early_stopping_rounds": 1, "validation_share": 0.25},
         },
         weighted=True,

@@ -30,7 +30,7 @@ from treetap.trees.params import BoostingParams, ForestParams
 MOST, POSITIVE = 3.7, 1.9
 OBJECTIVES = {"binary:logistic": 2, "multi:softprob": 3, "reg:squarederror": 1}
 PARAMS = BoostingParams(n_estimators=2, max_depth=2, max_bin=4, min_child_weight=0.1, max_sample_weight=MOST)
-HERE = world(40, (1, 2, 1), seed=4)
+HERE = world(30, (1, 2, 1), seed=4)
 
 
 def _params(objective: str) -> BoostingParams:
@@ -107,9 +107,9 @@ def test_offered_sums_have_the_bounds_of_weighted_records() -> None:
 def test_messages_depend_on_weights_by_the_topology_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights of 1 show nowhere; of other weights up to the first message with another topology nothing differs."""
     monkeypatch.setattr("party.growth.split_table.secrets.SystemRandom", lambda: random.Random(5))
-    heavy, other = (weighted(HERE, drawn_weights(40, MOST, seed)) for seed in (0, 1))
-    act = training(spec(PARAMS, obfuscation="standard"))
-    tables = (HERE.tables, weighted(HERE, np.ones(40)).tables, heavy.tables, other.tables)
+    heavy, other = (weighted(HERE, drawn_weights(30, MOST, seed)) for seed in (0, 1))
+    act = training(spec(PARAMS, key_bits=512, obfuscation="standard"))
+    tables = (HERE.tables, weighted(HERE, np.ones(30)).tables, heavy.tables, other.tables)
     without, ones, one, two = (observed(tmp_path / "f", each, act)[0] for each in tables)
     assert of_coordinator(without) == of_coordinator(ones)
     assert between_parties(without, PLAIN | RECORDS) == between_parties(ones, PLAIN | RECORDS)
@@ -132,7 +132,7 @@ def _of(crossed: Crossed, classes: set[str]) -> tuple[str, str, str, Shown]:
 )
 def test_a_job_that_has_no_such_weights_is_refused(params: JobParams, fault: str, tmp_path: Path) -> None:
     """Before anything is sent: a weight above the job's bound, by its place, or a protocol without weights."""
-    here = weighted(HERE, drawn_weights(40, MOST))
+    here = weighted(HERE, drawn_weights(30, MOST))
 
     async def main() -> None:
         federation = Federation(tmp_path, here.tables)
@@ -148,7 +148,7 @@ def test_a_job_that_has_no_such_weights_is_refused(params: JobParams, fault: str
 
 def test_spread_labels_have_no_weights(tmp_path: Path) -> None:
     """A party of PIVODL with a column of weights takes no part."""
-    here, job = spread(weighted(HERE, drawn_weights(40, MOST)), np.arange(40) % 3), spec(PIVODL, 3)
+    here, job = spread(weighted(HERE, drawn_weights(30, MOST)), np.arange(30) % 3), spec(PIVODL, 3)
 
     async def main() -> None:
         federation = Federation(tmp_path, here.tables, policies=policies(job))

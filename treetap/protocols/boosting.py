@@ -67,6 +67,7 @@ def _label_permissions(spec: setup_pb2.JobSpec) -> Sequence[str]:
 PROTOCOL = TrainingProtocol(
     field="boosting",
     params=BoostingParams,
+    no_continuation="",
     sends=(*GROWTH, Emission("gradients", to_feature_parties)),
     opens_sums=label_holder_opens,
     trees_are_sequential=True,

@@ -120,7 +120,7 @@ class TrainingProtocol:
     extra: str = ""
     kernels: bool = False
     no_eval_table: str = ""
-    no_continuation: str = ""
+    no_continuation: str = "every training of it begins anew"
 
 
 class Options(Protocol):

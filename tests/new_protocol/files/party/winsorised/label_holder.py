@@ -64,6 +64,9 @@ class MeanScores:
     def used(self, trees: list[Tree]) -> list[Tree]:
         return trees
 
+    def continuation(self) -> None:
+        """See `LabelState`: a training of this protocol begins anew."""
+
     def summary(self) -> dict[str, Any]:
         return {
             "objective": self._params.objective,
