@@ -157,8 +157,9 @@ def test_early_stopping_watches_the_eval_table_also_in_a_job_that_is_killed(tmp_
             if (message.word, message.to, message.served) == ("finish_tree", HOLDER, False) and len(killed) < 4:
                 killed.add(message.number)
                 if len(killed) % 2:
-                    federation.kill(HOLDER)
-                    federation.start(HOLDER)
+                    victim = (HOLDER, B)[len(killed) // 2]
+                    federation.kill(victim)
+                    federation.start(victim)
 
         federation.hook = kill
         status = await federation.train(_job(EARLY))
