@@ -6,8 +6,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
+from attacks.sections import tree_rows
+from attacks.view.expected_leakage import expected_views
+from attacks.view.view import read_view
 from party.defences.settings import Defences
 from party.growth.partitions import partition_messages
 from tests.boosting.categories import categorical_world
@@ -15,8 +19,11 @@ from tests.growth.evaluated import with_eval_table
 from tests.oracle import oracle_train
 from tests.simulator import Faults, Federation, Message, run
 from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores, joined_model, spec
+from treetap.commands.model.view import describe
 from treetap.models.history import read_history
 from treetap.protocols.prediction import predict_request
+from treetap.trees.binning import bin_table
+from treetap.trees.centralised import train
 from treetap.trees.params import BoostingParams, ForestParams
 from treetap.trees.partitions import Partition
 from treetap.wire.v2 import exchange_pb2, growth_pb2
@@ -188,6 +195,45 @@ def test_a_bad_network_and_a_killed_owner_change_nothing(tmp_path: Path) -> None
         await parties.close()
 
     run(main())
+
+
+def test_views_and_explanations_have_sets_of_categories(tmp_path: Path) -> None:
+    """A transcript's own splits, the view from it, the expected view, decision paths and the model as it is shown."""
+    here, params = categorical_world(missing=0.1), BoostingParams(**BASE)
+
+    async def main() -> None:
+        parties = Federation(tmp_path, here.tables, policies=ALLOWED, encode="categorical", record="received")
+        assert (await parties.train(spec(params, obfuscation="standard"))).state == "finished"
+        request = predict_request("eini", job="explained", model="job", table="predict", explain=True)
+        explained = await parties.predict(request)
+        assert explained.state == "finished", explained.error
+        await parties.close()
+        paths = pq.read_table(explained.explanations).to_pylist()
+        texts = {text for row in paths for path in row["paths"] for text in path["conditions"]}
+        assert any(re.fullmatch(r"r0 not in \{kind \d\d(, kind \d\d)*\}( or missing)?", text) for text in texts), texts
+        owner = PARTIES[1]
+        view = read_view(parties.state(owner) / "transcripts" / "job", party=owner)
+        tables = [
+            (name, bin_table(block, columns, 8, categories=_counts(here, name)))
+            for (name, block), (columns, _) in zip(here.parties, here.tables.values(), strict=True)
+        ]
+        model = train(tables, here.y, params)
+        expected = expected_views(model, here.parties, owner, here.tables[owner][0])
+        for ours, theirs in zip(expected, view.trees, strict=True):
+            assert {u: node.split for u, node in ours.nodes.items()} == {u: n.split for u, n in theirs.nodes.items()}
+        rows = [node for tree in tree_rows(view, None) for node in tree["nodes"] if "categories" in node]
+        assert rows
+        assert all(node["threshold"] is None for node in rows)
+        shown = describe(parties.state(owner) / "models" / "job")
+        sets = [split for tree in shown["trees"] for split in tree["splits"] if "categories" in split]
+        assert [len(node["categories"]) for node in rows] == [len(split["categories"]) for split in sets]
+        assert all(split["right"].startswith(f"{split['feature']} in {{kind ") for split in sets)
+
+    run(main())
+
+
+def _counts(here: World, party: str) -> dict[str, int]:
+    return {here.tables[party][0][j]: count for (owner, j), count in here.categories.items() if owner == party}
 
 
 def test_records_of_an_eval_table_have_other_categories(tmp_path: Path) -> None:

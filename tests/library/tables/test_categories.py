@@ -107,3 +107,59 @@ def test_what_cannot_be_encoded(tmp_path: Path) -> None:
     trained = _read(_file(tmp_path, "parquet", TRAIN), "ordinal")
     with pytest.raises(DataError, match="column 'colour' holds double, and text when it was trained on"):
         _read(_file(tmp_path, "parquet", {**TRAIN, "colour": [1.0, 2.0, 3.0, 4.0]}), None, trained)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_categorical(kind: str, tmp_path: Path) -> None:
+    """Codes as with ordinal, but a category that training had not has a code of its own: it is not missing."""
+    table = _read(_file(tmp_path, kind, TRAIN), "categorical")
+    assert (table.columns, table.made, table.category_counts) == (["colour", "n"], set(), {"colour": 2})
+    np.testing.assert_array_equal(table.features[:, 0], [1.0, 0.0, NAN, 1.0])
+    new = {"id": ["a", "b", "c"], "colour": ["green", None, "blue"], "n": [1, 2, 3]}
+    again = _read(_file(tmp_path, kind, new), None, table)
+    np.testing.assert_array_equal(again.features[:, 0], [2.0, NAN, 0.0])
+    assert again.category_counts == {"colour": 2}
+
+
+def test_numbers_are_categories_if_their_column_is_named(tmp_path: Path) -> None:
+    """Their different numbers, ascending, whole ones without a point; elsewhere numbers stay numbers."""
+    encode: Encode = {"n": "categorical", "*": "categorical"}
+    content = {**TRAIN, "n": [10.0, 2.5, None, 2.5]}
+    table = _read(_file(tmp_path, "parquet", content), encode)
+    assert table.categories["n"].values == ["2.5", "10"]
+    np.testing.assert_array_equal(table.features[:, 1], [0.0, 0.0, NAN, 1.0])
+    new = _file(tmp_path, "csv", {"id": ["a", "b", "c"], "colour": ["red"] * 3, "n": ["2.50", "3", ""]})
+    np.testing.assert_array_equal(_read(new, None, table).features[:, 1], [0.0, 2.0, NAN])
+    assert _read(_file(tmp_path, "parquet", content), "categorical").category_counts == {"colour": 2}
+    counts = {**TRAIN, "n": [3, 1, 1, 2]}
+    config = TableConfig(path=_file(tmp_path, "parquet", counts), id="id", columns=["n"], encode={"n": "categorical"})
+    marked = read_table(config, with_label=False, missing=1.0)
+    assert marked.categories["n"].values == ["2", "3"]
+    np.testing.assert_array_equal(marked.features[:, 0], [0.0, NAN, NAN, 1.0])
+
+
+def test_arrows_dictionaries_are_text(tmp_path: Path) -> None:
+    """Their values are the categories, in the order of their texts, whatever the dictionary's order is."""
+    cells = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 0], pa.int8()), pa.array(["red", "blue"]))
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"id": ["d", "b", "c", "a"], "colour": cells, "n": [1.0, 2.0, 3.0, 4.0]}), path)
+    table = _read(path, "categorical")
+    assert table.categories["colour"].values == ["blue", "red"]
+    np.testing.assert_array_equal(table.features[:, 0], [1.0, 0.0, NAN, 1.0])
+
+
+def test_too_many_numbers_are_no_categories(tmp_path: Path) -> None:
+    """The bound is that of texts."""
+    many = {"id": [f"{i}" for i in range(300)], "colour": ["x", "y"] * 150, "n": [float(i) for i in range(300)]}
+    with pytest.raises(DataError, match="column 'n' holds 300 different numbers; a category has few"):
+        _read(_file(tmp_path, "parquet", many), {"n": "categorical", "*": "ordinal"})
+
+
+def test_networks_do_not_take_codes_for_numbers(tmp_path: Path) -> None:
+    """A split network refuses a column of categories by name, with the encodings that it takes."""
+    pytest.importorskip("torch")
+    from treetap.neural.inputs import InputScaler
+
+    table = _read(_file(tmp_path, "parquet", TRAIN), "categorical")
+    with pytest.raises(DataError, match=r"column 'colour' is encoded as 'categorical', .*\"ordinal\" or \"one-hot\""):
+        InputScaler.fit(table, np.arange(4))

@@ -96,6 +96,19 @@ def test_conditions_say_where_missing_values_go(threshold: float, missing_left: 
     assert condition("x", threshold, missing_left, left) == text
 
 
+@pytest.mark.parametrize(
+    ("missing_left", "left", "text"),
+    [
+        (True, True, "x not in {red, blue} or missing"),
+        (True, False, "x in {red, blue}"),
+        (False, True, "x not in {red, blue}"),
+    ],
+)
+def test_conditions_name_the_categories_that_go_right(missing_left: bool, left: bool, text: str) -> None:
+    """All others, those that training has not seen too, are not in their set."""
+    assert condition("x", math.inf, missing_left, left, ["red", "blue"]) == text
+
+
 def test_bits_are_counted() -> None:
     """Candidate bits add over trees; output bits measure the range of the sums at the resolution."""
     masks = [np.array([[True, True, False], [True, True, True]]), np.array([[True, True], [False, True]])]
