@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from treetap.tables.config import DAYS
+from treetap.tables.dates import date_text
 from treetap.trees.candidates import Candidate
 from treetap.trees.paths import condition
 
@@ -52,7 +55,11 @@ class OwnSplit:
     def condition(self, manifest: Mapping[str, Any], *, left: bool) -> str:
         """The condition for taking a side, with names from the party's manifest."""
         name, right = self.feature_name(manifest), self.right_categories(manifest)
-        return condition(name, self.threshold, self.missing_left, left, right)
+        encoding = manifest.get("categories", {}).get(name, {})
+        if encoding.get("encode") != DAYS:
+            return condition(name, self.threshold, self.missing_left, left, right)
+        shown = partial(date_text, utc=bool(encoding.get("utc")))
+        return condition(name, self.threshold, self.missing_left, left, shown=shown)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; a threshold above every value, which separates missing cells from the others, is null."""

@@ -54,6 +54,17 @@ def days_of(
     return np.where(absent, np.nan, days + rest / _DAY), found
 
 
+def date_text(days: float, *, utc: bool) -> str:
+    """Days since 1970-01-01 as a date in ISO 8601, with the time where it is not midnight; far ones as a number."""
+    try:
+        moment = datetime(1970, 1, 1) + timedelta(microseconds=round(days * _DAY))
+    except OverflowError:
+        return f"{days:.6g}"
+    if utc:
+        return f"{moment.isoformat()}Z"
+    return moment.date().isoformat() if moment.time() == moment.time().min else moment.isoformat()
+
+
 def timestamps(path: Origin, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Dates, times, or texts in ISO 8601, as times in microseconds, with the zone UTC if they have any.
 

@@ -99,18 +99,23 @@ def candidate_paths(
 
 
 def condition(
-    name: str, threshold: float, missing_left: bool, left: bool, categories: Sequence[str] | None = None
+    name: str,
+    threshold: float,
+    missing_left: bool,
+    left: bool,
+    categories: Sequence[str] | None = None,
+    shown: Callable[[float], str] = "{:.6g}".format,
 ) -> str:
     """The condition on a feature for taking a side. An infinite threshold separates missing values from all others.
 
-    `categories`: those that go right, where the split is one of categories.
+    `categories`: those that go right, where the split is one of categories. `shown`: a threshold as text.
     """
     if categories is not None:
         side = f"{name} {'not in' if left else 'in'} {{{', '.join(categories)}}}"
         return f"{side} or missing" if left == missing_left else side
     if math.isinf(threshold):
         return f"{name} is missing" if left == missing_left else f"{name} is present"
-    side = f"{name} < {threshold:.6g}" if left else f"{name} ≥ {threshold:.6g}"
+    side = f"{name} {'<' if left else '≥'} {shown(threshold)}"
     return f"{side} or missing" if left == missing_left else side
 
 

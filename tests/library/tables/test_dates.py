@@ -13,9 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from treetap.errors import ConfigError, DataError
+from treetap.models.own_split import OwnSplit
 from treetap.strict import load
 from treetap.tables.categories import Category
 from treetap.tables.config import Encode, TableConfig
+from treetap.tables.dates import date_text
 from treetap.tables.reading import Table, read_table
 
 NAN = float("nan")
@@ -153,6 +155,26 @@ def test_encodings_that_are_none(encode: str, fault: str, tmp_path: Path) -> Non
     with pytest.raises(ConfigError) as failure:
         load(path, TableConfig)
     assert fault in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("days", "utc", "text"),
+    [
+        (0.0, False, "1970-01-01"),
+        (19782.5, False, "2024-02-29T12:00:00"),
+        (19782.0, True, "2024-02-29T00:00:00Z"),
+        (-0.25, True, "1969-12-31T18:00:00Z"),
+        (1e8, False, "1e+08"),
+    ],
+)
+def test_a_threshold_as_a_date(days: float, utc: bool, text: str) -> None:
+    """Conditions of a model's splits at dates are read as dates, those beyond the calendar as numbers."""
+    assert date_text(days, utc=utc) == text
+    split = OwnSplit(0, 1, 1, 0, days, False)
+    category = Category("days", [], ["opened"], utc).to_dict()
+    shown = {"columns": ["n", "opened"], "categories": {"opened": category}}
+    assert split.condition(shown, left=True) == f"opened < {text}"
+    assert split.condition(shown, left=False) == f"opened ≥ {text} or missing"
 
 
 def test_utc_is_what_is_counted(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ ALIASES = {
     "num_round": "n_estimators",
     "num_boost_round": "n_estimators",
     "random_state": "seed",
+    "xgb_model": "base_model",
 }
 _WORKERS = "processes of each party are `workers` in its own file, or in [[party]] of an experiment"
 _PROCESSORS = "sums of ciphertexts are computed by processors; `workers` and `arithmetic` in each party's file say how"
