@@ -45,7 +45,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]
         ],
     }
     (folder / "exp.toml").write_text(to_toml(experiment))
-    done = treetap("experiment", folder / "exp.toml", "--json", "--workdir", folder / "work")
+    done = treetap("experiment", folder / "exp.toml", "--json", "--keep-keys", "--workdir", folder / "work")
     assert done.status == 0, done.err
     (found,) = json.loads(done.out)["runs"]
     return folder / "work" / "seed-3", found

@@ -179,6 +179,11 @@ def test_private_keys_do_not_outlive_their_federation(file: Path, made: list[str
     """Of the throw-away authority the certificate remains, which an audit reads."""
     run_file(file, as_json=True)
     assert sorted(path.name for path in Path("runs/exp/seed-4/certs").iterdir()) == ["ca.crt"]
+    run_file(file, as_json=True, keep_keys=True)
+    key = Path("runs/exp-2/seed-4/certs/ca.key")
+    assert key.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(BadInput, match="--keep-keys keeps files, and --discard none"):
+        run_file(file, as_json=True, keep_keys=True, discard=True)
 
 
 def test_every_fold_of_every_seed_is_a_run(file: Path, made: list[str], capsys: pytest.CaptureFixture[str]) -> None:

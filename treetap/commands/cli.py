@@ -104,6 +104,9 @@ def experiment(
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with the runs that this folder lacks.")] = None,
     discard: Annotated[bool, typer.Option("--discard", help="Keep no file.")] = False,
+    keep_keys: Annotated[
+        bool, typer.Option("--keep-keys", help="Keep the private keys of the authority and the processes too.")
+    ] = False,
     export: Annotated[
         bool, typer.Option("--export", help="Also write each run's model as XGBoost's JSON, models/RUN.json.")
     ] = False,
@@ -111,7 +114,15 @@ def experiment(
     """Split one table between parties and run the federation on it, once per seed and fold; keep the results."""
     from treetap.commands.experiment.command import run_file
 
-    run_file(file, as_json=as_json, workdir=workdir, resume=resume, discard=discard, export=export)
+    run_file(
+        file,
+        as_json=as_json,
+        workdir=workdir,
+        resume=resume,
+        discard=discard,
+        keep_keys=keep_keys,
+        export=export,
+    )
 
 
 @app.command()

@@ -44,6 +44,7 @@ def run_experiment(
     file: str | None = None,
     name: str = "the experiment",
     numbered: bool = False,
+    keep_keys: bool = False,
     resume: bool = False,
     export: bool = False,
     on_start: Callable[[Kept, int], None] = lambda *_: None,
@@ -62,6 +63,7 @@ def run_experiment(
         file: text of the experiment's file, of which the folder gets a copy; by default one is made of `experiment`.
         name: of the experiment in messages about it.
         numbered: take the first of FOLDER, FOLDER-2, … that is not there.
+        keep_keys: leave the private keys of the federations' authorities and processes, which are else deleted.
         resume: `folder` has results of the same experiment; run only the seeds and folds that it lacks.
         export: write each run's model as XGBoost's JSON, `models/RUN.json`.
         on_start: called with the folder and the number of all runs, once all is checked.
@@ -110,7 +112,8 @@ def run_experiment(
                     predictions=kept.predictions(run, given.format),
                 )
             finally:
-                remove_private_keys(federation)
+                if not keep_keys:
+                    remove_private_keys(federation)
             if export:
                 found |= _exported(kept, run)
             kept.add(found)

@@ -30,11 +30,13 @@ def run_file(
     workdir: Path | None = None,
     resume: Path | None = None,
     discard: bool = False,
+    keep_keys: bool = False,
     export: bool = False,
 ) -> None:
     """Run an experiment file and print its report; results are kept in `runs/NAME` unless an option says otherwise.
 
     With `as_json` finished runs are printed even if a later one fails. `export`: write each run's model for XGBoost.
+    `keep_keys`: see `run_experiment`.
 
     Raises:
         BadInput: options that exclude each other, a fault of the file or its table, or an audit that failed.
@@ -42,6 +44,8 @@ def run_file(
     given = {"--workdir": workdir is not None, "--resume": resume is not None, "--discard": discard}
     if sum(given.values()) > 1:
         raise BadInput(f"{' and '.join(name for name, there in given.items() if there)} exclude each other: give one")
+    if keep_keys and discard:
+        raise BadInput("--keep-keys keeps files, and --discard none: give one")
     if export and discard:
         raise BadInput("--export keeps a file of each model, and --discard none: give one")
     experiment = load(file, ExperimentFile)
@@ -60,6 +64,7 @@ def run_file(
                 resume=resume is not None,
                 on_start=output.start,
                 on_run=output.add,
+                keep_keys=keep_keys,
                 export=export,
             )
         except BaseException:
