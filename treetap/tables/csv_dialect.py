@@ -14,13 +14,13 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
+from treetap.tables.number_styles import PLAIN, decided_style, pattern_of, style_keys, undecided_columns, value_of
 from treetap.tables.source import number
 
 #: Bytes of a CSV file that are parsed at once: no row can be longer than about this.
@@ -28,8 +28,6 @@ BLOCK = 1 << 20
 #: Bytes from the start of a file by which its dialect is detected, and most rows of them.
 HEAD, ROWS = 1 << 18, 1000
 DELIMITERS = (",", ";", "\t", "|")
-#: Separators of thousands: the last four are the apostrophe of typesetters and spaces that do not break.
-THOUSANDS = (",", ".", " ", "'", "_", "\u2019", "\u00a0", "\u202f", "\u2009")
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark it begins with
@@ -37,10 +35,7 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-_STYLES = [(decimal, thousands) for thousands in ("", *THOUSANDS) for decimal in ".," if decimal != thousands]
 _EXCEL = re.compile("sep=([\t -~])(?:\r\n|\r|\n)")
-_PLAIN = (".", "")
-_DIGITS = re.compile("[0-9]")
 _WORDS = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
 
@@ -75,22 +70,22 @@ class Dialect:
 
     def number(self, cell: str) -> float:
         """A cell as a number, rounded once as `float` does; `ValueError` if it is none in this dialect."""
-        if (self.decimal, self.thousands) == (".", ""):
+        if self.style == PLAIN:
             return number(cell)
         cell = cell.strip()
-        if not re.fullmatch(_pattern(self.decimal, self.thousands), cell):
+        if not re.fullmatch(pattern_of(self.style), cell):
             if _WORDS.fullmatch(cell):
                 return float(cell)
             raise ValueError
-        return _value(cell, self.style)
+        return value_of(cell, self.style)
 
     def numbers(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
         """A column of text as numbers, if the dialect has its own way to write them and every cell is one."""
-        if self.style == (".", "") or not pa.types.is_string(column.type):
+        if self.style == PLAIN or not pa.types.is_string(column.type):
             return column
         cells = pc.utf8_trim_whitespace(column)
         cells = pc.if_else(pc.equal(cells, ""), pa.scalar(None, pa.string()), cells)
-        pattern = f"^(?i:{_pattern(self.decimal, self.thousands)}|nan|[+-]?inf(?:inity)?)$"
+        pattern = f"^(?i:{pattern_of(self.style)}|nan|[+-]?inf(?:inity)?)$"
         if cells.null_count == len(cells) or not pc.all(pc.match_substring_regex(cells, pattern)).as_py():
             return column
         whole = pc.replace_substring(cells, self.thousands, "") if self.thousands else cells
@@ -152,11 +147,11 @@ def detect(head: bytes, given: Given, *, whole: bool) -> Detected:
     decimal, thousands, undecided = given.decimal, given.thousands, list[str]()
     if dialect.delimiter != ",":
         header, *rows = _rows(text, dialect, whole) or [[]]
-        decimal, thousands = _style(rows, given)
+        decimal, thousands = decided_style(rows, given.decimal, given.thousands)
         if (decimal, thousands) != (given.decimal or ".", given.thousands or ""):
-            says.append(f"numbers are written with {style_keys(decimal, thousands)}")
-        else:
-            undecided = [header[place] for place in _undecided(rows, given)]
+            says.append(f"numbers are written with {style_keys((decimal, thousands))}")
+        elif given.decimal is None and given.thousands is None:
+            undecided = [header[place] for place in undecided_columns(rows) if place < len(header)]
     dialect = replace(dialect, decimal=decimal or ".", thousands=thousands or "")
     return Detected(dialect, tuple(says), tuple(undecided))
 
@@ -175,18 +170,6 @@ def _mistaken(head: bytes, encoding: str) -> bool:
 def marked_encoding(head: bytes) -> str | None:
     """The encoding that a byte order mark names."""
     return next((name for mark, name in _MARKS if head.startswith(mark)), None)
-
-
-def style_keys(decimal: str, thousands: str) -> str:
-    """The keys of a table's settings for a way to write numbers."""
-    keys = [f"decimal = {_toml(decimal)}"] if decimal != "." or not thousands else []
-    return " and ".join([*keys, *([f"thousands = {_toml(thousands)}"] if thousands else [])])
-
-
-def styles_of(cells: Iterable[str | None], besides: tuple[str, str]) -> list[tuple[str, str]]:
-    """The ways of writing, other than one, by which all cells with digits are numbers: the simplest of a reading."""
-    held = [cell.strip() for cell in cells if cell is not None and _DIGITS.search(cell)]
-    return [style for style in _readings(held) if style != besides]
 
 
 def _delimiter(text: str, dialect: Dialect, whole: bool) -> str:
@@ -212,69 +195,6 @@ def _rows(text: str, dialect: Dialect, whole: bool) -> list[list[str]]:
     except csv.Error:
         return []
     return found if whole else found[:-1]
-
-
-def _style(rows: Sequence[Sequence[str]], given: Given) -> tuple[str, str]:
-    """Decimal mark and thousands, as far as they are given or unmistakable; else those of plain numbers."""
-    plain = given.decimal or ".", given.thousands or ""
-    columns = _number_columns(rows).values()
-    decided = [(cells, styles[0]) for cells, styles in columns if len(styles) == 1 and styles[0] != _PLAIN]
-    thousands = {style[1] for _, style in decided} - {""}
-    marks = {style[0] for cells, style in decided if any(style[0] in cell for cell in cells)}
-    if len(thousands) > 1 or len(marks) > 1 or not decided:
-        return plain
-    separator = given.thousands or next(iter(thousands), "")
-    mark = given.decimal or next(iter(marks), "," if separator == "." else ".")
-    fits = mark != separator and all(_all_numbers(cells, (mark, separator)) for cells, _ in columns)
-    return (mark, separator) if fits else plain
-
-
-def _undecided(rows: Sequence[Sequence[str]], given: Given) -> list[int]:
-    """Places of columns whose points may be decimal points or separate thousands, where no other column shows which."""
-    columns = _number_columns(rows)
-    shown = any(styles == [_PLAIN] and any("." in cell for cell in cells) for cells, styles in columns.values())
-    if shown or given.decimal is not None or given.thousands is not None:
-        return []
-    return [place for place, (_, styles) in columns.items() if len(styles) > 1 and _PLAIN in styles]
-
-
-def _number_columns(rows: Sequence[Sequence[str]]) -> dict[int, tuple[list[str], list[tuple[str, str]]]]:
-    """Place of a column → its cells with digits, and the ways in which they are numbers; only columns that have one."""
-    found = {}
-    for place, column in enumerate(zip(*rows, strict=False)):
-        cells = [cell.strip() for cell in column if _DIGITS.search(cell)]
-        if styles := _readings(cells):
-            found[place] = cells, styles
-    return found
-
-
-def _readings(cells: Sequence[str]) -> list[tuple[str, str]]:
-    """For each way to read all the cells as numbers the simplest way of writing that means it; none without a cell."""
-    held = set("".join(cells))
-    found: dict[tuple[float, ...], tuple[str, str]] = {}
-    for style in _STYLES if cells else []:
-        if (not style[1] or style[1] in held) and _all_numbers(cells, style):
-            found.setdefault(tuple(_value(cell, style) for cell in cells), style)
-    return list(found.values())
-
-
-def _all_numbers(cells: Iterable[str], style: tuple[str, str]) -> bool:
-    pattern = re.compile(_pattern(*style))
-    return all(pattern.fullmatch(cell) for cell in cells)
-
-
-def _value(cell: str, style: tuple[str, str]) -> float:
-    decimal, thousands = style
-    return float((cell.replace(thousands, "") if thousands else cell).replace(decimal, "."))
-
-
-@lru_cache(maxsize=64)
-def _pattern(decimal: str, thousands: str) -> str:
-    """A pattern of Python's and of Arrow's."""
-    whole, mark = "[0-9]+", re.escape(decimal)
-    if thousands:
-        whole = f"(?:[0-9]+|[1-9][0-9]{{0,2}}(?:{re.escape(thousands)}[0-9]{{3}})+)"
-    return f"[+-]?(?:{whole}(?:{mark}[0-9]*)?|{mark}[0-9]+)(?:[eE][+-]?[0-9]+)?"
 
 
 def _shown(delimiter: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import csv
 import json
-import logging
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
@@ -24,16 +23,11 @@ from treetap.tables.csv_dialect import (
     Given,
     detect,
     marked_encoding,
-    style_keys,
-    styles_of,
 )
 from treetap.tables.faults import missing, unreadable
 from treetap.tables.files import TableFile
+from treetap.tables.number_styles import PLAIN, style_keys, styles_of
 from treetap.tables.source import Source
-
-log = logging.getLogger(__name__)
-#: Numbers as `float` reads them.
-PLAIN = (".", "")
 
 
 class CsvFile(Source):
@@ -130,7 +124,7 @@ class CsvFile(Source):
         keys = []
         for style in styles_of(held, own.style):
             without = " and no thousands" if own.thousands and not style[1] else ""
-            keys.append(style_keys(*style) + without)
+            keys.append(style_keys(style) + without)
         if not keys:
             return ""
         choice = "" if len(keys) == 1 else ": write the one that is meant"

@@ -10,12 +10,13 @@ import pyarrow as pa
 from treetap.errors import DataError
 from treetap.tables.arrow_file import ArrowFile
 from treetap.tables.csv_dialect import Given
-from treetap.tables.csv_file import PLAIN, CsvFile
+from treetap.tables.csv_file import CsvFile
 from treetap.tables.faults import missing
 from treetap.tables.files import TableFile
 from treetap.tables.formats import HEAD, NAMES, SUFFIXES, content_of
 from treetap.tables.json_lines import JsonLines
 from treetap.tables.listing import local_files
+from treetap.tables.number_styles import PLAIN
 from treetap.tables.object_store import stored_files
 from treetap.tables.parquet import ParquetFile
 from treetap.tables.several import SeveralFiles

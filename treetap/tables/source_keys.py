@@ -12,7 +12,8 @@ from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from treetap.errors import ConfigError
 from treetap.strict import Strict, unshown
-from treetap.tables.csv_dialect import THOUSANDS, Given
+from treetap.tables.csv_dialect import Given
+from treetap.tables.number_styles import THOUSANDS
 from treetap.tables.sql_keys import SQLITE, SqlKeys
 
 Format = Literal["csv", "parquet", "feather", "jsonl"]

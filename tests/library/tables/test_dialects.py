@@ -231,6 +231,7 @@ def test_codes_with_a_comma_are_categories_if_the_table_says_so(tmp_path: Path) 
         ("x;y,z\n1;2,3\n", Dialect(), 0),  # both have two cells: the comma remains
         ("id\n1;2\n", Dialect(), 0),
         ("", Dialect(), 0),
+        ("id\n1;2.345\n", Dialect(), 0),  # rows longer than the header
         ('id;"a;b"\n1;2\n', Dialect(delimiter=";"), 1),
         ("sep=;\nid;a\n1;2,5\n", Dialect(delimiter=";", decimal=",", skip=1), 2),
         ("sep=,\r\nid,a\r\n1,2\r\n", Dialect(skip=1), 1),
@@ -353,3 +354,9 @@ def test_numbers_are_the_nearest_doubles(written: Written, odd: str, tmp_path: P
     found = dict(zip(table.ids, table.features[:, 0], strict=True))
     assert np.isnan(found.pop("x"))
     assert [found[str(k)] for k in range(len(texts))] == list(map(float, texts))
+
+
+def test_rows_longer_than_the_header_in_a_delimiter_that_is_given() -> None:
+    """Their columns have no name, and are in no doubt."""
+    detected = detect(b"id\n1;2.345\n", Given(delimiter=";"), whole=True)
+    assert detected.undecided == ()

@@ -1,0 +1,93 @@
+"""Ways to write numbers: a decimal mark, a separator of thousands or none; and which of them columns of text show."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+#: Decimal mark and separator of thousands; empty where there is none.
+Style = tuple[str, str]
+#: Numbers as `float` reads them.
+PLAIN: Style = (".", "")
+#: Separators of thousands: the last four are the apostrophe of typesetters and spaces that do not break.
+THOUSANDS = (",", ".", " ", "'", "_", "\u2019", "\u00a0", "\u202f", "\u2009")
+_STYLES = [(decimal, thousands) for thousands in ("", *THOUSANDS) for decimal in ".," if decimal != thousands]
+_DIGITS = re.compile("[0-9]")
+
+
+def style_keys(style: Style) -> str:
+    """The keys of a table's settings for a style."""
+    decimal, thousands = style
+    keys = [f"decimal = {json.dumps(decimal)}"] if decimal != "." or not thousands else []
+    return " and ".join([*keys, *([f"thousands = {json.dumps(thousands)}"] if thousands else [])])
+
+
+def styles_of(cells: Iterable[str | None], besides: Style) -> list[Style]:
+    """The ways of writing, other than one, by which all cells with digits are numbers: the simplest of a reading."""
+    held = [cell.strip() for cell in cells if cell is not None and _DIGITS.search(cell)]
+    return [style for style in _readings(held) if style != besides]
+
+
+def decided_style(rows: Sequence[Sequence[str]], decimal: str | None, thousands: str | None) -> Style:
+    """Decimal mark and thousands, as far as they are given or unmistakable; else those of plain numbers."""
+    plain = decimal or ".", thousands or ""
+    columns = _number_columns(rows).values()
+    decided = [(cells, styles[0]) for cells, styles in columns if len(styles) == 1 and styles[0] != PLAIN]
+    separators = {style[1] for _, style in decided} - {""}
+    marks = {style[0] for cells, style in decided if any(style[0] in cell for cell in cells)}
+    if len(separators) > 1 or len(marks) > 1 or not decided:
+        return plain
+    separator = thousands or next(iter(separators), "")
+    mark = decimal or next(iter(marks), "," if separator == "." else ".")
+    fits = mark != separator and all(_all_numbers(cells, (mark, separator)) for cells, _ in columns)
+    return (mark, separator) if fits else plain
+
+
+def undecided_columns(rows: Sequence[Sequence[str]]) -> list[int]:
+    """Places of columns whose points may be decimal points or separate thousands, where no other column shows which."""
+    columns = _number_columns(rows)
+    shown = any(styles == [PLAIN] and any("." in cell for cell in cells) for cells, styles in columns.values())
+    return [] if shown else [place for place, (_, styles) in columns.items() if len(styles) > 1 and PLAIN in styles]
+
+
+def _number_columns(rows: Sequence[Sequence[str]]) -> dict[int, tuple[list[str], list[Style]]]:
+    """Place of a column → its cells with digits, and the ways in which they are numbers; only columns that have one."""
+    found = {}
+    for place, column in enumerate(zip(*rows, strict=False)):
+        cells = [cell.strip() for cell in column if _DIGITS.search(cell)]
+        if styles := _readings(cells):
+            found[place] = cells, styles
+    return found
+
+
+def _readings(cells: Sequence[str]) -> list[Style]:
+    """For each way to read all the cells as numbers the simplest way of writing that means it; none without a cell."""
+    held = set("".join(cells))
+    found: dict[tuple[float, ...], Style] = {}
+    for style in _STYLES if cells else []:
+        if (not style[1] or style[1] in held) and _all_numbers(cells, style):
+            found.setdefault(tuple(value_of(cell, style) for cell in cells), style)
+    return list(found.values())
+
+
+def _all_numbers(cells: Iterable[str], style: Style) -> bool:
+    pattern = re.compile(pattern_of(style))
+    return all(pattern.fullmatch(cell) for cell in cells)
+
+
+def value_of(cell: str, style: Style) -> float:
+    """A number of this style, rounded once."""
+    decimal, thousands = style
+    return float((cell.replace(thousands, "") if thousands else cell).replace(decimal, "."))
+
+
+@lru_cache(maxsize=64)
+def pattern_of(style: Style) -> str:
+    """The numbers of a style, as a pattern of Python's and of Arrow's: thousands stand in groups of three digits."""
+    decimal, thousands = style
+    whole, mark = "[0-9]+", re.escape(decimal)
+    if thousands:
+        whole = f"(?:[0-9]+|[1-9][0-9]{{0,2}}(?:{re.escape(thousands)}[0-9]{{3}})+)"
+    return f"[+-]?(?:{whole}(?:{mark}[0-9]*)?|{mark}[0-9]+)(?:[eE][+-]?[0-9]+)?"
