@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from party.config import PartyConfig
 from party.defences.checks import check_defences
+from party.defences.constraints import check_constraints
 from party.protocols import role_for_prediction, role_for_training
 from party.runtime.context import Offload, Role, Session, StepContext
 from party.runtime.costs import CostAccount
@@ -89,7 +90,9 @@ class Opener:
         if protocol.grows_trees:
             policy.check_key(name, KeyKind.of(spec))
         policy.check_job(name, sent_in_training(spec, caller))
-        check_defences(name, self._config.defences, policy, self._config.table(spec.table), spec)
+        own = self._config.table(spec.table)
+        check_constraints(name, self._config.defences, policy, own, spec)
+        check_defences(name, self._config.defences, policy, own, spec)
         require_library(training_name(spec), protocol)
         role = role_for_training(self._config, context, spec)
         context.store.claim(request.setup.prepare.submission)  # last: a refused job leaves no file

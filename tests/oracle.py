@@ -91,6 +91,7 @@ def oracle_train(
     weights: Sequence[float] | None = None,
     base: OracleModel | None = None,
     categories: Mapping[tuple[str, int], int] | None = None,
+    monotone: Mapping[str, Sequence[int]] | None = None,
 ) -> OracleModel:
     """Train on raw columns (N, d) of each party, NaN for missing, parties in tie order.
 
@@ -99,6 +100,7 @@ def oracle_train(
     `xi`: ξ of ID-LMID (Takahashi, Liu and Liu 2023, Algorithm 5), over all records of a node.
     `own_trees`: the number of first trees that the first party grows alone (SecureBoost's Reduced-Leakage).
     `weights`: of the records. `base`: a model whose trees, all of them, are the first of this one.
+    `monotone`: by party the directions of its columns, 1, -1 or 0.
     """
     w = [1.0] * len(labels) if weights is None else [float(weight) for weight in weights]
     y = [float(value) for value in labels]
@@ -132,10 +134,13 @@ def oracle_train(
             grower.h = [[h[i][k] for k in range(first, first + width)] for i in range(n)]
             grower.scale = scale
             grower.labels, grower.xi, grower.categories = y, xi, categories or {}
+            alone = index < own_trees
+            there = [name for name, _ in columns[: 1 if alone else None] if grower.takes_part(name)]
+            grower.directions = {name: monotone[name] for name in there if name in monotone} if monotone else {}
             tree = OracleTree(tuple(range(first, first + width)), {})
             if index < own_trees:
                 tree.withdrawn.add(1)
-            grower.grow(1, list(range(n)), 0, tree, model, alone=index < own_trees)
+            grower.grow(1, list(range(n)), 0, tree, model, alone=alone)
             grown.append(tree)
         model.extend(grown)
         for tree in grown:
@@ -291,30 +296,37 @@ class _Tree:
     labels: list[float]
     xi: float | None = None
     categories: Mapping[tuple[str, int], int] = MappingProxyType({})
+    directions: Mapping[str, Sequence[int]] = MappingProxyType({})
+    low, high = -math.inf, math.inf  # of the weights at and below the present node
 
     def __init__(self, columns: Any, cuts: Any, params: BoostingParams, index: int, sampled: list[bool]) -> None:
-        self.columns, self.params, self.sampled, self.cuts = columns, params, sampled, cuts
+        self.columns, self.params, self.sampled, self.cuts, self.index = columns, params, sampled, cuts, index
         self.kept: list[tuple[int, int]] = []  # party and feature
         for party, (name, part) in enumerate(columns):
-            if not sampling.takes_part(params.seed, index, name, params.party_dropout.get(name, 0.0)):
+            if not self.takes_part(name):
                 continue
             for f in sampling.columns(params.seed, index, name, len(part), params.colsample_bytree):
                 self.kept.append((party, int(f)))
 
     def candidates(self, rows: list[int]) -> Iterator[OracleCandidate]:
-        """The candidates of a node in tie order."""
-        for party, f in self.kept:
-            name, part = self.columns[party]
-            has_missing = any(math.isnan(v) for v in part[f])
-            if (name, f) in self.categories:
-                yield from self.sets(party, f, self.categories[name, f], rows, has_missing)
-                continue
-            for cut in self.cuts[party][f]:
-                yield party, f, cut, False
-                if has_missing:
-                    yield party, f, cut, True
-            if has_missing:
-                yield party, f, math.inf, False
+        """The candidates of a node in tie order; a party's missing values alone on the left come last."""
+        for party, (name, part) in enumerate(self.columns):
+            own = [f for each, f in self.kept if each == party]
+            has_missing = {f: any(math.isnan(v) for v in part[f]) for f in own}
+            for f in own:
+                if (name, f) in self.categories:
+                    yield from self.sets(party, f, self.categories[name, f], rows, has_missing[f])
+                    continue
+                for cut in self.cuts[party][f]:
+                    yield party, f, cut, False
+                    if has_missing[f]:
+                        yield party, f, cut, True
+                if has_missing[f]:
+                    yield party, f, math.inf, False
+            for f in own:
+                alone = (party, f, -math.inf, True)
+                if has_missing[f] and self.direction(alone):  # else as good as alone on the right
+                    yield alone
 
     def sets(
         self, party: int, f: int, categories: int, rows: list[int], has_missing: bool
@@ -329,13 +341,22 @@ class _Tree:
         weights = []
         for c in range(categories):
             (g,), (h,) = self.sums([i for i in rows if self.columns[party][1][f][i] == c])
-            weights.append(self.weight(g, h) if h > 0 and h >= self.params.min_child_weight else 0.0)
+            weights.append(self.free_weight(g, h) if h > 0 and h >= self.params.min_child_weight else 0.0)
         order = sorted(range(categories), key=lambda c: weights[c])
         most = min(self.params.max_cat_threshold, categories)
         for size in range(1, most):
             yield party, f, tuple(sorted(order[:size])), True
         for size in range(1, most):
             yield party, f, tuple(sorted(order[: categories - size])), False
+
+    def takes_part(self, name: str) -> bool:
+        """Whether a party offers candidates to the tree."""
+        return sampling.takes_part(self.params.seed, self.index, name, self.params.party_dropout.get(name, 0.0))
+
+    def direction(self, candidate: OracleCandidate) -> int:
+        """1 where the left weight may not be the larger one, -1 where it may not be the smaller one, else 0."""
+        name = self.columns[candidate[0]][0]
+        return self.directions[name][candidate[1]] if name in self.directions else 0
 
     def sums(self, rows: list[int]) -> tuple[list[float], list[float]]:
         """G and H of the sampled ones of `rows`: summed as integers, then turned into floats."""
@@ -350,7 +371,7 @@ class _Tree:
         for g, h in zip(G, H, strict=True):
             if h > 0 and h >= self.params.min_child_weight:
                 t, w = self.threshold(g), self.weight(g, h)
-                if self.params.max_delta_step == 0:
+                if self.params.max_delta_step == 0 and not self.directions:
                     total += t * t / (h + self.params.reg_lambda)
                 elif len(G) == 1:
                     total += -(2.0 * g * w + (h + self.params.reg_lambda) * (w * w))
@@ -366,7 +387,11 @@ class _Tree:
         return g + alpha if g < -alpha else 0.0
 
     def weight(self, g: float, h: float) -> float:
-        """The weight before the learning rate, of an output that counts."""
+        """The weight before the learning rate, of an output that counts, within the bounds of the node."""
+        return min(max(self.free_weight(g, h), self.low), self.high)
+
+    def free_weight(self, g: float, h: float) -> float:
+        """The same without those bounds."""
         w, most = -self.threshold(g) / (h + self.params.reg_lambda), self.params.max_delta_step
         return math.copysign(most, w) if most and abs(w) > most else w
 
@@ -404,10 +429,11 @@ class _Tree:
         `most`: leaves below the root; None: as many as the parameters say.
         """
         most = self.params.max_leaves if most is None else most
-        rows, lonely = {root: records}, {root: alone}
+        rows, lonely, bounds = {root: records}, {root: alone}, {root: (-math.inf, math.inf)}
         waiting: dict[int, tuple[float, OracleCandidate]] = {}
 
         def reach(node: int) -> None:
+            self.low, self.high = bounds[node]
             G, H = self.sums(rows[node])
             weights = [
                 self.weight(g, h) * self.params.learning_rate if h > 0 and h >= self.params.min_child_weight else 0.0
@@ -438,6 +464,14 @@ class _Tree:
             if not lonely[node] and not (self.shown(left) and self.shown(right)):
                 tree.withdrawn.add(node)
                 lonely[node] = True
+            bounds |= {2 * node: bounds[node], 2 * node + 1: bounds[node]}
+            if direction := self.direction((party, feature, cut, missing_left)):
+                self.low, self.high = bounds[node]
+                (g_l,), (h_l,) = self.sums(left)
+                (g_r,), (h_r,) = self.sums(right)
+                middle = (self.weight(g_l, h_l) + self.weight(g_r, h_r)) / 2.0
+                upper, lower = (2 * node + 1, 2 * node) if direction == 1 else (2 * node, 2 * node + 1)
+                bounds |= {lower: (self.low, middle), upper: (middle, self.high)}
             for child, those in ((2 * node, left), (2 * node + 1, right)):
                 rows[child], lonely[child] = those, lonely[node]
                 reach(child)
@@ -462,9 +496,12 @@ class _Tree:
             G_R, H_R = self.sums(right)
             if len(H_L) == 1 and (H_L[0] < least or H_R[0] < least):
                 continue
+            direction = self.direction(candidate)
+            if direction and direction * (self.weight(G_R[0], H_R[0]) - self.weight(G_L[0], H_L[0])) < 0:
+                continue
             change = (self.gain(G_L, H_L) + self.gain(G_R, H_R)) - parent
             seen.append((change, frozenset(left if kept[0] in left else right)))
-            if best is None or change > best[0]:
+            if best is None or change > best[0] or (change == best[0] and self.comes_before(candidate, best[1])):
                 best = (change, candidate)
         if best is None or not best[0] > 1e-6 or best[0] < self.params.gamma:
             return None
@@ -474,6 +511,11 @@ class _Tree:
         model.ties += any(change == top for change in others)
         model.lead = min([model.lead, *((top - change) / top for change in others)])
         return best
+
+    def comes_before(self, one: OracleCandidate, other: OracleCandidate) -> bool:
+        """Of two tied candidates, the later one first: only within a party, an increasing column before all others."""
+        ranks = [1, -1, 0]
+        return one[0] == other[0] and ranks.index(self.direction(one)) < ranks.index(self.direction(other))
 
     def both_shown(
         self, rows: list[int], column: list[float], cut: float | tuple[int, ...], missing_left: bool

@@ -167,7 +167,7 @@ class Federation:
     weight.
     `encode`: its columns of text; `drop_constant`: all parties train without constant columns; `serve`: party → whom it
     answers; `coordinators`: whom all parties obey, the first is the one that `jobs` means; `engine`: party → what
-    computes for it; `defences`: by party.
+    computes for it; `defences`, `constraints`: by party.
     """
 
     def __init__(
@@ -185,11 +185,12 @@ class Federation:
         coordinators: tuple[str, ...] = (COORDINATOR,),
         engine: Callable[[str], EngineHost] = lambda _: InProcessEngine(),
         defences: dict[str, Defences] | None = None,
+        constraints: dict[str, dict[str, int]] | None = None,
     ) -> None:
         self.coordinators, self.engine = coordinators, engine
         self.policies, self.encode, self.serve = policies or {}, encode, serve or {}
         self.drop_constant = drop_constant
-        self.defences = defences or {}
+        self.defences, self.constraints = defences or {}, constraints or {}
         self.tables = tables
         self.folder, self.faults, self.record, self.silence_s = folder, faults or Faults(), record, silence_s
         self.hook: Hook | None = None
@@ -374,6 +375,7 @@ class Federation:
             weight = "w" if "w" in table.column_names else None
             ids = next((name for name in table.column_names if name not in (*columns, label, weight)), "id")
             given: dict[str, Any] = {"encode": self.encode, "drop_constant": self.drop_constant, "weight": weight}
+            given["monotone_constraints"] = self.constraints.get(name, {})
             configs[table_name] = TableConfig(path=path, id=ids, columns=columns, label=label, **given)
         more: dict[str, Any] = {"tables": configs, "data": folder, "serve": self.serve.get(name)}
         more["defences"] = self.defences.get(name, Defences())

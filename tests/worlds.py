@@ -230,7 +230,8 @@ def joined_model(states: dict[str, Path], job: str = "job") -> list[dict[int, tu
         for split in [each for part in parts for each in part["splits"]] if parts else _divisions(shards, tree):
             own = splits.pop((split["owner"], split["handle"]))
             assert own["node"] == split["node"]
-            threshold = math.inf if own["threshold"] is None else own["threshold"]
+            alone = -math.inf if own["missing_left"] else math.inf  # the missing values, on one side
+            threshold = alone if own["threshold"] is None else own["threshold"]
             threshold = tuple(own["categories"]) if "categories" in own else threshold
             meaning = (own["feature"], threshold, own["missing_left"])
             nodes[split["node"]] = ("split", split["owner"], *meaning, split["gain"])

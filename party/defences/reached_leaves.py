@@ -22,11 +22,11 @@ class ReachedLeaves:
     """
 
     def __init__(self, store: JobStore, *, kept: bool) -> None:
-        self._store, self._kept = store, kept
+        self._store, self.kept = store, kept
 
     def keep(self, tree: int, rows: Mapping[int, Rows], records: int) -> None:
         """Store the records of each leaf of a tree, before the tree itself; N is `records`."""
-        if not self._kept:
+        if not self.kept:
             return
         reached = np.zeros(records, dtype=np.int32)
         for leaf, here in rows.items():
@@ -35,7 +35,7 @@ class ReachedLeaves:
 
     def check(self, trees: int) -> None:
         """Raise `DataError` if trees of this number are stored, and the leaves of one of them are not."""
-        for tree in range(trees if self._kept else 0):
+        for tree in range(trees if self.kept else 0):
             if not self._store.has(f"{_name(tree)}.npz"):
                 raise DataError(
                     f"{self._store.folder}: has no leaves of records of tree {tree}: grafting or refit under "

@@ -94,12 +94,17 @@ class FeaturePartyGrowth:
     async def send_sums(
         self, tree: OwnTree, stage: int, nodes: list[int], packed: bytes, ciphertext_bytes: int
     ) -> None:
-        """Send the packed candidate sums of these nodes, node by node, including empty candidates."""
+        """Send the packed candidate sums of these nodes, node by node, including empty candidates.
+
+        At the root also the marks of the candidates of constrained columns, if this party has any.
+        """
         self._context.costs.ciphertexts["candidate_sums"] += len(packed) // ciphertext_bytes
         step = SUMS_BYTES // ciphertext_bytes * ciphertext_bytes
+        marks = tree.columns.marks() if stage == 0 else None
         bodies = [
             growth_pb2.CandidateSums(
                 nodes=nodes if start == 0 else [],
+                marks=[] if start or marks is None else marks.tolist(),
                 candidates=len(tree.columns.candidates),
                 ciphertexts=packed[start : start + step],
                 partitioned=tree.columns.group_sizes if stage == 0 and start == 0 else [],

@@ -24,7 +24,7 @@ from party.growth.stored_trees import StoredTrees
 from party.runtime.context import StepContext, empty_result, required
 from party.runtime.messages import Rows, space_messages, take_children
 from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, StepOrder, StepTable
-from treetap.errors import Malformed, OutOfOrder
+from treetap.errors import ConfigError, Malformed, OutOfOrder
 from treetap.models.own_split import OwnSplit
 from treetap.process.together import together
 from treetap.protocols.job_spec import taking_part
@@ -32,6 +32,7 @@ from treetap.trees.criterion import Criterion
 from treetap.trees.ensemble import ROOT, Tree
 from treetap.trees.expansion import ExpansionRules
 from treetap.trees.growing_tree import Choice, GrowingTree, Ints
+from treetap.trees.marks import MARKS
 from treetap.trees.partitions import Group
 from treetap.trees.tree_bins import left_sums_of
 from treetap.trees.withholding import InformationLimit
@@ -89,6 +90,7 @@ class PlantedTree:
     alone: LocalGrowth
     splits: list[OwnSplit] = field(default_factory=list)
     groups: dict[str, list[Group]] = field(default_factory=dict)
+    marks: dict[str, Ints] = field(default_factory=dict)  # of the feature parties with monotone constraints
     finished: Tree | None = None
 
 
@@ -137,6 +139,8 @@ class LabelHolderGrowth:
         growing = GrowingTree(values, criterion, rules, subtract=subtract, limit=limit)
         if alone:
             growing.withdrawn.append(ROOT)
+            if (own := columns.marks()) is not None:
+                growing.constrain([own])
         local = LocalGrowth(columns, values if limit is None else values[:, : limit.width], criterion, rules)
         self._tree = PlantedTree(t, growing, columns, values, state, local)
         if self._released is not None:
@@ -165,6 +169,8 @@ class LabelHolderGrowth:
         for party in self._feature_parties:
             build = growing.build
             offered.append(await self._candidates_of(party, t, stage, build) if party in there else own[:, :0])
+        if stage == 0:
+            self._constrain(tree)
         groups = [tree.columns.candidates.groups, *(tree.groups.get(party, ()) for party in self._feature_parties)]
         growing.take_candidates(offered, groups)
         choices = await self._context.offload(growing.choose)
@@ -267,7 +273,7 @@ class LabelHolderGrowth:
         growing, outputs = tree.growing, tree.state.outputs(tree.index)
         local, further = [], {}
         for node in sorted(growing.withdrawn):
-            subtree, further[node], made = tree.alone.below(node, growing.rows[node])
+            subtree, further[node], made = tree.alone.below(node, growing.rows[node], growing.monotone)
             local.append(subtree)
             tree.splits += made
         finished = growing.finished(tree.index, outputs, self._parties, local)
@@ -295,6 +301,8 @@ class LabelHolderGrowth:
             packed.append(body.ciphertexts)
             partitioned += body.partitioned
             candidates = body.candidates if candidates is None else candidates
+            if body.marks:
+                self._take_marks(party, t, stage, candidates, list(body.marks))
             if body.candidates != candidates:
                 raise Malformed(f"{party} changed its number of candidates within tree {t}, stage {stage}")
         if nodes != build or candidates is None:
@@ -323,6 +331,31 @@ class LabelHolderGrowth:
         self._context.policy.check_partitioned(self._context.party, party)
         starts = accumulate(sizes, initial=first)
         self._growing(t).groups[party] = [Group(start, size) for start, size in zip(starts, sizes, strict=False)]
+
+    def _take_marks(self, party: str, t: int, stage: int, candidates: int, marks: list[int]) -> None:
+        """Take the marks of a party's candidates, which come once, at the root."""
+        tree = self._growing(t)
+        if stage or party in tree.marks or len(marks) != candidates or not set(marks) <= set(MARKS):
+            raise Malformed(f"{party} has sent marks that are not those of its {candidates} candidates in tree {t}")
+        tree.marks[party] = np.array(marks, dtype=np.int64)
+
+    def _constrain(self, tree: PlantedTree) -> None:
+        """Constrain the weights of a tree if a party that takes part has constraints.
+
+        Raises:
+            ConfigError: this party repairs leaves, whose new weights the bounds of the old ones do not fit.
+        """
+        marks = [tree.columns.marks(), *(tree.marks.get(party) for party in self._feature_parties)]
+        constrained = [name for name, each in zip(self._parties, marks, strict=True) if each is not None]
+        if not constrained:
+            return
+        if self._reached.kept:
+            raise ConfigError(
+                f"{', '.join(constrained)}: has monotone constraints, and {self._context.party} repairs trees by "
+                "grafting or refit: their weights come of clean labels, and would not keep the order that noisy ones "
+                "had; leave one of them out"
+            )
+        tree.growing.constrain(marks)
 
     async def _relay(self, party: str, t: int, stage: int) -> None:
         """Send a feature party the instance spaces of the frontier that did not result from its own splits."""

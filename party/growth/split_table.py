@@ -18,6 +18,7 @@ from treetap.models.own_split import OwnSplit
 from treetap.trees import sampling
 from treetap.trees.binning import BinnedTable, Codes
 from treetap.trees.candidates import Candidate
+from treetap.trees.marks import MIRRORED
 from treetap.trees.params import TreeParams
 from treetap.trees.partitions import Partition
 from treetap.trees.tree_bins import GlobalBins, NodeBins, goes_left
@@ -141,6 +142,14 @@ class TreeColumns:
             right=list(chunks_of(right, total)),
         )
 
+    def marks(self) -> Rows | None:
+        """The mark of the candidate at each place, as in `treetap.trees.monotone`; None: no column has a constraint.
+
+        Constraints are of trees with the bins of the job.
+        """
+        marks = self.bins.marks if isinstance(self.bins, GlobalBins) else None
+        return None if marks is None else marks[self.order(0)]
+
     def order(self, node: int) -> Rows:
         """The canonical number of the candidate at each place in a node: (candidates,).
 
@@ -171,12 +180,16 @@ class TreeColumns:
         """
         found = []
         if places:
-            if max(places) >= len(self.candidates):
+            count, marks = len(self.candidates), self.marks()
+            mirrored = [place - count for place in places if place >= count]
+            if max(places) >= 2 * count or (mirrored and marks is None):
                 raise self._not_offered(node)
-            tied = self.order(node)[list(places)]
-            if self.candidates.grouped[tied].any():
+            if marks is not None and (np.abs(marks[mirrored]) != MIRRORED).any():
                 raise self._not_offered(node)
-            found.append(self.candidates.at(int(tied.min())))
+            order = self.order(node)
+            if self.candidates.grouped[[order[place % count] for place in places]].any():
+                raise self._not_offered(node)
+            found.append(self.bins.candidate(min(int(order[k % count]) + k // count * count for k in places)))
         for each in partitions:
             group = self.candidates.groups.index(self._groups_sent[each.group])
             found.append(self.candidates.of(replace(each, group=group)))

@@ -134,7 +134,7 @@ async def bind_table(context: StepContext, table: Table, what: str = "table") ->
 
 
 def fingerprint(table: Table) -> str:
-    """SHA-256 over ids, features, tensors, labels and weights; stays on this party's disk."""
+    """SHA-256 over ids, features, tensors, labels, weights and constraints; stays on this party's disk."""
     state = hashlib.sha256(table.digest())
     state.update(np.ascontiguousarray(table.features).data)
     for name, cells in table.tensors.items():
@@ -148,6 +148,8 @@ def fingerprint(table: Table) -> str:
         state.update(sink.getvalue())
     if table.weights is not None:
         state.update(b"weights" + np.ascontiguousarray(table.weights).data)
+    if table.monotone:
+        state.update(f"monotone{sorted(table.monotone.items())}".encode())
     return state.hexdigest()
 
 

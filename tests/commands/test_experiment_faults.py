@@ -125,6 +125,14 @@ def test_a_column_given_to_one_party_twice(refused: Refused, tmp_path: Path) -> 
         ('encode = { a = "days" }', "", "t.csv: line 2, column 'a': the cell is not a date"),
         ("", 'encode = { a = "days" }', "party.[2]: encode names 'a', which is none of the party's columns"),
         ("", 'encode = { b = "days" }', "t.csv: line 2, column 'b': the cell is not a date"),
+        ("monotone_constraints = { c = 1 }", "", "t.csv: has no column 'c'"),
+        ("monotone_constraints = { y = 1 }", "", "monotone_constraints of [data] names column 'y', which is the label"),
+        (
+            "monotone_constraints = { a = 0 }",
+            "",
+            "must be 1 (increasing) or -1 (decreasing), not 0; leave out a column",
+        ),
+        ("", "monotone_constraints = { a = 1 }", "party.[2]: monotone_constraints names 'a', which is none of the"),
     ],
 )
 def test_encodings_that_do_not_fit(data: str, party: str, says: str, refused: Refused, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ class OwnSplit:
         return condition(name, self.threshold, self.missing_left, left, shown=shown)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types; a threshold above every value, which separates missing cells from the others, is null."""
+        """Plain JSON types; an infinite threshold, which separates missing cells from the others, is null."""
         content = {**vars(self), "threshold": None if math.isinf(self.threshold) else self.threshold}
         del content["categories"]
         return content if self.categories is None else {**content, "categories": list(self.categories)}
@@ -70,8 +70,9 @@ class OwnSplit:
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> OwnSplit:
         """Back from JSON types."""
-        threshold = math.inf if content["threshold"] is None else content["threshold"]
-        categories = content.get("categories")
+        threshold, categories = content["threshold"], content.get("categories")
+        if threshold is None:  # a split of categories, or missing cells are on one side alone
+            threshold = -math.inf if content["missing_left"] and categories is None else math.inf
         return cls(
             **{**content, "threshold": threshold, "categories": None if categories is None else tuple(categories)}
         )

@@ -124,7 +124,7 @@ def threshold_of(split: OwnSplit, column: Column, party: str) -> float:
         BadInput: the nearest values on both sides are one number in 32 bits.
     """
     if math.isinf(split.threshold):
-        return _LARGEST
+        return math.copysign(_LARGEST, split.threshold)
     found = np.float32(split.threshold)
     if float(found) < split.threshold:
         found = np.nextafter(found, np.float32(np.inf))

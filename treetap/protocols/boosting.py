@@ -76,5 +76,6 @@ PROTOCOL = TrainingProtocol(
     defences=DEFENCES,
     own_priors=by_own_trees,
     train_centrally=train_centrally,
+    monotone=True,
     label_permissions=_label_permissions,
 )

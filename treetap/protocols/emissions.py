@@ -170,7 +170,7 @@ PUBLIC_KEY = (Emission("public_key", to_feature_parties),)
 GROWTH = (
     *PUBLIC_KEY,
     Emission("sampled_records", to_feature_parties),
-    Emission("candidate_sums", to_label_holder),
+    Emission("candidate_sums", to_label_holder, perhaps=frozenset({"MONOTONE_DIRECTION"})),
     Emission("chosen_splits", label_holder_reports),
     Emission("chosen_partitions", to_feature_parties, by_tables=True),
     Emission("children", to_label_holder),

@@ -86,6 +86,7 @@ class TrainingProtocol:
         label_permissions: those of the label holder's policy alone.
         defences: what `[defences]` of the party with the labels may name.
         column_defences: what `[defences]` of a feature party may name.
+        monotone: its trees can have monotone constraints.
         own_priors: the priors by the label holder's own columns that further stages of `label_dp` need: (table, number
             of classes, label holder, parameters); of a protocol with that defence.
         privacy: what the noise of a job with these parameters covers, as sentences; none of a protocol without noise.
@@ -114,6 +115,7 @@ class TrainingProtocol:
     label_permissions: Callable[[setup_pb2.JobSpec], Sequence[str]] = lambda _: ()
     defences: Sequence[str] = ()
     column_defences: Sequence[str] = ()
+    monotone: bool = False
     own_priors: Callable[[Table, int, str, Any], OwnPriors] | None = None
     privacy: Callable[[Any], Sequence[str]] = lambda _: ()
     library: str = ""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from treetap.errors import DataError
 from treetap.tables.config import CATEGORICAL
@@ -41,6 +43,25 @@ def refuse_constant(table: Table) -> None:
     raise DataError(f"{table.path}: column {name!r} {fault}{more}: leave {them} out, or set {CURE}")
 
 
+def directions_of(table: Table) -> npt.NDArray[np.int64] | None:
+    """The monotone constraint of each of the table's features, (d,); None: they have none.
+
+    A column that was dropped as constant has none.
+
+    Raises:
+        DataError: a column with a constraint is not one feature, but one for each category, or holds tensors.
+    """
+    for name in table.monotone:
+        if name in (table.dropped or []) or (name in table.columns and name not in table.category_counts):
+            continue
+        raise DataError(
+            f"{table.path}: monotone_constraints names column {name!r}, whose categories have no order: leave it out, "
+            'or give the column encode = "ordinal" if its order is that of its texts'
+        )
+    found = np.array([table.monotone.get(name, 0) for name in table.columns], dtype=np.int64)
+    return found if found.any() else None
+
+
 def refuse_categories(table: Table, unless: str) -> None:
     """Raise `DataError` for the first column of categories of a training that does not split them."""
     for name in table.category_counts:
@@ -59,13 +80,15 @@ def bin_columns(table: Table, max_bin: int, max_cat_to_onehot: int | None, train
     `max_cat_to_onehot`: see `treetap.trees.binning.fit_categories`; None: the training splits no categories.
 
     Raises:
-        DataError: a column holds tensors, which no tree splits at, or is constant, or a feature cannot be binned.
+        DataError: a column holds tensors, which no tree splits at, is constant, or has a constraint that it cannot
+            have, or a feature cannot be binned.
     """
     refuse_tensors(table.path, table.shapes)
     first = len(table.ids) if training is None else training
     refuse_constant(table.take(np.arange(first)) if first < len(table.ids) else table)
     if max_cat_to_onehot is None:
         refuse_categories(table, "boosting with multi_strategy = 'one_output_per_tree'")
+    directions = directions_of(table)
     try:
         found = bin_table(
             table.features[:first],
@@ -76,10 +99,10 @@ def bin_columns(table: Table, max_bin: int, max_cat_to_onehot: int | None, train
             max_cat_to_onehot=max_cat_to_onehot or 1,
         )
         if first == len(table.ids):
-            return found
+            return replace(found, directions=directions)
         further = found.encode(table.features[first:]).codes
         last = [f.n_bins + 1 if f.categories else f.n_bins - 1 + f.has_missing for f in found.features]
         codes = np.asfortranarray(np.concatenate([found.codes, np.minimum(further, np.array(last, dtype=np.int32))]))
-        return BinnedTable(codes, found.features)
+        return BinnedTable(codes, found.features, directions)
     except DataError as failure:
         raise DataError(f"{table.path}: {failure}") from None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, model_validator
 
@@ -28,8 +28,28 @@ def _known(value: Any) -> Any:
     return value
 
 
+def _direction(value: Any) -> Any:
+    """Refuse what is no direction; 0, which XGBoost has for columns without a constraint, is said by leaving it out."""
+    if isinstance(value, bool) or value not in (1, -1):
+        raise ValueError(f"must be 1 (increasing) or -1 (decreasing), not {value!r}; leave out a column without one")
+    return value
+
+
 #: One encoding for all columns of text, or for each named column its own, and for all others that of `OTHERS`.
 Encode = Annotated[str | dict[str, str], BeforeValidator(_known)]
+
+
+#: Column → 1 or -1: predictions may only increase, or only decrease, as its values increase.
+Monotone = dict[str, Annotated[Literal[1, -1], BeforeValidator(_direction)]]
+
+
+def check_constrained(constraints: Mapping[str, int], columns: Sequence[str]) -> None:
+    """Raise ValueError for the first constraint of a column that is none of these."""
+    if foreign := [name for name in constraints if name not in columns]:
+        raise ValueError(
+            f"monotone_constraints names {foreign[0]!r}, which is none of the table's columns"
+            f"{did_you_mean(foreign[0], columns)}"
+        )
 
 
 def encoding_of(encode: str | Mapping[str, str] | None, column: str) -> str | None:
@@ -56,7 +76,8 @@ class TableConfig(SourceKeys):
     """One table of this party: its source, an id column and the columns that may be used.
 
     `encode`: of columns of text and dates. `drop_constant`: train without columns that are constant in this table.
-    `weight`: the column of sample weights, beside the label.
+    `weight`: the column of sample weights, beside the label. `monotone_constraints`: 1 for columns in which predictions
+    may only increase, -1 where they may only decrease.
     """
 
     id: str
@@ -65,6 +86,7 @@ class TableConfig(SourceKeys):
     weight: str | None = None
     encode: Encode | None = None
     drop_constant: bool = False
+    monotone_constraints: Monotone = {}
 
     @model_validator(mode="after")
     def _sound(self) -> TableConfig:
@@ -85,4 +107,5 @@ class TableConfig(SourceKeys):
         if foreign := [name for name in encoded_by_name(self.encode) if name not in self.columns]:
             meant = did_you_mean(foreign[0], self.columns)
             raise ValueError(f"encode names {foreign[0]!r}, which is none of the table's columns{meant}")
+        check_constrained(self.monotone_constraints, self.columns)
         return self

@@ -46,7 +46,8 @@ class Table:
     of text were encoded. `tensors`: each column of images, (N, height, width) or (N, channels, height, width); none of
     them is among `columns`. `id_column`, `id_type`: name and type of the ids in the file. `dropped`: columns that were
     left out because they are constant; None where the configuration does not ask for that. `weights`: (N,)
-    sample weights; None: the table has none, or is read without its label.
+    sample weights; None: the table has none, or is read without its label. `monotone`: columns with a constraint, each
+    with its direction.
     """
 
     path: Origin
@@ -62,6 +63,7 @@ class Table:
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     dropped: list[str] | None = None
     weights: np.ndarray[tuple[int], np.dtype[np.float64]] | None = None
+    monotone: Mapping[str, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<Table of {len(self.ids)} records>"
@@ -170,6 +172,7 @@ def read_table(
     kind = id_type(ids, columns[config.id].type, in_csv=not source.typed)
     sources = list(config.columns)
     read = Table(source, ids, names, features, label, order, sources, found, config.id, kind, tensors)
+    read = replace(read, monotone=config.monotone_constraints)
     if with_label and config.weight:
         read = replace(read, weights=weights_of(source, config.weight, columns[config.weight])[order])
     return _without_constant(read) if config.drop_constant and categories is None else read

@@ -58,10 +58,15 @@ class FeatureBins:
 
 @dataclass(frozen=True)
 class BinnedTable:
-    """A party's columns as bin numbers: codes (N, d) int32 and the d features' bins."""
+    """A party's columns as bin numbers: codes (N, d) int32 and the d features' bins.
+
+    `directions`: (d,) 1 for a column in which predictions may only increase, -1 where they may only decrease, else 0;
+    None: no column has such a constraint.
+    """
 
     codes: Codes
     features: list[FeatureBins]
+    directions: npt.NDArray[np.int64] | None = None
 
     @property
     def shapes(self) -> list[Shape]:

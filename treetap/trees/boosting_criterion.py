@@ -9,6 +9,9 @@ Sums are int64 with slots (g_0..g_{K−1}, h_0..h_{K−1}, count). In this order
    one of several. Of these XGBoost leaves out the α·|w_k| that the penalty would add.
 4. loss change = (gain(L) + gain(R)) − gain(parent).
 
+In a tree with monotone constraints, of one output, w_k is then moved into the node's bounds, and gain_k is always that
+of w_k: XGBoost's −(2·G_k·w_k + (H_k+λ)·(w_k·w_k)). See `treetap.trees.monotone`.
+
 α is `reg_alpha`, λ `reg_lambda` and δ `max_delta_step`.
 
 Rules taken from XGBoost 3.2 (each pinned by a test): a split is kept if its loss change is > 1e-6 and ≥
@@ -71,6 +74,14 @@ class GainParams(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Within:
+    """Bounds of the weights of a node and its children, of a tree of one output; with none the weights are free."""
+
+    low: float = -np.inf
+    high: float = np.inf
+
+
 def open_sums(sums: Ints, scale: float) -> tuple[Floats, Floats, Ints]:
     """Sums (..., 2K+1) as G (..., K), H (..., K) in the loss's own units and the count (...)."""
     outputs = (sums.shape[-1] - 1) // 2
@@ -79,17 +90,17 @@ def open_sums(sums: Ints, scale: float) -> tuple[Floats, Floats, Ints]:
     return G, H, sums[..., -1]
 
 
-def node_gain(G: Floats, H: Floats, params: GainParams) -> Floats:
+def node_gain(G: Floats, H: Floats, params: GainParams, within: Within | None = None) -> Floats:
     """Σ_k gain_k over the last axis, in order: rule 3 of this module."""
     total = np.zeros(G.shape[:-1])
     for k in range(G.shape[-1]):
         g, h = G[..., k], H[..., k]
         counts = _counting(h, params)
         shrunk, whole = _shrunk(g, params), np.where(counts, h + params.reg_lambda, 1.0)
-        if params.max_delta_step == 0:
+        if params.max_delta_step == 0 and within is None:
             gain = shrunk * shrunk / whole
         else:
-            w = _bounded(-shrunk / whole, params)
+            w = _bounded(-shrunk / whole, params, within)
             gain = -(2.0 * g * w + whole * (w * w)) if G.shape[-1] == 1 else -(shrunk * w)
         total = total + np.where(counts, gain, 0.0)
     return total
@@ -106,24 +117,28 @@ def _shrunk(G: Floats, params: GainParams) -> Floats:
     return np.sign(G) * np.maximum(np.abs(G) - params.reg_alpha, 0.0)
 
 
-def _bounded(weights: Floats, params: GainParams) -> Floats:
-    """Weights before the learning rate, none beyond ±δ."""
+def _bounded(weights: Floats, params: GainParams, within: Within | None) -> Floats:
+    """Weights before the learning rate, none beyond ±δ, nor beyond the bounds."""
     step = params.max_delta_step
-    return weights if step == 0 else np.clip(weights, -step, step)
+    found = weights if step == 0 else np.clip(weights, -step, step)
+    return found if within is None else np.clip(found, within.low, within.high)
 
 
-def loss_changes(left: Ints, parent: Ints, scale: float, params: GainParams) -> Floats:
+def loss_changes(left: Ints, parent: Ints, scale: float, params: GainParams, within: Within | None = None) -> Floats:
     """XGBoost's loss change of every candidate, −∞ where the split is not allowed.
 
     left (nodes, candidates, 2K+1), parent (nodes, 2K+1); returns (nodes, candidates). Not allowed: a side without
-    records, a side with H = 0 in every output, and, if K = 1, a side with H < min_child_weight.
+    records, a side with H = 0 in every output, and, if K = 1, a side with H < min_child_weight. `within`: of all these
+    nodes.
     """
     whole = parent[:, None, :]
     G_L, H_L, n_L = open_sums(left, scale)
     G_R, H_R, n_R = open_sums(whole - left, scale)
     G, H, _ = open_sums(whole, scale)
     least = params.min_child_weight
-    change = (node_gain(G_L, H_L, params) + node_gain(G_R, H_R, params)) - node_gain(G, H, params)
+    change = (node_gain(G_L, H_L, params, within) + node_gain(G_R, H_R, params, within)) - node_gain(
+        G, H, params, within
+    )
     allowed = (n_L > 0) & (n_R > 0) & (H_L > 0).any(axis=-1) & (H_R > 0).any(axis=-1)
     if G.shape[-1] == 1:
         allowed &= (H_L[..., 0] >= least) & (H_R[..., 0] >= least)
@@ -156,17 +171,17 @@ def may_split(sums: Ints, params: BoostingParams) -> Bools:
     return possible
 
 
-def leaf_weights(sums: Ints, scale: float, params: GainParams) -> Floats:
-    """w_k · learning_rate, 0 where H_k ≤ 0 or H_k < min_child_weight: sums (..., 2K+1) → (..., K)."""
-    return _weights(sums, scale, params) * params.learning_rate + 0.0  # −0.0 becomes 0.0
-
-
-def _weights(sums: Ints, scale: float, params: GainParams) -> Floats:
-    """The same before the learning rate."""
+def node_weights(sums: Ints, scale: float, params: GainParams, within: Within | None = None) -> Floats:
+    """w_k, 0 where H_k ≤ 0 or H_k < min_child_weight: sums (..., 2K+1) → (..., K)."""
     G, H, _ = open_sums(sums, scale)
     counts = _counting(H, params)
     whole = np.where(counts, H + params.reg_lambda, 1.0)
-    return np.where(counts, _bounded(-_shrunk(G, params) / whole, params), 0.0)
+    return np.where(counts, _bounded(-_shrunk(G, params) / whole, params, within), 0.0)
+
+
+def leaf_weights(sums: Ints, scale: float, params: GainParams, within: Within | None = None) -> Floats:
+    """w_k · learning_rate: sums (..., 2K+1) → (..., K)."""
+    return node_weights(sums, scale, params, within) * params.learning_rate + 0.0  # −0.0 becomes 0.0
 
 
 def category_order(sums: Ints, scale: float, params: BoostingParams) -> Ints:
@@ -174,7 +189,7 @@ def category_order(sums: Ints, scale: float, params: BoostingParams) -> Ints:
 
     XGBoost orders by these weights too, so that a category with H < min_child_weight has weight 0.
     """
-    return np.argsort(_weights(sums, scale, params)[:, 0], kind="stable")
+    return np.argsort(node_weights(sums, scale, params)[:, 0], kind="stable")
 
 
 def cover(sums: Ints) -> Floats:

@@ -28,6 +28,7 @@ from treetap.trees.grower import Entry, Grower, GrownTree
 from treetap.trees.local_values import reached_values
 from treetap.trees.loss import Loss, check_sums, loss_for
 from treetap.trees.missing_party import scores_without
+from treetap.trees.monotone import monotone
 from treetap.trees.params import BoostingParams, TreeParams
 from treetap.trees.record_weights import check_weights
 from treetap.trees.tree_bins import GlobalBins
@@ -145,6 +146,8 @@ def train(
     check_sums(params.objective, n, params.largest_factor)
     if weights is not None:
         check_weights(weights, y, params)
+    if any(table.directions is not None for _, table in tables):
+        params.check_monotone()
     training = params.training_rows(n)
     splits: dict[str, list[Entry]] = {name: [] for name, _ in tables} if base is None else _continued(base, tables)
     job = _Job(tables, y, weights, params, classes, loss, training, withholding, splits)
@@ -242,7 +245,9 @@ def _round(job: _Job, scores: Floats, first_tree: int) -> list[tuple[GrownTree, 
                 continue
             kept = sampling.columns(params.seed, index, name, len(table.features), params.colsample_bytree)
             bins.append((name, GlobalBins(table, kept)))
-        grower = Grower(bins, values, criterion, params.expansion, job.splits, limit)
-        tree = grower.grow(index, outputs, alone=job.withholding.grows_alone(index))
+        alone = job.withholding.grows_alone(index)
+        constraints = monotone(criterion, [part.marks for _, part in (bins[:1] if alone else bins)])
+        grower = Grower(bins, values, criterion, params.expansion, job.splits, limit, constraints)
+        tree = grower.grow(index, outputs, alone=alone)
         grown.append((tree, grower.divisible()))
     return grown

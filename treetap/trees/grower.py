@@ -12,6 +12,7 @@ from treetap.trees.candidates import Candidate
 from treetap.trees.criterion import Criterion
 from treetap.trees.ensemble import ROOT, Leaf, Split, Subtree, Tree, weights_at
 from treetap.trees.expansion import ExpansionRules, Expansions
+from treetap.trees.monotone import MarkedCandidates, Monotone
 from treetap.trees.partitions import NodeCandidates
 from treetap.trees.tree_bins import GlobalBins, NodeBins, goes_left, left_sums_of
 from treetap.trees.withholding import InformationLimit
@@ -33,12 +34,13 @@ class GrownTree:
 
 @dataclass(frozen=True)
 class _Best:
-    """A node's split: the party, the candidate by its place among the tree's columns, its left sums and its gain."""
+    """A node's split: party, candidate by its place among the tree's columns, its left sums, gain and direction."""
 
     party: int
     candidate: Candidate
     left: Ints
     gain: float
+    direction: int
 
 
 class Grower:
@@ -59,6 +61,7 @@ class Grower:
         rules: the order of splits, and their limits.
         splits: the parties' split tables, to which this adds.
         limit: see `treetap.trees.withholding`.
+        monotone: see `treetap.trees.monotone`; None: no party has constraints.
         root: the node to begin with, and `rows` its records; without them the root of the tree, and all records.
     """
 
@@ -70,11 +73,12 @@ class Grower:
         rules: ExpansionRules,
         splits: dict[str, list[Entry]],
         limit: InformationLimit | None = None,
+        monotone: Monotone | None = None,
         root: int = ROOT,
         rows: Ints | None = None,
     ) -> None:
         self._bins, self._values, self._criterion, self._rules, self._splits = bins, values, criterion, rules, splits
-        self._limit, self._root = limit, root
+        self._limit, self._monotone, self._root = limit, monotone, root
         self._width = values.shape[1] if limit is None else limit.width
         self._drawn = values[:, self._width - 1] > 0
         here = np.arange(len(values)) if rows is None else rows
@@ -96,7 +100,7 @@ class Grower:
         for node in sorted(self._withdrawn):
             subtree, values[self._members[node]] = grow_alone(
                 self._bins[0], self._values[:, : self._width], self._criterion, self._rules, self._splits, node,
-                self._members[node],
+                self._members[node], self._monotone,
             )  # fmt: skip
             local.append(subtree)
         return GrownTree(Tree(index, outputs, tuple(splits), tuple(leaves), tuple(local)), values)
@@ -143,7 +147,8 @@ class Grower:
 
     def _leaf(self, node: int) -> Leaf:
         sums = self._own_sums(node)
-        return Leaf(node, tuple(float(w) for w in self._criterion.leaf(sums)), self._criterion.cover(sums))
+        weights = self._criterion.leaf(sums) if self._monotone is None else self._monotone.leaf(node, sums)
+        return Leaf(node, tuple(float(w) for w in weights), self._criterion.cover(sums))
 
     def _own_sums(self, node: int) -> Ints:
         """The criterion's slots of a node's sums."""
@@ -168,23 +173,21 @@ class Grower:
         for i, node in enumerate(nodes):
             self._lefts[node] = [part[i] for part in by_party]
 
-    def _candidates(self, node: int) -> list[NodeCandidates]:
+    def _candidates(self, node: int) -> list[MarkedCandidates]:
         """Each party's candidates of a node."""
-        rule, total = self._criterion.partitions, self._sums[node]
-        parts = zip(self._lefts[node], self._bins, strict=True)
-        return [NodeCandidates(sums, total, bins.candidates.groups, rule, self._width) for sums, (_, bins) in parts]
+        rule, total, found = self._criterion.partitions, self._sums[node], []
+        for party, (sums, (_, bins)) in enumerate(zip(self._lefts[node], self._bins, strict=True)):
+            made = NodeCandidates(sums, total, bins.candidates.groups, rule, self._width)
+            found.append(MarkedCandidates(made, None if self._monotone is None else self._monotone.marks[party], total))
+        return found
 
     def _choose(self, frontier: Sequence[int]) -> dict[int, _Best]:
         """The best splits of the nodes that split."""
         if not frontier:
             return {}
         self._compared |= set(frontier)
-        parents = np.stack([self._own_sums(node) for node in frontier])
         candidates = [self._candidates(node) for node in frontier]
-        gains = [
-            self._criterion.gains(np.stack([of[party].lefts[:, : self._width] for of in candidates]), parents)
-            for party in range(len(self._bins))
-        ]
+        gains = [self._gains(frontier, [of[party] for of in candidates]) for party in range(len(self._bins))]
         chosen: dict[int, _Best] = {}
         for i, node in enumerate(frontier):
             offered, lefts = [part[i] for part in gains], [each.lefts for each in candidates[i]]
@@ -193,13 +196,22 @@ class Grower:
             decision = self._criterion.choose(offered)
             if decision is None:
                 continue
-            party, k = decision[0], int(decision[1][0])
+            party, k = decision[0], int(candidates[i][decision[0]].first_of(decision[1])[0])
             if self._limit is not None and not self._limit.allows(lefts[party][[k]], self._sums[node])[0]:
                 self._withdrawn.add(node)
             else:
-                candidate = self._bins[party][1].candidates.of(candidates[i][party].place(k))
-                chosen[node] = _Best(party, candidate, lefts[party][k], float(gains[party][i, k]))
+                each = candidates[i][party]
+                candidate, gain = self._bins[party][1].candidate(each.place(k)), float(gains[party][i, k])
+                chosen[node] = _Best(party, candidate, lefts[party][k], gain, each.direction(k))
         return chosen
+
+    def _gains(self, frontier: Sequence[int], candidates: Sequence[MarkedCandidates]) -> Floats:
+        """Gains (nodes, candidates) of one party, by its candidates of each node."""
+        parents = np.stack([self._own_sums(node) for node in frontier])
+        if self._monotone is None:
+            return self._criterion.gains(np.stack([each.lefts[:, : self._width] for each in candidates]), parents)
+        gains = self._monotone.gains
+        return np.stack([gains(node, candidates[i], parents[i]) for i, node in enumerate(frontier)])
 
     def _file(self, node: int, best: _Best) -> int:
         """Enter a node's split in its owner's split table, by the owner's own column; returns the handle."""
@@ -216,6 +228,8 @@ class Grower:
         self._members[2 * node], self._members[2 * node + 1] = rows[left], rows[~left]
         self._sums[2 * node] = best.left
         self._sums[2 * node + 1] = self._sums[node] - self._sums[2 * node]
+        if self._monotone is not None:
+            self._monotone.divide(node, best.direction, self._own_sums(2 * node), self._own_sums(node))
 
     def _count_children(self, parents: Sequence[int]) -> None:
         """Left sums of the children; with bins of the job of the smaller ones, the larger ones' by subtraction."""
@@ -240,9 +254,11 @@ def grow_alone(
     splits: dict[str, list[Entry]],
     root: int,
     rows: Ints,
+    monotone: Monotone | None = None,
 ) -> tuple[Subtree, Floats]:
     """A subtree by one party's columns alone, and the values (n, outputs) of its records `rows`.
 
-    The arguments are those of `Grower`, which has further parties.
+    The arguments are those of `Grower`, which has further parties; `monotone` is that of the whole tree.
     """
-    return Grower([bins], values, criterion, rules, splits, root=root, rows=rows).below()
+    own = None if monotone is None else monotone.of_first()
+    return Grower([bins], values, criterion, rules, splits, monotone=own, root=root, rows=rows).below()

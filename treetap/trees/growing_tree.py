@@ -13,14 +13,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from treetap.errors import Malformed
+from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.criterion import Criterion
 from treetap.trees.ensemble import ROOT, Leaf, Split, Subtree, Tree
 from treetap.trees.expansion import ExpansionRules, Expansions
+from treetap.trees.monotone import MarkedCandidates, Monotone
 from treetap.trees.partitions import Group, NodeCandidates, Partition
 from treetap.trees.withholding import InformationLimit
 
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
+Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,7 @@ class Choice:
     """The winner of a node: the party, all its tied candidates and partitions of categories, and their gain.
 
     Of a column's tied partitions only the first is there, the one that XGBoost takes. `lefts`: their left sums.
+    `direction`: that of a monotone constraint of their columns, the same for all; 0: none.
     """
 
     node: int
@@ -36,6 +40,7 @@ class Choice:
     partitions: list[Partition]
     gain: float
     lefts: Ints
+    direction: int
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,7 @@ class GrowingTree:
         limit: the sets of records that other parties may see (ID-LMID); its slots lie behind the criterion's.
 
     Attributes:
+        monotone: the constraints of weights, once a party has any.
         withdrawn: nodes whose best split is the label holder's own and breaks the limit: leaves for all others, which
             the label holder grows further alone.
     """
@@ -87,6 +93,17 @@ class GrowingTree:
         self._best: dict[int, Choice] = {}  # of nodes that wait to be split
         self._candidates: dict[int, list[Ints]] = {}  # of these, and of those being built
         self._parents: dict[int, list[Ints]] = {}
+        self.monotone: Monotone | None = None
+
+    def constrain(self, marks: Sequence[Ints | None]) -> None:
+        """Set the marks of each party's candidates before the first are compared: see `treetap.trees.monotone`.
+
+        Raises:
+            Malformed: the tree can have no constraints.
+        """
+        if not isinstance(self._criterion, BoostingCriterion) or self._width != 3:
+            raise Malformed("monotone constraints are of boosted trees whose leaves have one weight")
+        self.monotone = Monotone(self._criterion, marks)
 
     def check_offered(self, sums: Ints) -> None:
         """Check another party's left sums, one (len(build), candidates, S) array, before anything depends on them.
@@ -144,9 +161,9 @@ class GrowingTree:
 
     def _choice(self, node: int) -> Choice | None:
         """The best split of a node; None for a leaf, and for a node that is withdrawn."""
-        total, candidates = self.sums[node][np.newaxis, : self._width], self._candidates_of(node)
+        candidates = self._candidates_of(node)
         lefts = [each.lefts for each in candidates]
-        gains = [self._criterion.gains(left[np.newaxis, :, : self._width], total)[0] for left in lefts]
+        gains = [self._gains(node, each) for each in candidates]
         if self._limit is not None:
             try:
                 gains = self._limit.forbid(gains, lefts, self.sums[node])
@@ -156,6 +173,7 @@ class GrowingTree:
         if best is None:
             return None
         party, tied = best
+        tied = candidates[party].first_of(tied)
         # ID-LMID, lines 6 and 7; the label holder carries out the first of its tied candidates
         if self._limit is not None and not self._limit.allows(lefts[party][tied[:1]], self.sums[node])[0]:
             self.withdrawn.append(node)
@@ -164,13 +182,24 @@ class GrowingTree:
         ordinary = [each for each in places if isinstance(each, int)]
         partitions = {each.group: each for each in reversed(places) if isinstance(each, Partition)}
         gain = self._criterion.shown(float(gains[party][tied[0]]))
-        return Choice(node, party, ordinary, list(partitions.values()), gain, lefts[party][tied])
+        direction = candidates[party].direction(int(tied[0]))
+        return Choice(node, party, ordinary, list(partitions.values()), gain, lefts[party][tied], direction)
 
-    def _candidates_of(self, node: int) -> list[NodeCandidates]:
+    def _candidates_of(self, node: int) -> list[MarkedCandidates]:
         """Each party's candidates of a node of the frontier."""
-        rule, total = self._criterion.partitions, self.sums[node]
-        parts = zip(self._candidates[node], self._groups, strict=True)
-        return [NodeCandidates(sums, total, groups, rule, self._width) for sums, groups in parts]
+        rule, total, found = self._criterion.partitions, self.sums[node], []
+        for party, (sums, groups) in enumerate(zip(self._candidates[node], self._groups, strict=True)):
+            made = NodeCandidates(sums, total, groups, rule, self._width)
+            found.append(MarkedCandidates(made, None if self.monotone is None else self.monotone.marks[party], total))
+        return found
+
+    def _gains(self, node: int, candidates: MarkedCandidates) -> Floats:
+        """Gains (candidates,) of a party's candidates at a node."""
+        total = self.sums[node][: self._width]
+        if self.monotone is not None:
+            return self.monotone.gains(node, candidates, total)
+        gains: Floats = self._criterion.gains(candidates.lefts[np.newaxis, :, : self._width], total[np.newaxis])[0]
+        return gains
 
     def _may_open(self, choice: Choice) -> bool:
         """True if a child of a split could be split further."""
@@ -194,6 +223,9 @@ class GrowingTree:
         if tuple(self.sums[2 * node]) not in promised:
             raise Malformed(f"the children of node {node} do not have the sums that its owner offered")
         self.made[node] = Made(node, choice.party, handle, choice.gain, self.cover(node))
+        if self.monotone is not None:
+            sums, width = self.sums, self._width
+            self.monotone.divide(node, choice.direction, sums[2 * node][:width], sums[node][:width])
 
     def cover(self, node: int) -> float:
         """The weight of a node's sampled records."""
@@ -256,7 +288,11 @@ class GrowingTree:
             for _, made in sorted(self.made.items())
         )
         leaves = (
-            Leaf(leaf, tuple(float(w) for w in self._criterion.leaf(self.sums[leaf][: self._width])), self.cover(leaf))
+            Leaf(leaf, tuple(float(w) for w in self._weights(leaf, self.sums[leaf][: self._width])), self.cover(leaf))
             for leaf in self.leaves()
         )
         return Tree(index, outputs, tuple(splits), tuple(leaves), tuple(local))
+
+    def _weights(self, leaf: int, sums: Ints) -> Floats:
+        """The value (outputs,) of a leaf with these sums (S,)."""
+        return self._criterion.leaf(sums) if self.monotone is None else self.monotone.leaf(leaf, sums)

@@ -88,6 +88,11 @@ class NodeCandidates:
         self._places = np.concatenate([*places, np.arange(at, len(sums))])
         self._counts = [min(rule.most, group.size) - 1 for group in groups]
 
+    @property
+    def places(self) -> Ints:
+        """(candidates,) the place of the sums of each candidate; below 0 where it is a partition."""
+        return np.arange(len(self.lefts)) if self._places is None else self._places
+
     def place(self, k: int) -> int | Partition:
         """The place of the sums of candidate number k, or the partition that it is."""
         if self._places is None:

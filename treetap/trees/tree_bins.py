@@ -17,6 +17,8 @@ import numpy.typing as npt
 from treetap.trees.binning import BinnedTable, Codes, FeatureBins, quantile_cuts
 from treetap.trees.candidates import Bools, Candidate, CandidateList, column_goes_left
 from treetap.trees.histogram import left_sums
+from treetap.trees.marks import MIRRORED
+from treetap.trees.partitions import Partition
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -39,7 +41,7 @@ class TreeBins(Protocol):
     def cut(self, node: int, candidate: Candidate) -> float:
         """The threshold of a candidate in a node: left if the value is below.
 
-        ∞ where only missing values go right, and in a split of categories.
+        ∞ where only missing values go right, and in a split of categories; -∞ where only missing values go left.
         """
         ...
 
@@ -64,6 +66,24 @@ class GlobalBins:
         if any(feature.categories for feature in self._features):
             last = [feature.n_bins - 1 + feature.has_missing for feature in self._features]
             self.all_codes = np.asfortranarray(np.minimum(self._codes, np.array(last, dtype=np.int32)))
+        self._directions = None if table.directions is None else table.directions[kept]
+
+    @property
+    def marks(self) -> Ints | None:
+        """The mark of each candidate, (n,), as in `treetap.trees.monotone`; None: the party has no constraints."""
+        if self._directions is None:
+            return None
+        shapes, features = self.candidates.shapes, self.candidates.feature
+        last = np.array([shape.n_bins - 1 for shape in shapes], dtype=np.int64)[features]
+        found: Ints = self._directions[features] * np.where(self.candidates.bin == last, MIRRORED, 1)
+        return found
+
+    def candidate(self, place: int | Partition) -> Candidate:
+        """See `CandidateList.of`; place n + k is the mirror image of k: only missing values go left."""
+        count = len(self.candidates)
+        if isinstance(place, Partition) or place < count:
+            return self.candidates.of(place)
+        return Candidate(self.candidates.at(place - count).feature, -1, True)
 
     def codes(self, node: int, rows: Ints) -> Codes:  # noqa: ARG002 - all nodes have the same bins
         """See `TreeBins`."""
@@ -126,6 +146,10 @@ class NodeBins:
         """See `TreeBins`; the node must have been seen."""
         return _cut(self._cuts[node][candidate.feature], candidate.bin)
 
+    def candidate(self, place: int | Partition) -> Candidate:
+        """See `CandidateList.of`; trees with bins per node have no mirror images."""
+        return self.candidates.of(place)
+
     def _quantiles(self, column: Floats, times: Ints) -> Floats:
         here = ~np.isnan(column)
         present, place = np.unique(column[here], return_inverse=True)
@@ -147,6 +171,8 @@ def left_sums_of(
 
 
 def _cut(cuts: Floats, number: int) -> float:
+    if number < 0:
+        return -math.inf
     return float(cuts[number]) if number < len(cuts) else math.inf
 
 

@@ -109,7 +109,7 @@ def test_what_crosses_between_parties_in_these_protocols() -> None:
     """The classes of parcels are these and no others."""
     assert set(_classes(exchange_pb2.PeerMessage.DESCRIPTOR)) == {
         *("CONTROL", "TOPOLOGY", "PUBLIC_KEY", "BLINDED_ID", "CIPHERTEXT"),
-        *("CANDIDATE_SUM", "INSTANCE_SPACE", "SPLIT_DIRECTION", "PREDICTION"),
+        *("CANDIDATE_SUM", "MONOTONE_DIRECTION", "INSTANCE_SPACE", "SPLIT_DIRECTION", "PREDICTION"),
         *("FEATURE_NAME", "EXPLANATION"),  # on request only, and to nobody unless a policy says so
         *("AGGREGATE", "BIN_ASSIGNMENT", "LEAF_WEIGHT", "MASKED_SHARE"),  # where parties share labels; likewise
         *("EMBEDDING", "EMBEDDING_GRADIENT"),  # of split networks; likewise

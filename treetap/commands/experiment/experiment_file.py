@@ -23,7 +23,7 @@ from treetap.protocols.libraries import missing_library
 from treetap.protocols.prediction import FORMATS
 from treetap.protocols.registry import PREDICTION, TRAINING, prediction, training
 from treetap.strict import Strict
-from treetap.tables.config import CATEGORICAL, OTHERS, Encode, encoded_by_name
+from treetap.tables.config import CATEGORICAL, OTHERS, Encode, Monotone, encoded_by_name
 from treetap.tables.source_keys import SourceKeys
 from treetap.wire.v2 import setup_pb2
 
@@ -36,7 +36,8 @@ class DataTable(SourceKeys):
 
     `cv`: the number of folds, each a run; else each run holds `test_share` of the rows out. `time`: a column that
     orders the rows, of which the last are held out. `evaluate_rounds`: measure the held-out rows after every round.
-    `weight`: the column of sample weights, which the label holder gets.
+    `weight`: the column of sample weights, which the label holder gets. `monotone_constraints`: of columns that a
+    party gets, whichever it is.
     """
 
     label: str
@@ -45,6 +46,7 @@ class DataTable(SourceKeys):
     drop: list[str] = []
     encode: Encode | None = None
     drop_constant: bool = False
+    monotone_constraints: Monotone = {}
     compare: bool = False
     test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
     cv: Annotated[int, Field(ge=2, le=100)] | None = None
@@ -219,6 +221,11 @@ class ExperimentFile(Strict):
             return given
         return {name: each for name, each in given.items() if name in (OTHERS, *columns)} or None
 
+    def constraints(self, party: PartyTable, columns: Sequence[str]) -> dict[str, int]:
+        """The monotone constraints of these columns at a party: those of `[data]`, and its own."""
+        given = {**self.data.monotone_constraints, **party.monotone_constraints}
+        return {name: direction for name, direction in given.items() if name in columns}
+
     @property
     def splits_categories(self) -> bool:
         """True if columns may be split as categories."""
@@ -267,6 +274,9 @@ class ExperimentFile(Strict):
                 "base_model in [job]: the parties of an experiment start without models; train by 'treetap train' to "
                 "continue from one"
             )
+        constrained = self.data.monotone_constraints or any(party.monotone_constraints for party in self.party)
+        if constrained and not training(self.job.protocol).monotone:
+            raise ValueError(f"monotone_constraints: protocol {self.job.protocol!r} has none; train by boosting")
         if self.data.weight is not None and self.job.params().largest_weight is None:
             raise ValueError(
                 f"weight in [data]: protocol {self.job.protocol!r} has no sample weights; drop the column, or train by "

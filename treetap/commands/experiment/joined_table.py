@@ -147,7 +147,8 @@ def _check_names(experiment: ExperimentFile, path: Source, names: list[str]) -> 
     claimed = [column for party in experiment.party for column in party.columns or []]
     encoded = [name for name in encoded_by_name(data.encode) if name not in claimed]
     own = [name for name in (data.label, data.weight, data.id) if name]
-    for name in [*own, *filter(None, [data.time]), *data.drop, *claimed, *encoded]:
+    constrained = list(data.monotone_constraints)
+    for name in [*own, *filter(None, [data.time]), *data.drop, *claimed, *encoded, *constrained]:
         if name not in names:
             remedy = path.remedy_of_absence(name)
             raise DataError(f"{path}: has no column {name!r}{remedy and '; '}{remedy or did_you_mean(name, names)}")
@@ -161,10 +162,13 @@ def _check_names(experiment: ExperimentFile, path: Source, names: list[str]) -> 
     for name in claimed:
         if name in (*own, *data.drop):
             raise ConfigError(f"column {name!r} is claimed by a party, and is the label, the weight, the id or dropped")
-    for name in encoded:
+    for key, name in [
+        *(("encode", each) for each in encoded),
+        *(("monotone_constraints", each) for each in constrained),
+    ]:
         if name in (*own, *data.drop):
             raise ConfigError(
-                f"encode of [data] names column {name!r}, which is the label, the weight, the id or dropped"
+                f"{key} of [data] names column {name!r}, which is the label, the weight, the id or dropped"
             )
     for reserved, what in ADDED.items():
         if reserved in names and reserved not in (data.id, *data.drop):

@@ -13,7 +13,7 @@ from treetap.names import Name, did_you_mean
 from treetap.native.arithmetic import Choice
 from treetap.protocols.registry import training
 from treetap.strict import Strict
-from treetap.tables.config import Encode, encoded_by_name
+from treetap.tables.config import Encode, Monotone, check_constrained, encoded_by_name
 
 #: Names of the federation's other processes, and of the certificates' folder and authority.
 RESERVED = ("coordinator", "operator", "certs", "ca")
@@ -24,8 +24,8 @@ class PartyTable(Strict):
 
     `labels`: it is the label holder. Where labels are spread over the parties it labels a random share of the training
     rows that no file names, or the rows whose ids are in the file `label_rows`. `encode`: of its columns, in the place
-    of that of `[data]`. `arithmetic`, `optimizer`: see `party.config.PartyConfig`. `defences`: of a feature party's
-    columns.
+    of that of `[data]`. `monotone_constraints`: of its columns, beside those of `[data]`. `arithmetic`, `optimizer`:
+    see `party.config.PartyConfig`. `defences`: of a feature party's columns.
     """
 
     name: Name
@@ -35,6 +35,7 @@ class PartyTable(Strict):
     label_share: Annotated[float, Field(ge=0, le=1)] | None = None
     label_rows: str | None = None
     encode: Encode | None = None
+    monotone_constraints: Monotone = {}
     record: Literal["received", "both", "off"] | None = None
     workers: Annotated[int, Field(ge=1, le=256)] | None = None
     arithmetic: Choice = "auto"
@@ -54,6 +55,13 @@ class PartyTable(Strict):
                 raise ValueError(
                     f"encode names {name!r}, which is none of the party's columns{did_you_mean(name, self.columns)}"
                 )
+        if self.columns is None and self.monotone_constraints:
+            name = next(iter(self.monotone_constraints))
+            raise ValueError(
+                f"monotone_constraints names {name!r}, and columns are drawn by share: name it in [data] "
+                "monotone_constraints"
+            )
+        check_constrained(self.monotone_constraints, self.columns or [])
         if self.label_share is not None and self.label_rows is not None:
             raise ValueError("give either label_share = 0.x or label_rows = FILE")
         return self

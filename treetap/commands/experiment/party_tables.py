@@ -41,6 +41,8 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
             pq.write_table(content, path, compression="zstd")
             encode = experiment.encode(party, drawn.columns[party.name])
             tables[name] |= {} if encode is None else {"encode": encode}
+            constraints = experiment.constraints(party, drawn.columns[party.name]) if name == "train" else {}
+            tables[name] |= {"monotone_constraints": constraints} if constraints else {}
             tables[name] |= {"drop_constant": True} if experiment.data.drop_constant else {}
         # The operator of an experiment acts for all parties: their policies allow what the job needs.
         policy = {

@@ -427,12 +427,20 @@ class CandidateSums(google.protobuf.message.Message):
     NODES_FIELD_NUMBER: builtins.int
     CANDIDATES_FIELD_NUMBER: builtins.int
     CIPHERTEXTS_FIELD_NUMBER: builtins.int
+    MARKS_FIELD_NUMBER: builtins.int
     PARTITIONED_FIELD_NUMBER: builtins.int
     candidates: builtins.int
     """Candidates of one node."""
     ciphertexts: builtins.bytes
     @property
     def nodes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    @property
+    def marks(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """At the root, of a party with monotone constraints, in the order of places: 1 or 2 for a candidate of an increasing
+        column, -1 or -2 of a decreasing one, else 0. Of 2 and -2, where the present values go left and the missing ones
+        right, the sides may be exchanged: a decision names that as the place plus the number of candidates.
+        """
+
     @property
     def partitioned(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """At the root: the numbers of categories of columns whose categories the label holder partitions. The last candidates
@@ -445,9 +453,10 @@ class CandidateSums(google.protobuf.message.Message):
         nodes: collections.abc.Iterable[builtins.int] | None = ...,
         candidates: builtins.int = ...,
         ciphertexts: builtins.bytes = ...,
+        marks: collections.abc.Iterable[builtins.int] | None = ...,
         partitioned: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "ciphertexts", b"ciphertexts", "nodes", b"nodes", "partitioned", b"partitioned"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "ciphertexts", b"ciphertexts", "marks", b"marks", "nodes", b"nodes", "partitioned", b"partitioned"]) -> None: ...
 
 Global___CandidateSums: typing_extensions.TypeAlias = CandidateSums
 

@@ -46,6 +46,7 @@ class _DisclosureEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     PREDICTION: _Disclosure.ValueType  # 18
     SIZE: _Disclosure.ValueType  # 19
     USAGE: _Disclosure.ValueType  # 20
+    MONOTONE_DIRECTION: _Disclosure.ValueType  # 21
 
 class Disclosure(_Disclosure, metaclass=_DisclosureEnumTypeWrapper):
     """Disclosure class: the information that the reader of a field learns. Every field of every message that crosses a wire
@@ -75,6 +76,7 @@ EMBEDDING_GRADIENT: Disclosure.ValueType  # 17
 PREDICTION: Disclosure.ValueType  # 18
 SIZE: Disclosure.ValueType  # 19
 USAGE: Disclosure.ValueType  # 20
+MONOTONE_DIRECTION: Disclosure.ValueType  # 21
 Global___Disclosure: typing_extensions.TypeAlias = Disclosure
 
 class _DisclosureKind:

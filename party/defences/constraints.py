@@ -1,0 +1,40 @@
+"""Checks that a job can have the monotone constraints of a party's table."""
+
+from __future__ import annotations
+
+from party.defences.settings import Defences
+from party.policy import Policy
+from treetap.errors import ConfigError
+from treetap.protocols.job_spec import params_of
+from treetap.protocols.registry import training, training_name
+from treetap.tables.config import TableConfig
+from treetap.trees.params import BoostingParams
+from treetap.wire.v2 import setup_pb2
+
+
+def check_constraints(
+    party: str, defences: Defences, policy: Policy, own: TableConfig | None, spec: setup_pb2.JobSpec
+) -> None:
+    """Check a job that `check_spec` has passed. `own`: the party's table of the job; None where it has none.
+
+    Raises:
+        ConfigError: the job's trees cannot have the constraints, or this party repairs them.
+        Refused: the policy lets no constraints go to the label holder.
+    """
+    if own is None or not own.monotone_constraints:
+        return
+    name, params = training_name(spec), params_of(spec)
+    if not training(name).monotone:
+        raise ConfigError(
+            f"monotone_constraints of table {spec.table!r} of {party}: they bound the weights of boosted trees, and "
+            f"protocol {name!r} has none; train by boosting, or leave them out of {party}'s file"
+        )
+    assert isinstance(params, BoostingParams)
+    params.check_monotone()
+    if spec.aggregator != party:
+        policy.check_emits(party, spec.aggregator, ["MONOTONE_DIRECTION"])
+    elif defences.private_values:
+        raise ConfigError(
+            f"monotone_constraints of table {spec.table!r} of {party}: grafting and refit under [defences] give leaves "
+            "weights of clean labels, which would not keep the order that noisy ones had; leave one of them out"
+        )

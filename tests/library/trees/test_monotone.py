@@ -1,0 +1,146 @@
+"""Monotone constraints are XGBoost's: directions, bounds, gains under them, missing values, whole models."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.library.trees.tables import encoded, labels_for, signal, table
+from tests.library.trees.test_categorical import LEVELS, WIDTHS, binned, mixed
+from tests.library.trees.test_xgboost_predictions import SAFE_LEAD, as_input
+from tests.oracle import OracleSplit, oracle_train
+from treetap.errors import ConfigError
+from treetap.trees.binning import BinnedTable
+from treetap.trees.centralised import train
+from treetap.trees.params import BoostingParams
+
+xgb = pytest.importorskip("xgboost")
+SAME = ("objective", "max_depth", "learning_rate", "reg_lambda", "reg_alpha", "max_delta_step", "gamma",
+        "min_child_weight", "base_score", "max_leaves", "grow_policy")  # fmt: skip
+STUMP = BoostingParams(
+    objective="reg:squarederror", n_estimators=1, max_depth=1, base_score=0.0, min_child_weight=0.0, learning_rate=1.0
+)
+
+
+def constrained(tables: list[tuple[str, BinnedTable]], directions: list[list[int]]) -> list[tuple[str, BinnedTable]]:
+    """Tables with directions of their columns."""
+    return [
+        (name, replace(each, directions=np.array(own) if any(own) else None))
+        for (name, each), own in zip(tables, directions, strict=True)
+    ]
+
+
+def xgb_scores(X: Any, labels: Any, params: BoostingParams, classes: int, directions: list[list[int]]) -> Any:
+    """Margins (N, outputs) of xgboost with the same parameters."""
+    settings: dict[str, Any] = {name: getattr(params, name) for name in SAME}
+    settings |= {"tree_method": "hist", "max_bin": 4096, "nthread": 1}
+    settings["monotone_constraints"] = tuple(direction for own in directions for direction in own)
+    settings |= {"num_class": classes} if params.objective == "multi:softprob" else {}
+    data = xgb.DMatrix(X, label=labels)
+    booster = xgb.train(settings, data, params.n_estimators)
+    return booster.predict(data, output_margin=True).reshape(len(X), -1)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3])
+def test_stumps_of_few_values_and_missing_ones(alpha: float) -> None:
+    """Missing values take the side that the direction allows, also alone on the left of all present ones."""
+    rng, mirrored, params = np.random.default_rng(0), 0, replace(STUMP, reg_alpha=alpha)
+    for _ in range(40):
+        X, y = rng.integers(0, 4, (8, 1)).astype(float), rng.normal(size=8)
+        X[rng.random(8) < 0.3] = np.nan
+        X[:2, 0] = 0, 3
+        for direction in (1, -1):
+            tables = constrained(encoded([("p", X)], 12), [[direction]])
+            model = train(tables, y, params)
+            theirs = xgb_scores(as_input(tables), y, params, 1, [[direction]])
+            np.testing.assert_allclose(model.predict(tables), theirs, atol=1e-5)
+            mirrored += any(cut == -np.inf for cut in model.thresholds["p"])
+    assert mirrored > 0
+
+
+SHAPES: list[tuple[dict[str, Any], dict[str, Any], list[list[int]]]] = [
+    ({"seed": 9, "n": 150, "widths": [2, 2], "missing": 0.1}, {"reg_alpha": 0.5}, [[0, 0], [-1, 1]]),
+    ({"seed": 3, "n": 150, "widths": [2, 2]}, {"max_delta_step": 0.3, "reg_alpha": 0.2}, [[1, -1], [-1, 1]]),
+    (
+        {"seed": 2, "n": 150, "widths": [2, 2], "missing": 0.15},
+        {"grow_policy": "lossguide", "max_leaves": 6},
+        [[1, -1], [-1, 1]],
+    ),
+]
+
+
+@pytest.mark.parametrize("objective", ["binary:logistic", "reg:squarederror", "multi:softprob"])
+@pytest.mark.parametrize("shape", range(len(SHAPES)))
+def test_scores_equal_xgboost(objective: str, shape: int) -> None:
+    """Margins agree to 1e-5 and trees are the naive trainer's; some leaf is bounded that would not be without."""
+    columns, options, directions = SHAPES[shape]
+    parties, classes = table(**columns), 3 if objective == "multi:softprob" else 2
+    labels = labels_for(objective, signal(parties, 20 + columns["seed"]), classes)
+    params = BoostingParams(objective=objective, n_estimators=4, max_depth=4, max_bin=12, base_score=0.5)
+    params = replace(params, **options)
+    marked = {name: own for (name, _), own in zip(parties, directions, strict=True) if any(own)}
+    oracle = oracle_train(parties, labels, params, classes, monotone=marked)
+    assert oracle.ties == 0
+    assert oracle.lead > SAFE_LEAD
+    tables = constrained(encoded(parties, params.max_bin), directions)
+    model = train(tables, labels, params, classes)
+    for ours, naive in zip(model.ensemble.trees, oracle, strict=True):
+        splits = {node for node, it in naive.nodes.items() if isinstance(it, OracleSplit)}
+        assert {split.node for split in ours.splits} == splits
+    theirs = xgb_scores(as_input(tables), labels, params, classes, directions)
+    np.testing.assert_allclose(model.predict(tables), theirs, atol=1e-5)
+    free = train(encoded(parties, params.max_bin), labels, params, classes)
+    assert not np.allclose(free.predict(encoded(parties, params.max_bin)), theirs, atol=1e-3)
+
+
+def test_a_split_bounds_all_weights_below_it_by_the_mean_of_its_children() -> None:
+    """The left subtree of an increasing split stays below the mean, the right one above it, by xgboost alike."""
+    x = np.repeat(np.arange(4.0), 4)[:, None]
+    z = np.tile([0.0, 0.0, 1.0, 1.0], 4)[:, None]
+    y = 10 * x[:, 0] + np.where(x[:, 0] < 2, 60, -60) * z[:, 0]  # z turns the order of x round where it counts
+    params = replace(STUMP, max_depth=3, reg_lambda=0.0)
+    tables = constrained(encoded([("p", np.hstack([x, z]))], 12), [[1, 0]])
+    model = train(tables, y, params)
+    scores = model.predict(tables)[:, 0]
+    np.testing.assert_allclose(scores[:, None], xgb_scores(as_input(tables), y, params, 1, [[1, 0]]), atol=1e-4)
+    for value in (0.0, 1.0):
+        assert (np.diff(scores[z[:, 0] == value]) >= 0).all()
+    assert not np.allclose(scores, train(encoded([("p", np.hstack([x, z]))], 12), y, params).predict(tables)[:, 0])
+
+
+def test_leaves_of_several_weights_have_no_constraints() -> None:
+    """Xgboost refuses them too."""
+    X, y = np.arange(8.0)[:, None], np.arange(8) % 3
+    params = BoostingParams(objective="multi:softprob", multi_strategy="multi_output_tree", n_estimators=1)
+    with pytest.raises(ConfigError, match="do not go together: XGBoost has no constraints of leaves with several"):
+        train(constrained(encoded([("p", X)], 8), [[1]]), y, params, 3)
+    settings = {"objective": "multi:softprob", "num_class": 3, "multi_strategy": "multi_output_tree"}
+    with pytest.raises(xgb.core.XGBoostError, match="not yet implemented"):
+        xgb.train({**settings, "tree_method": "hist", "monotone_constraints": "(1)"}, xgb.DMatrix(X, label=y), 1)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.15])
+def test_columns_of_categories_beside_constrained_ones(missing: float) -> None:
+    """Categories keep their order by weights without bounds, their gains are bounded; xgboost and the oracle agree."""
+    parties, labels = mixed(5, n=120, missing=missing)
+    directions = [[0, 0, 1], [0, -1, 0, 1]]
+    params = BoostingParams(objective="reg:squarederror", n_estimators=3, max_depth=4, base_score=0.5, reg_alpha=0.3)
+    marked = {name: own for (name, _), own in zip(parties, directions, strict=True)}
+    oracle = oracle_train(parties, list(labels), params, 2, categories=LEVELS, monotone=marked)
+    tables = constrained(binned(parties, params), directions)
+    model = train(tables, labels, params)
+    for ours, naive in zip(model.ensemble.trees, oracle, strict=True):
+        assert {leaf.node: pytest.approx(leaf.weights, abs=1e-9) for leaf in ours.leaves} == {
+            node: it.weights for node, it in naive.nodes.items() if not isinstance(it, OracleSplit)
+        }
+    kinds = ["c" if (name, j) in LEVELS else "q" for name, width in WIDTHS.items() for j in range(width)]
+    data = xgb.DMatrix(np.hstack([X for _, X in parties]), label=labels, feature_types=kinds)
+    settings = {name: getattr(params, name) for name in (*SAME, "max_cat_to_onehot", "max_cat_threshold")}
+    settings |= {"tree_method": "hist", "max_bin": 4096, "nthread": 1}
+    settings["monotone_constraints"] = tuple(direction for own in directions for direction in own)
+    theirs = xgb.train(settings, data, params.n_estimators).predict(data, output_margin=True)
+    assert oracle.lead > SAFE_LEAD
+    np.testing.assert_allclose(model.predict(tables)[:, 0], theirs, atol=1e-4)
