@@ -39,6 +39,7 @@ POLICY: Mapping[str, Any] = {
     "min_key_bits": 512,
     "min_common_records": 1,
     "expansion_order": True,
+    "category_partitions": True,
 }
 #: Federations that stay up for later trainings; of more the one that was used longest ago ends.
 MOST_KEPT = 2

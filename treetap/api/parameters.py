@@ -26,7 +26,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         scheme: and `key_bits`, `obfuscation`: the encryption of gradients; docs/configuration.md.
         alignment: "psi" or "sorted-ids"; None: private set intersection where each party has a frame of its own.
         id_column: the column of ids in frames of several parties; None: the index of pandas frames, else the place.
-        encode: "ordinal" or "one-hot" for columns of text.
+        encode: "ordinal", "one-hot" or "categorical" for columns of text.
         defences: the label holder's table `[defences]`; docs/defences.md.
         policy: lines of every party's policy file; docs/configuration.md.
         prediction: the protocol of predictions: "interactive" (default), "eini" or "eini-lattice".
@@ -61,6 +61,8 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         validation_share: float = 0.1,
         max_leaves: int = 0,
         grow_policy: str = "depthwise",
+        max_cat_to_onehot: int = 4,
+        max_cat_threshold: int = 64,
         missing: float = math.nan,
         seed: int = 0,
         party_dropout: Mapping[str, float] | None = None,
@@ -100,6 +102,8 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         self.validation_share = validation_share
         self.max_leaves = max_leaves
         self.grow_policy = grow_policy
+        self.max_cat_to_onehot = max_cat_to_onehot
+        self.max_cat_threshold = max_cat_threshold
         self.missing = missing
         self.seed = seed
         self.party_dropout = party_dropout
