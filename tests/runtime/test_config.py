@@ -106,7 +106,8 @@ columns = ["age", "record"]
     ]
     assert sorted(fault.partition(": ")[0] for fault in faults) == named
     by_field = dict(fault.split(": ", 1) for fault in faults)
-    assert by_field["Listen"] == by_field["tls.pem"] == by_field["record"] == "unknown key"
+    assert by_field["Listen"] == "unknown key; did you mean 'listen'?"
+    assert by_field["tls.pem"] == by_field["record"] == "unknown key"
     assert by_field["state"] == by_field["tables.train.id"] == by_field["tls.key"] == "is missing"
     assert "'nowhere'" in by_field["listen"]
     assert "lower-case" in by_field["name"]
