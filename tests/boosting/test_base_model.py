@@ -26,6 +26,7 @@ from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.wire.v2 import setup_pb2
 
+pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
 PARAMS = BoostingParams(n_estimators=3, max_depth=2, max_bin=5, min_child_weight=0.1, seed=3)
 HERE = world(30, (1, 2, 1), seed=6, missing=0.1)

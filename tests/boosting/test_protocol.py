@@ -60,21 +60,11 @@ SHAPES = {
         {"dims": (2, 2, 1), "missing": 0.2},
         {"gamma": 0.7, "min_child_weight": 2.5, "reg_lambda": 0.3, "base_score": 0.4, "max_depth": 5},
     ),
-    "penalties and bounded steps": Shape(
-        {"dims": (2, 1, 2), "missing": 0.1}, {"reg_alpha": 0.6, "max_delta_step": 0.5, "min_child_weight": 0.2}
-    ),
-    "weighted records": Shape(
+    "weighted records, penalties, bounded steps": Shape(
         {"dims": (1, 1, 2), "missing": 0.1, "n": 50},
         {
-            **{
-                "max_sample_weight": 7.5,
-                "subsample": 0.9,
-                "reg_alpha": 0.2,
-                "n_estimators": 3,
-                "max_bin": 6,
-                "seed": 4,
-            },
-            **{"early_stopping_rounds": 1, "validation_share": 0.25},
+            **{"max_sample_weight": 7.5, "subsample": 0.9, "reg_alpha": 0.3, "max_delta_step": 0.7, "seed": 4},
+            **{"n_estimators": 3, "max_bin": 6, "early_stopping_rounds": 1, "validation_share": 0.25},
         },
         weighted=True,
     ),

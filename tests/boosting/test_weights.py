@@ -26,6 +26,7 @@ from treetap.trees.job_params import JobParams
 from treetap.trees.loss import UNIT, check_sums, loss_for
 from treetap.trees.params import BoostingParams, ForestParams
 
+pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
 #: Numbers whose product is rounded.
 MOST, POSITIVE = 3.7, 1.9
 OBJECTIVES = {"binary:logistic": 2, "multi:softprob": 3, "reg:squarederror": 1}
