@@ -15,6 +15,7 @@ import pytest
 
 from attacks.view.view import read_view
 from tests.blindness.observed import Observed
+from tests.boosting.categories import categorical_world
 from tests.growth.evaluated import evaluated
 from tests.oracle import OracleModel, oracle_train
 from tests.simulator import COORDINATOR, Federation, Message, run
@@ -38,7 +39,7 @@ def _job(params: TreeParams, **changes: Any) -> setup_pb2.JobSpec:
 
 
 def _oracle(here: World, base: BoostingParams, further: BoostingParams) -> OracleModel:
-    given = {"classes": here.classes, "weights": here.weights}
+    given: dict[str, Any] = {"classes": here.classes, "weights": here.weights, "categories": here.categories}
     first = oracle_train(here.parties, list(here.y), base, **given)
     return oracle_train(here.parties, list(here.y), further, base=first, **given)
 
@@ -171,6 +172,26 @@ def test_nothing_is_sent_about_the_base_models_trees(tmp_path: Path) -> None:
         trees = {message.round for message in peers if message.WhichOneof("body") and message.HasField("growth")}
         assert trees <= {3, 4, 5}
         assert trees
+        await federation.close()
+
+    run(main())
+
+
+def test_splits_of_categories_are_continued(tmp_path: Path) -> None:
+    """Under the base model's encoding, which the same table has again; the further trees' too."""
+    here = categorical_world(missing=0.1)
+    params = replace(PARAMS, n_estimators=2, max_depth=3)
+    oracle = _oracle(here, params, params)
+
+    async def main() -> None:
+        allowed = {party: {"category_partitions": True} for party in PARTIES}
+        federation = Federation(tmp_path, here.tables, policies=allowed, encode="categorical")
+        assert (await federation.train(_job(params), "before")).error == ""
+        status = await federation.train(_job(params, base_model="before"))
+        assert (status.state, status.error) == ("finished", "")
+        assert_oracles_model(federation.states, oracle)
+        predicted = await federation.predict(predict_request("interactive", model="job"))
+        assert_oracles_scores(predicted.predictions, oracle, here.newcomers, len(here.y))
         await federation.close()
 
     run(main())

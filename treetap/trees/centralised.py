@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from treetap.errors import ConfigError, DataError
 from treetap.trees import sampling
-from treetap.trees.binning import BinnedTable
+from treetap.trees.binning import BinnedTable, FeatureBins
 from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.candidates import Candidate, column_goes_left
 from treetap.trees.ensemble import Ensemble, Importance, Split, Tree, importance, route
@@ -197,12 +197,20 @@ def _continued(base: CentralModel, tables: Tables) -> dict[str, list[Entry]]:
     found: dict[str, list[Entry]] = {}
     for name, candidates in base.splits.items():
         found[name] = list(zip(candidates, base.thresholds[name], strict=True))
-        for candidate, threshold in found[name]:
-            features = binned[name].features if name in binned else ()
-            cuts = (*features[candidate.feature].cuts, math.inf) if candidate.feature < len(features) else ()
-            if not (candidate.bin < len(cuts) and cuts[candidate.bin] == threshold):
-                raise ConfigError("the base model was trained on other bins")
+        features = binned[name].features if name in binned else ()
+        if not all(
+            each.feature < len(features) and _is_cut(each, at, features[each.feature]) for each, at in found[name]
+        ):
+            raise ConfigError("the base model was trained on other bins")
     return {**{name: [] for name in binned}, **found}
+
+
+def _is_cut(candidate: Candidate, threshold: float, feature: FeatureBins) -> bool:
+    """True if a split at this threshold, or of these categories, is one of a column's bins."""
+    if candidate.right is not None:
+        return max(candidate.right) < feature.categories
+    cuts = (*feature.cuts, math.inf)
+    return not feature.categories and candidate.bin < len(cuts) and bool(cuts[candidate.bin] == threshold)
 
 
 @dataclass(frozen=True)
