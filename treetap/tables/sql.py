@@ -137,7 +137,7 @@ class _Call:
             if not isinstance(uri, Path):
                 self._open[1].set_autocommit(False)
                 self._update("SET TRANSACTION READ ONLY")
-                self._update(f"SET LOCAL statement_timeout = {round(self._keys.deadline_s * 1000)}")
+                self._update(f"SET LOCAL statement_timeout = {max(1, round(self._keys.deadline_s * 1000))}")
         except BaseException:
             self.__exit__()
             raise
