@@ -25,14 +25,19 @@ _RANKING = "ranking is not offered"
 _SURVIVAL = "survival analysis is not offered"
 _STORAGE = "is about the memory of XGBoost's own histograms"
 
+#: What other files and tables have → where.
+ELSEWHERE = {
+    **dict.fromkeys(("n_jobs", "nthread"), _WORKERS),
+    **dict.fromkeys(("enable_categorical", "feature_types"), _TYPES),
+    "monotone_constraints": "each party names its own columns in its table's settings; in an experiment, in [data]",
+    "sample_weight": "the label holder's table names the column, as `weight`; in an experiment, [data]",
+}
 #: Parameters that are not offered → why.
 NOT_OFFERED = {
-    **dict.fromkeys(("n_jobs", "nthread"), _WORKERS),
     **dict.fromkeys(("device", "gpu_id", "predictor", "use_rmm"), _PROCESSORS),
     **dict.fromkeys(("rate_drop", "skip_drop", "one_drop", "sample_type", "normalize_type"), _DART),
     **dict.fromkeys(("tree_method", "updater", "sketch_eps"), _HIST),
     **dict.fromkeys(("colsample_bylevel", "colsample_bynode"), _COLUMNS),
-    **dict.fromkeys(("enable_categorical", "feature_types"), _TYPES),
     **dict.fromkeys(("max_cached_hist_node", "extmem_single_page"), _STORAGE),
     **dict.fromkeys(("process_type", "refresh_leaf"), "trees that were published are not changed"),
     **dict.fromkeys(("feature_selector", "top_k"), "linear boosters are not offered"),
@@ -78,6 +83,8 @@ def unknown_parameter(name: str) -> str | None:
     """What to say about a parameter of XGBoost that a `[job]` table does not have; None for any other name."""
     if name in ALIASES:
         return f"write {ALIASES[name]}"
+    if name in ELSEWHERE:
+        return f"it has another place: {ELSEWHERE[name]}"
     return f"of XGBoost, not offered: {NOT_OFFERED[name]}" if name in NOT_OFFERED else None
 
 
