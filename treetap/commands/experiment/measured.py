@@ -68,8 +68,8 @@ def rounds(models: Mapping[str, Path]) -> list[dict[str, float | None]]:
 
 
 def of_training(found: Mapping[str, float]) -> dict[str, float]:
-    """The measures of the records that were trained on, and not of those set aside."""
-    own = {name: value for name, value in found.items() if not name.startswith("validation_")}
+    """The measures of the records that were trained on, and not of those set aside or of an eval table."""
+    own = {name: value for name, value in found.items() if not name.startswith(("validation_", "eval_"))}
     return {name.removeprefix("train_"): value for name, value in own.items()}
 
 
