@@ -7,22 +7,24 @@ import io
 import json
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from tests.boosting.test_resume_rounds import HERE, ORACLE, PARAMS
 from tests.campaign.cipher import KeysMade, ciphers
-from tests.commands.command import treetap
 from tests.forest.jobs import PARAMS as FOREST
 from tests.pivodl import small_job
 from tests.pivodl.federations import federation_of, transparent
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, manifest, spec
+from treetap import terminal
 from treetap.commands.jobs.progress_view import status_dict
 from treetap.commands.model.cli import show_history
 from treetap.commands.model.view import describe
 from treetap.errors import BadInput
 from treetap.models.history import csv_of, read_history
+from treetap.terminal import PlainConsole
 from treetap.wire import metric_history
 from treetap.wire.v2 import jobs_pb2, types_pb2
 
@@ -91,9 +93,11 @@ def _assert_shown(folder: Path, out: Path, capsys: pytest.CaptureFixture[str]) -
     assert [int(row.pop("round")) for row in found] == list(range(len(expected)))
     assert [{name: float(value) for name, value in row.items()} for row in found] == expected
     assert describe(folder)["history"] == expected
-    table = treetap("model", "history", folder)
-    assert "validation_logloss" in table.out
-    assert f"{expected[1]['train_auc']:.6f}" in table.out
+    table = io.StringIO()
+    with patch.object(terminal, "out", PlainConsole(file=table, width=200)):
+        show_history(str(folder))
+    assert "validation_logloss" in table.getvalue()
+    assert f"{expected[1]['train_auc']:.6f}" in table.getvalue()
 
 
 def test_while_a_job_runs_its_status_has_the_history_and_watching_does_not(tmp_path: Path) -> None:
