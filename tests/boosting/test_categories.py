@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -16,9 +17,18 @@ from party.defences.settings import Defences
 from party.growth.partitions import partition_messages
 from tests.boosting.categories import categorical_world
 from tests.growth.evaluated import with_eval_table
-from tests.oracle import oracle_train
+from tests.needs import needs_library_of
+from tests.oracle import oracle_predict, oracle_train
 from tests.simulator import Faults, Federation, Message, run
-from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores, joined_model, spec
+from tests.worlds import (
+    PARTIES,
+    World,
+    assert_oracles_model,
+    assert_oracles_scores,
+    joined_model,
+    lattice_tolerance,
+    spec,
+)
 from treetap.commands.model.view import describe
 from treetap.models.history import read_history
 from treetap.protocols.prediction import predict_request
@@ -192,6 +202,34 @@ def test_a_bad_network_and_a_killed_owner_change_nothing(tmp_path: Path) -> None
             status = await parties.resume()
         assert (status.state, killed) == ("finished", True), status.error
         assert_oracles_model(parties.states, here.oracle(params))
+        await parties.close()
+
+    run(main())
+
+
+def test_other_predictions_follow_sets_of_categories(tmp_path: Path) -> None:
+    """Fed-EINI on lattices gives the oracle's scores, and attributions add up to them, of categories not seen too."""
+    needs_library_of("eini-lattice")
+    here, params = categorical_world(missing=0.1), BoostingParams(**BASE)
+    oracle = here.oracle(params)
+    policies = {party: {**switch, "emits": {"EXPLANATION": [PARTIES[0]]}} for party, switch in ALLOWED.items()}
+
+    async def main() -> None:
+        parties = federation(tmp_path, here, policies)
+        assert (await parties.train(spec(params, obfuscation="standard"))).state == "finished"
+        found = await parties.predict(predict_request("eini-lattice", job="lattice", model="job", table="predict"))
+        assert found.state == "finished", found.error
+        assert_oracles_scores(found.predictions, oracle, here.newcomers, len(here.y), lattice_tolerance(oracle))
+        found = await parties.predict(
+            predict_request("eini", job="shapley", model="job", table="predict", attributions=True)
+        )
+        assert found.state == "finished", found.error
+        table = pq.read_table(found.attributions)
+        parts = np.sum(
+            [table.column(name).to_numpy() for name in table.column_names if name not in ("id", "score")], axis=0
+        )
+        expected = np.array(oracle_predict(oracle, here.newcomers))[:, 0]
+        np.testing.assert_allclose(parts, expected, atol=1e-6)
         await parties.close()
 
     run(main())
