@@ -74,7 +74,7 @@ def _tree(
                 split.handle,
                 candidate.feature,
                 name,
-                candidate.bin,
+                max(candidate.bin, 0),  # as a transcript has it
                 cut,
                 candidate.missing_left,
                 candidate.right or (),

@@ -134,7 +134,7 @@ class TreeColumns:
             node=split.node,
             feature=split.feature,
             feature_name=self.name_of(split),
-            bin=split.bin,
+            bin=max(split.bin, 0),  # -1 where only missing values go left, as the threshold of -∞ says
             threshold=split.threshold,
             missing_left=split.missing_left,
             categories=split.categories or (),
