@@ -187,6 +187,7 @@ def _status_of_version_1(status: jobs_pb2.JobStatus) -> dict[str, Any]:
         found[before] = found.pop(name)
     assert (found.pop("stored_trees"), found.pop("used_trees")) == (0, 0)  # which it did not count
     assert found.pop("history") == []  # which it did not keep
+    assert found.pop("evaluation") == ""  # which it did not make
     del found["protocol"]  # which it did not name
     assert found.pop("arithmetic") == {}
     assert found.get("serving", {}).pop("away", []) == []  # it served with all parties only
