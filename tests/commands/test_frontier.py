@@ -127,6 +127,8 @@ def test_protocols_and_tables_that_a_frontier_does_not_have(folder: Path) -> Non
         load(_file(folder, data=DATA + "compare = true\n"), FrontierFile)
     with pytest.raises(ConfigError, match="cv is not for a frontier"):
         load(_file(folder, data=DATA + "cv = 3\n"), FrontierFile)
+    with pytest.raises(ConfigError, match=r"weight in \[data\] is not for a frontier"):
+        load(_file(folder, job="key_bits = 1024\n", data=DATA + 'weight = "w"\n'), FrontierFile)
 
 
 def test_networks_have_no_frontier(folder: Path) -> None:
