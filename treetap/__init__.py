@@ -13,7 +13,11 @@ from typing import Any
 _FACE = {
     "FederatedClassifier": ("treetap.api.estimators", ("sklearn",)),
     "FederatedRegressor": ("treetap.api.estimators", ("sklearn",)),
+    "audit": ("treetap.api.experiments", ()),
+    "connect": ("treetap.api.remote", ()),
+    "experiment": ("treetap.api.experiments", ()),
     "federation": ("treetap.api.federations", ()),
+    "load_model": ("treetap.api.models", ()),
 }
 
 __all__ = list(_FACE)  # names of the table above

@@ -33,6 +33,8 @@ class FederatedClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[
             TreetapError: the federation failed.
         """
         found = self._predicted_rows(X).column("prediction").to_pylist()
+        if not hasattr(self, "classes_"):  # labels of a federation elsewhere, as its label holder has them
+            return np.array(found)
         place = {class_name(value): number for number, value in enumerate(self._own_names)}
         return np.asarray(self.classes_[[place[class_name(value)] for value in found]])
 
@@ -42,7 +44,10 @@ class FederatedClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[
         if "probability" in found.column_names:
             second = found.column("probability").to_numpy()
             return np.stack([1 - second, second], axis=1)
-        names = [f"probability_{class_name(value)}" for value in self._own_names]
+        if hasattr(self, "classes_"):
+            names = [f"probability_{class_name(value)}" for value in self._own_names]
+        else:
+            names = [name for name in found.column_names if name.startswith("probability_")]
         return np.stack([found.column(name).to_numpy() for name in names], axis=1)
 
     def _labels(self, targets: Array) -> tuple[pa.Array, str]:
@@ -68,6 +73,7 @@ class FederatedRegressor(RegressorMixin, FederatedEstimator):  # type: ignore[mi
     """
 
     _numeric = True
+    _usual_objective = "reg:squarederror"
 
     def predict(self, X: Any) -> Array:
         """The targets (n,) of records `X` (n, d); raises as `FederatedClassifier.predict`."""
@@ -75,4 +81,4 @@ class FederatedRegressor(RegressorMixin, FederatedEstimator):  # type: ignore[mi
 
     def _labels(self, targets: Array) -> tuple[pa.Array, str]:
         """See `FederatedEstimator`."""
-        return pa.array(np.asarray(targets, dtype=np.float64)), self.objective or "reg:squarederror"
+        return pa.array(np.asarray(targets, dtype=np.float64)), self.objective or self._usual_objective

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 from sklearn.utils.validation import (
+    _check_sample_weight,
     assert_all_finite,
     check_consistent_length,
     check_is_fitted,
@@ -23,7 +24,8 @@ from treetap.api.fitted import Fitted, write_shards
 from treetap.api.frames import arrow_of, column_of, frame_of, library_of, like, of_array
 from treetap.api.loopback import ID, Loopback, OwnTable, Settings
 from treetap.api.parameters import Parameters
-from treetap.api.party_tables import LABEL, PartyTables
+from treetap.api.party_tables import LABEL, WEIGHT, PartyTables
+from treetap.api.remote import Connection, RemoteFitted, connect
 from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.jobs.progress_view import backends
 from treetap.protocols.registry import training
@@ -37,29 +39,40 @@ PROTOCOL = "boosting"
 class FederatedEstimator(Parameters):
     """Trains and predicts by a federation. Its subclasses have the constructor, and `_labels` of their targets."""
 
-    #: True if the targets are numbers.
+    #: True if the targets are numbers, and the objective where the targets are not seen here.
     _numeric = False
+    _usual_objective = "binary:logistic"
+    _fitted: Any
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Train on records `X` (n, d) with labels `y` (n,).
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Train on records `X` (n, d) with labels `y` (n,) and, if given, weights from 0 on (n,).
 
         `X` is a data frame of pandas, polars or Arrow, or an array, whose columns `parties` splits; or a table of each
         party: {party: frame}, or a list of frames. Then `y` is of the label holder's rows, or names a column there, and
-        the model is trained on the records that all parties have.
+        the model is trained on the records that all parties have. The job's `max_sample_weight` is at least the largest
+        weight here: one person acts for all parties, and knows it.
 
         Raises:
             ValueError: the records, the labels or a parameter cannot be used.
             TreetapError: the federation failed.
         """
+        if isinstance(self.federation, Connection):
+            return self._fit_elsewhere(self.federation, X, y, sample_weight)
         several = party_tables.are_frames(X)
         data, targets = self._of_frames(X, y) if several else self._of_one(X, y)
         labels, objective = self._labels(targets)
         names = list(data.tables)
         holder = self._holder(names)
         job = self._job(objective, "psi" if several else "sorted-ids")
+        further = {"label": (LABEL, labels)}
+        if sample_weight is not None:
+            weights = _check_sample_weight(sample_weight, np.empty((len(data.ids), 1)), ensure_non_negative=True)
+            further["weight"] = WEIGHT, pa.array(np.asarray(weights, dtype=np.float64))
+            job = job.model_copy(update={"max_sample_weight": max(float(weights.max()), self.max_sample_weight)})
         tables = {party: self._own_table(records) for party, records in data.tables.items()}
-        own = tables[holder]
-        tables[holder] = OwnTable(own.records.append_column(LABEL, labels), {**own.keys, "label": LABEL})
+        for key, (name, column) in further.items():
+            own = tables[holder]
+            tables[holder] = OwnTable(own.records.append_column(name, column), {**own.keys, key: name})
         running = self._loopback(names)
         status, folders = running.train(tables, job, holder, verbose=bool(self.verbose))
         self._fitted = Fitted(running, status, holder, folders)
@@ -96,8 +109,9 @@ class FederatedEstimator(Parameters):
     def feature_importances_(self) -> Array:
         """Mean gain of the splits at each feature (d,), adding up to 1, as XGBoost's; 0 of a feature without splits."""
         check_is_fitted(self)
+        rows = self._fitted.importances
         gained = dict.fromkeys(((party, name) for party, own in self.columns_.items() for name in own), (0.0, 0))
-        for row in self._fitted.importances:
+        for row in rows:
             place = row["party"], self._fitted.sources[row["party"]][row["feature"]]
             total, count = gained[place]
             gained[place] = total + row["gain"] * row["weight"], count + row["weight"]
@@ -127,7 +141,7 @@ class FederatedEstimator(Parameters):
             "seconds": {row.name: row.amount for row in status.phases},
             "bytes": sum(row["bytes"] for row in self._fitted.sent() if row["job"] == "train"),
             "arithmetic": backends(status),
-            "metrics": dict(self._fitted.manifest["training_metrics"]),
+            "metrics": self._fitted.metrics,
             "trees": {"planned": status.rounds, "grown": status.stored_trees, "used": status.used_trees},
             "federated": self._fitted.federated,
         }
@@ -144,9 +158,37 @@ class FederatedEstimator(Parameters):
         """The label column of these targets (n,), and the objective of the job."""
         raise NotImplementedError
 
+    def connect(self, coordinator: str | None = None, *, operator_file: str | Path = "operator.toml") -> Self:
+        """Have this estimator train by a federation that runs elsewhere; see `treetap.connect`.
+
+        Then `parties` has their names, `fit` and `predict` take the name of the parties' own tables, and no `y`.
+        Predictions are in the order of the label holder's file, which is read if it is on this machine.
+        """
+        return self.set_params(federation=connect(coordinator, operator_file=operator_file))  # type: ignore[no-any-return]
+
+    def _fit_elsewhere(self, connection: Connection, table: Any, y: Any, sample_weight: Any) -> Self:
+        if not isinstance(table, str) or y is not None or sample_weight is not None:
+            raise InvalidInput("a federation that runs elsewhere has its own tables: fit takes their name alone")
+        if isinstance(self.parties, int | None) or len(self.parties) < 2:
+            raise InvalidInput("parties: name them all, as ['bank', 'telco']; their columns are in their own files")
+        names = list(self.parties)
+        holder = self._holder(names)
+        job = self._job(self.objective or self._usual_objective, "psi")
+        others = [name for name in names if name != holder]
+        status = connection.train(job, holder, others, table, verbose=bool(self.verbose))
+        self._fitted = RemoteFitted(connection, status, holder)
+        self.label_holder_, self.n_iter_ = holder, self._fitted.rounds
+        return self
+
     def _predictions(self, X: Any) -> tuple[pa.Table, list[str]]:
         """Predictions as the label holder's file has them, and the ids of the rows of `X`, in their order."""
         check_is_fitted(self)
+        protocol = self.prediction or training(PROTOCOL).predicts[0]
+        if isinstance(self._fitted, RemoteFitted):
+            if not isinstance(X, str):
+                raise InvalidInput("the federation has its own tables: X is their name")
+            found = self._fitted.predict(X, protocol, verbose=bool(self.verbose))
+            return found.rename_columns([ID, *found.column_names[1:]]), [str(v) for v in found.column(0).to_pylist()]
         if party_tables.are_frames(X):
             frames = self._by_party(X)
             data = party_tables.of_several(
@@ -155,7 +197,6 @@ class FederatedEstimator(Parameters):
         else:
             data = party_tables.of_one(self._table_of(X, reset=False), self.columns_)
         tables = {party: self._own_table(records) for party, records in data.tables.items()}
-        protocol = self.prediction or training(PROTOCOL).predicts[0]
         return self._fitted.predict(tables, protocol, verbose=bool(self.verbose)), data.ids
 
     def _predicted_rows(self, X: Any) -> pa.Table:
@@ -176,8 +217,9 @@ class FederatedEstimator(Parameters):
     def _of_one(self, X: Any, y: Any) -> tuple[PartyTables, Array]:
         """One table split by columns, and its labels."""
         table, targets = self._with_targets(X, y)
-        names = self._names(len(self.parties) if isinstance(self.parties, Mapping) else self.parties)
-        columns = party_tables.split(table, self.parties, names)
+        apart = self.parties if isinstance(self.parties, Mapping | int | None) else len(self.parties)
+        names = self._names(apart if isinstance(apart, int) else None)
+        columns = party_tables.split(table, apart, names)
         self._label_column: str | None = None
         return party_tables.of_one(table, columns), targets
 
@@ -259,7 +301,7 @@ class FederatedEstimator(Parameters):
 
     def _names(self, count: int | None) -> list[str]:
         """The names of the parties where the caller gives none."""
-        if isinstance(self.parties, Mapping):
+        if not isinstance(self.parties, int | None):
             return list(self.parties)
         return [f"party-{number}" for number in range(1, (count or 2) + 1)]
 

@@ -94,6 +94,11 @@ class Fitted:
         return int(self.training.used_trees or self.training.stored_trees) // int(self.manifest["trees_per_round"])
 
     @property
+    def metrics(self) -> dict[str, float]:
+        """The training's metrics, as the label holder has them."""
+        return dict(self.manifest["training_metrics"])
+
+    @property
     def federated(self) -> bool:
         """True if its federation runs and predicts."""
         return self._loopback is not None and self._loopback.running and self._loopback.folder == self._folder

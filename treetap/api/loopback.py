@@ -186,7 +186,7 @@ class Loopback:
         others = [name for name in self.settings.parties if name != label_holder]
         with self._placed(tables) as name:
             request = jobs_pb2.SubmitRequest(job=name, spec=job.spec(label_holder, others, name))
-            status = _finished(operator, operator.submit(request), verbose=verbose)
+            status = watched(operator, operator.submit(request), verbose=verbose)
         return status, {party: self.folder / party / "state" / "models" / name for party in self.settings.parties}
 
     def predict(
@@ -199,7 +199,7 @@ class Loopback:
         operator = self.start()
         with self._placed(tables) as name:
             request = predict_request(protocol, job=name, model=model, table=name, **options)
-            status = _finished(operator, operator.predict(request), verbose=verbose)
+            status = watched(operator, operator.predict(request), verbose=verbose)
         written = Path(status.predictions)
         found = pq.read_table(written)
         written.unlink()  # the caller has it
@@ -226,10 +226,10 @@ class Loopback:
                     file.unlink(missing_ok=True)
 
 
-def _finished(operator: Operator, job: str, *, verbose: bool) -> jobs_pb2.JobStatus:
-    """Watch a job to its end; Ctrl-C cancels it."""
+def watched(operator: Operator, job: str, *, verbose: bool) -> jobs_pb2.JobStatus:
+    """Watch a job to its end, which must be a good one; Ctrl-C cancels it. Raises as `Loopback.train`."""
     try:
-        with progress_view.live(job) if verbose else _quiet() as update:
+        with progress_view.live(job) if verbose else quiet() as update:
             status = operator.watch(job, update)
     except KeyboardInterrupt:
         with suppress(TreetapError):
@@ -241,7 +241,8 @@ def _finished(operator: Operator, job: str, *, verbose: bool) -> jobs_pb2.JobSta
 
 
 @contextmanager
-def _quiet() -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
+def quiet() -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
+    """No progress line."""
     yield lambda _: None
 
 

@@ -38,7 +38,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
 
     def __init__(
         self,
-        parties: Mapping[str, Sequence[Any]] | int | None = None,
+        parties: Mapping[str, Sequence[Any]] | Sequence[str] | int | None = None,
         label_holder: str | None = None,
         *,
         n_estimators: int = 100,

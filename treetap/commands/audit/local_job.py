@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from attacks import audit
-from attacks.audit_file import FILE, AuditFile, of_run, read, with_label_holder
+from attacks.audit_file import FILE, AuditFile, known_attacks, of_run, read, with_label_holder
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import to_toml
+from treetap.errors import BadInput, Malformed
 
 REPORT, DOCUMENT = "audit.html", "audit.json"
 
@@ -84,6 +85,23 @@ def run(folder: Path, file: AuditFile, *, by_tree: bool) -> dict[str, Any]:
     (folder / REPORT).write_text(html(document), encoding="utf-8")
     (folder / DOCUMENT).write_text(json.dumps(document), encoding="utf-8")
     return document
+
+
+def audit_folder(folder: Path, *, attacks: Sequence[str] | None = None, by_tree: bool = True) -> dict[str, Any]:
+    """Audit a folder that holds audit.toml; the document and the report are written to it.
+
+    Raises:
+        BadInput: the file has a fault, an attack is not known, a transcript was changed, or nothing can be written.
+    """
+    file = read(folder)
+    try:
+        if attacks is not None:
+            file = file.model_copy(update={"attacks": known_attacks(list(attacks))})
+        return run(folder, file, by_tree=by_tree)
+    except (Malformed, ValueError) as fault:
+        raise BadInput(str(fault)) from None
+    except OSError as failure:
+        raise BadInput(f"{folder}: cannot be written: {failure.strerror}") from None
 
 
 def scores(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

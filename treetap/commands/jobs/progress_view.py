@@ -9,6 +9,7 @@ from typing import Any
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from treetap import terminal
+from treetap.commands.jobs import notebook_progress
 from treetap.protocols.registry import TRAINING, TrainingProtocol, training
 from treetap.terminal import plain, size, table, text
 from treetap.visible import visible
@@ -18,7 +19,17 @@ from treetap.wire.v2 import jobs_pb2, serving_pb2
 
 @contextmanager
 def live(title: str) -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
-    """A progress line on standard error: phase, tree, depth, bytes, metrics; nothing where that is no terminal."""
+    """A progress line on a terminal's standard error, or in a notebook: phase, tree, depth, bytes, metrics."""
+    began: list[tuple[float, int]] = []  # seconds of the job at which scoring began, and the records scored by then
+    if terminal.err.is_jupyter:
+        with notebook_progress.line(visible(title)) as show:
+
+            def show_status(status: jobs_pb2.JobStatus) -> None:
+                done, total, where, what = _described(status, began)
+                show(done / total if total else None, f"{where} {what}")
+
+            yield show_status
+        return
     columns = (
         TextColumn("{task.description}", style="bold", markup=False),
         BarColumn(bar_width=24),
@@ -29,29 +40,27 @@ def live(title: str) -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
     with Progress(*columns, console=terminal.err, transient=True, disable=not terminal.err.is_terminal) as bars:
         bar = bars.add_task(visible(title), total=None, where="", what="")
 
-        began: list[tuple[float, int]] = []  # seconds of the job at which scoring began, and the records scored by then
-
         def update(status: jobs_pb2.JobStatus) -> None:
-            where = f"{status.phase}"
-            total, done = status.rounds, status.stored_trees
-            if status.rounds and status.phase == "train":
-                round_name, stage_name = _protocol(status).units
-                where = f"{round_name} {status.round}/{status.rounds} {stage_name} {status.stage}"
-            if status.phase == "predict":
-                began[:] = began or [(status.seconds, status.scored)]
-                total, done = status.records, status.scored
-                rate = (done - began[0][1]) / max(status.seconds - began[0][0], 1e-3)
-                where = f"{done}/{total} records, {rate:,.0f}/s"
-            shown = [f"{m.name} {m.value:.4f}" for m in status.metrics if m.name.endswith(("auc", "rmse", "logloss"))]
-            bars.update(
-                bar,
-                total=total or None,
-                completed=done,
-                where=visible(where),
-                what=visible(", ".join([size(status.bytes), *shown[:2]])),
-            )
+            done, total, where, what = _described(status, began)
+            bars.update(bar, total=total or None, completed=done, where=where, what=what)
 
         yield update
+
+
+def _described(status: jobs_pb2.JobStatus, began: list[tuple[float, int]]) -> tuple[int, int, str, str]:
+    """What is done, of how much, where the job is, bytes and metrics; `began` gets the moment when scoring began."""
+    where = f"{status.phase}"
+    total, done = status.rounds, status.stored_trees
+    if status.rounds and status.phase == "train":
+        round_name, stage_name = _protocol(status).units
+        where = f"{round_name} {status.round}/{status.rounds} {stage_name} {status.stage}"
+    if status.phase == "predict":
+        began[:] = began or [(status.seconds, status.scored)]
+        total, done = status.records, status.scored
+        rate = (done - began[0][1]) / max(status.seconds - began[0][0], 1e-3)
+        where = f"{done}/{total} records, {rate:,.0f}/s"
+    shown = [f"{m.name} {m.value:.4f}" for m in status.metrics if m.name.endswith(("auc", "rmse", "logloss"))]
+    return done, total, visible(where), visible(", ".join([size(status.bytes), *shown[:2]]))
 
 
 @contextmanager
@@ -76,7 +85,11 @@ def serving() -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
 
 @contextmanager
 def steps(title: str) -> Iterator[Callable[[int, int, str], None]]:
-    """A progress line on standard error for work in a known number of parts: done, total, next."""
+    """A progress line for work in a known number of parts, done, total, next: as `live` shows it."""
+    if terminal.err.is_jupyter:
+        with notebook_progress.line(visible(title)) as show:
+            yield lambda done, total, what: show(done / total if total else None, visible(what))
+        return
     columns = (
         TextColumn("{task.description}", style="bold", markup=False),
         BarColumn(bar_width=24),

@@ -1,0 +1,150 @@
+"""Experiments, audits, models and federations elsewhere, as objects."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import treetap
+from tests.api.test_estimators import SMALL, TRUE, X
+from treetap.api.models import LoadedModel, PartyModel
+from treetap.api.results import ExperimentResult
+from treetap.commands.local_federation import to_toml
+from treetap.errors import TreetapError
+
+pytestmark = pytest.mark.xdist_group("api")
+CONTENT: dict[str, Any] = {
+    "data": {"label": "y", "seed": 3},
+    "party": [{"name": "bank", "columns": ["a", "b"], "labels": True}, {"name": "telco", "columns": ["c", "d"]}],
+    "job": {"n_estimators": 2, "max_depth": 2, "key_bits": 1024},
+    "audit": {"attacks": ["uni"], "by_tree": False},
+}
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> ExperimentResult:
+    """An experiment on a data frame, with an audit."""
+    folder = tmp_path_factory.mktemp("results") / "run"
+    return treetap.experiment(CONTENT, frame=X.assign(y=np.where(TRUE, "yes", "no")), workdir=folder, verbose=False)
+
+
+def test_an_experiment_is_data_frames(result: ExperimentResult) -> None:
+    """Metrics, traffic, importances, rounds, times and predictions; as HTML in a notebook."""
+    assert set(result.metrics["set"]) >= {"train", "test"}
+    assert set(result.metrics["seed"]) == {3}
+    assert result.traffic["bytes"].sum() == sum(row["bytes"] for row in result.runs[0]["traffic"])
+    assert set(result.importance["party"]) <= {"bank", "telco"}
+    assert result.history["round"].tolist() == [0, 1]
+    assert "train" in set(result.seconds["phase"])
+    assert len(result.predictions) == 18
+    assert (result.folder / "results.json").is_file()
+    assert result.report.is_file()
+    assert "<table" in result._repr_html_()
+
+
+def test_an_audit_is_a_data_frame(result: ExperimentResult) -> None:
+    """That of the run, and another one of the same transcripts; what is wrong with a call is a ValueError."""
+    assert result.audits[["party", "attack"]].to_numpy().tolist() == [["telco", "uni"]]
+    again = treetap.audit(result, attacks=["cl"], by_tree=False)
+    assert again.attacks[["party", "attack"]].to_numpy().tolist() == [["telco", "cl"]]
+    assert again.v_measure("telco", "cl") == again.attacks["v_measure"][0]
+    assert again.report.is_file()
+    assert "telco" in again._repr_html_()
+    with pytest.raises(ValueError, match="no attack 'uni' of party 'telco'"):
+        again.v_measure("telco", "uni")
+    with pytest.raises(ValueError, match="guess"):
+        treetap.audit(result, attacks=["guess"])
+    with pytest.raises(ValueError, match=r"audit\.toml"):
+        treetap.audit(result.folder / "predictions")
+
+
+def test_a_model_of_an_experiment_predicts(result: ExperimentResult, tmp_path: Path) -> None:
+    """As the federation did: the label holder's own predictions of the held-out rows, in the classes of the table."""
+    model = treetap.load_model(result.folder)
+    assert isinstance(model, LoadedModel)
+    assert (model.label_holder, model.classes_.tolist()) == ("bank", ["no", "yes"])
+    assert model.columns_ == {"bank": ["a", "b"], "telco": ["c", "d"]}
+    held = result.predictions
+    rows = X.iloc[held.iloc[:, 1].astype(int)].reset_index(drop=True)
+    assert model.predict(rows).tolist() == held["prediction"].tolist()
+    assert (model.predict_proba(rows)[:, 1] == held["probability"]).all()
+    apart = model.predict_frame({"bank": rows[["a", "b"]], "telco": rows[["c", "d"]].iloc[3:]})
+    assert apart["id"].tolist() == list(range(10, 18)) + list(range(3, 10)) or sorted(apart["id"]) == list(range(3, 18))
+    assert set(model.importances_["party"]) <= {"bank", "telco"}
+    assert model.metrics_["train_auc"] > 0.5
+    with pytest.raises(ValueError, match="X lacks column 'd'"):
+        model.predict(rows[["a", "b", "c"]])
+    with pytest.raises(ValueError, match="has no model"):
+        treetap.load_model(tmp_path)
+
+
+def test_one_partys_shard_predicts_nothing(result: ExperimentResult) -> None:
+    """It says who does."""
+    shard = treetap.load_model(result.federation() / "telco" / "state" / "models" / "experiment")
+    assert isinstance(shard, PartyModel)
+    assert shard.role == "feature_party"
+    with pytest.raises(TreetapError, match="shard of a feature party alone"):
+        shard.predict(X)
+
+
+def test_a_saved_estimator_is_loaded_as_a_model(tmp_path: Path) -> None:
+    """Its shards, one folder a party."""
+    model = treetap.FederatedClassifier(**SMALL).fit(X, TRUE, sample_weight=np.where(TRUE, 3.0, 1.0))
+    loaded = treetap.load_model(model.save(tmp_path / "model"))
+    assert isinstance(loaded, LoadedModel)
+    assert (loaded.predict_proba(X) == model.predict_proba(X)).all()
+    assert loaded.predict(X).dtype == bool
+    unweighted = treetap.FederatedClassifier(**SMALL).fit(X, TRUE)
+    assert (loaded.predict_proba(X) != unweighted.predict_proba(X)).any()
+    with pytest.raises(ValueError, match="is not empty"):
+        model.save(tmp_path / "model")
+
+
+def test_experiments_that_cannot_be() -> None:
+    """Faults of the content are named before a process starts."""
+    with pytest.raises(ValueError, match="exactly one"):
+        treetap.experiment({**CONTENT, "party": [{"name": "a", "share": 0.5}, {"name": "b", "share": 0.5}]}, frame=X)
+    with pytest.raises(ValueError, match="data: give either path"):
+        treetap.experiment(CONTENT)
+
+
+def test_a_federation_elsewhere(tmp_path: Path) -> None:
+    """Its tables are the parties' own, by name; predictions are read where the label holder is on this machine."""
+    ids = [str(row) for row in range(len(X))]
+    with treetap.federation(["bank", "telco"], workers=1) as running:
+        content = {"bank": X[["a", "b"]].assign(owes=TRUE), "telco": X[["c", "d"]]}
+        for party, frame in content.items():
+            place = running.folder / party / "tables"
+            pq.write_table(pa.Table.from_pandas(frame.assign(id=ids), preserve_index=False), place / "all.parquet")
+            own = {"path": "all.parquet", "id": "id", "columns": list(frame.columns[:2])}
+            (place / "all.toml").write_text(to_toml({**own, "label": "owes"} if party == "bank" else own))
+        operator = running._federation.write_operator_file()
+        model = treetap.FederatedClassifier(["bank", "telco"], **SMALL).connect(operator_file=operator)
+        assert model.fit("all").label_holder_ == "bank"
+        found = model.predict("all")
+        here = treetap.FederatedClassifier({"bank": ["a", "b"], "telco": ["c", "d"]}, **SMALL).fit(X, TRUE)
+        frame = model.predict_frame("all")
+        assert frame["id"].tolist() == sorted(ids)
+        order = frame["id"].astype(int).tolist()
+        assert (found == here.predict(X)[order]).all()
+        assert (model.predict_proba("all") == here.predict_proba(X)[order]).all()
+        assert pickle.loads(pickle.dumps(model)).predict("all").tolist() == found.tolist()
+        assert {"train", "predict"} == set(model.disclosure_["job"])
+        assert model.report_["metrics"]["train_auc"] == pytest.approx(here.report_["metrics"]["train_auc"])
+        with pytest.raises(ValueError, match="its parties have the model"):
+            _ = model.feature_importances_
+        with pytest.raises(ValueError, match="has no table 'al'"):
+            model.fit("al")
+        with pytest.raises(ValueError, match="fit takes their name alone"):
+            model.fit(X, TRUE)
+    with pytest.raises(ValueError, match="operator"):
+        treetap.connect(operator_file=tmp_path / "operator.toml")
+    assert isinstance(found, np.ndarray)
+    assert isinstance(frame, pd.DataFrame)

@@ -1,0 +1,171 @@
+"""Models of finished trainings: `treetap.load_model`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from treetap.api import party_tables
+from treetap.api.errors import InvalidInput, checked
+from treetap.api.fitted import predict_jointly
+from treetap.api.frames import arrow_of, frame_of, library_of, like
+from treetap.api.loopback import ID
+from treetap.commands.experiment.joint_model import JointModel
+from treetap.errors import TreetapError
+from treetap.models.store import MANIFEST, TREES, read_manifest
+from treetap.tables.labels import class_name
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class LoadedModel:
+    """The joint model of all parties: it predicts in this process, as the federation would, bit for bit."""
+
+    def __init__(self, joint: JointModel) -> None:
+        self._joint = joint
+
+    @property
+    def label_holder(self) -> str:
+        """The party that had the labels."""
+        return self._joint.label_holder
+
+    @property
+    def columns_(self) -> dict[str, list[str]]:
+        """The columns that each party's table must have."""
+        return {party: self._joint.columns(party) for party in self._joint.shards}
+
+    @property
+    def classes_(self) -> Array:
+        """The classes, in the type that they had in their table; none of a regression."""
+        return np.array(self._joint.classes)
+
+    @property
+    def importances_(self) -> Any:
+        """Gain, cover and number of splits by party and feature, as a data frame."""
+        return frame_of(self._joint.importances(), ("party", "feature", "weight", "gain", "cover"))
+
+    @property
+    def metrics_(self) -> dict[str, float]:
+        """The metrics of the training, as the label holder has them."""
+        return dict(self._joint.manifest["training_metrics"])
+
+    def predict_frame(self, X: Any, *, id_column: str | None = None) -> Any:
+        """Predictions of records, as a data frame of the library of `X`.
+
+        `X`: a data frame with the columns of all parties, or {party: frame}, joined as by the estimators; then only of
+        records that all parties have.
+
+        Raises:
+            ValueError: a column is missing, or cannot be read as in the training.
+        """
+        found, _ = self._predictions(X, id_column)
+        named = [id_column or "id" if name == ID else name for name in found.column_names]
+        first = next(iter(X.values())) if isinstance(X, Mapping) else X
+        return like(found.rename_columns(named), library_of(first))
+
+    def predict(self, X: Any, *, id_column: str | None = None) -> Array:
+        """Classes or values (n,) of the rows of `X`; raises as `predict_frame`, and where a party lacks a record."""
+        found = self._rows(X, id_column).column("prediction")
+        return np.array(found.to_pylist())
+
+    def predict_proba(self, X: Any, *, id_column: str | None = None) -> Array:
+        """Probabilities (n, classes), in the order of `classes_`; raises as `predict`, and of a regression."""
+        found = self._rows(X, id_column)
+        if "probability" in found.column_names:
+            second = found.column("probability").to_numpy()
+            return np.stack([1 - second, second], axis=1)
+        names = [f"probability_{class_name(value)}" for value in self._joint.classes]
+        if not names:
+            raise InvalidInput("the model was trained on numbers: it has no probabilities")
+        return np.stack([found.column(name).to_numpy() for name in names], axis=1)
+
+    def _rows(self, X: Any, id_column: str | None) -> pa.Table:
+        found, ids = self._predictions(X, id_column)
+        place = {str(value): row for row, value in enumerate(found.column(ID).to_pylist())}
+        if lacking := [each for each in ids if each not in place]:
+            raise InvalidInput(f"{len(lacking)} of {len(ids)} records are not at every party: see predict_frame")
+        return found.take(pa.array([place[each] for each in ids]))
+
+    def _predictions(self, X: Any, id_column: str | None) -> tuple[pa.Table, list[str]]:
+        columns = self.columns_
+        if isinstance(X, Mapping):
+            data = party_tables.of_several(X, self.label_holder, id_column, columns=columns)
+        elif library_of(X) is None:
+            raise InvalidInput("X must be a data frame with the columns of all parties, or one of each party")
+        else:
+            table = arrow_of(X)
+            needed = [name for own in columns.values() for name in own]
+            if lacking := [name for name in needed if name not in table.column_names]:
+                raise InvalidInput(f"X lacks column {lacking[0]!r}, which the model was trained on")
+            data = party_tables.of_one(table, columns)
+        with checked():
+            return predict_jointly(self._joint, data.tables), data.ids
+
+
+class PartyModel:
+    """One party's shard. It predicts nothing by itself: the leaves are at the label holder, splits at their owners."""
+
+    def __init__(self, folder: Path) -> None:
+        self.manifest = read_manifest(folder)
+
+    @property
+    def role(self) -> str:
+        """The party's role in the training."""
+        return str(self.manifest["role"])
+
+    def predict(self, X: Any) -> Array:  # noqa: ARG002 - as other models have it
+        """Raise TreetapError: only a federation, or all shards together, predict."""
+        raise TreetapError(
+            f"this is the shard of a {self.role.replace('_', ' ')} alone: its federation predicts with it (treetap "
+            "predict), or load_model of a folder with the shards of all parties"
+        )
+
+    predict_proba = predict
+
+
+def load_model(folder: str | Path) -> LoadedModel | PartyModel:
+    """The model in a folder: that of all parties, or one party's shard.
+
+    Args:
+        folder: of an estimator's `save`, of an experiment's results with one run, of one run in it (`seed-0`), or one
+            party's published model (`state/models/JOB`).
+
+    Raises:
+        ValueError: there is none there, or there are several.
+        TreetapError: a file is damaged, or of a newer treetap.
+    """
+    place = Path(folder)
+    if (place / MANIFEST).is_file():
+        return PartyModel(place)
+    found = {path.parent.parent: _shards(path.parent.parent) for path in place.glob(f"*/{MANIFEST}")}
+    runs = {path.parents[4] for path in place.glob(f"*/state/models/*/{MANIFEST}")}
+    runs |= {path.parents[4] for path in place.glob(f"*/*/state/models/*/{MANIFEST}")}
+    found |= {run: _shards_of_run(run) for run in sorted(runs)}
+    if not found:
+        raise InvalidInput(f"{place}: has no model; name a folder of shards, of an experiment, or a party's model")
+    if len(found) > 1:
+        names = ", ".join(str(each.relative_to(place)) for each in list(found)[:5])
+        raise InvalidInput(f"{place}: has {len(found)} models, in {names}: name the folder of one")
+    with checked():
+        return LoadedModel(JointModel(next(iter(found.values()))))
+
+
+def _shards(folder: Path) -> dict[str, Path]:
+    return {path.parent.name: path.parent for path in sorted(folder.glob(f"*/{MANIFEST}"))}
+
+
+def _shards_of_run(folder: Path) -> dict[str, Path]:
+    """The shards below a federation's folder, of the one job that trained trees there."""
+    found: dict[str, dict[str, Path]] = {}
+    for path in sorted(folder.glob(f"*/state/models/*/{MANIFEST}")):
+        found.setdefault(path.parent.name, {})[path.parents[3].name] = path.parent
+    if len(found) > 1:
+        raise InvalidInput(f"{folder}: has models of several jobs, {', '.join(found)}: name a party's model of one")
+    shards = next(iter(found.values()))
+    if any(TREES not in read_manifest(each)["files"] for each in shards.values()):
+        raise InvalidInput(f"{folder}: its model is a split network, which is not loaded as one model")
+    return shards

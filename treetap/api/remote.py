@@ -1,0 +1,127 @@
+"""A federation that runs elsewhere, asked as an operator: `treetap.connect`. Tables are the parties' own, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from treetap.api.errors import InvalidInput, checked
+from treetap.api.loopback import watched
+from treetap.commands.experiment.report import traffic
+from treetap.commands.jobs.client import Operator, OperatorConfig, read
+from treetap.commands.jobs.job_file import JobTable
+from treetap.errors import TreetapError
+from treetap.protocols.prediction import predict_request
+from treetap.wire.v2 import jobs_pb2
+
+
+@dataclass(frozen=True)
+class Connection:
+    """An operator of a coordinator; estimators take it as `federation`."""
+
+    config: OperatorConfig
+
+    @property
+    def operator(self) -> Operator:
+        """Calls to the coordinator."""
+        return Operator(self.config)
+
+    def train(
+        self, job: JobTable, label_holder: str, others: Sequence[str], table: str, *, verbose: bool
+    ) -> jobs_pb2.JobStatus:
+        """Train on the parties' tables of a name; returns the job's status.
+
+        Raises:
+            InvalidInput: a party or the coordinator refuses the tables or the job.
+            TreetapError: the job failed otherwise, or the coordinator cannot be reached.
+        """
+        with checked():
+            operator = self.operator
+            name = operator.submit(jobs_pb2.SubmitRequest(spec=job.spec(label_holder, list(others), table)))
+        return watched(operator, name, verbose=verbose)
+
+
+def connect(coordinator: str | None = None, *, operator_file: str | Path = "operator.toml") -> Connection:
+    """A running federation, asked with an operator's certificate.
+
+    Args:
+        coordinator: its address, HOST:PORT, in the place of the file's.
+        operator_file: docs/configuration.md has its keys.
+
+    Raises:
+        ValueError: the file or its certificate has a fault.
+    """
+    with checked():
+        config = read(Path(operator_file))
+        if coordinator is not None:
+            config = OperatorConfig.model_validate({**config.model_dump(), "coordinator": coordinator})
+        connection = Connection(config)
+        connection.operator  # noqa: B018 - checks the certificate
+    return connection
+
+
+class RemoteFitted:
+    """The outcome of a training elsewhere. Its model is with its parties; here are its name, cost and metrics."""
+
+    federated = True
+
+    def __init__(self, connection: Connection, status: jobs_pb2.JobStatus, label_holder: str) -> None:
+        self.job, self.label_holder, self._connection = status.job, label_holder, connection
+        self._statuses = {"train": status.SerializeToString()}
+
+    @property
+    def training(self) -> jobs_pb2.JobStatus:
+        """The training's status."""
+        return jobs_pb2.JobStatus.FromString(self._statuses["train"])
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The metrics that the label holder sends the coordinator."""
+        return {row.name: row.value for row in self.training.metrics}
+
+    @property
+    def rounds(self) -> int:
+        """Trees in use."""
+        return int(self.training.used_trees or self.training.stored_trees)
+
+    def predict(self, table: str, protocol: str, *, verbose: bool) -> pa.Table:
+        """The predictions of the parties' tables of a name, read where the label holder wrote them.
+
+        Raises:
+            InvalidInput: a party refuses the table.
+            TreetapError: the prediction failed, or its file is on the label holder's machine, which is not this one.
+        """
+        with checked():
+            operator = self._connection.operator
+            name = operator.predict(predict_request(protocol, model=self.job, table=table))
+        status = watched(operator, name, verbose=verbose)
+        self._statuses["predict"] = status.SerializeToString()
+        written = Path(status.predictions)
+        if not written.is_file():
+            raise TreetapError(
+                f"prediction {name} is finished; {self.label_holder} has it on its own machine, as {status.predictions}"
+            )
+        found = pacsv.read_csv(written) if written.suffix == ".csv" else pq.read_table(written)
+        return found.filter(found.column("prediction").is_valid())
+
+    def sent(self) -> list[dict[str, Any]]:
+        """Bytes by sender, receiver, step and class of the training and of the last prediction."""
+        return [
+            {"job": name, **row}
+            for name, status in self._statuses.items()
+            for row in traffic([jobs_pb2.JobStatus.FromString(status)])
+        ]
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("importances", "sources", "shards", "manifest"):
+            raise InvalidInput(
+                f"job {self.job} was trained by a federation that runs elsewhere: its parties have the model, and "
+                "treetap model show says there what it is"
+            )
+        raise AttributeError(name)
