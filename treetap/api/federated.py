@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +23,7 @@ from treetap.api import loopback, party_tables
 from treetap.api.errors import InvalidInput, checked
 from treetap.api.fitted import Fitted, write_shards
 from treetap.api.frames import arrow_of, column_of, frame_of, library_of, like, of_array
-from treetap.api.loopback import ID, Loopback, OwnTable, Settings
+from treetap.api.loopback import CLIENT, ID, Loopback, OwnTable, Settings
 from treetap.api.parameters import Parameters
 from treetap.api.party_tables import LABEL, WEIGHT, PartyTables
 from treetap.api.remote import Connection, RemoteFitted, connect
@@ -34,6 +35,14 @@ from treetap.trees.params import BoostingParams
 Array = np.ndarray[Any, np.dtype[Any]]
 #: The protocol by which the estimators train.
 PROTOCOL = "boosting"
+
+
+class Served(NamedTuple):
+    """A served model: its address, the headers that name the client, and the ids of the records, in their order."""
+
+    address: str
+    headers: dict[str, str]
+    ids: list[str]
 
 
 class FederatedEstimator(Parameters):
@@ -91,6 +100,25 @@ class FederatedEstimator(Parameters):
         first = next(iter(X.values() if isinstance(X, Mapping) else X)) if party_tables.are_frames(X) else X
         named = [getattr(self, "id_column", None) or "id" if name == ID else name for name in found.column_names]
         return like(found.rename_columns(named), library_of(first))
+
+    @contextmanager
+    def serve(self, X: Any) -> Iterator[Served]:
+        """Serve the model for the records of `X` while the block runs; clients ask the label holder over HTTP by ids.
+
+        The federation is one of `treetap.federation(…, serve=True)`; docs/serving.md describes requests and answers.
+
+        Raises:
+            ValueError: there is no such federation, or the records do not fit the model.
+            TreetapError: the federation failed.
+        """
+        check_is_fitted(self)
+        running = self._fitted.loopback if isinstance(self._fitted, Fitted) else None
+        if running is None:
+            raise InvalidInput("the federation of this model does not run here: fit in a block of treetap.federation")
+        data = self._party_tables(X)
+        tables = {party: self._own_table(records) for party, records in data.tables.items()}
+        with running.serve(self._fitted.job, tables, self._protocol) as address:
+            yield Served(f"http://{address}", {"treetap-name": CLIENT}, data.ids)
 
     def save(self, folder: str | Path) -> Path:
         """Write the shards of all parties below a folder, which `treetap.load_model` reads; returns the folder.
@@ -183,21 +211,29 @@ class FederatedEstimator(Parameters):
     def _predictions(self, X: Any) -> tuple[pa.Table, list[str]]:
         """Predictions as the label holder's file has them, and the ids of the rows of `X`, in their order."""
         check_is_fitted(self)
-        protocol = self.prediction or training(PROTOCOL).predicts[0]
+        protocol = self._protocol
         if isinstance(self._fitted, RemoteFitted):
             if not isinstance(X, str):
                 raise InvalidInput("the federation has its own tables: X is their name")
             found = self._fitted.predict(X, protocol, verbose=bool(self.verbose))
             return found.rename_columns([ID, *found.column_names[1:]]), [str(v) for v in found.column(0).to_pylist()]
-        if party_tables.are_frames(X):
-            frames = self._by_party(X)
-            data = party_tables.of_several(
-                frames, self.label_holder_, self.id_column, leave_out=self._label_column, columns=self.columns_
-            )
-        else:
-            data = party_tables.of_one(self._table_of(X, reset=False), self.columns_)
+        data = self._party_tables(X)
         tables = {party: self._own_table(records) for party, records in data.tables.items()}
         return self._fitted.predict(tables, protocol, verbose=bool(self.verbose)), data.ids
+
+    @property
+    def _protocol(self) -> str:
+        """The protocol of predictions."""
+        return str(self.prediction or training(PROTOCOL).predicts[0])
+
+    def _party_tables(self, X: Any) -> PartyTables:
+        """Records to predict, as a table of each party."""
+        if not party_tables.are_frames(X):
+            return party_tables.of_one(self._table_of(X, reset=False), self.columns_)
+        frames = self._by_party(X)
+        return party_tables.of_several(
+            frames, self.label_holder_, self.id_column, leave_out=self._label_column, columns=self.columns_
+        )
 
     def _predicted_rows(self, X: Any) -> pa.Table:
         """Predictions of the rows of `X`, in their order.

@@ -18,6 +18,7 @@ def federation(
     policy: Mapping[str, Any] | None = None,
     workers: int | None = None,
     workdir: str | Path | None = None,
+    serve: bool = False,
 ) -> Iterator[Loopback]:
     """A federation of processes of this machine that runs while the block does.
 
@@ -29,13 +30,14 @@ def federation(
         policy: lines of every party's policy file.
         workers: worker processes of each party; None: the number of cores.
         workdir: a folder that keeps configurations, certificates, states and logs; None: a temporary one.
+        serve: give the parties an address at which `model.serve` answers over HTTP; needs the extra `serve`.
 
     Raises:
         TreetapError: the processes do not start.
     """
     names = [f"party-{number}" for number in range(1, parties + 1)] if isinstance(parties, int) else list(parties)
     kept = None if workdir is None else Path(workdir)
-    running = Loopback(Settings(tuple(names), dict(defences or {}), dict(policy or {}), workers, kept))
+    running = Loopback(Settings(tuple(names), dict(defences or {}), dict(policy or {}), workers, kept, serve))
     try:
         running.start()
         yield running

@@ -99,9 +99,15 @@ class Fitted:
         return dict(self.manifest["training_metrics"])
 
     @property
+    def loopback(self) -> Loopback | None:
+        """Its federation; None once that has ended, and in a copy."""
+        running = self._loopback is not None and self._loopback.running and self._loopback.folder == self._folder
+        return self._loopback if running else None
+
+    @property
     def federated(self) -> bool:
         """True if its federation runs and predicts."""
-        return self._loopback is not None and self._loopback.running and self._loopback.folder == self._folder
+        return self.loopback is not None
 
     def predict(self, tables: Mapping[str, OwnTable], protocol: str, *, verbose: bool) -> pa.Table:
         """Predictions of the records that all tables have, as a label holder's file has them.
@@ -113,8 +119,8 @@ class Fitted:
         digest = _digest(tables, protocol)
         if self._last is not None and self._last[0] == digest:
             return self._last[1]
-        if self.federated and self._loopback is not None:
-            found, self._predicted = self._loopback.predict(self.job, tables, protocol, verbose=verbose)
+        if (running := self.loopback) is not None:
+            found, self._predicted = running.predict(self.job, tables, protocol, verbose=verbose)
             found = found.filter(found.column("prediction").is_valid())  # it lists records that a party lacks
         else:
             with joint_model(self.shards) as joint:

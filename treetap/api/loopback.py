@@ -41,6 +41,8 @@ POLICY: Mapping[str, Any] = {
     "expansion_order": True,
     "category_partitions": True,
 }
+#: Name of the client that may ask for predictions of served models.
+CLIENT = "app"
 #: Federations that stay up for later trainings; of more the one that was used longest ago ends.
 MOST_KEPT = 2
 
@@ -57,7 +59,8 @@ class OwnTable:
 class Settings:
     """The configuration of a loopback federation: two with the same text may share their processes.
 
-    `defences`: party → its table of defences; `policy`: lines of every party's policy; `workers`: of each party.
+    `defences`: party → its table of defences; `policy`: lines of every party's policy; `workers`: of each party;
+    `serve`: a client of the name `CLIENT` may ask each party about records, over HTTP on loopback.
     """
 
     parties: Sequence[str]
@@ -65,6 +68,7 @@ class Settings:
     policy: Mapping[str, Any] = field(default_factory=dict)
     workers: int | None = None
     workdir: Path | None = None
+    serve: bool = False
 
     def of(self, party: str) -> dict[str, Any]:
         """The keys of a party's configuration file."""
@@ -73,6 +77,7 @@ class Settings:
             "policy": {**POLICY, "label_holders": others, **self.policy},
             "workers": self.workers,
             "tables_folder": "tables",
+            **({"serve": {"clients": [CLIENT], "http": "127.0.0.1:0", "plain_http": True}} if self.serve else {}),
             **({"defences": dict(self.defences[party])} if self.defences.get(party) else {}),
         }
 
@@ -206,6 +211,28 @@ class Loopback:
         return found, status
 
     @contextmanager
+    def serve(self, model: str, tables: Mapping[str, OwnTable], protocol: str) -> Iterator[str]:
+        """Serve a model for records of tables while the block runs; yields HOST:PORT of HTTP.
+
+        Raises:
+            InvalidInput: the parties have no address for clients, or a table cannot be used.
+            TreetapError: the job failed.
+        """
+        if not self.settings.serve:
+            raise InvalidInput("the parties have no address for clients: treetap.federation(…, serve=True)")
+        operator = self.start()
+        with self._placed(tables) as name:
+            operator.predict(predict_request(protocol, job=name, model=model, table=name, serve=True))
+            try:
+                status = operator.watch(name, lambda _: None, _serves)
+                if status.state != "running":
+                    raise (InvalidInput if status.bad_input else Interrupted)(status.error)
+                yield str(status.serving.http)
+            finally:
+                with suppress(TreetapError):
+                    operator.cancel(name)
+
+    @contextmanager
     def _placed(self, tables: Mapping[str, OwnTable]) -> Iterator[str]:
         """Write the tables where parties read them while the block runs; yields their name, which no other job has."""
         name = f"fit-{next(self._numbers)}"
@@ -238,6 +265,11 @@ def watched(operator: Operator, job: str, *, verbose: bool) -> jobs_pb2.JobStatu
     if status.state == "finished":
         return status
     raise (InvalidInput if status.bad_input else Interrupted)(status.error or f"job {job} is {status.state}")
+
+
+def _serves(status: jobs_pb2.JobStatus) -> bool:
+    """True if clients are answered."""
+    return status.phase == "serve" and status.HasField("serving")
 
 
 @contextmanager
