@@ -48,7 +48,9 @@ def test_it_predicts_as_the_centralised_model_does() -> None:
     """Every probability is that of one trainer with all columns, bit for bit; so are those of a copy of the model."""
     model = treetap.FederatedClassifier(PARTIES, "party-2", **SMALL, reg_alpha=0.1).fit(X, TRUE.astype(int))
     params = BoostingParams(n_estimators=2, max_depth=2, reg_alpha=0.1)
-    tables = [(party, bin_columns(_table(columns), 32)) for party, columns in reversed(PARTIES.items())]
+    tables = [
+        (party, bin_columns(_table(columns), 32, params.one_hot_below)) for party, columns in reversed(PARTIES.items())
+    ]
     oracle = train(tables, TRUE.astype(np.int64), params, 2)
     scores = oracle.predict([(party, bins.encode(_table(PARTIES[party]).features)) for party, bins in tables])
     expected = oracle.ensemble.outcome(scores)
@@ -116,6 +118,16 @@ def test_columns_of_text_and_constants() -> None:
     assert model.constant_columns_ == {"party-1": [], "party-2": ["same"]}
     assert model.feature_importances_.tolist() == [0, 0, 0, 0, 1, 0]
     assert model.score(frame, TRUE) == 1
+
+
+def test_a_training_goes_on_from_a_model() -> None:
+    """Rounds are added to those of a fitted estimator: the same trees as of one longer training."""
+    first = treetap.FederatedClassifier(**{**SMALL, "n_estimators": 1}).fit(X, TRUE)
+    both = treetap.FederatedClassifier(**{**SMALL, "n_estimators": 1}).fit(X, TRUE, base_model=first)
+    whole = treetap.FederatedClassifier(**SMALL).fit(X, TRUE)
+    assert (both.predict_proba(X) == whole.predict_proba(X)).all()
+    with pytest.raises(ValueError, match="base_model: must be fitted"):
+        whole.fit(X, TRUE, base_model=pickle.loads(pickle.dumps(first)))
 
 
 def test_what_each_party_received() -> None:

@@ -18,8 +18,12 @@ EXAMPLES = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"
 @pytest.mark.parametrize("number", range(len(EXAMPLES)))
 def test_an_example_runs(number: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """With keys of 1024 bits and one worker, which change neither the model nor what is printed."""
-    job, settings = federated.JobTable.model_validate, loopback.Settings.of
-    monkeypatch.setattr(federated.JobTable, "model_validate", lambda keys: job({**keys, "key_bits": 1024}))
+    table, settings = federated.FederatedEstimator._job, loopback.Settings.of
+
+    def job(self: federated.FederatedEstimator, objective: str, alignment: str) -> federated.JobTable:
+        return table(self, objective, alignment).model_copy(update={"key_bits": 1024})
+
+    monkeypatch.setattr(federated.FederatedEstimator, "_job", job)
     monkeypatch.setattr(loopback.Settings, "of", lambda self, party: {**settings(self, party), "workers": 1})
     exec(compile(EXAMPLES[number], f"{PAGE.name}, example {number + 1}", "exec"), {})  # our own text
     assert capsys.readouterr().out.strip()

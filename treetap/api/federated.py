@@ -53,13 +53,16 @@ class FederatedEstimator(Parameters):
     _usual_objective = "binary:logistic"
     _fitted: Any
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, base_model: FederatedEstimator | None = None
+    ) -> Self:
         """Train on records `X` (n, d) with labels `y` (n,) and, if given, weights from 0 on (n,).
 
         `X` is a data frame of pandas, polars or Arrow, or an array, whose columns `parties` splits; or a table of each
         party: {party: frame}, or a list of frames. Then `y` is of the label holder's rows, or names a column there, and
         the model is trained on the records that all parties have. The job's `max_sample_weight` is at least the largest
-        weight here: one person acts for all parties, and knows it.
+        weight here: one person acts for all parties, and knows it. `base_model`: a fitted estimator of the same records
+        and parties, whose federation runs; `n_estimators` counts the rounds that are added to its trees.
 
         Raises:
             ValueError: the records, the labels or a parameter cannot be used.
@@ -83,6 +86,10 @@ class FederatedEstimator(Parameters):
             own = tables[holder]
             tables[holder] = OwnTable(own.records.append_column(name, column), {**own.keys, key: name})
         running = self._loopback(names)
+        if base_model is not None:
+            if getattr(getattr(base_model, "_fitted", None), "loopback", None) is not running:
+                raise InvalidInput("base_model: must be fitted, with the same parties, on a federation that still runs")
+            job = job.model_copy(update={"base_model": base_model._fitted.job})
         status, folders = running.train(tables, job, holder, verbose=bool(self.verbose))
         self._fitted = Fitted(running, status, holder, folders)
         self.label_holder_, self.columns_, self.constant_columns_ = holder, data.columns, self._fitted.dropped
