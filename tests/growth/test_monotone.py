@@ -41,7 +41,7 @@ CASES: dict[str, tuple[dict[str, Any], BoostingParams, list[list[int]]]] = {
     ),
     "a tree per class, sampled": (
         {"objective": "multi:softprob", "classes": 3, "missing": 0.1},
-        replace(BASE, objective="multi:softprob", n_estimators=1, subsample=0.8, colsample_bytree=0.6),
+        replace(BASE, objective="multi:softprob", n_estimators=1, max_depth=2, subsample=0.8, colsample_bytree=0.6),
         [[-1, 0], [1, 1], [0, 0]],
     ),
 }
