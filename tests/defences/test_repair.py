@@ -58,9 +58,10 @@ CASES: dict[str, tuple[dict[str, Any], TreeParams, Defences]] = {
 
 @pytest.mark.parametrize(("setting", "params", "own"), CASES.values(), ids=CASES)
 def test_a_federation_repairs_as_the_joined_table_does(
-    setting: dict[str, Any], params: TreeParams, own: Defences, tmp_path: Path
+    setting: dict[str, Any], params: TreeParams, own: Defences, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Published repairs are those of the centralised model, and so are importances; the manifest says what is used."""
+    _fix_noise(monkeypatch)
     here = world(60, seed=3, **setting)
     states = _trained(tmp_path, here, params, own)
     lines, expected = read_repaired(states[HOLDER] / "models" / "job"), _central(here, params, own, states[HOLDER])
@@ -80,12 +81,8 @@ def test_a_federation_repairs_as_the_joined_table_does(
 
 
 def test_own_splits_of_a_repair_are_those_of_its_subtrees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each has the handle, node and meaning of one split below a graft; none is missing, no handle comes twice.
-
-    Noisy labels are fixed ones: by few of chance's draws no graft has a split.
-    """
-    fixed = random.Random(1).randrange
-    monkeypatch.setattr("party.defences.noisy_labels.staged", lambda *drawn: staged(*drawn[:-1], fixed))
+    """Each has the handle, node and meaning of one split below a graft; none is missing, no handle comes twice."""
+    _fix_noise(monkeypatch)
     here = world(60, seed=3)
     states = _trained(tmp_path, here, BOOSTING, REPAIRED)
     folder = states[HOLDER] / "models" / "job"
@@ -99,6 +96,12 @@ def test_own_splits_of_a_repair_are_those_of_its_subtrees(tmp_path: Path, monkey
         handles += sorted(own)
     assert handles == list(range(first, first + len(handles)))
     assert handles
+
+
+def _fix_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noisy labels drawn from a seed: by few of chance's draws no graft has a split."""
+    fixed = random.Random(1).randrange
+    monkeypatch.setattr("party.defences.noisy_labels.staged", lambda *drawn: staged(*drawn[:-1], fixed))
 
 
 def _trained(folder: Path, here: World, params: TreeParams, own: Defences) -> dict[str, Path]:
