@@ -16,7 +16,7 @@ from treetap.api.conventions import EXEMPT
 QUICK: dict[str, Any] = {
     "parties": 2,
     "n_estimators": 1,
-    "max_depth": 3,
+    "max_depth": 2,
     "learning_rate": 1.0,
     "multi_strategy": "multi_output_tree",
     "key_bits": 1024,
