@@ -120,6 +120,21 @@ def test_columns_of_text_and_constants() -> None:
     assert model.score(frame, TRUE) == 1
 
 
+def test_constraints_and_encodings_by_column_reach_the_owner() -> None:
+    """Predictions only increase in a constrained column; a column that no party has is a ValueError."""
+    kind = np.where(RNG.random(90) < 0.5, "x", "y")
+    frame = X.assign(kind=kind)
+    y = X["a"] + np.sin(4 * X["a"]) * 2 + 3 * (kind == "y")
+    given = {**SMALL, "n_estimators": 4, "monotone_constraints": {"a": 1}, "encode": {"kind": "one-hot"}}
+    model = treetap.FederatedRegressor(**given).fit(frame, y)
+    grid = pd.DataFrame({name: np.zeros(40) for name in "abcd"}).assign(a=np.linspace(-2, 2, 40), kind="x")
+    assert (np.diff(model.predict(grid)) >= 0).all()
+    free = treetap.FederatedRegressor(**{**given, "monotone_constraints": None}).fit(frame, y)
+    assert (np.diff(free.predict(grid)) < 0).any()
+    with pytest.raises(ValueError, match="monotone_constraints names 'z', which is a column of no party"):
+        treetap.FederatedRegressor(**{**given, "monotone_constraints": {"z": 1}}).fit(frame, y)
+
+
 def test_a_training_goes_on_from_a_model() -> None:
     """Rounds are added to those of a fitted estimator: the same trees as of one longer training."""
     first = treetap.FederatedClassifier(**{**SMALL, "n_estimators": 1}).fit(X, TRUE)

@@ -137,6 +137,8 @@ def test_a_federation_elsewhere(tmp_path: Path) -> None:
         assert (model.predict_proba("all") == here.predict_proba(X)[order]).all()
         assert pickle.loads(pickle.dumps(model)).predict("all").tolist() == found.tolist()
         assert {"train", "predict"} == set(model.disclosure_["job"])
+        assert model.history_["train_auc"].tolist() == here.history_["train_auc"].tolist()
+        assert model.history_["round"].tolist() == [0, 1]
         assert model.report_["metrics"]["train_auc"] == pytest.approx(here.report_["metrics"]["train_auc"])
         with pytest.raises(ValueError, match="its parties have the model"):
             _ = model.feature_importances_

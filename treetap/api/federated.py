@@ -30,6 +30,7 @@ from treetap.api.remote import Connection, RemoteFitted, connect
 from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.jobs.progress_view import backends
 from treetap.protocols.registry import training
+from treetap.tables.config import OTHERS
 from treetap.trees.params import BoostingParams
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -72,6 +73,7 @@ class FederatedEstimator(Parameters):
             return self._fit_elsewhere(self.federation, X, y, sample_weight)
         several = party_tables.are_frames(X)
         data, targets = self._of_frames(X, y) if several else self._of_one(X, y)
+        self._check_columns(data)
         labels, objective = self._labels(targets)
         names = list(data.tables)
         holder = self._holder(names)
@@ -159,6 +161,12 @@ class FederatedEstimator(Parameters):
         """Gain, cover and number of splits by party and feature, as a data frame."""
         check_is_fitted(self)
         return frame_of(self._fitted.importances, ("party", "feature", "weight", "gain", "cover"))
+
+    @property
+    def history_(self) -> Any:
+        """Metrics after each round, from round 0, as a data frame."""
+        check_is_fitted(self)
+        return frame_of([{"round": number, **row} for number, row in enumerate(self._fitted.history)], ("round",))
 
     @property
     def disclosure_(self) -> Any:
@@ -356,7 +364,22 @@ class FederatedEstimator(Parameters):
 
     def _own_table(self, records: pa.Table) -> OwnTable:
         columns = [name for name in records.column_names if name != ID]
-        return OwnTable(records, {"columns": columns, "encode": self.encode, "drop_constant": True})
+        encode, wanted = self.encode, self.monotone_constraints or {}
+        if isinstance(encode, Mapping):
+            encode = {name: each for name, each in encode.items() if name in (*columns, OTHERS)}
+        constrained = {name: int(sign) for name, sign in wanted.items() if name in columns}
+        return OwnTable(
+            records,
+            {"columns": columns, "drop_constant": True, "encode": encode, "monotone_constraints": constrained},
+        )
+
+    def _check_columns(self, data: PartyTables) -> None:
+        """Raise InvalidInput where a parameter names a column that no party has."""
+        have = {OTHERS, *(name for own in data.columns.values() for name in own)}
+        for key in ("encode", "monotone_constraints"):
+            named = getattr(self, key)
+            if isinstance(named, Mapping) and (unknown := [name for name in named if name not in have]):
+                raise InvalidInput(f"{key} names {unknown[0]!r}, which is a column of no party")
 
     def _job(self, objective: str, alignment: str) -> JobTable:
         """The job table of these parameters."""

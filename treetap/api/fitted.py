@@ -15,7 +15,9 @@ import pyarrow.parquet as pq
 from treetap.api.loopback import ID, Loopback, OwnTable
 from treetap.commands.experiment.joint_model import JointModel
 from treetap.commands.experiment.report import traffic
+from treetap.models.history import read_history
 from treetap.tables.config import TableConfig
+from treetap.wire.metric_history import merged
 from treetap.wire.v2 import jobs_pb2
 
 #: Party → name of a file → its content.
@@ -74,6 +76,7 @@ class Fitted:
         with joint_model(self.shards) as joint:
             self.manifest = joint.manifest
             self.importances = joint.importances()
+            self.history = merged([read_history(folder) for folder in joint.shards.values()])
             self.sources = _sources(joint)
             self.dropped = {name: list(each.get("dropped_columns", ())) for name, each in joint.manifests.items()}
         self._loopback: Loopback | None = loopback

@@ -40,6 +40,7 @@ POLICY: Mapping[str, Any] = {
     "min_common_records": 1,
     "expansion_order": True,
     "category_partitions": True,
+    "emits": {"MONOTONE_DIRECTION": ["parties"]},
 }
 #: Name of the client that may ask for predictions of served models.
 CLIENT = "app"

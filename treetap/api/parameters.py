@@ -26,6 +26,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         scheme: and `key_bits`, `obfuscation`: the encryption of gradients; docs/configuration.md.
         alignment: "psi" or "sorted-ids"; None: private set intersection where each party has a frame of its own.
         id_column: the column of ids in frames of several parties; None: the index of pandas frames, else the place.
+        monotone_constraints: {column: 1 or -1}, in which predictions may only increase or only decrease.
         encode: "ordinal", "one-hot" or "categorical" for columns of text, "days" for dates; or {column: one of them}.
         defences: the label holder's table `[defences]`; docs/defences.md.
         policy: lines of every party's policy file; docs/configuration.md.
@@ -71,6 +72,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         obfuscation: str = "short-exponent",
         alignment: str | None = None,
         id_column: str | None = None,
+        monotone_constraints: Mapping[str, int] | None = None,
         encode: str | Mapping[str, str] | None = None,
         defences: Mapping[str, Any] | None = None,
         policy: Mapping[str, Any] | None = None,
@@ -112,6 +114,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         self.obfuscation = obfuscation
         self.alignment = alignment
         self.id_column = id_column
+        self.monotone_constraints = monotone_constraints
         self.encode = encode
         self.defences = defences
         self.policy = policy

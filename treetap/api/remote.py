@@ -18,6 +18,7 @@ from treetap.commands.jobs.client import Operator, OperatorConfig, read
 from treetap.commands.jobs.job_file import JobTable
 from treetap.errors import TreetapError
 from treetap.protocols.prediction import predict_request
+from treetap.wire.metric_history import rows
 from treetap.wire.v2 import jobs_pb2
 
 
@@ -84,6 +85,11 @@ class RemoteFitted:
     def metrics(self) -> dict[str, float]:
         """The metrics that the label holder sends the coordinator."""
         return {row.name: row.value for row in self.training.metrics}
+
+    @property
+    def history(self) -> list[dict[str, float | None]]:
+        """The metrics after each round that the label holder sends the coordinator."""
+        return rows(self.training.history)
 
     @property
     def rounds(self) -> int:
