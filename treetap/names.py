@@ -64,10 +64,11 @@ def on_loopback(address: str) -> bool:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The most similar of the names that are known; None if no one is similar."""
+    """The most similar of the names that are known, of these one with the same letters; None if no one is similar."""
     plain = {_plain(each): each for each in known}
-    found = get_close_matches(_plain(name), plain, n=1, cutoff=0.65)
-    return plain[found[0]] if found else None
+    found = get_close_matches(_plain(name), plain, cutoff=0.65)
+    swapped = [each for each in found if sorted(each) == sorted(_plain(name))]
+    return plain[(swapped or found)[0]] if found else None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -96,7 +96,7 @@ def test_a_forest_on_a_table_with_text(encode: str, defences: str, tmp_path: Pat
     assert (outcome.status, outcome.err) == (0, "")
     (found,) = json.loads(outcome.out)["runs"]
     scores = pq.read_table(Path(json.loads(outcome.out)["folder"]) / "predictions" / "seed-0.parquet")
-    records = pacsv.read_csv(tmp_path / "t.csv").take(pa.array(map(int, scores["treetap_id"].to_pylist())))
+    records = pacsv.read_csv(tmp_path / "t.csv").take(scores["treetap_id"])
     names = [name for name in scores.column_names if name.startswith("score_")]
     expected = np.column_stack([scores[name].to_numpy() for name in names])
     np.testing.assert_allclose(_margins(Path(found["xgboost"]), records), expected, rtol=1e-6, atol=1e-6)
@@ -153,6 +153,7 @@ def test_predictions_are_kept_with_their_labels(report: tuple[Path, Outcome]) ->
         rows = pq.read_table(folder / "kept" / "predictions" / f"seed-{run['seed']}.parquet")
         labels, chances = rows["benign"].to_numpy(), rows["probability"].to_numpy()
         assert rows.num_rows == 113
+        assert rows["treetap_id"].type == pa.int64()
         assert rows["treetap_id"].to_pylist() == sorted(rows["treetap_id"].to_pylist())
         assert float(((chances >= 0.5) == labels).mean()) == run["metrics"]["test"]["accuracy"]
     assert list((folder / "kept").rglob("*.key")) == []
@@ -186,7 +187,7 @@ def test_models_for_xgboost(report: tuple[Path, Outcome]) -> None:
         path = folder / "kept" / "models" / f"seed-{run['seed']}.json"
         assert run["xgboost"] == str(path)
         rows = pq.read_table(folder / "kept" / "predictions" / f"seed-{run['seed']}.parquet")
-        records = pq.read_table(folder / "cancer.parquet").take(pa.array(map(int, rows["treetap_id"].to_pylist())))
+        records = pq.read_table(folder / "cancer.parquet").take(rows["treetap_id"])
         np.testing.assert_allclose(_margins(path, records), rows["score"].to_numpy(), rtol=1e-6, atol=1e-6)
     again = treetap("model", "xgboost", "kept/seed-1", "--out", "again.json", folder=folder)
     assert (again.status, again.out) == (0, "again.json: the model of clinic, lab, registry\n")

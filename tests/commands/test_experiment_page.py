@@ -82,6 +82,7 @@ def test_importances_are_shares_over_the_runs() -> None:
         ("b", "lab", "16.7 ± 23.6 %, 1.0 splits"),
     ]
     assert left_out == 0
+    assert [bar.figure.split(", ")[1] for bar in figures.importances([other])[0]] == ["2 splits"]
     many = run(0) | {"importance": [{"party": "lab", "feature": f"f{k}", "weight": 1, "gain": None} for k in range(40)]}
     bars, left_out = figures.importances([many])
     assert (len(bars), left_out) == (25, 15)

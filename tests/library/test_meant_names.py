@@ -41,6 +41,7 @@ def _said(content: str, schema: type[Strict], folder: Path) -> str:
 @pytest.mark.parametrize(
     ("content", "schema", "line"),
     [
+        ('[data]\nlable = "y"\n', ExperimentFile, "data.lable: unknown key; did you mean 'label'?"),  # not 'table'
         ('nmae = "a"\n', PartyConfig, "nmae: unknown key; did you mean 'name'?"),
         ('[tables.path]\ncolums = ["a"]\n', PartyConfig, "tables.path.colums: unknown key; did you mean 'columns'?"),
         (

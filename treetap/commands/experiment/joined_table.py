@@ -96,7 +96,7 @@ def read_table(experiment: ExperimentFile, base: Path) -> pa.Table:
             columns[name] = _checked(path, name, columns[name], used[name])
     if data.id is None:
         width = len(str(table.num_rows))
-        ids, kind = [f"{i:0{width}d}" for i in range(table.num_rows)], pa.string()
+        ids, kind = [f"{i:0{width}d}" for i in range(table.num_rows)], pa.int64()
     else:
         place = f"column {data.id!r}"
         column = plain_column(path, place, table.column(data.id))

@@ -50,15 +50,17 @@ def evaluation(
 def keep_predictions(experiment: ExperimentFile, scores: pa.Table, rows: pa.Table, path: Path) -> None:
     """Write the predictions of the held-out rows with their labels, in the order of the joined table.
 
-    Ids have the name and the type of the joined table, if it has some and no other column has that name.
+    Ids have the type of the joined table, and its name for them if no other column has that; without ids they are the
+    numbers of its rows.
     """
     own = experiment.data.label
     label = own if own not in scores.column_names else f"label {own}"
     found = scores.take(pa.array(_order(scores, rows))).append_column(label, rows.column(own))
-    if experiment.data.id is not None and experiment.data.id not in found.column_names:
-        kind = named_type(rows.schema.field(ID).metadata[ID_TYPE].decode())
-        own_ids = typed(found.column(ID).to_pylist(), kind)
-        found = found.set_column(found.column_names.index(ID), experiment.data.id, own_ids)
+    kind = named_type(rows.schema.field(ID).metadata[ID_TYPE].decode())
+    own_ids = typed(found.column(ID).to_pylist(), kind)
+    name = experiment.data.id
+    called = ID if name is None or name in found.column_names else name
+    found = found.set_column(found.column_names.index(ID), called, own_ids)
     write_whole(path, content_of(found, path.suffix[1:]))
 
 

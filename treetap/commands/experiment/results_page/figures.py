@@ -144,7 +144,7 @@ def importances(runs: Sequence[Run]) -> tuple[list[Bar], int]:
         Bar(
             feature,
             party,
-            f"{_percent(means[party, feature])}, {splits[party, feature] / len(runs):.1f} splits",
+            f"{_percent(means[party, feature])}, {_splits(splits[party, feature], len(runs))}",
             _part(means[party, feature].mean or 0.0, most),
             "graph",
         )
@@ -195,6 +195,11 @@ def _shares(row: list[int]) -> list[Cell]:
 
 def _received(size: float, most: float) -> Cell:
     return Cell(terminal.size(size), "", f"{math.log1p(size) / math.log1p(most):.2f}") if size else Cell("·", "", "")
+
+
+def _splits(count: int, runs: int) -> str:
+    """The number of splits of one run, or the mean of several."""
+    return f"{count / runs:.1f} splits" if runs > 1 else f"{count} split{'' if count == 1 else 's'}"
 
 
 def _percent(figure: Spread) -> str:
