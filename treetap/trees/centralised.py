@@ -209,6 +209,8 @@ def _is_cut(candidate: Candidate, threshold: float, feature: FeatureBins) -> boo
     """True if a split at this threshold, or of these categories, is one of a column's bins."""
     if candidate.right is not None:
         return max(candidate.right) < feature.categories
+    if candidate.bin < 0:  # missing values alone on the left, as monotone constraints allow
+        return feature.has_missing and not feature.categories and threshold == -math.inf
     cuts = (*feature.cuts, math.inf)
     return not feature.categories and candidate.bin < len(cuts) and bool(cuts[candidate.bin] == threshold)
 

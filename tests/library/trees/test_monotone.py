@@ -61,6 +61,25 @@ def test_stumps_of_few_values_and_missing_ones(alpha: float) -> None:
     assert mirrored > 0
 
 
+def test_a_base_model_with_missing_values_alone_on_the_left_is_continued() -> None:
+    """Such a split is one of the column's bins, so the trees are those of one longer training; as xgboost has them."""
+    rng, continued = np.random.default_rng(0), 0
+    for _ in range(10):
+        X, y = rng.integers(0, 4, (12, 2)).astype(float), rng.normal(size=12)
+        X[rng.random((12, 2)) < 0.3] = np.nan
+        X[:2] = [[0, 0], [3, 3]]
+        tables = constrained(encoded([("p", X)], 12), [[1, -1]])
+        base = train(tables, y, STUMP)
+        further = train(tables, y, STUMP, base=base)
+        whole = replace(STUMP, n_estimators=2)
+        assert further.ensemble.trees == train(tables, y, whole).ensemble.trees
+        np.testing.assert_allclose(
+            further.predict(tables), xgb_scores(as_input(tables), y, whole, 1, [[1, -1]]), atol=1e-5
+        )
+        continued += -np.inf in base.thresholds["p"]
+    assert continued > 0
+
+
 SHAPES: list[tuple[dict[str, Any], dict[str, Any], list[list[int]]]] = [
     ({"seed": 9, "n": 150, "widths": [2, 2], "missing": 0.1}, {"reg_alpha": 0.5}, [[0, 0], [-1, 1]]),
     ({"seed": 3, "n": 150, "widths": [2, 2]}, {"max_delta_step": 0.3, "reg_alpha": 0.2}, [[1, -1], [-1, 1]]),
