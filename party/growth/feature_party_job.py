@@ -32,6 +32,7 @@ from treetap.additive.sums.public_keys import PublicKey
 from treetap.additive.sums.slots import Slots
 from treetap.models.store import TREES
 from treetap.protocols.key_options import KeyKind
+from treetap.tables.binned import partitioned
 from treetap.tables.evaluated import JobRecords
 from treetap.tables.reading import Table
 from treetap.trees.params import TreeParams
@@ -83,12 +84,17 @@ class FeaturePartyJob:
 
         1. Read the table and, where the job has one, the eval table.
         2. Look up the records that an earlier attempt aligned, and the stored trees.
+
+        Raises:
+            Refused: the label holder would partition categories, and the policy does not let it.
         """
         self.order.check(request)
         missing = self._params.missing
         table = await load_job_table(self._context, self._config, self._spec, with_label=False, missing=missing)
         if self._base is not None:
             self._base.check_table(table, self._context.store)
+        categories = partitioned(table, self._params.one_hot_below)
+        self._context.policy.check_partitions(self._context.party, categories, self._spec.aggregator)
         records, _ = await load_records(self._context, self._config, self._spec, table, missing)
         self._records = records
         aligned = begin_alignment(self.alignment, records)
@@ -100,11 +106,7 @@ class FeaturePartyJob:
         return result(setup_pb2.Prepared(stored_rounds=stored, published=published, aligned_attempt=aligned))
 
     async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Select the common records, and bin their columns once for the job; store the trees of its base model.
-
-        Raises:
-            Refused: the label holder would partition categories, and the policy does not let it.
-        """
+        """Select the common records, and bin their columns once for the job; store the trees of its base model."""
         self.order.check(request)
         base, store = self._base, self._context.store
         if base is not None and self.stored.count < base.trees:
@@ -114,12 +116,6 @@ class FeaturePartyJob:
         records = self._records = required(self._records).take(self.alignment.records)
         table = records.table
         binned = await bin_features(self._context, table, self._params, records.training)
-        partitioned = [
-            name
-            for name, feature in zip(table.columns, binned.features, strict=True)
-            if feature.kind is Kind.PARTITIONS
-        ]
-        self._context.policy.check_partitions(self._context.party, partitioned, self._spec.aggregator)
         self._split_table = SplitTable(self._context.party, table.columns, binned, records.training)
         self.order.done(request)
         return empty_result()

@@ -24,9 +24,10 @@ from treetap.additive.sums.slots import Slots
 from treetap.errors import BadInput, DataError, Malformed, PlaintextOverflow
 from treetap.names import did_you_mean
 from treetap.process.together import together
+from treetap.protocols.job_spec import params_of
 from treetap.protocols.key_options import KeyKind
-from treetap.protocols.registry import training, training_name
-from treetap.tables.binned import bin_columns, refuse_constant
+from treetap.protocols.registry import training_name
+from treetap.tables.binned import bin_columns, refuse_columns
 from treetap.tables.categories import Category
 from treetap.tables.config import TableConfig
 from treetap.tables.evaluated import JobRecords
@@ -76,13 +77,14 @@ async def load_job_table(
     """Read the party's table of a training job, which must be the one that the stored trees were grown on.
 
     Raises:
-        DataError: it cannot be read, is another one, or has constant columns, at which no tree splits.
+        DataError: it cannot be read, is another one, or has columns at which no tree of the job can split.
     """
     table = await load_table(context, table_config(config, spec.table), with_label=with_label, missing=missing)
     await bind_table(context, table)
-    if training(training_name(spec)).grows_trees:  # before the other parties hear of any record
+    params = params_of(spec)
+    if isinstance(params, TreeParams):  # before the other parties hear of any record
         try:
-            refuse_constant(table)
+            refuse_columns(table, params.one_hot_below)
         except DataError as failure:
             raise failure.at(context.party) from None
     return table

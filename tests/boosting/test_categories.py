@@ -19,7 +19,7 @@ from tests.boosting.categories import categorical_world
 from tests.growth.evaluated import with_eval_table
 from tests.needs import needs_library_of
 from tests.oracle import oracle_predict, oracle_train
-from tests.simulator import Faults, Federation, Message, run
+from tests.simulator import COORDINATOR, Faults, Federation, Message, run
 from tests.worlds import (
     PARTIES,
     World,
@@ -85,6 +85,11 @@ def test_the_model_is_the_oracles(shape: str, tmp_path: Path) -> None:
     run(main())
 
 
+def _between_parties(parties: Federation) -> list[Message]:
+    """The messages of parties to each other."""
+    return [each for each in parties.log if COORDINATOR not in (each.sender, each.to)]
+
+
 async def _trained(parties: Federation, params: BoostingParams, **changes: Any) -> str:
     """The error of a job; empty if it finished."""
     status = await parties.train(spec(params, **changes))
@@ -109,7 +114,8 @@ def test_partitions_of_a_feature_party_need_both_policies(allowed: tuple[str, ..
         error = await _trained(parties, BoostingParams(**BASE))
         assert re.search(fault, error), error
         assert "category_partitions = true" in error
-        assert not any(message.word == "candidate_sums" for message in parties.log) or allowed == PARTIES[1:]
+        # the owner knows before anything is sent; the label holder learns of partitions with the first sums
+        assert bool(_between_parties(parties)) == (PARTIES[1] in allowed)
 
     run(main())
 
@@ -175,7 +181,24 @@ def test_trees_that_split_no_categories_refuse_them(params: Any, fault: str, tmp
     here = categorical_world(objective="multi:softprob", classes=3)
 
     async def main() -> None:
-        assert fault in await _trained(federation(tmp_path, here, ALLOWED), params)
+        parties = federation(tmp_path, here, ALLOWED)
+        assert fault in await _trained(parties, params)
+        assert not _between_parties(parties)
+
+    run(main())
+
+
+def test_a_constraint_of_categories_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
+    """Their texts have no order unless the file says so; the owner names the column and the cure."""
+    here = categorical_world(40)
+
+    async def main() -> None:
+        constraints = {"feature-b": {"b0": 1}}
+        parties = Federation(tmp_path, here.tables, policies=ALLOWED, encode="categorical", constraints=constraints)
+        error = await _trained(parties, BoostingParams(**BASE))
+        assert "monotone_constraints names column 'b0', whose categories have no order" in error
+        assert 'encode = "ordinal"' in error
+        assert not _between_parties(parties)
 
     run(main())
 

@@ -15,7 +15,8 @@ from treetap.tables.constant import in_words
 from treetap.tables.reading import Table
 from treetap.tables.source import Origin
 from treetap.tables.tensors import Shape, shape_text
-from treetap.trees.binning import BinnedTable, bin_table
+from treetap.trees.binning import BinnedTable, bin_table, kind_of
+from treetap.trees.shapes import Kind
 
 log = logging.getLogger(__name__)
 #: The setting of a party's table by which it trains without constant columns.
@@ -71,6 +72,23 @@ def refuse_categories(table: Table, unless: str) -> None:
         )
 
 
+def refuse_columns(table: Table, max_cat_to_onehot: int | None) -> None:
+    """Raise `DataError` for columns at which no tree of a job can split; `max_cat_to_onehot`: see `bin_columns`."""
+    refuse_tensors(table.path, table.shapes)
+    refuse_constant(table)
+    if max_cat_to_onehot is None:
+        refuse_categories(table, "boosting with multi_strategy = 'one_output_per_tree'")
+    directions_of(table)
+
+
+def partitioned(table: Table, max_cat_to_onehot: int | None) -> list[str]:
+    """The columns whose categories the trees of a job partition; `max_cat_to_onehot`: see `bin_columns`."""
+    if max_cat_to_onehot is None:
+        return []
+    counts = table.category_counts.items()
+    return [name for name, count in counts if kind_of(count, max_cat_to_onehot) is Kind.PARTITIONS]
+
+
 def bin_columns(table: Table, max_bin: int, max_cat_to_onehot: int | None, training: int | None = None) -> BinnedTable:
     """Fit bins to the table's features and encode them; `training`: to those of the first records alone.
 
@@ -83,11 +101,8 @@ def bin_columns(table: Table, max_bin: int, max_cat_to_onehot: int | None, train
         DataError: a column holds tensors, which no tree splits at, is constant, or has a constraint that it cannot
             have, or a feature cannot be binned.
     """
-    refuse_tensors(table.path, table.shapes)
     first = len(table.ids) if training is None else training
-    refuse_constant(table.take(np.arange(first)) if first < len(table.ids) else table)
-    if max_cat_to_onehot is None:
-        refuse_categories(table, "boosting with multi_strategy = 'one_output_per_tree'")
+    refuse_columns(table.take(np.arange(first)) if first < len(table.ids) else table, max_cat_to_onehot)
     directions = directions_of(table)
     try:
         found = bin_table(

@@ -115,8 +115,12 @@ def fit_categories(
     has_missing = bool(np.isnan(values).any())
     if categories < 2 and not has_missing and not may_be_constant:
         raise DataError(f"column {name!r} is constant: leave it out")
-    kind = Kind.ONE_HOT if categories < max_cat_to_onehot else Kind.PARTITIONS
-    return FeatureBins(np.empty(0), has_missing, categories, kind)
+    return FeatureBins(np.empty(0), has_missing, categories, kind_of(categories, max_cat_to_onehot))
+
+
+def kind_of(categories: int, max_cat_to_onehot: int) -> Kind:
+    """The splits of a column of so many categories."""
+    return Kind.ONE_HOT if categories < max_cat_to_onehot else Kind.PARTITIONS
 
 
 def quantile_cuts(
