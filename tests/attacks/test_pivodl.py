@@ -360,7 +360,7 @@ def _opened_candidates(folder: Path, here: World, *, forced: bool) -> list[tuple
             by_column: dict[int, list[tuple[Any, Any]]] = {}
             for place in np.argsort(offered):
                 candidate = columns.candidates.at(int(offered[place]))
-                bins, _ = columns.candidates.shapes[candidate.feature]
+                bins = columns.candidates.shapes[candidate.feature].n_bins
                 left = column_goes_left(columns.codes[:, candidate.feature], candidate, bins)
                 by_column.setdefault(candidate.feature, []).append((np.flatnonzero(left), sums[place]))
             chains.extend((self._setting.parties.index(self._setting.me), chain) for chain in by_column.values())
