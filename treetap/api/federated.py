@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
@@ -46,7 +47,7 @@ class Served(NamedTuple):
     ids: list[str]
 
 
-class FederatedEstimator(Parameters):
+class FederatedEstimator(Parameters, ABC):
     """Trains and predicts by a federation. Its subclasses have the constructor, and `_labels` of their targets."""
 
     #: True if the targets are numbers, and the objective where the targets are not seen here.
@@ -197,9 +198,9 @@ class FederatedEstimator(Parameters):
         tags.input_tags.allow_nan = True
         return tags
 
+    @abstractmethod
     def _labels(self, targets: Array) -> tuple[pa.Array, str]:
         """The label column of these targets (n,), and the objective of the job."""
-        raise NotImplementedError
 
     def connect(self, coordinator: str | None = None, *, operator_file: str | Path = "operator.toml") -> Self:
         """Have this estimator train by a federation that runs elsewhere; see `treetap.connect`.
