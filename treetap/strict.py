@@ -42,6 +42,8 @@ def unshown(message: str) -> PydanticCustomError:
     return PydanticCustomError(_UNSHOWN, message)
 
 
+#: The place of a fault of the whole content.
+WHOLE = "the file"
 _UNSHOWN = "unshown"
 _FIXED = {"extra_forbidden": "unknown key", "missing": "is missing"}
 Schema = TypeVar("Schema", bound=BaseModel)
@@ -71,11 +73,16 @@ def load(path: Path, schema: type[Schema]) -> Schema:
     try:
         return schema.model_validate(data)
     except ValidationError as failure:
-        lines = [
-            f"  {_where(error['loc'])}: {_what(error)}{_about_key(error['loc'], error['type'], schema)}"
-            for error in failure.errors()
-        ]
-        raise ConfigError("\n".join([f"{path}: {len(lines)} wrong:", *lines])) from None
+        lines = faults_of(failure, schema)
+        raise ConfigError("\n".join([f"{path}: {len(lines)} wrong:", *(f"  {line}" for line in lines)])) from None
+
+
+def faults_of(failure: ValidationError, schema: type[BaseModel]) -> list[str]:
+    """What is wrong with content that the schema refused: each field by its place, the fault, and what may be meant."""
+    return [
+        f"{_where(error['loc'])}: {_what(error)}{_about_key(error['loc'], error['type'], schema)}"
+        for error in failure.errors()
+    ]
 
 
 def _about_key(location: tuple[int | str, ...], kind: str, schema: type[BaseModel]) -> str:
@@ -118,7 +125,7 @@ def _inside(kind: Any) -> tuple[type[BaseModel] | None, bool]:
 
 
 def _where(location: tuple[int | str, ...]) -> str:
-    return ".".join(f"[{part + 1}]" if isinstance(part, int) else part for part in location) or "the file"
+    return ".".join(f"[{part + 1}]" if isinstance(part, int) else part for part in location) or WHOLE
 
 
 def _what(error: object) -> str:

@@ -166,10 +166,18 @@ def test_wrong_input_is_a_value_error_and_leaves_the_federation_up() -> None:
         treetap.FederatedClassifier(**{**SMALL, "max_depth": 0}).fit(X, TRUE)
     with pytest.raises(ValueError, match="key_bits"):
         treetap.FederatedClassifier(**{**SMALL, "key_bits": 1000}).fit(X, TRUE)
-    with pytest.raises(ValueError, match="one class only"):
+    with pytest.raises(ValueError, match=r"one class only, 1\.0: "):
         model.fit(X, np.ones(90))
+    for absent in (None, np.nan, pd.NA):
+        with pytest.raises(ValueError, match="y has no label for 2 of 90 records"):
+            model.fit(X, pd.Series(["no", absent, absent, *["yes"] * 87], dtype=object))
     with pytest.raises(ValueError, match="label_holder = 'c': must be one of the parties, party-1, party-2"):
         treetap.FederatedClassifier(PARTIES, "c", **SMALL).fit(X, TRUE)
+    with pytest.raises(ValueError, match="parties: one: a federation has at least two parties"):
+        treetap.FederatedClassifier({"one": list(X.columns)}, **SMALL).fit(X, TRUE)
+    for name, fault in (("my bank", "a name has lower-case letters"), ("certs", "the federation has this name")):
+        with pytest.raises(ValueError, match=f"parties: '{name}': {fault}"), treetap.federation([name, "b"]):
+            pytest.fail("processes were started")
     with pytest.raises(ValueError, match="infinit"):
         model.fit(X.replace(X.iloc[0, 0], np.inf), TRUE)
     assert model.fit(X, TRUE).score(X, TRUE) > 0.7

@@ -111,6 +111,8 @@ def test_experiments_that_cannot_be() -> None:
     """Faults of the content are named before a process starts."""
     with pytest.raises(ValueError, match="exactly one"):
         treetap.experiment({**CONTENT, "party": [{"name": "a", "share": 0.5}, {"name": "b", "share": 0.5}]}, frame=X)
+    with pytest.raises(ValueError, match=r"data\.lable: unknown key; did you mean 'label'"):
+        treetap.experiment({**CONTENT, "data": {"lable": "y"}}, frame=X)
     with pytest.raises(ValueError, match="data: give either path"):
         treetap.experiment(CONTENT)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from treetap.errors import BadInput
+from treetap.strict import WHOLE, faults_of
 
 
 class InvalidInput(BadInput, ValueError):
@@ -15,15 +16,12 @@ class InvalidInput(BadInput, ValueError):
 
 
 @contextmanager
-def checked() -> Iterator[None]:
-    """Raise wrong input, which commands report as `BadInput` or a schema refuses, as `InvalidInput`."""
+def checked(schema: type[BaseModel] = BaseModel) -> Iterator[None]:
+    """Raise wrong input, which commands report as `BadInput` or the schema refuses, as `InvalidInput`."""
     try:
         yield
     except ValidationError as failure:
-        faults = [
-            f"{'.'.join(map(str, each['loc']))}: {each['msg'].removeprefix('Value error, ')}".removeprefix(": ")
-            for each in failure.errors()
-        ]
+        faults = [each.removeprefix(f"{WHOLE}: ") for each in faults_of(failure, schema)]
         raise InvalidInput("; ".join(faults)) from None
     except InvalidInput:
         raise

@@ -55,7 +55,7 @@ class FederatedClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[
         check_classification_targets(targets)
         self.classes_ = np.unique(targets)
         if len(self.classes_) < 2:
-            raise InvalidInput(f"y has one class only, {self.classes_[0]!r}: there is nothing to learn")
+            raise InvalidInput(f"y has one class only, {self.classes_.tolist()[0]!r}: there is nothing to learn")
         if targets.dtype.kind in _KINDS or all(isinstance(each, str) for each in self.classes_):
             column, named = pa.array(targets.tolist()), self.classes_.tolist()
         else:

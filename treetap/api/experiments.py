@@ -37,7 +37,7 @@ def experiment(
         TreetapError: a run failed; results of those that finished are in the folder.
     """
     place = None if isinstance(file, Mapping) else Path(file)
-    with checked():
+    with checked(ExperimentFile):
         if place is not None:
             given = load(place, ExperimentFile)
         else:

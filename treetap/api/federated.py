@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
+from sklearn.utils._missing import is_pandas_na, is_scalar_nan
 from sklearn.utils.validation import (
     _check_sample_weight,
     assert_all_finite,
@@ -340,6 +341,8 @@ class FederatedEstimator(Parameters, ABC):
         if targets.dtype.kind == "f" or self._numeric:
             targets = np.asarray(targets, dtype=np.float64)
             assert_all_finite(targets, input_name="y")
+        elif targets.dtype.kind == "O" and (absent := sum(map(_is_missing, targets))):
+            raise InvalidInput(f"y has no label for {absent} of {len(targets)} records: leave them out")
         check_consistent_length(np.empty(count), targets)
         return np.asarray(targets)
 
@@ -387,7 +390,7 @@ class FederatedEstimator(Parameters, ABC):
         keys = {field.name: _plain(getattr(self, field.name)) for field in fields(BoostingParams)}
         keys |= {"objective": objective, "alignment": self.alignment or alignment}
         keys |= {name: _plain(getattr(self, name)) for name in ("scheme", "key_bits", "obfuscation")}
-        with checked():
+        with checked(JobTable):
             job: JobTable = JobTable.model_validate({name: each for name, each in keys.items() if each is not None})
             return job
 
@@ -403,6 +406,11 @@ class FederatedEstimator(Parameters, ABC):
         defences = {self._holder(names): dict(self.defences or {})}
         workdir = None if self.workdir is None else Path(self.workdir)
         return loopback.kept(Settings(tuple(names), defences, dict(self.policy or {}), self.workers, workdir))
+
+
+def _is_missing(label: Any) -> bool:
+    """True of what libraries have where a label is absent."""
+    return label is None or bool(is_scalar_nan(label)) or bool(is_pandas_na(label))
 
 
 def _plain(value: Any) -> Any:

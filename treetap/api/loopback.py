@@ -22,11 +22,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from treetap.api.errors import InvalidInput
+from treetap.commands.experiment.party_table import RESERVED
 from treetap.commands.jobs import progress_view
 from treetap.commands.jobs.client import Operator
 from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.local_federation import LocalFederation, to_toml
 from treetap.errors import Interrupted, TreetapError
+from treetap.names import check_name, check_process_name
 from treetap.protocols.key_options import SCHEMES
 from treetap.protocols.prediction import predict_request
 from treetap.wire.v2 import jobs_pb2
@@ -88,10 +90,24 @@ class Settings:
         return to_toml({name: self.of(name) for name in sorted(self.parties)}) + str(self.workdir)
 
 
+def _check_parties(names: Sequence[str]) -> None:
+    if len(names) < 2:
+        raise InvalidInput(f"parties: {', '.join(names) or 'none'}: a federation has at least two parties")
+    for name in names:
+        try:
+            check_process_name(check_name(name))
+        except ValueError as failure:
+            raise InvalidInput(f"parties: {name!r}: {failure}") from None
+        if name in RESERVED:
+            raise InvalidInput(f"parties: {name!r}: the federation has this name itself, as {', '.join(RESERVED)}")
+
+
 class Loopback:
     """Parties and a coordinator, started by the first job, ended by `close`."""
 
     def __init__(self, settings: Settings) -> None:
+        """Start nothing. Raises InvalidInput: there is one party only, or a name is none for a party."""
+        _check_parties(settings.parties)
         self.settings = settings
         self._owner = os.getpid()
         self._numbers = itertools.count(1)
