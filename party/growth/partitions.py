@@ -1,7 +1,7 @@
 """Partitions of a feature party's categories that won nodes, from the label holder to that party.
 
-A message is as long for any outcome: every node of the party's has an entry, and every entry as many bits as the column
-of the most categories needs.
+A message is as long for any outcome: every node of the party's has as many entries as the party has such columns, of
+which all may tie, and every entry as many bits as the column of the most categories needs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ def partition_messages(won: Mapping[int, Sequence[Partition]], sizes: Sequence[i
     """
     return counted_bodies(
         lambda entries: growth_pb2.ChosenPartitions(partitions=entries),
-        (_item(node, each, sizes) for node, tied in won.items() for each in tied or (None,)),
+        (
+            _item(node, each, sizes)
+            for node, tied in won.items()
+            for each in (*tied, *[None] * (len(sizes) - len(tied)))
+        ),
     )
 
 

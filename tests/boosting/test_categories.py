@@ -362,10 +362,12 @@ def test_untrue_partitions_are_found(kind: str, change: Any, fault: str, tmp_pat
 
 
 def test_a_message_of_partitions_is_as_long_for_any_outcome() -> None:
-    """A node that another candidate won, a small column's partition and a large one's have entries of one length."""
+    """A node that another candidate won, a small column's partition, a large one's, and both have the same length."""
     sizes = [3, 40]
-    outcomes: list[list[Partition]] = [[], [Partition(0, (1,), missing_left=True)], [Partition(1, (0, 39), False)]]
+    small, large = Partition(0, (1,), missing_left=True), Partition(1, (0, 39), missing_left=False)
+    outcomes: list[list[Partition]] = [[], [small], [large], [small, large]]
     bodies = [next(iter(partition_messages({5: each}, sizes))) for each in outcomes]
     assert len({body.counted.ByteSize() for body in bodies}) == 1
-    assert len({len(body.body.partitions[0].right) for body in bodies}) == 1
-    assert [bool(body.body.partitions[0].column) for body in bodies] == [False, True, True]
+    assert {len(body.body.partitions) for body in bodies} == {len(sizes)}
+    assert len({len(each.right) for body in bodies for each in body.body.partitions}) == 1
+    assert [sum(bool(each.column) for each in body.body.partitions) for body in bodies] == [0, 1, 1, 2]

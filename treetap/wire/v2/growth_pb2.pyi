@@ -469,7 +469,7 @@ class ChosenPartitions(google.protobuf.message.Message):
     PARTITIONS_FIELD_NUMBER: builtins.int
     @property
     def partitions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ChosenPartition]:
-        """One at least for each node of its decisions."""
+        """For each node of its decisions as many as the party has columns under `partitioned`."""
 
     def __init__(
         self,
