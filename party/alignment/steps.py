@@ -80,6 +80,8 @@ def _own_turns(members: Sequence[str], party: str) -> list[AlignmentTurn]:
 def check_evaluated(context: StepContext, count: int, *, scores: bool) -> None:
     """Raise unless a job's eval table has enough records common to all parties; `scores`: this party scores them.
 
+    `count`: these records, or those of them that have a weight in metrics.
+
     Raises:
         DataError: it has none.
         Refused: it has fewer than the policy asks for.
@@ -91,7 +93,7 @@ def check_evaluated(context: StepContext, count: int, *, scores: bool) -> None:
         if count < (least := int(getattr(context.policy, rule))):
             raise Refused(
                 f"{context.party} takes no part: its policy says {rule} = {least}, and fewer records of the eval table "
-                "are common to all parties"
+                "are common to all parties and have a weight above 0"
             )
 
 

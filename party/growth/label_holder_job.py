@@ -10,7 +10,9 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 
-from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, alignment_steps, begin_alignment
+import numpy as np
+
+from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, alignment_steps, begin_alignment, check_evaluated
 from party.config import PartyConfig
 from party.defences.checks import check_own_trees
 from party.defences.reached_leaves import ReachedLeaves
@@ -135,8 +137,15 @@ class LabelHolderJob:
         return 0 if self._base is None else self._base.trees
 
     def select_common(self) -> LabelledTable:
-        """The common records and their labels, which are the job's data from now on."""
+        """The common records and their labels, which are the job's data from now on.
+
+        Raises:
+            Refused: fewer records of the eval table than the policy asks for have a weight above 0, hence count.
+        """
         self._data = self.data.take(self.alignment.records)
+        measured = self._data.measured
+        if measured is not None and measured.weights is not None:
+            check_evaluated(self._context, int(np.count_nonzero(measured.weights)), scores=True)
         return self._data
 
     async def bin(self, request: control_pb2.StepRequest, state: LabelState) -> control_pb2.StepResult:

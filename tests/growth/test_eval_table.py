@@ -309,6 +309,10 @@ def _strange(table: pa.Table) -> pa.Table:
     return table.set_column(table.column_names.index("y"), "y", pa.array([7] * len(table)))
 
 
+def _two_weighted(table: pa.Table) -> pa.Table:
+    return table.append_column("w", pa.array([1.0] * 2 + [0.0] * (len(table) - 2)))
+
+
 def _other_ids(table: pa.Table) -> pa.Table:
     return table.set_column(0, "id", pa.array([f"x{place}" for place in range(len(table))]))
 
@@ -319,6 +323,10 @@ REFUSALS: dict[str, tuple[dict[str, Any], dict[str, dict[str, Any]], dict[str, A
     ),
     "too few records to score": (
         TWO.here.tables, {B: {"min_prediction_records": 31}}, {}, f"{B} takes no part: its policy says min_prediction",
+    ),
+    "too few records with a weight": (
+        _changed(HOLDER, "eval", _two_weighted),
+        {HOLDER: {"min_evaluated_records": 3}}, {}, "min_evaluated_records = 3, and fewer records of the eval table",
     ),
     "a party without the table": (_without(B, "eval"), {}, {}, f"{B} has no table 'eval' in its configuration"),
     "a class that the training lacks": (_changed(HOLDER, "eval", _strange), {}, {}, "holds 1 class that no common rec"),
