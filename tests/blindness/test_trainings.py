@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +16,7 @@ from tests.blindness.comparison import PLAIN, RECORDS, Shown, between_parties, o
 from tests.blindness.layout import Cost, Topology
 from tests.blindness.observed import Act, Crossed, Observed, observed, with_cell
 from tests.simulator import COORDINATOR
-from tests.worlds import PARTIES, Tables, spec, world
+from tests.worlds import PARTIES, Tables, spec, weighted, world
 from treetap.additive.sums.slots import Slots, width_for
 from treetap.trees.loss import loss_for
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
@@ -29,6 +31,10 @@ JOBS: dict[str, TreeParams] = {
     "boosting, sampled and stopped early": BoostingParams(
         **{"n_estimators": 3, "max_depth": 2, "max_bin": BINS, "min_child_weight": 0.1, "subsample": 0.8},
         **{"early_stopping_rounds": 1, "validation_share": 0.2},
+    ),
+    "boosting by loss guide": BoostingParams(
+        **{"n_estimators": 2, "max_depth": 3, "max_bin": BINS, "min_child_weight": 0.1},
+        **{"grow_policy": "lossguide", "max_leaves": 5, "max_delta_step": 0.7, "reg_alpha": 0.1},
     ),
     "forest": ForestParams(n_estimators=2, max_depth=3, max_bin=BINS, colsample_bytree=1.0),
     "forest, bins per node": ForestParams(
@@ -107,6 +113,16 @@ def test_a_value_that_changes_the_trees_shows_in_topology_first(runs: Runs) -> N
     for one, other in pairs[:same]:
         assert one[:3] == other[:3]
         assert shown(one.message, {"CONTROL", "SIZE"}) == shown(other.message, {"CONTROL", "SIZE"})
+
+
+def test_weights_of_a_table_are_not_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A label holder whose records all have the weight 1 sends what one without weights does, to everybody."""
+    monkeypatch.setattr("party.growth.split_table.secrets.SystemRandom", lambda: random.Random(5))
+    act = training(spec(replace(JOBS["boosting"], max_sample_weight=3.0), obfuscation="standard"))
+    with_weights = weighted(HERE, np.ones(N)).tables
+    (plain, _), (same, _) = (observed(tmp_path / "f", each, act) for each in (HERE.tables, with_weights))
+    assert of_coordinator(plain) == of_coordinator(same)
+    assert between_parties(plain, PLAIN | RECORDS) == between_parties(same, PLAIN | RECORDS)
 
 
 def _topology(crossed: Crossed) -> Shown:
