@@ -141,6 +141,16 @@ def test_encodings_that_do_not_fit(data: str, party: str, says: str, refused: Re
     assert says in refused(data, PARTIES.replace('["b"]', f'["b"]\n{party}'))
 
 
+@pytest.mark.parametrize("encode", ["categorical", "one-hot"])
+def test_constraints_of_categories(encode: str, refused: Refused, tmp_path: Path) -> None:
+    """Categories have no order: their constraint is refused before a party would, of [data] and of a party."""
+    table(tmp_path, changed(0, 2, "x"))
+    says = "t.csv: monotone_constraints names column 'b', whose categories have no order: leave it out"
+    own = PARTIES.replace('["b"]', '["b"]\nmonotone_constraints = { b = -1 }')
+    assert says in refused(f'encode = "{encode}"\nmonotone_constraints = {{ b = 1 }}')
+    assert says in refused(f'encode = "{encode}"', own)
+
+
 def test_dates_of_a_party_that_encodes_by_itself(refused: Refused, tmp_path: Path) -> None:
     """A party's own `encode` takes the place of that of `[data]`, which encodes the other parties' columns."""
     table(tmp_path, [(row[0], "2024-01-01", "2024-01-02", row[3]) for row in ROWS])

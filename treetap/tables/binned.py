@@ -55,12 +55,17 @@ def directions_of(table: Table) -> npt.NDArray[np.int64] | None:
     for name in table.monotone:
         if name in (table.dropped or []) or (name in table.columns and name not in table.category_counts):
             continue
-        raise DataError(
-            f"{table.path}: monotone_constraints names column {name!r}, whose categories have no order: leave it out, "
-            'or give the column encode = "ordinal" if its order is that of its texts'
-        )
+        raise without_order(table.path, name)
     found = np.array([table.monotone.get(name, 0) for name in table.columns], dtype=np.int64)
     return found if found.any() else None
+
+
+def without_order(path: Origin, name: str) -> DataError:
+    """The refusal of a constraint of a column that is split as categories, or one feature for each."""
+    return DataError(
+        f"{path}: monotone_constraints names column {name!r}, whose categories have no order: leave it out, "
+        'or give the column encode = "ordinal" if its order is that of its texts'
+    )
 
 
 def refuse_categories(table: Table, unless: str) -> None:

@@ -227,6 +227,11 @@ class ExperimentFile(Strict):
         return {name: direction for name, direction in given.items() if name in columns}
 
     @property
+    def constrained(self) -> set[str]:
+        """The columns with a monotone constraint, whichever party has them."""
+        return {*self.data.monotone_constraints, *(name for each in self.party for name in each.monotone_constraints)}
+
+    @property
     def splits_categories(self) -> bool:
         """True if columns may be split as categories."""
         given = [self.data.encode, *(party.encode for party in self.party)]
@@ -274,8 +279,7 @@ class ExperimentFile(Strict):
                 "base_model in [job]: the parties of an experiment start without models; train by 'treetap train' to "
                 "continue from one"
             )
-        constrained = self.data.monotone_constraints or any(party.monotone_constraints for party in self.party)
-        if constrained and not training(self.job.protocol).monotone:
+        if self.constrained and not training(self.job.protocol).monotone:
             raise ValueError(f"monotone_constraints: protocol {self.job.protocol!r} has none; train by boosting")
         if self.data.weight is not None and self.job.params().largest_weight is None:
             raise ValueError(

@@ -23,9 +23,9 @@ from treetap.commands.experiment.spread_labels import OWNER, draw_owners, named_
 from treetap.errors import ConfigError, DataError
 from treetap.names import did_you_mean
 from treetap.protocols.registry import training
-from treetap.tables.binned import refuse_tensors
+from treetap.tables.binned import refuse_tensors, without_order
 from treetap.tables.categories import categories_of
-from treetap.tables.config import encoded_by_name
+from treetap.tables.config import ORDERED, encoded_by_name
 from treetap.tables.dates import timestamps
 from treetap.tables.ids import ids_of
 from treetap.tables.labels import Labels, read_labels
@@ -93,7 +93,7 @@ def read_table(experiment: ExperimentFile, base: Path) -> pa.Table:
             if name in used and training(experiment.job.protocol).grows_trees:
                 refuse_tensors(path, {name: tensor_shape(path, name, columns[name].type)})
         elif name in used:
-            columns[name] = _checked(path, name, columns[name], used[name])
+            columns[name] = _checked(path, name, columns[name], used[name], constrained=name in experiment.constrained)
     if data.id is None:
         width = len(str(table.num_rows))
         ids, kind = [f"{i:0{width}d}" for i in range(table.num_rows)], pa.int64()
@@ -190,7 +190,9 @@ def _used(experiment: ExperimentFile, names: list[str]) -> dict[str, list[Any]]:
     return found
 
 
-def _checked(path: Origin, name: str, column: pa.ChunkedArray, encodings: list[Any]) -> pa.ChunkedArray:
+def _checked(
+    path: Origin, name: str, column: pa.ChunkedArray, encodings: list[Any], *, constrained: bool
+) -> pa.ChunkedArray:
     """A column that parties can read by their encodings; texts that are dates become times, as which they are written.
 
     Raises:
@@ -199,6 +201,8 @@ def _checked(path: Origin, name: str, column: pa.ChunkedArray, encodings: list[A
     found = [categories_of(path, name, column, encode) for encode in encodings]
     if None in found:
         numbers_of(path, name, column)
+    if constrained and not all(category is None or category.encode in ORDERED for category in found):
+        raise without_order(path, name)
     dated = [category is not None and category.of_dates for category in found]
     return timestamps(path, name, column) if all(dated) else column
 
