@@ -26,6 +26,7 @@ from treetap.errors import DataError
 from treetap.models.arrays import Array
 from treetap.models.durable import write_whole
 from treetap.models.store import (
+    CLEAN_METRICS,
     CONTINUATION,
     HISTORY,
     LEAKAGE,
@@ -67,8 +68,12 @@ class BaseModel:
     manifest: Mapping[str, Any]
 
     @classmethod
-    def of(cls, context: StepContext, spec: setup_pb2.JobSpec, params: TreeParams) -> BaseModel | None:
+    def of(
+        cls, context: StepContext, spec: setup_pb2.JobSpec, params: TreeParams, *, noisy: bool = False
+    ) -> BaseModel | None:
         """The base model of a job; None if it has none, or needs it no more since its own model is published.
+
+        `noisy`: the job's labels have the noise of `label_dp`.
 
         Raises:
             DataError: it is not there, or the job cannot continue from it.
@@ -78,6 +83,11 @@ class BaseModel:
         folder = context.store.base(spec.base_model, spec.base_submission)
         found = cls(spec.base_model, folder, read_manifest(folder))
         faults = [*found._faults(context, spec, params)]
+        if noisy and CLEAN_METRICS not in found.manifest["files"]:
+            faults.append(
+                "its training had the labels as they are, and so would the scores from which the job continues: "
+                "label_dp would not cover them; train the base model with label_dp too"
+            )
         if faults:
             raise DataError(f"base_model = {found.name!r}: {'; '.join(faults)}")
         return found
@@ -98,8 +108,8 @@ class BaseModel:
         if not columns or required(store.noted()) != read_job(self.folder).get("table"):
             raise DataError(
                 f"{table.path}: is not the table on which base_model {self.name!r} was trained: "
-                + ("a cell differs. " if columns else "its columns or their encodings differ. ")
-                + "Scores of other records under that model would take all parties' directions, which a training does "
+                f"{'a cell or a monotone constraint differs' if columns else 'its columns or their encodings differ'}. "
+                "Scores of other records under that model would take all parties' directions, which a training does "
                 "not send; restore the table, or train without base_model"
             )
 

@@ -82,7 +82,7 @@ class LabelHolderJob:
         self.keys = JobKeys(context, spec)
         self.stored = StoredTrees(context, "own")
         self.reached = ReachedLeaves(context.store, kept=config.defences.private_values)
-        self._base = BaseModel.of(context, spec, params)
+        self._base = BaseModel.of(context, spec, params, noisy=config.defences.label_dp is not None)
         self._data: LabelledTable | None = None
         self._split_table: SplitTable | None = None
         self._state: LabelState | None = None

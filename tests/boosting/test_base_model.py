@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from attacks.view.view import read_view
+from party.defences.settings import Defences, LabelDp
 from tests.blindness.observed import Observed
 from tests.boosting.categories import categorical_world
 from tests.growth.evaluated import evaluated
@@ -254,7 +255,7 @@ def test_other_tables_are_refused(party: str, tmp_path: Path) -> None:
         failed = await federation.train(_job(PARAMS, base_model="before"))
         assert (failed.state, failed.bad_input) == ("failed", True)
         assert party in failed.error
-        assert "is not the table on which base_model 'before' was trained: a cell differs" in failed.error
+        assert "is not the table on which base_model 'before' was trained: a cell or a monotone constr" in failed.error
         assert all(each.to == COORDINATOR for each in federation.crossed)
         await federation.close()
 
@@ -293,6 +294,27 @@ def test_jobs_that_do_not_fit_the_base_model_are_refused(tmp_path: Path) -> None
             await federation.train(_job(PARAMS, base_model="before", eval_table="train"))
         with pytest.raises(ConfigError, match="base_model: a job of protocol 'forest' cannot continue from a model"):
             await federation.train(_job(ForestParams(), base_model="before"))
+        await federation.close()
+
+    run(main())
+
+
+def test_label_dp_covers_the_base_model_too(tmp_path: Path) -> None:
+    """Scores by labels as they are would go into further trees beside noisy labels; a noisy base model is continued."""
+    noisy = {LABEL_HOLDER: Defences(label_dp=LabelDp(epsilon=3.0))}
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        assert (await federation.train(_job(PARAMS), "before")).error == ""
+        await federation.close()
+        federation = Observed(tmp_path, HERE.tables, defences=noisy)
+        refused = await federation.train(_job(PARAMS, base_model="before"), "refused")
+        assert (refused.state, refused.bad_input) == ("failed", True)
+        assert "label_dp would not cover them; train the base model with label_dp too" in refused.error
+        assert all(each.to == COORDINATOR for each in federation.crossed)
+        assert (await federation.train(_job(PARAMS), "noisy")).error == ""
+        continued = await federation.train(_job(PARAMS, base_model="noisy"))
+        assert (continued.state, continued.error, continued.stored_trees) == ("finished", "", 6)
         await federation.close()
 
     run(main())
