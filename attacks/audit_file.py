@@ -215,7 +215,7 @@ def read(run: Path) -> AuditFile:
     path = run / FILE if run.is_dir() else run
     if run.is_dir() and not path.is_file():
         raise BadInput(
-            f"{run}: holds no {FILE}; treetap demo and treetap experiment with --workdir write one, "
+            f"{run}: holds no {FILE}; treetap demo --workdir writes one, and an experiment with an [audit] table, "
             "and docs/audit.md shows one"
         )
     file, base = load(path, AuditFile), path.resolve().parent

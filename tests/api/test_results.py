@@ -47,6 +47,8 @@ def test_an_experiment_is_data_frames(result: ExperimentResult) -> None:
     assert (result.folder / "results.json").is_file()
     assert result.report.is_file()
     assert "<table" in result._repr_html_()
+    assert repr(result).splitlines()[0] == f"Experiment of 1 run: {result.folder}"
+    assert repr(result).endswith(str(result.metrics))
 
 
 def test_an_audit_is_a_data_frame(result: ExperimentResult) -> None:
@@ -57,6 +59,7 @@ def test_an_audit_is_a_data_frame(result: ExperimentResult) -> None:
     assert again.v_measure("telco", "cl") == again.attacks["v_measure"][0]
     assert again.report.is_file()
     assert "telco" in again._repr_html_()
+    assert repr(again).startswith(f"Audit: {again.report}\n")
     with pytest.raises(ValueError, match="no attack 'uni' of party 'telco'"):
         again.v_measure("telco", "uni")
     with pytest.raises(ValueError, match="guess"):

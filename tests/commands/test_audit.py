@@ -197,7 +197,7 @@ def _id(folder: Path) -> str:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["audit", "{tmp}"], "holds no audit.toml"),
+        (["audit", "{tmp}"], "holds no audit.toml; treetap demo --workdir writes one, and an experiment with an"),
         (["audit", "{run}", "--attacks", "guess"], "unknown attack 'guess'"),
         (["audit", "{run}", "--fail-above", "id2graph"], "say LIMIT=V"),
         (["audit", "{run}", "--attacks", "cl", "--fail-above", "uni=0.1", "--html", "{tmp}/r"], "was not run"),

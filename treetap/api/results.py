@@ -46,6 +46,9 @@ class AuditResult:
             raise InvalidInput(f"the audit has no attack {attack!r} of party {party!r}")
         return float(found["v_measure"])
 
+    def __repr__(self) -> str:
+        return f"Audit: {self.report}\n{self.attacks}"
+
     def _repr_html_(self) -> str:
         return _page("Audit", {"attacks": self.attacks}, f"report: {self.report}")
 
@@ -130,6 +133,9 @@ class ExperimentResult:
         found = [{**{key: run.get(key) for key in named}, **row} for run in self.runs for row in rows(run)]
         keys = list(dict.fromkeys(key for row in found for key in row))
         return frame_of([{key: row.get(key) for key in keys} for row in found], (*named, *columns))
+
+    def __repr__(self) -> str:
+        return f"Experiment of {len(self.runs)} run{'' if len(self.runs) == 1 else 's'}: {self.folder}\n{self.metrics}"
 
     def _repr_html_(self) -> str:
         tables = {"metrics": self.metrics}

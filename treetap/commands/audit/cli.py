@@ -57,7 +57,7 @@ def audit(
 
     RUN/audit.toml names the transcripts, the parties' own tables, and the labels that score the attacks:
     docs/audit.md. Of a split network the label holder is an attacker too, on the columns of each feature party that
-    the file names as [[victim]]. `treetap demo` and `treetap experiment` with --workdir leave one.
+    the file names as [[victim]]. `treetap demo --workdir` leaves one, and an experiment with an [audit] table.
 
     treetap audit runs/demo/federation --fail-above any=0.4
     """
