@@ -116,12 +116,15 @@ def _check_columns(
         )
 
 
-def check_own_trees(party: str, defences: Defences, params: JobParams, classes: int) -> None:
-    """Raise `ConfigError` if the label holder is to grow more trees alone than the job has."""
+def check_own_trees(party: str, defences: Defences, params: JobParams, classes: int, before: int = 0) -> None:
+    """Raise `ConfigError` if the label holder is to grow more trees alone than the model will have.
+
+    `before`: the trees of a base model, which count as the first ones.
+    """
     own = defences.reduced_leakage
     if own is None or not isinstance(params, TreeParams):
         return
-    if own.trees > (planned := params.n_estimators * params.trees_per_round(classes)):
+    if own.trees > (planned := before + params.n_estimators * params.trees_per_round(classes)):
         raise ConfigError(
             f"reduced_leakage = {{trees = {own.trees}}} under [defences]: the job has {planned} trees; name fewer in "
             f"{party}'s file, or raise n_estimators"

@@ -98,7 +98,9 @@ class LabelHolderJob:
         data = self._data = await load_labelled_table(
             self._context, self._config, self._spec, missing=self._params.missing, objective=self._params.objective
         )
-        check_own_trees(self._context.party, self._config.defences, self._params, len(data.labels.classes))
+        if not self._context.store.published:
+            classes, before = len(data.labels.classes), self.base_trees
+            check_own_trees(self._context.party, self._config.defences, self._params, classes, before)
         self._slots(data.labels)
         if self._base is not None:
             self._base.check_table(data.table, self._context.store)

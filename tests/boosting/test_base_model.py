@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from attacks.view.view import read_view
-from party.defences.settings import Defences, LabelDp
+from party.defences.settings import Defences, LabelDp, ReducedLeakage
 from tests.blindness.observed import Observed
 from tests.boosting.categories import categorical_world
 from tests.growth.evaluated import evaluated
@@ -315,6 +315,25 @@ def test_label_dp_covers_the_base_model_too(tmp_path: Path) -> None:
         assert (await federation.train(_job(PARAMS), "noisy")).error == ""
         continued = await federation.train(_job(PARAMS, base_model="noisy"))
         assert (continued.state, continued.error, continued.stored_trees) == ("finished", "", 6)
+        await federation.close()
+
+    run(main())
+
+
+def test_trees_that_the_label_holder_grows_alone_are_counted_with_the_base_models(tmp_path: Path) -> None:
+    """Of six trees, three of a base model grown by all, Reduced-Leakage of four has one further tree grown alone."""
+    first = oracle_train(HERE.parties, list(HERE.y), PARAMS)
+    oracle = oracle_train(HERE.parties, list(HERE.y), PARAMS, base=first, own_trees=4)
+    assert [bool(tree.withdrawn) for tree in oracle] == [False] * 3 + [True, False, False]
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+        assert (await federation.train(_job(PARAMS), "before")).error == ""
+        await federation.close()
+        defences = {LABEL_HOLDER: Defences(reduced_leakage=ReducedLeakage(trees=4))}
+        federation = Federation(tmp_path, HERE.tables, defences=defences)
+        assert (await federation.train(_job(PARAMS, base_model="before"))).error == ""
+        assert_oracles_model(federation.states, oracle)
         await federation.close()
 
     run(main())
