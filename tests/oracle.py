@@ -494,7 +494,7 @@ class _Tree:
                 continue
             G_L, H_L = self.sums(left)
             G_R, H_R = self.sums(right)
-            if len(H_L) == 1 and (H_L[0] < least or H_R[0] < least):
+            if len(H_L) == 1 and not min(H_L[0], H_R[0]) >= max(least, 0.5 / ONE):  # without weight nothing is gained
                 continue
             direction = self.direction(candidate)
             if direction and direction * (self.weight(G_R[0], H_R[0]) - self.weight(G_L[0], H_L[0])) < 0:

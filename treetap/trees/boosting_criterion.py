@@ -19,7 +19,8 @@ gamma, before growing on (nothing is pruned afterwards); a tree of one output re
 a multi-output tree does not, it gives every output with H_k < min_child_weight gain 0 and weight 0.
 
 Difference: XGBoost makes a node a leaf if the best candidate has a side with H = 0; here such a candidate is left
-out. With the losses of `loss` H = 0 means no record, and then the loss change is 0, so no model shows the difference.
+out. With the losses of `loss` H = 0 means no record of a factor above 0, hence G = 0 and a loss change of 0, so no
+model shows the difference.
 Among cuts that empty bins make equal, XGBoost takes the highest if missing values go left; here ties go to the lowest.
 """
 
