@@ -117,29 +117,28 @@ def xgboost_model(
 def threshold_of(split: OwnSplit, column: Column, party: str) -> float:
     """The threshold in 32 bits that sends the same training values left.
 
-    It is the least that is not below the threshold, which is right for every value that has 32 bits, unless training
-    values next to it are rounded across it.
+    Of a column that is not known, or whose values all have 32 bits, it is the least that is not below the threshold,
+    which is right for every value of 32 bits. Of others it is the nearest, which values of 64 bits are rounded to
+    together with the threshold; where training values are rounded across that, it is moved between them.
 
     Raises:
         BadInput: the nearest values on both sides are one number in 32 bits.
     """
     if math.isinf(split.threshold):
         return math.copysign(_LARGEST, split.threshold)
-    found = np.float32(split.threshold)
-    if float(found) < split.threshold:
-        found = np.nextafter(found, np.float32(np.inf))
-    if column.values is None:
-        return float(found)
-    below = column.values[column.values < split.threshold]
-    above = column.values[column.values >= split.threshold]
-    lower = np.float32(below.max()) if below.size else np.float32(-np.inf)
-    upper = np.float32(above.min()) if above.size else np.float32(np.inf)
+    nearest, values = np.float32(split.threshold), column.values
+    if values is None or np.array_equal(values, values.astype(np.float32), equal_nan=True):
+        below = float(nearest) < split.threshold
+        return float(np.nextafter(nearest, np.float32(np.inf)) if below else nearest)
+    left, right = values[values < split.threshold], values[values >= split.threshold]
+    lower = np.float32(left.max()) if left.size else np.float32(-np.inf)
+    upper = np.float32(right.min()) if right.size else np.float32(np.inf)
     if lower >= upper:
         raise BadInput(
             f"column {column.name!r} of {party}: values on both sides of the threshold {split.threshold!r} are one "
             "number in 32 bits, in which XGBoost keeps them: train on a column with fewer digits"
         )
-    return float(found if lower < found <= upper else upper)
+    return float(nearest if lower < nearest else np.nextafter(lower, np.float32(np.inf)))
 
 
 def _categories(of_nodes: Mapping[int, Sequence[int]]) -> Json:

@@ -188,17 +188,30 @@ def test_subtrees_of_the_label_holder_are_in_their_place(tmp_path: Path) -> None
         # 1 + 2^-30 is 1 in 32 bits: the threshold below it must not be the next number
         (1 + 2**-31, [0.5, 1 + 2**-30], 1.0),
         # and a value that is rounded up to the threshold must stay below it
-        (1 + 2**-24 + 2**-25, [1 + 2**-24 + 2**-26, 1.5], 1.5),
+        (1 + 2**-24 + 2**-25, [1 + 2**-24 + 2**-26, 1.5], 1 + 2**-22),
+        # a value of 64 bits is rounded as the threshold is: 24.55 and its neighbour below are one number in 32 bits
+        (24.549999999999997, [24.5, 24.6], float(np.float32(24.55))),
+        # among values of 32 bits, the nearest itself would go right of a threshold that is above it
+        (24.549999999999997, [24.5, 24.75], float(np.nextafter(np.float32(24.55), np.float32(25)))),
         (0.75, [0.5, 1.0], 0.75),
         (0.75, [np.nan, 0.5], 0.75),
     ],
 )
 def test_thresholds(cut: float, values: list[float] | None, found: float) -> None:
-    """In 32 bits the same values lie below it as in 64; without values, all that have 32 bits."""
+    """In 32 bits the same values lie below it as in 64; the nearest, unless values have 32 bits or are not known."""
     column = Column("c", None if values is None else np.array(values))
     assert threshold_of(OwnSplit(0, 1, 0, 0, cut, False), column, "p") == found
     for value in values or []:
         assert (np.float32(value) < np.float32(found)) == (value < cut) or np.isnan(value)
+
+
+def test_new_values_of_64_bits_at_a_threshold() -> None:
+    """Halfway between two values of one decimal lies one of two, which XGBoost sends where the model does."""
+    values = np.arange(0, 40, 0.1).round(1)
+    for cut in (values[:-1] + values[1:]) / 2:
+        found = np.float32(threshold_of(OwnSplit(0, 1, 0, 0, cut, False), Column("c", values), "p"))
+        new = round(float(cut), 2)
+        assert new < cut or not np.float32(new) < found
 
 
 def test_values_that_are_one_number_in_32_bits() -> None:
