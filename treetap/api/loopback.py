@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import itertools
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -48,6 +49,8 @@ POLICY: Mapping[str, Any] = {
 CLIENT = "app"
 #: Federations that stay up for later trainings; of more the one that was used longest ago ends.
 MOST_KEPT = 2
+#: What a caller sets in the place of a table's settings.
+_AS_PARAMETER = "as a parameter of the estimator"
 
 
 @dataclass(frozen=True)
@@ -262,12 +265,20 @@ class Loopback:
                 described = {"path": f"{name}.parquet", "id": ID, **own.keys}
                 (places[party] / f"{name}.toml").write_text(to_toml(described), encoding="utf-8")
             yield name
+        except InvalidInput as failure:
+            raise InvalidInput(_to_caller(str(failure), name)) from None
         finally:
             with self._lock:
                 self._jobs -= 1
             for place in places.values():
                 for file in place.glob(f"{name}.*"):
                     file.unlink(missing_ok=True)
+
+
+def _to_caller(message: str, table: str) -> str:
+    """A party's refusal of the table that it was given, in terms of the frames and parameters of the caller."""
+    dated = re.sub(r'\{ (?:"(.+)"|([\w-]+)) = "days" \}', r'{"\1\2": "days"}', message)
+    return dated.replace(f"tables/{table}.parquet: ", "").replace("in the table's settings", _AS_PARAMETER)
 
 
 def watched(operator: Operator, job: str, *, verbose: bool) -> jobs_pb2.JobStatus:
