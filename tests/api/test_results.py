@@ -18,6 +18,7 @@ from treetap.api.models import LoadedModel, PartyModel
 from treetap.api.results import ExperimentResult
 from treetap.commands.local_federation import to_toml
 from treetap.errors import TreetapError
+from treetap.tables.written import content_of
 
 pytestmark = pytest.mark.xdist_group("api")
 CONTENT: dict[str, Any] = {
@@ -49,6 +50,18 @@ def test_an_experiment_is_data_frames(result: ExperimentResult) -> None:
     assert "<table" in result._repr_html_()
     assert repr(result).splitlines()[0] == f"Experiment of 1 run: {result.folder}"
     assert repr(result).endswith(str(result.metrics))
+
+
+def test_predictions_in_csv_have_the_ids_of_the_table(tmp_path: Path) -> None:
+    """Ids and labels that are text stay so where they look like numbers; the runs are one table."""
+    (tmp_path / "predictions").mkdir()
+    for run, first in (("seed-0", 1.0), ("seed-1", 0.25)):
+        kept = pa.table({"id": ["007", "08"], "prediction": ["01", "1"], "probability": [first, 0.0], "y": ["1", "01"]})
+        (tmp_path / "predictions" / f"{run}.csv").write_bytes(content_of(kept, "csv"))
+    found = ExperimentResult({"runs": []}, tmp_path, tmp_path / "report.html").predictions
+    assert found["id"].tolist() == ["007", "08"] * 2
+    assert found["y"].tolist() == ["1", "01"] * 2
+    assert found["probability"].tolist() == [1, 0, 0.25, 0]
 
 
 def test_an_audit_is_a_data_frame(result: ExperimentResult) -> None:

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.csv as pacsv
-import pyarrow.parquet as pq
 
 from treetap.api.errors import InvalidInput
 from treetap.api.frames import data_frame, frame_of
 from treetap.api.models import LoadedModel, PartyModel, load_model
+from treetap.tables.written import written
 
 #: Keys of a run that say which it is.
 _KEYS = ("seed", "fold")
@@ -104,9 +103,9 @@ class ExperimentResult:
         """Predictions of the held-out rows, beside their ids and labels; `run` is the file's name."""
         tables = []
         for path in sorted((self.folder / "predictions").iterdir()):
-            read = pq.read_table(path) if path.suffix == ".parquet" else pacsv.read_csv(path)
+            read = written(path)
             tables.append(read.add_column(0, "run", pa.array([path.stem] * read.num_rows)))
-        return data_frame(pa.concat_tables(tables, promote_options="default"))
+        return data_frame(pa.concat_tables(tables, promote_options="permissive"))
 
     @property
     def audits(self) -> Any:

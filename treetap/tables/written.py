@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from itertools import islice
+from pathlib import Path
+
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
+
+#: A cell of CSV with what ends it.
+_CELL = re.compile(r'("(?:[^"]|"")*"|[^",\n]*)[,\n]')
 
 
 def content_of(table: pa.Table, form: str) -> pa.Buffer:
@@ -20,6 +27,23 @@ def content_of(table: pa.Table, form: str) -> pa.Buffer:
         columns = [_writable(table.column(name)) for name in table.column_names]
         pacsv.write_csv(pa.table(columns, names=table.column_names), content)
     return content.getvalue()
+
+
+def written(path: Path) -> pa.Table:
+    """The table of a file that has the content of `content_of`. In CSV, text is what is in quotation marks: 007 is."""
+    if path.suffix == ".parquet":
+        return pq.read_table(path)
+    dialect = pacsv.ParseOptions(newlines_in_values=True)
+    names = pacsv.read_csv(path, parse_options=dialect).column_names
+    cells = islice(_CELL.finditer(path.read_bytes().decode()), len(names), None)  # those below the header
+    texts = {names[place % len(names)] for place, cell in enumerate(cells) if cell[1].startswith('"')}
+    options = pacsv.ConvertOptions(
+        column_types=dict.fromkeys(texts, pa.string()),
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+    return pacsv.read_csv(path, parse_options=dialect, convert_options=options)
 
 
 def _writable(column: pa.ChunkedArray) -> pa.ChunkedArray:

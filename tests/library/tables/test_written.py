@@ -11,7 +11,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from treetap.tables.written import content_of
+from treetap.tables.written import content_of, written
 
 TABLE = pa.table(
     {
@@ -43,3 +43,14 @@ def test_a_table_reads_back_as_it_was(form: str, tmp_path: Path) -> None:
     parsing = pacsv.ParseOptions(newlines_in_values=True)
     back = pacsv.read_csv(path, parse_options=parsing, convert_options=options)
     assert str(back.to_pydict()) == str(TABLE.to_pydict())
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+def test_text_stays_text_where_all_of_it_are_numbers(form: str, tmp_path: Path) -> None:
+    """Read without the types of the columns, 007 is no 7, and missing cells are told from empty texts."""
+    table = TABLE.select(["id", "view", "flag"]).append_column("zip", pa.array([None, "01", "1", "007", "9"]))
+    path = tmp_path / f"t.{form}"
+    path.write_bytes(content_of(table, form))
+    assert written(path).to_pydict() == table.to_pydict()
+    path.write_bytes(content_of(pa.table({"id": ["007", "8"], "n": [7, None], "x": [0.1, 2.0]}), form))
+    assert written(path).to_pydict() == {"id": ["007", "8"], "n": [7, None], "x": [0.1, 2.0]}
