@@ -80,6 +80,7 @@ def test_columns_are_split_by_name_by_place_or_evenly() -> None:
     ("parties", "fault"),
     [
         ({"one": ["a"], "two": ["z"]}, "two has column 'z', which the table lacks"),
+        ({"one": ["a"], "two": ["B"]}, "two has column 'B', which the table lacks; did you mean 'b'\\?"),
         ({"one": ["a"], "two": [9]}, "two has column 9, which the table lacks"),
         ({"one": ["a", "b"], "two": ["a"]}, "column 'a' is of one and of two"),
         ({"one": ["a"], "two": []}, "column 'b' is of no party"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import treetap
 from treetap.commands import demo
 from treetap.commands.experiment.command import run_file
 from treetap.commands.experiment.joined_table import content_digest
@@ -53,6 +55,19 @@ def changed(row: int, column: int, cell: str) -> list[tuple[str, ...]]:
     rows = [list(each) for each in ROWS]
     rows[row][column] = cell
     return [tuple(each) for each in rows]
+
+
+def test_a_table_that_is_not_there(refused: Refused, tmp_path: Path) -> None:
+    """It is named with the key and the file in which its path is written; of a dictionary with the key alone."""
+    fault = f"data.path: {tmp_path / 'absent.csv'}: there is no such file"
+    assert refused(table="absent.csv") == f"{tmp_path / 'exp.toml'}: {fault}"
+    with pytest.raises(ValueError, match=re.escape(fault)) as failure:
+        treetap.experiment(tmp_path / "exp.toml", workdir=tmp_path / "work")
+    assert str(failure.value).startswith(f"{tmp_path / 'exp.toml'}: ")
+    content = {"data": {"path": str(tmp_path / "absent.csv"), "label": "y"}, "job": {}}
+    parties = [{"name": "clinic", "labels": True, "columns": ["a"]}, {"name": "lab", "columns": ["b"]}]
+    with pytest.raises(ValueError, match=f"^{re.escape(fault)}"):
+        treetap.experiment({**content, "party": parties}, workdir=tmp_path / "work")
 
 
 def test_a_class_that_only_test_rows_would_have(refused: Refused, tmp_path: Path) -> None:

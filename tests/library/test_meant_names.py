@@ -54,6 +54,7 @@ def _said(content: str, schema: type[Strict], folder: Path) -> str:
         ("[tables.a]\nserve = 1\n", PartyConfig, "tables.a.serve: unknown key; it is a key of the whole file"),
         (JOB + "min_child_wieght = 1\n", JobFile, "unknown key; did you mean 'min_child_weight'?"),
         (JOB + 'protocol = "boosting2"\n', JobFile, "(it is 'boosting2'); did you mean 'boosting'?"),
+        (JOB + 'objective = "binary:logisitc"\n', JobFile, "not 'binary:logisitc'; did you mean 'binary:logistic'?"),
         (JOB + "eta = 0.1\n", JobFile, "job.eta: unknown key; write learning_rate"),
         (JOB + 'tree_method = "exact"\n', JobFile, "unknown key; of XGBoost, not offered: there is one way to grow"),
         (

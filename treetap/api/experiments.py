@@ -51,7 +51,7 @@ def experiment(
             base=Path() if place is None else place.resolve().parent,
             table=None if frame is None else arrow_of(frame),
             file=None if place is None else place.read_text(encoding="utf-8"),
-            name=name,
+            name=name if place is None else str(place),
             numbered=workdir is None,
             live=progress_view.live if verbose else lambda _: quiet(),
         )

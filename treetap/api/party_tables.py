@@ -12,6 +12,7 @@ import pyarrow as pa
 from treetap.api.errors import InvalidInput
 from treetap.api.frames import arrow_of, column_of, library_of, of_array
 from treetap.api.loopback import ID
+from treetap.names import did_you_mean
 
 #: Names of columns that the parties' tables have beside the caller's.
 LABEL, WEIGHT = "treetap_label", "treetap_weight"
@@ -80,7 +81,8 @@ def _named(party: str, column: Any, have: Sequence[str]) -> str:
     if isinstance(column, int | np.integer) and not isinstance(column, bool) and 0 <= column < len(have):
         return have[int(column)]
     if column not in have:
-        raise InvalidInput(f"parties: {party} has column {column!r}, which the table lacks")
+        meant = did_you_mean(column, have) if isinstance(column, str) else ""
+        raise InvalidInput(f"parties: {party} has column {column!r}, which the table lacks{meant}")
     return str(column)
 
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from treetap.names import did_you_mean
+
 OBJECTIVES = ("binary:logistic", "multi:softprob", "reg:squarederror")
 #: Objectives whose labels are numbers, not classes.
 REGRESSIONS = ("reg:squarederror", "squared_error")
@@ -46,9 +48,9 @@ def out_of_range(params: object, ranges: dict[str, Range]) -> list[str]:
 def not_a_choice(params: object, choices: dict[str, tuple[str, ...]]) -> list[str]:
     """The faults of the fields of `params` whose value is one of several names."""
     return [
-        f"{name} must be one of {', '.join(allowed)}, not {getattr(params, name)!r}"
+        f"{name} must be one of {', '.join(allowed)}, not {value!r}{did_you_mean(str(value), allowed)}"
         for name, allowed in choices.items()
-        if getattr(params, name) not in allowed
+        if (value := getattr(params, name)) not in allowed
     ]
 
 

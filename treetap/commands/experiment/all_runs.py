@@ -83,7 +83,7 @@ def run_experiment(
     mlflow = experiment.output.mlflow_address(base)
     with _as_file(experiment, table, base) as (readable, where):
         given = with_frontier(readable, base)
-        joined = read_table(given, where)
+        joined = read_table(given, where, None if file is None else Path(name))
         labels = labels_of(given, joined)
         given = with_classes(given, labels)
         for run in given.runs:  # a fault in the last split is reported before the first run

@@ -62,15 +62,17 @@ class Split:
     labels: dict[str, np.ndarray[Any, np.dtype[np.int64]]] = field(default_factory=dict)
 
 
-def read_table(experiment: ExperimentFile, base: Path) -> pa.Table:
+def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None) -> pa.Table:
     """The joined table with an id column, and where labels are spread their owners, checked as parties will check it.
+
+    `file`: the experiment's, which messages about the path name.
 
     Raises:
         DataError: a column is missing or twice, or the first cell that a party would refuse; by line or row.
         ConfigError: the file contradicts itself about a column.
     """
     data = experiment.data
-    path = source_of(data.expanded("data.path").below(base))
+    path = _source(experiment, base, file)
     if data.id is None and not path.ordered:
         raise ConfigError(f"{path}: rows of a query have no order: name their ids by id = COLUMN in [data]")
     for sentence in path.says:
@@ -117,6 +119,17 @@ def read_table(experiment: ExperimentFile, base: Path) -> pa.Table:
     joined = pa.table(columns)
     named = pa.field(ID, pa.string(), metadata={ID_TYPE: str(kind)})
     return joined.set_column(joined.column_names.index(ID), named, joined.column(ID))
+
+
+def _source(experiment: ExperimentFile, base: Path, file: Path | None) -> Source:
+    """The source of the joined table; a file that is not there, or is none, is refused by the key that names it."""
+    keys = experiment.data.expanded("data.path").below(base)
+    try:
+        return source_of(keys)
+    except DataError as failure:
+        if keys.path is None:
+            raise
+        raise DataError(f"{'' if file is None else f'{file}: '}data.path: {failure}") from None
 
 
 def content_digest(table: pa.Table) -> str:
