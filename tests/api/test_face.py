@@ -10,6 +10,7 @@ from inspect import signature
 from pathlib import Path
 
 import pytest
+from sklearn.base import clone
 
 import treetap
 from treetap.trees.params import BoostingParams
@@ -59,3 +60,25 @@ def test_parameters_are_those_of_boosting(name: str) -> None:
             assert default is None, each.name
         else:
             assert repr(default) == repr(each.default), each.name
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("eta", "; write learning_rate"),
+        ("random_state", "; write seed"),
+        ("n_jobs", "; write workers, of each party"),
+        ("xgb_model", "; give fit a fitted estimator, as base_model"),
+        ("booster", "; of XGBoost, not offered: trees are what is grown, as with booster = 'gbtree'"),
+        ("max_dpeth", "; did you mean 'max_depth'?"),
+        ("zzz", ""),
+    ],
+)
+def test_an_unknown_keyword_is_a_type_error_that_says_what_to_write(name: str, remedy: str) -> None:
+    """XGBoost's names, with the places that they have in an estimator; scikit-learn reads the constructor as before."""
+    for kind in (treetap.FederatedClassifier, treetap.FederatedRegressor):
+        with pytest.raises(TypeError) as failure:
+            kind(**{name: 1})
+        assert str(failure.value) == f"{kind.__name__}() got an unexpected keyword argument {name!r}{remedy}"
+        assert clone(kind(["a", "b"], max_depth=2)).get_params() == kind(["a", "b"], max_depth=2).get_params()
+        assert set(kind().get_params()) == set(signature(kind).parameters)

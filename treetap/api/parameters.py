@@ -7,11 +7,43 @@ XGBoost's; the others say who has what, and how numbers are encrypted.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 from sklearn.base import BaseEstimator
+
+from treetap.commands.jobs.xgboost_names import unknown_parameter
+from treetap.names import did_you_mean
+
+Given = ParamSpec("Given")
+#: Names of XGBoost and of `[job]` that have another place here than in files → what to write.
+_HERE = {
+    **dict.fromkeys(("n_jobs", "nthread"), "write workers, of each party"),
+    **dict.fromkeys(("enable_categorical", "feature_types"), 'write encode = "categorical", or {column: encoding}'),
+    **dict.fromkeys(("xgb_model", "base_model"), "give fit a fitted estimator, as base_model"),
+    "sample_weight": "give it to fit",
+}
+
+
+def _naming(
+    construct: Callable[Concatenate[Any, Given], None],
+) -> Callable[Concatenate[Any, Given], None]:
+    """A constructor of the same signature whose TypeError about an unknown keyword says what to write."""
+    known = list(signature(construct).parameters)[1:]
+
+    @wraps(construct)
+    def constructed(self: Any, /, *args: Given.args, **kwargs: Given.kwargs) -> None:
+        for name in kwargs:
+            if name not in known:
+                said = _HERE.get(name) or unknown_parameter(name)
+                remedy = did_you_mean(name, known) if said is None else f"; {said}"
+                raise TypeError(f"{type(self).__name__}() got an unexpected keyword argument {name!r}{remedy}")
+        construct(self, *args, **kwargs)
+
+    return constructed
 
 
 class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no types
@@ -37,6 +69,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         verbose: show progress, in a terminal and in a notebook.
     """
 
+    @_naming
     def __init__(
         self,
         parties: Mapping[str, Sequence[Any]] | Sequence[str] | int | None = None,
