@@ -112,7 +112,9 @@ def test_parties_with_other_records_train_on_those_that_all_have() -> None:
 def test_columns_of_text_and_constants() -> None:
     """Text is encoded by its owner if the caller says how, and its importance is the column's; constants are named."""
     frame = X.assign(kind=np.where(TRUE, "x", "y"), same=1.0)
-    with pytest.raises(ValueError, match=r"^party-2: row 1, column 'kind': the cell is not a number; encode") as failure:
+    with pytest.raises(
+        ValueError, match=r"^party-2: row 1, column 'kind': the cell is not a number; encode"
+    ) as failure:
         treetap.FederatedClassifier(**SMALL).fit(frame, TRUE)
     assert '"ordinal" or "one-hot", for boosting also "categorical", as a parameter of the estimator' in str(
         failure.value
@@ -184,6 +186,12 @@ def test_wrong_input_is_a_value_error_and_leaves_the_federation_up() -> None:
     for name, fault in (("my bank", "a name has lower-case letters"), ("certs", "the federation has this name")):
         with pytest.raises(ValueError, match=f"parties: '{name}': {fault}"), treetap.federation([name, "b"]):
             pytest.fail("processes were started")
+    apart = {"party-1": X[["a"]].assign(y="no"), "party-2": X[["b"]]}
+    for data, y in ((X, ["no", "yes"] * 45), (X.to_numpy(), np.array(["no", "yes"] * 45, object)), (apart, "y")):
+        with pytest.raises(ValueError, match=r"y holds targets that are no numbers.* FederatedClassifier is for"):
+            treetap.FederatedRegressor(**SMALL).fit(data, y)
+    with pytest.raises(ValueError, match="y has no label for 1 of 90 records"):
+        treetap.FederatedRegressor(**SMALL).fit(X, pd.Series([pd.NA, *range(89)], dtype=object))
     with pytest.raises(ValueError, match="infinit"):
         model.fit(X.replace(X.iloc[0, 0], np.inf), TRUE)
     assert model.fit(X, TRUE).score(X, TRUE) > 0.7

@@ -314,9 +314,9 @@ class FederatedEstimator(Parameters, ABC):
                 dtype=np.float64,
                 ensure_all_finite="allow-nan",
                 ensure_min_samples=2,
-                y_numeric=self._numeric,
             )
-            return of_array(checked_X, self._feature_names(checked_X.shape[1])), targets
+            table = of_array(checked_X, self._feature_names(checked_X.shape[1]))
+            return table, _as_numbers(targets) if self._numeric else targets
         validate_data(self, X, y, skip_check_array=True)
         return self._framed(X), self._targets_of(y, X.shape[0])
 
@@ -338,11 +338,11 @@ class FederatedEstimator(Parameters, ABC):
 
     def _targets_of(self, y: Any, count: int) -> Array:
         targets = column_or_1d(column_of(y), warn=True)
-        if targets.dtype.kind == "f" or self._numeric:
-            targets = np.asarray(targets, dtype=np.float64)
-            assert_all_finite(targets, input_name="y")
-        elif targets.dtype.kind == "O" and (absent := sum(map(_is_missing, targets))):
+        if targets.dtype.kind == "O" and (absent := sum(map(_is_missing, targets))):
             raise InvalidInput(f"y has no label for {absent} of {len(targets)} records: leave them out")
+        if targets.dtype.kind == "f" or self._numeric:
+            targets = _as_numbers(targets)
+            assert_all_finite(targets, input_name="y")
         check_consistent_length(np.empty(count), targets)
         return np.asarray(targets)
 
@@ -411,6 +411,16 @@ class FederatedEstimator(Parameters, ABC):
 def _is_missing(label: Any) -> bool:
     """True of what libraries have where a label is absent."""
     return label is None or bool(is_scalar_nan(label)) or bool(is_pandas_na(label))
+
+
+def _as_numbers(targets: Array) -> Array:
+    """Targets of a regression (n,) as numbers. Raises InvalidInput: one is none."""
+    try:
+        return np.asarray(targets, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInput(
+            "y holds targets that are no numbers, as those of a regression are: FederatedClassifier is for classes"
+        ) from None
 
 
 def _plain(value: Any) -> Any:
