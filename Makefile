@@ -29,7 +29,8 @@ lint: $(VENV)/.dev  ## formatting, lint, types, import rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-campaign: $(VENV)/.dev  ## 10,000 fault schedules, 640 crash points, all kills of four jobs, 3,000 corruptions; status 1 at any finding
+campaign: $(VENV)/.dev  ## examples of pages, 10,000 fault schedules, 640 crash points, all kills of four jobs, 3,000 corruptions; status 1 at any finding
+	$(BIN)/python -m pytest -m campaign
 	$(BIN)/python -m tests.campaign schedules
 	$(BIN)/python -m tests.campaign crash-points
 	$(BIN)/python -m tests.campaign kills
