@@ -44,7 +44,11 @@ def limbs_for(bits: int) -> int:
 def read(data: bytes, width: int, limbs: int, bound: Batch | None = None) -> tuple[Batch, int]:
     """Numbers from blocks of `width` big-endian bytes, and the number of leading ones in 1..bound-1 (with no bound, of
     those that fit into the words).
+
+    Raises:
+        ValueError: more words than a number of the kernels has.
     """
+    _check_words(limbs)
     count, rest = divmod(len(data), width)
     assert not rest, "the caller has counted the blocks"
     assert bound is None or bound.shape == (limbs,), "a bound of other words than the numbers"
@@ -56,6 +60,7 @@ def read(data: bytes, width: int, limbs: int, bound: Batch | None = None) -> tup
 def write(numbers: Batch, width: int) -> bytes:
     """Blocks of `width` big-endian bytes from numbers that fit into them."""
     count, limbs = numbers.shape
+    _check_words(limbs)
     data = np.empty(count * width, dtype=np.uint8)
     _call("treetap_write", limbs, numbers, count, width, data)
     return data.tobytes()
@@ -244,6 +249,12 @@ def _part(batch: Batch, places: Places | None, first: int, last: int) -> tuple[B
 
 class _word(int):
     """A number that is passed as 64 bits without a sign."""
+
+
+def _check_words(limbs: int) -> None:
+    """`ValueError` if a number has more words than the kernels' buffers."""
+    if limbs > LARGEST:
+        raise ValueError(f"the native kernels take numbers of up to {LARGEST} words, not {limbs}")
 
 
 def _call(name: str, *args: Any) -> int:

@@ -61,14 +61,15 @@ class IfmaResidues:
     def multiples(self, data: bytes, width: int, factor: int) -> Batch:
         """See `Residues.multiples`."""
         limbs = self._kernel.limbs
-        pieces = -(-8 * width // (native.WORD_BITS * limbs))
-        wide, _ = native.read(data, width, pieces * limbs)
+        held = limbs * native.WORD_BITS // 8  # bytes of a piece: limbs are a multiple of 8
+        blocks = np.frombuffer(data, dtype=np.uint8).reshape(-1, width)
         total: Batch | None = None
-        for piece in range(pieces):
-            words = np.ascontiguousarray(wide[:, piece * limbs : (piece + 1) * limbs])
+        for piece, end in enumerate(range(width, 0, -held)):
+            part = blocks[:, max(0, end - held) : end]
+            words, _ = native.read(part.tobytes(), part.shape[1], limbs)
             entry = pow(self._kernel.r, piece + 2, int(self.modulus)) * factor % int(self.modulus)
-            part = self._kernel.products(words, self._constant(entry))
-            total = part if total is None else self._kernel.sums(total, part)
+            product = self._kernel.products(words, self._constant(entry))
+            total = product if total is None else self._kernel.sums(total, product)
         assert total is not None, "a number has at least one word"
         return total
 

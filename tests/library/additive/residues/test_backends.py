@@ -143,6 +143,25 @@ def test_any_operands_modulo_any_odd_number(data: st.DataObject) -> None:
         assert ring.numbers(ring.multiples(wide, width, factor)) == [each * factor % modulus for each in found]
 
 
+@pytest.mark.parametrize("extra", [0, 53, 1074, 4000])
+def test_multiples_of_numbers_far_wider_than_the_modulus(extra: int) -> None:
+    """Numbers of more words than any modulus may have are read piece by piece."""
+    modulus = (1 << 4297) - 1
+    width = 538 + extra
+    values = [0, 1, modulus - 1, (1 << 8 * width) - 1, 3 << 8 * width - 3]
+    data = b"".join(value.to_bytes(width, "big") for value in values)
+    for ring in rings(modulus):
+        assert ring.numbers(ring.multiples(data, width, 5)) == [5 * value % modulus for value in values]
+
+
+def test_words_beyond_the_kernels_are_refused() -> None:
+    """Their buffers have one size."""
+    with pytest.raises(ValueError, match=rf"up to {numbers.LARGEST} words, not 264"):
+        numbers.read(bytes(2000), 2000, 264)
+    with pytest.raises(ValueError, match="not 264"):
+        numbers.write(np.zeros((1, 264), dtype=np.uint64), 2000)
+
+
 @settings(max_examples=60)
 @given(st.integers(8, 130), st.lists(st.integers(0, 2**1100), min_size=1, max_size=9), st.integers(0, 5))
 @example(8, [0, 1, 2**1100], 0)
