@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from party.config import ServeConfig
+from tests.boosting.categories import categorical_world
 from tests.pivodl.jobs import GATHERED, SMALL, SPREAD
 from tests.replay import HERE, JOB, ORACLE, PARAMS, asked
 from tests.serving.served import CLIENT, EXACT, IDS, tolerance
@@ -27,13 +28,16 @@ from tests.trainings import policies as policies_for
 from tests.worlds import PARTIES, World, assert_oracles_model, assert_oracles_scores, lattice_tolerance, spec, world
 from treetap.errors import TreetapError
 from treetap.protocols.prediction import predict_request
-from treetap.trees.params import ForestParams
+from treetap.trees.params import BoostingParams, ForestParams
 from treetap.wire.v2 import jobs_pb2, serving_pb2, setup_pb2
 
 LABEL_HOLDER, B, C = PARTIES
 #: In which no two candidates tie, since private set intersection orders the records by chance.
 UNTIED = world(16, (1, 1, 1), seed=31, fresh=6)
 FOREST = ForestParams(n_estimators=2, max_depth=2, max_bin=3)
+#: Of which a feature party's partition of categories wins splits.
+KINDS = categorical_world(24, {LABEL_HOLDER: (0,), B: (6,), C: (0,)}, fresh=6)
+DIVIDED = BoostingParams(n_estimators=1, max_depth=2, max_bin=3)
 #: Of a protocol of one role, with labels of three parties, or with all of one.
 SECRET = replace(
     SMALL, objective="reg:squarederror", gain_comparison="secure", wire_form="paper", n_estimators=1, max_depth=1
@@ -42,6 +46,7 @@ ALONE = replace(SMALL, centralised_labels=True)
 TRAININGS: dict[str, tuple[World, setup_pb2.JobSpec, Any]] = {
     "boosting": (HERE, JOB, ORACLE),
     "psi": (UNTIED, spec(PARAMS, obfuscation="standard", alignment="psi"), oracle(UNTIED, PARAMS)),
+    "categories": (KINDS, spec(DIVIDED, obfuscation="standard"), KINDS.oracle(DIVIDED)),
     "forest": (HERE, spec(FOREST, obfuscation="standard"), oracle(HERE, FOREST)),
     "pivodl": (SPREAD, spec(SMALL, obfuscation="standard", key_bits=512), oracle(SPREAD, SMALL)),
     "pivodl, gains compared": (
@@ -74,9 +79,12 @@ def _small(folder: Path, story: str) -> Federation:
     here, job, _ = TRAININGS[training_of(story)]
     shown = {"EXPLANATION": ["parties"], "FEATURE_NAME": ["parties"]}
     policies: dict[str, dict[str, Any]] = {name: {"emits": shown} for name in (B, C)}
+    more: dict[str, Any] = {}
+    if here.categories:
+        policies, more = {name: {"category_partitions": True} for name in PARTIES}, {"encode": "categorical"}
     serving = ServeConfig(clients=[CLIENT], listen="127.0.0.1:0")
     return Federation(
-        folder, here.tables, policies=policies | policies_for(job), serve={LABEL_HOLDER: serving}, record="both"
+        folder, here.tables, policies=policies | policies_for(job), serve={LABEL_HOLDER: serving}, record="both", **more
     )
 
 

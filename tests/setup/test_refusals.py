@@ -87,7 +87,7 @@ TABLES: dict[str, tuple[str, Spoil, str]] = {
     "text": (
         FEATURE,
         lambda t: t.set_column(1, "b0", pa.array(["1.5", "", *["blue"] * 14])),
-        r"feature-b: .*: row 3, column 'b0': the cell is not a number; encode text columns as numbers",
+        r"feature-b: .*: row 3, column 'b0': the cell is not a number; encode text columns, by encode = ",
     ),
     "one class": (LABEL_HOLDER, relabel(lambda _: "yes"), r"label column 'y': holds one class only; there is nothing"),
     "three classes": (LABEL_HOLDER, relabel(lambda i: i % 3), r"holds 3 classes; binary:logistic needs two"),
