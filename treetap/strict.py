@@ -78,7 +78,7 @@ def load(path: Path, schema: type[Schema]) -> Schema:
 
 
 def faults_of(failure: ValidationError, schema: type[BaseModel]) -> list[str]:
-    """What is wrong with content that the schema refused: each field by its place, the fault, and what may be meant."""
+    """Faults of content that the schema refused: each field by its place, the fault, and what may be meant."""
     return [
         f"{_where(error['loc'])}: {_what(error)}{_about_key(error['loc'], error['type'], schema)}"
         for error in failure.errors()

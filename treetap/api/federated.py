@@ -172,7 +172,7 @@ class FederatedEstimator(Parameters, ABC):
 
     @property
     def disclosure_(self) -> Any:
-        """Who sent how many bytes of which disclosure class to whom, in the training and the last prediction."""
+        """Bytes by sender, receiver and disclosure class, in the training and the last prediction."""
         check_is_fitted(self)
         return frame_of(self._fitted.sent(), ("job", "from", "to", "step", "class", "messages", "bytes"))
 

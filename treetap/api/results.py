@@ -19,7 +19,7 @@ _KEYS = ("seed", "fold")
 
 
 class AuditResult:
-    """What curious parties could infer. `document`: the audit's JSON document; `report`: its page."""
+    """Inferences that curious parties could draw. `document`: the audit's JSON document; `report`: its page."""
 
     def __init__(self, document: Mapping[str, Any], report: Path) -> None:
         self.document, self.report = dict(document), report
@@ -35,7 +35,7 @@ class AuditResult:
         return frame_of(rows, ("party", "attack", "v_measure", "accuracy", "groups"))
 
     def v_measure(self, party: str, attack: str) -> float:
-        """How well an attack of a party sorts the training records by their label: 0 no better than chance, 1 exactly.
+        """V-measure of the groups in which a party's attack sorts the training records: 0 chance, 1 the labels.
 
         Raises:
             ValueError: the audit has no such party or attack.

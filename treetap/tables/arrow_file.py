@@ -10,21 +10,14 @@ import pyarrow as pa
 
 from treetap.errors import DataError
 from treetap.tables.faults import unreadable
-from treetap.tables.files import TableFile
-from treetap.tables.source import Source
+from treetap.tables.files import FileSource
 from treetap.usage import half_of_memory
 
 _STREAM = b"\xff\xff\xff\xff"
 
 
-class ArrowFile(Source):
+class ArrowFile(FileSource):
     """A file whose columns have types, compressed or not."""
-
-    def __init__(self, file: TableFile) -> None:
-        self.file = file
-
-    def __str__(self) -> str:
-        return str(self.file)
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """See `Source`."""

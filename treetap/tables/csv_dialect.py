@@ -41,7 +41,7 @@ _WORDS = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a file is written. `thousands`, `quote`: empty where there is none. `skip`: lines before the header."""
+    """The dialect of a file. `thousands`, `quote`: empty where there is none. `skip`: lines before the header."""
 
     delimiter: str = ","
     decimal: str = "."

@@ -25,21 +25,18 @@ from treetap.tables.csv_dialect import (
     marked_encoding,
 )
 from treetap.tables.faults import missing, unreadable
-from treetap.tables.files import TableFile
+from treetap.tables.files import FileSource, TableFile
 from treetap.tables.number_styles import PLAIN, style_keys, styles_of
-from treetap.tables.source import Source
 
 
-class CsvFile(Source):
+class CsvFile(FileSource):
     """Cells as text, from which types are inferred."""
 
     typed = False
 
     def __init__(self, file: TableFile, given: Given) -> None:
-        self.file, self.given = file, given
-
-    def __str__(self) -> str:
-        return str(self.file)
+        super().__init__(file)
+        self.given = given
 
     @cached_property
     def detected(self) -> Detected:

@@ -13,6 +13,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from treetap.errors import DataError
+from treetap.tables.source import Source
 from treetap.usage import half_of_memory
 
 #: Ending of a compressed file's name → Arrow's name of the codec.
@@ -106,3 +107,13 @@ class _Raw(io.RawIOBase):
     def close(self) -> None:
         self._file.close()
         super().close()
+
+
+class FileSource(Source):
+    """A table that is one file, whose name begins messages about faults."""
+
+    def __init__(self, file: TableFile) -> None:
+        self.file = file
+
+    def __str__(self) -> str:
+        return str(self.file)

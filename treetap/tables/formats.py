@@ -24,7 +24,7 @@ HEAD = 4096
 
 
 class Content(NamedTuple):
-    """What a file is. `format`: the format that reads it; empty if none does. `remedy`: a clause."""
+    """The kind of a file. `format`: the format that reads it; empty if none does. `remedy`: a clause."""
 
     what: str
     remedy: str
@@ -73,7 +73,7 @@ _TEXT: tuple[tuple[re.Pattern[bytes], Content], ...] = (
 
 
 def content_of(head: bytes) -> Content | None:
-    """What a file is by its first bytes; None where they may be text of a table."""
+    """The kind of a file by its first bytes; None where they may be text of a table."""
     for magic, content in _MAGIC:
         if head.startswith(magic):
             return content

@@ -13,18 +13,11 @@ from treetap.errors import DataError
 from treetap.tables.csv_dialect import BLOCK
 from treetap.tables.dates import is_date
 from treetap.tables.faults import missing
-from treetap.tables.files import TableFile
-from treetap.tables.source import Source
+from treetap.tables.files import FileSource
 
 
-class JsonLines(Source):
+class JsonLines(FileSource):
     """A file of objects; an absent key is a missing cell. Numbers, text and booleans have types, dates are text."""
-
-    def __init__(self, file: TableFile) -> None:
-        self.file = file
-
-    def __str__(self) -> str:
-        return str(self.file)
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """See `Source`: the keys of all lines, in the order in which they come."""
@@ -93,7 +86,7 @@ class JsonLines(Source):
 
 
 def _kind(value: Any) -> str:
-    """What a cell holds; empty for null."""
+    """The content of a cell; empty for null."""
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 
 from treetap.errors import DataError
 from treetap.tables.faults import missing, unreadable
-from treetap.tables.files import TableFile
-from treetap.tables.source import Source
+from treetap.tables.files import FileSource, TableFile
 from treetap.tables.tensors import is_tensor
 from treetap.usage import half_of_memory
 
@@ -24,14 +23,8 @@ _BLOCK = 32 << 20  # bytes of tensors that are decoded at once
 _OF_TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
 
 
-class ParquetFile(Source):
+class ParquetFile(FileSource):
     """A file whose columns have types."""
-
-    def __init__(self, file: TableFile) -> None:
-        self.file = file
-
-    def __str__(self) -> str:
-        return str(self.file)
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """See `Source`."""

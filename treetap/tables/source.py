@@ -1,4 +1,4 @@
-"""What every source of a table can do: its columns' names, its columns, and the name of a row for an operator.
+"""The interface of every source of a table: its columns' names, its columns, and the name of a row for an operator.
 
 `str(source)` is the place that messages about faults begin with. It holds neither content nor a password.
 """
@@ -26,7 +26,7 @@ class Source(ABC):
 
     @property
     def says(self) -> list[str]:
-        """What was detected rather than configured, each a sentence with the key that would say the same."""
+        """Detections that replace configuration, each a sentence with the key that would say the same."""
         return []
 
     @abstractmethod

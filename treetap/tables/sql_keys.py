@@ -1,4 +1,4 @@
-"""What a table's settings say about a database: the environment variable with its URI, and what to read."""
+"""Settings of a table that lies in a database: the environment variable with its URI, and what to read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SqlKeys:
 
     @property
     def rows(self) -> str:
-        """What a SELECT takes its rows from."""
+        """The table or query from which a SELECT takes its rows."""
         if self.table is not None:
             parts = (part.replace('"', '""') for part in self.table.split("."))
             return ".".join(f'"{part}"' for part in parts)

@@ -119,7 +119,7 @@ def fit_categories(
 
 
 def kind_of(categories: int, max_cat_to_onehot: int) -> Kind:
-    """The splits of a column of so many categories."""
+    """The kind of splits of a column with this number of categories."""
     return Kind.ONE_HOT if categories < max_cat_to_onehot else Kind.PARTITIONS
 
 

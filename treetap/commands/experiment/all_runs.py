@@ -128,7 +128,7 @@ def run_experiment(
 
 
 def _logged(experiment: ExperimentFile, name: str, address: str, kept: Kept) -> dict[str, Any]:
-    """Where the results were logged to, or the fault for which they were not: they are on disk."""
+    """The address to which results were logged, or the fault for which they were not: they are on disk."""
     try:
         return to_mlflow.log(experiment, name, address, kept, (PAGE, HISTORY))
     except Interrupted as failure:

@@ -78,7 +78,7 @@ def _temporary(discard: bool) -> AbstractContextManager[Path | None]:
 
 
 class _Output:
-    """What the command prints."""
+    """Output of the command."""
 
     def __init__(self, file: Path, *, as_json: bool, discard: bool) -> None:
         self._file, self._as_json, self._discard = file, as_json, discard

@@ -80,7 +80,7 @@ _OBJECTIVES = {
 
 
 def unknown_parameter(name: str) -> str | None:
-    """What to say about a parameter of XGBoost that a `[job]` table does not have; None for any other name."""
+    """Sentence about a parameter of XGBoost that a `[job]` table does not have; None for any other name."""
     if name in ALIASES:
         return f"write {ALIASES[name]}"
     if name in ELSEWHERE:

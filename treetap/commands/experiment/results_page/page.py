@@ -63,7 +63,7 @@ def html(experiment: ExperimentFile, name: str, runs: Sequence[Mapping[str, Any]
 
 
 def _facts(experiment: ExperimentFile, runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """What was run, by name."""
+    """Names and values of the settings that were run."""
     data, first, *others = experiment.data, *experiment.in_order
     held_out = f"{data.cv} folds" if data.cv is not None else f"{data.test_share:.0%} of the rows"
     roles = [("parties", ", ".join([first, *others]))]

@@ -71,7 +71,7 @@ def log(experiment: ExperimentFile, name: str, address: str, kept: Kept, artefac
 
 
 class _Logged:
-    """What was logged of an experiment to one address: its run, and those of its seeds and folds that are complete."""
+    """An experiment as logged to one address: its run, and those of its seeds and folds that are complete."""
 
     def __init__(self, kept: Kept, address: str) -> None:
         self._kept, self.address = kept, address
