@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from functools import partial
+from operator import add
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +14,7 @@ from treetap.errors import DataError
 from treetap.names import nearest
 from treetap.tables.dates import is_date
 from treetap.tables.opening import source_at
+from treetap.tables.rows_of import RowsOf
 from treetap.tables.source import Origin, Source, row_name
 from treetap.tables.sql import in_order_of_ids
 
@@ -36,6 +39,12 @@ def load(source: Source, wanted: list[str], text: Collection[str]) -> pa.Table:
     Raises:
         DataError: one is not there, or there twice.
     """
+    check_columns(source, wanted)
+    return read_columns(source, wanted, text, wanted[0])
+
+
+def check_columns(source: Source, wanted: list[str]) -> None:
+    """Raise `DataError` if a column that a configuration names is not there, or there twice."""
     have = columns_of(source)
     absent = [name for name in wanted if name not in have]
     if absent:
@@ -47,7 +56,6 @@ def load(source: Source, wanted: list[str], text: Collection[str]) -> pa.Table:
     doubled = sorted({name for name in wanted if have.count(name) > 1})
     if doubled:
         raise DataError(f"{source}: has column {doubled[0]!r} more than once")
-    return read_columns(source, wanted, text, wanted[0])
 
 
 def read_columns(source: Source, wanted: list[str], text: Collection[str], ids: str | None = None) -> pa.Table:
@@ -62,6 +70,19 @@ def read_columns(source: Source, wanted: list[str], text: Collection[str], ids: 
     if table.num_rows == 0:
         raise DataError(f"{source}: has no rows")
     return table if source.ordered or ids is None else in_order_of_ids(table, ids)
+
+
+def plain_batches(source: Source, wanted: list[str]) -> Iterator[tuple[int, dict[str, pa.ChunkedArray]]]:
+    """The rows of a source that streams, in batches: the first row's number, and its columns as `plain_column` does.
+
+    Raises:
+        DataError: the source cannot be read, or a cell of text is none.
+    """
+    first = 0
+    for batch in source.batches(wanted, ()):
+        here = RowsOf(source, partial(add, first))
+        yield first, {name: plain_column(here, f"column {name!r}", batch.column(name)) for name in wanted}
+        first += batch.num_rows
 
 
 def plain_column(origin: Origin, place: str, column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,18 +14,20 @@ import pyarrow.parquet as pq
 from treetap.errors import DataError
 from treetap.tables.faults import missing, unreadable
 from treetap.tables.files import FileSource, TableFile
+from treetap.tables.source import BATCH_ROWS
 from treetap.tables.tensors import is_tensor
 from treetap.usage import half_of_memory
 
 log = logging.getLogger(__name__)
-_ROWS = 8192  # decoded at once
 _NUMBER = 8  # bytes of a number
-_BLOCK = 32 << 20  # bytes of tensors that are decoded at once
+_BLOCK = 32 << 20  # bytes of a batch
 _OF_TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
 
 
 class ParquetFile(FileSource):
-    """A file whose columns have types."""
+    """A file whose columns have types, read by row group."""
+
+    streams = True
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """See `Source`."""
@@ -37,63 +40,129 @@ class ParquetFile(FileSource):
     def read(self, wanted: list[str], text: Collection[str]) -> pa.Table:
         """See `Source`."""
         del text  # a column has its type
-        try:
-            return read_parquet(self.file, wanted)
-        except (pa.ArrowException, OSError) as failure:
-            raise (missing(self, failure) or self._undecodable(wanted)) from None
+        return read_parquet(self.file, wanted)
 
-    def _undecodable(self, wanted: list[str]) -> DataError:
-        """The error for the first column that cannot be decoded."""
-        for name in wanted:
-            try:
-                read_parquet(self.file, [name])
-            except (pa.ArrowException, OSError) as failure:
-                log.debug("%s: column %r: decoding it raised %s", self, name, type(failure).__name__)
-                return DataError(f"{self}: column {name!r} cannot be decoded; is the Parquet file damaged?")
-        return DataError(f"{self}: is not readable Parquet")
+    def batches(self, wanted: list[str], text: Collection[str]) -> Iterator[pa.Table]:
+        """See `Source`; no page of another column is read, and a damaged row group is named with its column."""
+        del text
+        with _open(self.file, wanted) as file:
+            for batch in file.batches():
+                yield pa.Table.from_batches([batch]).select(wanted)
+
+    def count_rows(self) -> int:
+        """See `Source`: the number in the file's metadata."""
+        try:
+            with self.file.open() as raw:
+                return int(pq.read_metadata(raw).num_rows)
+        except (pa.ArrowException, OSError) as failure:
+            raise unreadable(self, failure, "Parquet") from None
 
 
 def read_parquet(source: TableFile, wanted: list[str]) -> pa.Table:
     """These columns, in the order of the file's rows.
 
     Raises:
-        DataError: they take up more than half of the memory.
-        pa.ArrowException, OSError: the file cannot be read.
+        DataError: they take up more than half of the memory, or the file cannot be read.
     """
-    most = half_of_memory()
-    with source.open() as raw, pq.ParquetFile(raw) as file:
-        fields = [file.schema_arrow.field(name) for name in wanted]
-        text = [field.name for field in fields if _is_text(field.type)]
-        values = sum(math.prod(field.type.shape) for field in fields if is_tensor(field.type))  # of a row
-        row = values + _NUMBER * len(wanted)
-        if file.metadata.num_rows * row > most or _longest(source, text, most) > most:
+    most, size, parts = half_of_memory(), 0, []
+    with _open(source, wanted) as file:
+        row = _NUMBER * len(wanted) + file.tensors
+        if file.rows * row > most or file.all_of_longest(most) > most:
             raise _too_large(source)
-        parts, size = [], 0
-        for batch in file.iter_batches(batch_size=min(_ROWS, max(1, _BLOCK // max(values, 1))), columns=wanted):
+        for batch in file.batches():
             size += batch.nbytes
             if size > most:
                 raise _too_large(source)
             parts.append(batch)
-        return pa.Table.from_batches(parts, parts[0].schema if parts else pa.schema(fields))
+        return pa.Table.from_batches(parts, parts[0].schema if parts else pa.schema(file.fields))
 
 
-def _longest(source: TableFile, text: list[str], most: int) -> int:
-    """The bytes of columns of text, had every cell the longest text of its dictionary, as far as the bound.
+@contextmanager
+def _open(source: TableFile, wanted: list[str]) -> Iterator[_Columns]:
+    """These columns of a file; `DataError` if it cannot be opened."""
+    with ExitStack() as stack:
+        try:
+            raw = stack.enter_context(source.open())
+            file = stack.enter_context(pq.ParquetFile(raw, page_checksum_verification=True))
+            fields = [file.schema_arrow.field(name) for name in wanted]
+            text = [field.name for field in fields if _is_text(field.type)]
+            cells = file
+            if text:
+                raw = stack.enter_context(source.open())
+                cells = stack.enter_context(pq.ParquetFile(raw, read_dictionary=text))
+        except (pa.ArrowException, OSError) as failure:
+            raise unreadable(source, failure, "Parquet") from None
+        yield _Columns(source, fields, text, file, cells)
 
-    Of each group of rows one cell is decoded, and with it the dictionary, where there is one.
-    """
-    size = 0
-    if not text:
-        return size
-    with source.open() as raw, pq.ParquetFile(raw, read_dictionary=text) as file:
-        for group in range(file.num_row_groups):
-            rows = file.metadata.row_group(group).num_rows
-            first = next(file.iter_batches(batch_size=1, row_groups=[group], columns=text), None)
-            for column in () if first is None else first.columns:
-                size += rows * int(pc.max(pc.binary_length(column.dictionary)).as_py() or 0)
+
+class _Columns:
+    """Columns of an open file. `cells`: the file with dictionaries for its columns of `text`."""
+
+    def __init__(
+        self, source: TableFile, fields: list[pa.Field], text: list[str], file: pq.ParquetFile, cells: pq.ParquetFile
+    ) -> None:
+        self.fields = fields
+        self._source, self._text, self._file, self._cells = source, text, file, cells
+        self.rows = int(file.metadata.num_rows)
+        #: Values of a row in columns of tensors.
+        self.tensors = sum(math.prod(field.type.shape) for field in fields if is_tensor(field.type))
+
+    def all_of_longest(self, most: int) -> int:
+        """The bytes of columns of text, had every cell the longest text of its dictionary, as far as the bound."""
+        size = 0
+        for group in range(self._file.num_row_groups if self._text else 0):
+            with self._decoding(group):
+                size += self._file.metadata.row_group(group).num_rows * self._longest(group, self._text)
             if size > most:
                 break
-    return size
+        return size
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All rows; a batch has no more than `_BLOCK` bytes, if that is one row at least."""
+        names = [field.name for field in self.fields]
+        for group in range(self._file.num_row_groups):
+            with self._decoding(group):
+                yield from self._of_group(group, names)
+
+    def _of_group(self, group: int, names: list[str]) -> Iterator[pa.RecordBatch]:
+        longest = self._longest(group, [name for name in self._text if name in names])
+        if longest > half_of_memory():
+            raise _too_large(self._source)
+        rows = min(BATCH_ROWS, max(1, _BLOCK // max(self.tensors, _NUMBER * len(names), longest)))
+        yield from self._file.iter_batches(batch_size=rows, row_groups=[group], columns=names)
+
+    def _longest(self, group: int, text: list[str]) -> int:
+        """The bytes of a row with the longest texts of a group of rows.
+
+        One cell of each column is decoded, and with it the dictionary, where there is one.
+        """
+        if not text:
+            return 0
+        first = next(self._cells.iter_batches(batch_size=1, row_groups=[group], columns=text), None)
+        columns = () if first is None else first.columns
+        return sum(int(pc.max(pc.binary_length(column.dictionary)).as_py() or 0) for column in columns)
+
+    @contextmanager
+    def _decoding(self, group: int) -> Iterator[None]:
+        """Raise `DataError` with the place of a fault in a group of rows."""
+        try:
+            yield
+        except (pa.ArrowException, OSError) as failure:
+            raise missing(self._source, failure) or self._undecodable(group) from None
+
+    def _undecodable(self, group: int) -> DataError:
+        """The error for the first column of a group of rows that cannot be decoded."""
+        place = f"{self._source}: row group {group + 1} of {self._file.num_row_groups}"
+        for field in self.fields:
+            try:
+                for _ in self._of_group(group, [field.name]):
+                    pass
+            except (pa.ArrowException, OSError) as failure:
+                log.debug("%s, column %r: decoding it raised %s", place, field.name, type(failure).__name__)
+                return DataError(
+                    f"{place}, column {field.name!r} cannot be decoded; is the Parquet file damaged? Write it again"
+                )
+        return DataError(f"{place} cannot be decoded; is the Parquet file damaged? Write it again")
 
 
 def _is_text(kind: pa.DataType) -> bool:

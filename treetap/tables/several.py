@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate
 
 import pyarrow as pa
@@ -34,6 +34,7 @@ class SeveralFiles(Source):
         """
         self._name, self._parts = name, list(parts)
         self.typed = all(source.typed for _, source in parts)
+        self.streams = all(source.streams for _, source in parts)
         self._ends: list[int] = []  # rows up to the end of each file, once they are read
         folders = [dict(_PARTITION.findall(name)) for name, _ in parts]
         for (other, _), found in zip(parts, folders, strict=True):
@@ -84,17 +85,34 @@ class SeveralFiles(Source):
         if not self.typed and (mixed := [name for name in own if _mixed([part.column(name) for part in parts])]):
             parts = self._read(own, {*text, *mixed})  # text in one file, hence in all
         self._ends = list(accumulate(part.num_rows for part in parts))
-        for name in wanted:
-            if name in self._folders:
-                values = self._folders[name]
-                parts = [
-                    part.append_column(name, pa.repeat(value, part.num_rows))
-                    for part, value in zip(parts, values, strict=True)
-                ]
+        parts = [self._with_folders(part, place, wanted) for place, part in enumerate(parts)]
         try:
             return pa.concat_tables(parts, promote_options="permissive").select(wanted)
         except pa.ArrowException:
-            raise DataError(f"{self}: a column has types in two files that are not one: write one type") from None
+            raise self._two_types() from None
+
+    def batches(self, wanted: list[str], text: Collection[str]) -> Iterator[pa.Table]:
+        """See `Source`."""
+        if not self.streams:
+            yield from super().batches(wanted, text)
+            return
+        own = [name for name in wanted if name not in self._folders]
+        self.count_rows()  # for the names of rows
+        schema = self._common_schema(wanted)
+        for place, (_, source) in enumerate(self._parts):
+            for part in source.batches(own, text):
+                try:
+                    yield self._with_folders(_decoded(part), place, wanted).select(wanted).cast(schema, safe=False)
+                except pa.ArrowException:
+                    raise self._two_types() from None
+
+    def count_rows(self) -> int | None:
+        """See `Source`."""
+        counts = [count for _, source in self._parts if (count := source.count_rows()) is not None]
+        if len(counts) < len(self._parts):
+            return None
+        self._ends = list(accumulate(counts))
+        return self._ends[-1]
 
     def row_name(self, index: int) -> str:
         """The file and its own name of the row."""
@@ -124,6 +142,28 @@ class SeveralFiles(Source):
     def remedy_of_absence(self, name: str) -> str:
         """See `Source`."""
         return self._parts[0][1].remedy_of_absence(name)
+
+    def _common_schema(self, wanted: list[str]) -> pa.Schema:
+        """The types of columns that hold those of all files."""
+        kinds = []
+        for _, source in self._parts:
+            found = dict(source.fields())
+            own = {name: found[name] if name in found else self._folders[name].type for name in wanted}
+            kinds.append(_decoded(pa.schema(list(own.items())).empty_table()).schema)
+        try:
+            return pa.unify_schemas(kinds, promote_options="permissive")
+        except pa.ArrowException:
+            raise self._two_types() from None
+
+    def _two_types(self) -> DataError:
+        return DataError(f"{self}: a column has types in two files that are not one: write one type")
+
+    def _with_folders(self, part: pa.Table, place: int, wanted: list[str]) -> pa.Table:
+        """Rows of one file with the columns that its folders stand for."""
+        for name in wanted:
+            if name in self._folders:
+                part = part.append_column(name, pa.repeat(self._folders[name][place], part.num_rows))
+        return part
 
     def _read(self, wanted: list[str], text: Collection[str]) -> list[pa.Table]:
         most, size, found = half_of_memory(), 0, []

@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
+
+#: Most rows of one batch.
+BATCH_ROWS = 1 << 16
 
 
 class Source(ABC):
@@ -19,10 +22,13 @@ class Source(ABC):
         typed: its columns have types of their own; those of text files are inferred, and an id there is a whole number
             if all of them are written as one.
         ordered: reading twice gives the rows in the same order.
+        streams: `batches` holds no more of the source than a batch, and what its format unpacks at once: a row group
+            of Parquet, a record batch of Arrow.
     """
 
     typed = True
     ordered = True
+    streams = False
 
     @property
     def says(self) -> list[str]:
@@ -44,6 +50,25 @@ class Source(ABC):
             DataError: the source cannot be read. Its message contains nothing of what Arrow or a driver says, who quote
                 whole rows.
         """
+
+    def batches(self, wanted: list[str], text: Collection[str]) -> Iterator[pa.Table]:
+        """The rows of `read` in their order, in parts of at most `BATCH_ROWS` rows whose columns have the same types.
+
+        Each call begins at the first row, so that columns can be read one after the other. A source that does not
+        stream is read whole first. The rows of one that is not `ordered` come in another order at each call.
+
+        Raises:
+            DataError: the source cannot be read, at the latest by the batch that would hold the fault.
+        """
+        table = self.read(wanted, text)
+        return (table.slice(first, BATCH_ROWS) for first in range(0, table.num_rows, BATCH_ROWS))
+
+    def count_rows(self) -> int | None:
+        """The number of rows, of a source that streams; None of another one, which would have to be read whole.
+
+        `DataError` if the source cannot be read.
+        """
+        return None
 
     def row_name(self, index: int) -> str:
         """The place of a row, counted from 0, for the operator."""
