@@ -29,6 +29,7 @@ from treetap.neural.inputs import InputScaler
 from treetap.neural.params import DEFAULT, Bottom, SplitnnParams
 from treetap.neural.sensitivity import EXACT
 from treetap.tables.reading import Table
+from treetap.tables.record_ids import Ids
 
 BATCH = 128
 PLAIN = "plain"
@@ -60,7 +61,7 @@ def side(name: str, defences: FeatureDefences | None) -> FeatureSide:
     """A feature party's side on two batches of random records."""
     bottom, shape = NETWORKS[name]
     draws, records = np.random.default_rng(0), 2 * BATCH
-    ids = [f"{number:04d}" for number in range(records)]
+    ids = Ids.of(f"{number:04d}" for number in range(records))
     numbers = draws.normal(size=(records, shape[0] if len(shape) == 1 else 0))
     tensors = {} if len(shape) == 1 else {"x": draws.integers(0, 256, size=(records, *shape), dtype=np.uint8)}
     columns = [f"c{place}" for place in range(numbers.shape[1])]

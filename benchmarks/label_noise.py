@@ -25,6 +25,7 @@ from treetap import terminal
 from treetap.privacy.label_dp import staged
 from treetap.protocols.own_priors import by_own_trees
 from treetap.tables.reading import Table
+from treetap.tables.record_ids import Ids
 
 FILES = {"obesity": "NObeyesdad", "credit_default": "default.payment.next.month", "fars": "target"}
 STAGES = (1, 2, 4)
@@ -42,7 +43,7 @@ def main() -> None:
     for name, features, labels in _sets():
         classes, n = int(labels.max()) + 1, len(labels)
         names = [str(place) for place in range(features.shape[1])]
-        table = Table(Path(name), list(map(str, range(n))), names, features, None, np.arange(n))
+        table = Table(Path(name), Ids.of(map(str, range(n))), names, features, None, np.arange(n))
         for stages in STAGES:
             kept, seconds = [], []
             for epsilon in EPSILONS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -37,7 +38,7 @@ class FeatureEvidence:
     bottom: Bottom
     auxiliary: Table = field(repr=False)
     known: Embeddings = field(repr=False)
-    victims: list[str] = field(repr=False)
+    victims: Sequence[str] = field(repr=False)
     embeddings: Embeddings = field(repr=False)
     settings: FeatureSettings
     attributes: tuple[str, ...] | None = None

@@ -5,7 +5,7 @@ Ids join an auxiliary record to its embedding: the label holder's own table has 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ class Received:
     """
 
     rows: EmbeddingRows
-    ids: list[str] = field(repr=False)
+    ids: Sequence[str] = field(repr=False)
     job: str | None = None
     faults: tuple[str, ...] = ()
 
@@ -145,18 +145,18 @@ def audited_victim(
 
 def _victims(
     files: VictimFiles, joined: _Joined, auxiliary: Table, truth: Table | None, missing: float | None
-) -> list[str]:
+) -> Sequence[str]:
     """Ids of the records to guess."""
     known = set(auxiliary.ids)
     if files.victims is not None:
-        ids = _table(files.victims, files, missing, []).ids
-        joined.check(files.victims, "victims", ids)
-        if both := sorted(known.intersection(ids)):
+        asked = _table(files.victims, files, missing, []).ids
+        joined.check(files.victims, "victims", asked)
+        if both := sorted(known.intersection(asked)):
             raise BadInput(
                 f"{files.victims}: {len(both)} of its ids, such as {both[0]!r}, are auxiliary records of "
                 f"{files.auxiliary}: leave them out of victims or of auxiliary"
             )
-        return ids
+        return asked
     ids = list(joined.order) if truth is None else [name for name in truth.ids if name in joined.order]
     if not (found := [name for name in ids if name not in known]):
         of = joined.what if truth is None else f"{truth.path}"
@@ -164,7 +164,7 @@ def _victims(
     return found
 
 
-def _check_truth(truth: Table, auxiliary: Table, victims: list[str]) -> None:
+def _check_truth(truth: Table, auxiliary: Table, victims: Sequence[str]) -> None:
     """Raise BadInput if the truth lacks victims, or has images of another shape, before any attack runs."""
     if absent := sorted(set(victims) - set(truth.ids)):
         raise BadInput(
@@ -190,7 +190,7 @@ def _table(path: Path, files: VictimFiles, missing: float | None, columns: list[
     return read_table(config, with_label=False, missing=missing)
 
 
-def _records(table: Table, ids: list[str]) -> Table:
+def _records(table: Table, ids: Sequence[str]) -> Table:
     """The records with these ids, which the table has, in this order."""
     place = {name: number for number, name in enumerate(table.ids)}
     return table.take(np.array([place[name] for name in ids], dtype=np.int64))

@@ -31,6 +31,7 @@ from treetap.commands.experiment.run import run_seed
 from treetap.commands.local_federation import clean_end, working_folder
 from treetap.tables.labels import read_labels
 from treetap.tables.reading import Table
+from treetap.tables.record_ids import Ids
 from treetap.trees import centralised
 from treetap.trees.binning import bin_table
 from treetap.trees.centralised_forest import train_forest
@@ -225,7 +226,7 @@ def _block(table: pa.Table, drawn: Split, columns: list[str]) -> Floats:
 def _labels(asked: ExperimentFile, table: pa.Table, drawn: Split) -> Ints:
     """Class numbers of the training records (N,), as the label holder would number them."""
     part = table.take(pa.array(drawn.train))
-    ids = part.column(ID).to_pylist()
+    ids = Ids.of_column(part.column(ID))
     alone = Table(Path(asked.data.title), ids, [], np.empty((len(ids), 0)), part.column(asked.data.label), drawn.train)
     return read_labels(alone, asked.data.label, asked.job.params().objective).values.astype(np.int64)
 

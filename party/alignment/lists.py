@@ -15,6 +15,7 @@ from treetap.psi import kernels
 from treetap.psi.exponents import Exponent
 from treetap.psi.group import POINT_BYTES
 from treetap.psi.lists import PointList, Rows, common, shuffled
+from treetap.tables.record_ids import Ids
 from treetap.wire.v2 import alignment_pb2
 
 #: Points in one message: 1 MiB.
@@ -37,11 +38,11 @@ class BlindedLists:
         self._context, self._members, self._owners, self._place = context, list(members), owners, place
         self._lengths: dict[int, int] = {}  # of the others' lists, once they have been here
 
-    async def blinded(self, ids: Sequence[str], order: Rows, exponent: Exponent) -> PointList:
+    async def blinded(self, ids: Ids, order: Rows, exponent: Exponent) -> PointList:
         """The ids at these places, in this order, hashed to the group and raised."""
 
         def call(first: int, last: int) -> tuple[Any, ...]:
-            return exponent.for_kernel(), *kernels.pack([ids[place] for place in order[first:last].tolist()])
+            return exponent.for_kernel(), *ids.take(order[first:last]).packed()
 
         made = PointList(self._context.scratch.file(), len(order))
         await self._spread(kernels.blind, call, len(order), "raised identifiers", made)

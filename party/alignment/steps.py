@@ -30,7 +30,7 @@ from treetap.psi.exponents import Exponent
 from treetap.psi.group import POINT_BYTES
 from treetap.psi.lists import PointList, permutation
 from treetap.tables.evaluated import JobRecords
-from treetap.tables.reading import digest_of
+from treetap.tables.record_ids import Ids
 from treetap.tables.source import Origin
 from treetap.wire.v2 import alignment_pb2, control_pb2
 
@@ -117,7 +117,7 @@ class Alignment:
         self._rule, self._minimum = rule, int(getattr(context.policy, rule))
         self._order = order
         self._place = self._members.index(context.party)
-        self._ids: list[str] = []
+        self._ids = Ids.of([])
         self._rows: Rows = np.zeros(0, dtype=np.int64)
         self._path: Origin = Path()
         self._keep = False
@@ -137,7 +137,7 @@ class Alignment:
             name: getattr(self, name) for name, _, _ in alignment_steps(self._members, mode, context.party)
         }
 
-    def begin(self, ids: list[str], rows: Rows, path: Origin, *, keep: bool, training: int | None = None) -> int:
+    def begin(self, ids: Ids, rows: Rows, path: Origin, *, keep: bool, training: int | None = None) -> int:
         """Set the ids of the party's own table; returns the earlier attempt that aligned them, or 0.
 
         `rows`: the row of each record in the file `path`, for the party's own transcript. `keep`: store the outcome,
@@ -154,7 +154,7 @@ class Alignment:
         stored = self._context.store.load_arrays(STORED) if keep else None
         if stored is None:
             return 0
-        if stored["digest"].tobytes() != digest_of(ids):
+        if stored["digest"].tobytes() != ids.digest():
             raise DataError(
                 f"{path}: holds other ids than when job {self._context.job} was aligned; "
                 "restore that file, or cancel the job and train again"
@@ -174,7 +174,7 @@ class Alignment:
         """Send the digest of the sorted ids to the label holder, if there are enough."""
         self._order.check(request)
         self._enough_of(np.arange(len(self._ids)))
-        digest = alignment_pb2.RecordDigest(digest=digest_of(self._ids), records=len(self._ids))
+        digest = alignment_pb2.RecordDigest(digest=self._ids.digest(), records=len(self._ids))
         await self._context.outbox.send(self._members[0], "record_digest", [digest])
         self._finish(np.arange(len(self._ids)))
         return self._end(request)
@@ -182,7 +182,7 @@ class Alignment:
     async def compare_digests(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Compare the parties' digests; `DataError` unless every party holds the same ids."""
         self._order.check(request)
-        async for party, records in self._differing(digest_of(self._ids)):
+        async for party, records in self._differing(self._ids.digest()):
             raise DataError(
                 f"the ids of {party} ({records} records) are not those of {self._context.party} ({len(self._ids)} "
                 f'records, {self._path}); sorted-ids needs the same ids at every party, alignment = "psi" finds the '
@@ -363,7 +363,7 @@ class Alignment:
                 STORED,
                 {
                     "records": records,
-                    "digest": np.frombuffer(digest_of(self._ids), dtype=np.uint8),
+                    "digest": np.frombuffer(self._ids.digest(), dtype=np.uint8),
                     "attempt": np.array(self._context.attempt),
                 },
             )
@@ -375,4 +375,4 @@ class Alignment:
 
     def _set_records(self, records: Rows) -> None:
         self._records = records
-        self._context.recorder.own_alignment(self._context.attempt, self._rows[records].tolist())
+        self._context.recorder.own_alignment(self._context.attempt, self._rows[records])

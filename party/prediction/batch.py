@@ -58,7 +58,7 @@ class BatchPrediction:
             self._beside = [*beside, self._evaluated.write]
         self._scored = ScoreStore(context.store, opening.prediction)
         self._done = 0  # records with a score, those of earlier attempts included
-        self._asked_for: list[str] = []
+        self._asked_for: Sequence[str] = []
         self._again = False  # all records have their score: this attempt's is not kept
         self._wanted: Rows | None = None
         self.size = max(1, opening.block)  #: see `RecordSource`
@@ -103,7 +103,7 @@ class BatchPrediction:
         """See `RecordSource`: on disk before the step ends."""
         ids = self._opened.aligned.ids
         if not self._again:
-            self._scored.add([ids[row] for row in rows], scores, imputed, further)
+            self._scored.add(list(ids.take(rows)), scores, imputed, further)
         self._done += len(rows)
         self._context.progress.done = self._done
 
@@ -131,7 +131,7 @@ class BatchPrediction:
     def _blocks(self) -> int:
         return -(-len(self.wanted) // self.size)
 
-    def _ids_asked_for(self, table: Table) -> list[str]:
+    def _ids_asked_for(self, table: Table) -> Sequence[str]:
         """The ids to predict, sorted: all of the own table, or those of the file of ids."""
         if not self._opening.records_file:
             return table.ids
@@ -174,7 +174,7 @@ class BatchPrediction:
 
 
 def _write(
-    path: Path, ids: list[str], found: tuple[list[str], Floats, Imputed], opened: OpenedModel, *, degraded: bool
+    path: Path, ids: Sequence[str], found: tuple[list[str], Floats, Imputed], opened: OpenedModel, *, degraded: bool
 ) -> None:
     """Write the predictions, a row per id; empty cells where a record is not common to all parties.
 

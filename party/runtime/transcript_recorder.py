@@ -7,11 +7,13 @@ party's own policy enables (`record`). Its files are signed with the party's TLS
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
 from google.protobuf.message import Message
 
 from treetap.errors import Interrupted, Malformed
@@ -58,12 +60,12 @@ class Recorder:
         """Record a split of this party's own."""
         self._append(transcript_pb2.TranscriptRecord.OWN, "", "own_split", attempt, round, stage, split)
 
-    def own_alignment(self, attempt: int, rows: Sequence[int]) -> None:
+    def own_alignment(self, attempt: int, rows: npt.NDArray[np.int64]) -> None:
         """Record the row in this party's file of each aligned record; positions in messages refer to these."""
         if not self.on:
             return
         for first in range(0, len(rows), ROWS_PER_RECORD):
-            part = transcript_pb2.OwnAlignment(first=first, rows=rows[first : first + ROWS_PER_RECORD])
+            part = transcript_pb2.OwnAlignment(first=first, rows=rows[first : first + ROWS_PER_RECORD].tolist())
             self._append(transcript_pb2.TranscriptRecord.OWN, "", "own_alignment", attempt, 0, 0, part)
 
     def _write(

@@ -28,6 +28,7 @@ from treetap.psi import kernels
 from treetap.psi.backends import group
 from treetap.psi.exponents import Exponent
 from treetap.psi.group import uniform_bytes
+from treetap.tables.record_ids import Ids
 from treetap.trees.params import BoostingParams
 from treetap.wire.frame import name_of
 from treetap.wire.transcript import TranscriptReader
@@ -201,7 +202,7 @@ def test_without_the_one_time_exponent_the_last_hop_would_know() -> None:
             block = kernels.raise_points({}, exponent.for_kernel(), block)
         return block
 
-    shared = kernels.pack(["shared by a and c, not by b"])
+    shared = Ids.of(["shared by a and c, not by b"]).packed()
     # As written: a's list is raised by a, b, c; the last, c, sees the end, and c's own list ends in the same points.
     of_a = through(kernels.blind({}, first.for_kernel(), *shared), second, third)
     of_c = through(kernels.blind({}, third.for_kernel(), *shared), first, second)

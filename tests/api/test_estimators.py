@@ -27,6 +27,7 @@ from treetap.api import loopback
 from treetap.commands.jobs import progress_view
 from treetap.tables.binned import bin_columns
 from treetap.tables.reading import Table
+from treetap.tables.record_ids import Ids
 from treetap.trees.centralised import train
 from treetap.trees.params import BoostingParams
 
@@ -41,7 +42,7 @@ PARTIES = {"party-1": ["a", "c"], "party-2": ["d", "b"]}
 
 def _table(columns: list[str]) -> Table:
     ids = [f"{row:02d}" for row in range(len(X))]
-    return Table(Path("x"), ids, columns, X[columns].to_numpy(), None, np.arange(len(X)))
+    return Table(Path("x"), Ids.of(ids), columns, X[columns].to_numpy(), None, np.arange(len(X)))
 
 
 def test_it_predicts_as_the_centralised_model_does() -> None:
@@ -295,6 +296,7 @@ def test_a_party_loads_nothing_of_the_api(tmp_path: Path) -> None:
 import pandas, treetap
 from sklearn.datasets import make_classification
 from treetap.api import loopback
+from treetap.tables.record_ids import Ids
 X, y = make_classification(60, 4, random_state=0)
 model = treetap.FederatedClassifier(**{SMALL!r}).fit(pandas.DataFrame(X), y)
 model.predict(X)

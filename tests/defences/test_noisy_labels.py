@@ -21,6 +21,7 @@ from treetap.privacy.label_dp import staged
 from treetap.protocols.own_priors import by_own_trees
 from treetap.tables.labels import Labels
 from treetap.tables.reading import Table
+from treetap.tables.record_ids import Ids
 
 N = 80
 OWN = LabelDp(epsilon=1.0, stages=2)
@@ -35,7 +36,9 @@ def table(changed: int | None = None, shift: float = 0.0) -> tuple[Table, Labels
     if changed is not None:
         values[changed] = 1 - values[changed]
     ids = [f"r{i:03d}" for i in range(N)]
-    return Table(Path("own.csv"), ids, ["a", "b", "c"], features, None, np.arange(N)), Labels(values, ["no", "yes"])
+    return Table(Path("own.csv"), Ids.of(ids), ["a", "b", "c"], features, None, np.arange(N)), Labels(
+        values, ["no", "yes"]
+    )
 
 
 def noisy(state: Path, own: LabelDp = OWN, budget: float | None = None, **changes: Any) -> list[int]:

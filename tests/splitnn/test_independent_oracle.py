@@ -16,6 +16,7 @@ from treetap.neural.draws import Draws  # noqa: E402
 from treetap.neural.inputs import InputScaler  # noqa: E402
 from treetap.neural.params import Bottom, SplitnnParams, Top  # noqa: E402
 from treetap.tables.reading import Table  # noqa: E402
+from treetap.tables.record_ids import Ids  # noqa: E402
 
 RECORDS = 33
 BOTTOM = {"default": Bottom(hidden=(6, 5), width=4), "shop": Bottom(width=3)}
@@ -49,7 +50,7 @@ def test_two_trainers_agree(objective: str, classes: int, fields: dict[str, Any]
     naive = NaiveNetwork(params, raw, labels, classes).train()
     tables = {
         name: Table(
-            Path("own.csv"), [str(n) for n in range(RECORDS)], ["x", "y", "z"], values, None, np.arange(RECORDS)
+            Path("own.csv"), Ids.of(map(str, range(RECORDS))), ["x", "y", "z"], values, None, np.arange(RECORDS)
         )
         for name, values in raw.items()
     }

@@ -17,6 +17,7 @@ from treetap.neural.own_priors import OwnNetwork
 from treetap.neural.params import Bottom, SplitnnParams
 from treetap.privacy.label_dp import staged
 from treetap.tables.reading import Table
+from treetap.tables.record_ids import Ids
 
 N = 90
 MLP = SplitnnParams(epochs=20, batch_size=10, learning_rate=0.1, bottom={"a": Bottom(hidden=(8,), width=4)})
@@ -33,8 +34,8 @@ def _table(classes: int, *, images: bool) -> tuple[Table, np.ndarray[Any, np.dty
     cells = (60 * labels[:, None, None] + rng.integers(0, 60, size=(N, 4, 4))).astype(np.uint8)
     ids, rows, path = [f"r{place:03d}" for place in range(N)], np.arange(N), Path("own.parquet")
     if images:
-        return Table(path, ids, [], np.zeros((N, 0)), None, rows, tensors={"image": cells}), labels
-    return Table(path, ids, ["x", "noise"], features, None, rows), labels
+        return Table(path, Ids.of(ids), [], np.zeros((N, 0)), None, rows, tensors={"image": cells}), labels
+    return Table(path, Ids.of(ids), ["x", "noise"], features, None, rows), labels
 
 
 @pytest.mark.parametrize(("params", "classes"), [(MLP, 2), (THREE, 3), (IMAGES, 3)], ids=["two", "three", "images"])

@@ -12,14 +12,8 @@ from treetap.psi.backends import group
 from treetap.psi.group import POINT_BYTES, uniform_bytes
 
 
-def pack(ids: list[str]) -> tuple[bytes, bytes]:
-    """Ids for `blind`: their UTF-8 text, joined, and where each ends, as 64-bit numbers: two objects travel, not n."""
-    texts = [value.encode("utf-8") for value in ids]
-    return b"".join(texts), np.cumsum([0, *map(len, texts)], dtype=np.int64).tobytes()
-
-
 def blind(_state: dict[str, Any], scalar: bytes, texts: bytes, ends: bytes) -> bytes:
-    """Kernel: every id of `pack` hashed to the group and raised."""
+    """Kernel: every id hashed to the group and raised; `texts`, `ends`: see `treetap.tables.record_ids.Ids.packed`."""
     places = np.frombuffer(ends, dtype=np.int64).tolist()
     arithmetic = group()
     uniform = b"".join([uniform_bytes(texts[first:last]) for first, last in pairwise(places)])

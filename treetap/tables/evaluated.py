@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.tables.reading import Table
+from treetap.tables.record_ids import Ids
 
 Rows = npt.NDArray[np.int64]
 #: Marks before ids of a job with an eval table. In their order the marked ids of both tables are sorted.
@@ -47,12 +48,12 @@ class JobRecords:
         return cls(joined, len(table.ids), marked=True)
 
     @property
-    def ids(self) -> list[str]:
+    def ids(self) -> Ids:
         """The ids as they are aligned: with a mark of their table where the job has an eval table."""
         if not self.marked:
             return self.table.ids
-        marks = (_TRAINING, _EVALUATED)
-        return [marks[place >= self.training] + value for place, value in enumerate(self.table.ids)]
+        own = self.table.ids
+        return own[: self.training].marked(_TRAINING) + own[self.training :].marked(_EVALUATED)
 
     @property
     def features(self) -> npt.NDArray[np.float64]:

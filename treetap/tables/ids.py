@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
-from operator import eq
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -12,46 +9,47 @@ import pyarrow.compute as pc
 
 from treetap.errors import DataError
 from treetap.tables.numbers import kind_name
+from treetap.tables.record_ids import Ids
 from treetap.tables.source import Origin, row_name
 
 
-def sorted_ids(path: Origin, place: str, column: pa.ChunkedArray) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """Ids as text in their order, and the row of each; `DataError` for one that is missing or there twice.
-
-    What is made on the way is Arrow's and NumPy's: dictionaries and numbers of Python would take several times the ids.
-    """
-    ids = _texts(path, place, column)
-    order = np.asarray(pc.sort_indices(pa.array(ids, pa.large_string())), dtype=np.int64)  # UTF-8 sorts as text does
-    found: list[str] = np.array(ids, dtype=np.object_)[order].tolist()
-    if "" in found[:1] or any(map(eq, found, islice(found, 1, None))):
-        distinct_ids(path, place, ids)
-    return found, order
+def sorted_ids(path: Origin, place: str, column: pa.ChunkedArray) -> tuple[Ids, npt.NDArray[np.int64]]:
+    """Ids as text in their order, and the row of each; `DataError` for one that is missing or there twice."""
+    return _sorted(path, place, _texts(path, place, column))
 
 
-def ids_of(path: Origin, place: str, column: pa.ChunkedArray) -> list[str]:
+def ids_of(path: Origin, place: str, column: pa.ChunkedArray) -> Ids:
     """Ids as text without surrounding blanks; `DataError` for one that is missing or there twice."""
     return distinct_ids(path, place, _texts(path, place, column))
 
 
-def _texts(path: Origin, place: str, column: pa.ChunkedArray) -> list[str]:
+def distinct_ids(path: Origin, place: str, ids: Ids) -> Ids:
+    """The ids as they are; `DataError` for one that is empty or there twice."""
+    _sorted(path, place, ids)
+    return ids
+
+
+def _texts(path: Origin, place: str, column: pa.ChunkedArray) -> Ids:
     if column.null_count:
         index = int(np.flatnonzero(column.is_null().to_numpy())[0])
         raise DataError(f"{path}: {row_name(path, index)}, {place}: the id is missing")
     kind = column.type
     if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         raise DataError(f"{path}: {place} holds {kind_name(kind)}; ids are whole numbers or text")
-    return [str(value).strip() for value in column.to_pylist()]
+    return Ids.of_column(column)
 
 
-def distinct_ids(path: Origin, place: str, ids: list[str]) -> list[str]:
-    """The ids as they are; `DataError` for one that is empty or there twice."""
-    first: dict[str, int] = {}
-    for index, value in enumerate(ids):
-        if not value:
-            raise DataError(f"{path}: {row_name(path, index)}, {place}: the id is missing")
-        if value in first:
-            raise DataError(
-                f"{path}: {row_name(path, index)}, {place}: the id is there already, at {row_name(path, first[value])}"
-            )
-        first[value] = index
-    return ids
+def _sorted(path: Origin, place: str, ids: Ids) -> tuple[Ids, npt.NDArray[np.int64]]:
+    """The ids in their order, and the row of each; `DataError` for the first row whose id is empty or there before."""
+    order = ids.order()
+    found = ids.take(order)
+    again = np.asarray(pc.equal(found.array[1:], found.array[:-1]), dtype=bool)  # row order[i + 1] has order[i]'s id
+    repeated = int(order[1:][again].min()) if again.any() else len(ids)
+    if len(ids) and not found[0] and int(order[0]) <= repeated:  # equal ids keep their order: the first empty one
+        raise DataError(f"{path}: {row_name(path, int(order[0]))}, {place}: the id is missing")
+    if repeated < len(ids):
+        first = int(order[int(np.flatnonzero(np.asarray(pc.equal(found.array, ids[repeated]), dtype=bool))[0])])
+        raise DataError(
+            f"{path}: {row_name(path, repeated)}, {place}: the id is there already, at {row_name(path, first)}"
+        )
+    return found, order

@@ -6,7 +6,6 @@ the operator by way of the coordinator: they name the place of a fault, never th
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -27,6 +26,7 @@ from treetap.tables.ids import distinct_ids, ids_of, sorted_ids
 from treetap.tables.loading import columns_of, load, plain_column, read_columns
 from treetap.tables.numbers import kind_name
 from treetap.tables.opening import file_source, source_of
+from treetap.tables.record_ids import Ids
 from treetap.tables.source import Origin, row_name
 from treetap.tables.tensors import Shape, Tensor, check_trained, is_tensor, tensor_of, tensor_shape
 from treetap.tables.typed import STRING, id_type
@@ -40,7 +40,7 @@ Floats = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 class Table:
     """Records in the order of their sorted ids.
 
-    `path`: where the table comes from, for messages. `ids`: N strings. `columns`: names of the d features. `features`:
+    `path`: where the table comes from, for messages. `ids`: N texts. `columns`: names of the d features. `features`:
     (N, d) float64, NaN where missing. `label`: N values as read, or None. `rows`: (N,) each record's row in the file,
     from 0. `sources`: the file's columns that the features were made of, and those of tensors; `categories`: how those
     of text were encoded. `tensors`: each column of images, (N, height, width) or (N, channels, height, width); none of
@@ -51,7 +51,7 @@ class Table:
     """
 
     path: Origin
-    ids: list[str]
+    ids: Ids
     columns: list[str]
     features: Floats
     label: pa.ChunkedArray | None
@@ -112,7 +112,7 @@ class Table:
         """The records at these places, in this order."""
         return replace(
             self,
-            ids=[self.ids[place] for place in records.tolist()],
+            ids=self.ids.take(records),
             features=self.features[records],
             label=None if self.label is None else self.label.take(pa.array(records)),
             weights=None if self.weights is None else self.weights[records],
@@ -121,17 +121,8 @@ class Table:
         )
 
     def digest(self) -> bytes:
-        """SHA-256 over the sorted ids."""
-        return digest_of(self.ids)
-
-
-def digest_of(ids: list[str]) -> bytes:
-    """SHA-256 over ids, each with its length; `sorted-ids` alignment compares that of the sorted ids."""
-    state = hashlib.sha256()
-    for value in ids:
-        raw = value.encode("utf-8")
-        state.update(len(raw).to_bytes(4, "big") + raw)
-    return state.digest()
+        """SHA-256 over the sorted ids; `sorted-ids` alignment compares it."""
+        return self.ids.digest()
 
 
 def read_table(
@@ -197,7 +188,7 @@ def _without_constant(table: Table) -> Table:
     )
 
 
-def read_ids(path: Path) -> list[str]:
+def read_ids(path: Path) -> Ids:
     """A file of record ids: text, one id a line, or the first column of a table in a file of any format."""
     file = TableFile.local(path)
     if file.suffix not in SUFFIXES:
@@ -213,7 +204,7 @@ def read_ids(path: Path) -> list[str]:
     return ids_of(source, "first column", plain_column(source, "first column", column))
 
 
-def _id_lines(path: Path) -> list[str]:
+def _id_lines(path: Path) -> Ids:
     try:
         raw = path.read_bytes()
     except OSError as failure:
@@ -226,7 +217,7 @@ def _id_lines(path: Path) -> list[str]:
         raise DataError(
             f"{path}: is not UTF-8 text; give one id a line, or a table whose name ends with {', '.join(SUFFIXES)}"
         ) from None
-    return distinct_ids(path, "column 'id'", [line.strip() for line in lines if line.strip()])
+    return distinct_ids(path, "column 'id'", Ids.of(line.strip() for line in lines if line.strip()))
 
 
 def _ordered(

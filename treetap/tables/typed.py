@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from treetap.errors import DataError
+from treetap.tables.record_ids import Ids
 
 STRING: pa.DataType = pa.string()
 #: A whole number as it is written in CSV: `007`, `+7` and `-0` are text.
@@ -17,21 +18,25 @@ _WHOLE = r"^(0|-?[1-9][0-9]{0,18})$"
 _DECIMAL = re.compile(r"decimal(?P<bits>\d+)\((?P<precision>\d+), (?P<scale>-?\d+)\)")
 
 
-def id_type(ids: Sequence[str], column: pa.DataType, *, in_csv: bool) -> pa.DataType:
+def id_type(ids: Ids, column: pa.DataType, *, in_csv: bool) -> pa.DataType:
     """The type of a column of ids, which are given as text.
 
     CSV has no types: there ids are 64-bit whole numbers if all of them are written as such.
     """
     if not in_csv:
         return column
-    texts = pa.array(ids, pa.string())
-    if not pc.all(pc.match_substring_regex(texts, _WHOLE)).as_py():
+    if not pc.all(pc.match_substring_regex(ids.array, _WHOLE)).as_py():
         return pa.string()
     try:
-        texts.cast(pa.int64())
+        ids.array.cast(pa.int64())
     except pa.ArrowInvalid:  # one is larger
         return pa.string()
     return pa.int64()
+
+
+def typed_ids(ids: Ids, kind: pa.DataType) -> pa.Array:
+    """Ids in the type of their column, which is one that ids have."""
+    return ids.array.cast(kind)
 
 
 def typed(texts: Sequence[str], kind: pa.DataType) -> pa.Array:

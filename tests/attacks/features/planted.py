@@ -21,6 +21,7 @@ from treetap.neural.architectures import bottom_to_load
 from treetap.neural.params import Bottom
 from treetap.tables.categories import Category, one_hot_names
 from treetap.tables.reading import Table
+from treetap.tables.record_ids import Ids
 
 Embeddings = npt.NDArray[np.float32]
 Columns = Mapping[str, npt.NDArray[Any]]
@@ -49,7 +50,7 @@ def table_of(columns: Columns, *, name: str = "auxiliary", first: int = 0, encod
             blocks.append(cells.astype(np.float64)[:, None])
     return Table(
         path=Path(f"{name}.parquet"),
-        ids=[f"r{first + number:06d}" for number in range(count)],
+        ids=Ids.of(f"r{first + number:06d}" for number in range(count)),
         columns=names,
         features=np.hstack(blocks),
         label=None,

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from treetap.psi import exponents, kernels
 from treetap.psi.exponents import Exponent, NotClamped
 from treetap.psi.group import ORDER
+from treetap.tables.record_ids import Ids
 
 #: ℓ = 2^252 + C
 C = ORDER - 2**252
@@ -64,7 +65,7 @@ def test_another_one_is_drawn_in_their_place(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_an_exponent_can_be_exchanged() -> None:
     """Raising by new over old takes the old one away and puts the new one on."""
-    old, new, ids = Exponent.draw(), Exponent.draw(), kernels.pack(["a", "b"])
+    old, new, ids = Exponent.draw(), Exponent.draw(), Ids.of(["a", "b"]).packed()
     exchanged = kernels.raise_points({}, new.over(old).for_kernel(), kernels.blind({}, old.for_kernel(), *ids))
     assert exchanged == kernels.blind({}, new.for_kernel(), *ids)
 

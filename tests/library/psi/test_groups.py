@@ -19,6 +19,7 @@ from treetap.psi.exponents import Exponent
 from treetap.psi.group import ORDER, POINT_BYTES, PRIME, Group, uniform_bytes
 from treetap.psi.ifma_group import IfmaGroup
 from treetap.psi.sodium_group import SodiumGroup
+from treetap.tables.record_ids import Ids
 
 pytestmark = pytest.mark.usefixtures("ifma_kernels", "same_arithmetic_after")
 #: Numbers of 256 bits at which carries, the top bit and the reduction modulo p could go wrong.
@@ -144,11 +145,11 @@ def test_raising_commutes_and_keeps_the_order(ids: list[str]) -> None:
     """Two parties that raise in either order, with either backend, find the same points, place for place."""
     one, two = Exponent.draw(), Exponent.draw()
     arithmetic.use("gmpy2")
-    first = kernels.blind({}, one.for_kernel(), *kernels.pack(ids))
+    first = kernels.blind({}, one.for_kernel(), *Ids.of(ids).packed())
     arithmetic.use("ifma")
-    assert first == kernels.blind({}, one.for_kernel(), *kernels.pack(ids))
+    assert first == kernels.blind({}, one.for_kernel(), *Ids.of(ids).packed())
     first = kernels.raise_points({}, two.for_kernel(), first)
-    second = kernels.blind({}, two.for_kernel(), *kernels.pack(ids))
+    second = kernels.blind({}, two.for_kernel(), *Ids.of(ids).packed())
     arithmetic.use("gmpy2")
     assert first == kernels.raise_points({}, one.for_kernel(), second)
     assert len(set(_split(first))) == len(ids)
@@ -196,7 +197,7 @@ def test_blinded_points_have_one_form_whatever_the_id(backend: str) -> None:
     bits of the id that no exponent hides.
     """
     ids = [f"id {number}" for number in range(40)]
-    for point in _split(kernels.blind({}, Exponent.draw().for_kernel(), *kernels.pack(ids))):
+    for point in _split(kernels.blind({}, Exponent.draw().for_kernel(), *Ids.of(ids).packed())):
         u = int.from_bytes(point, "little")
         assert is_member(point)
         assert is_square(u)

@@ -33,6 +33,7 @@ from treetap.tables.loading import columns_of, plain_column, read_columns
 from treetap.tables.numbers import numbers_of
 from treetap.tables.opening import source_of
 from treetap.tables.reading import Table
+from treetap.tables.record_ids import Ids
 from treetap.tables.source import Origin, Source
 from treetap.tables.tensors import check_tensors, is_tensor, tensor_of, tensor_shape
 from treetap.tables.typed import id_type
@@ -98,7 +99,7 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
             columns[name] = _checked(path, name, columns[name], used[name], constrained=name in experiment.constrained)
     if data.id is None:
         width = len(str(table.num_rows))
-        ids, kind = [f"{i:0{width}d}" for i in range(table.num_rows)], pa.int64()
+        ids, kind = Ids.of(f"{i:0{width}d}" for i in range(table.num_rows)), pa.int64()
     else:
         place = f"column {data.id!r}"
         column = plain_column(path, place, table.column(data.id))
@@ -148,9 +149,8 @@ def content_digest(table: pa.Table) -> str:
 def labels_of(experiment: ExperimentFile, table: pa.Table) -> Labels:
     """The labels of the joined table that `read_table` has checked."""
     data, count = experiment.data, table.num_rows
-    records = Table(
-        Path(data.title), [""] * count, [], np.empty((count, 0)), table.column(data.label), np.arange(count)
-    )
+    ids, rows = Ids.of([""] * count), np.arange(count)
+    records = Table(Path(data.title), ids, [], np.empty((count, 0)), table.column(data.label), rows)
     return read_labels(records, data.label, experiment.job.params().objective)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ POLICY: dict[str, Any] = {
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 
 
-def named_owners(experiment: ExperimentFile, base: Path, ids: list[str]) -> pa.Array:
+def named_owners(experiment: ExperimentFile, base: Path, ids: Sequence[str]) -> pa.Array:
     """The owner of each row that a file `label_rows` names, (N,).
 
     Raises:
@@ -101,7 +102,7 @@ def with_classes(experiment: ExperimentFile, labels: Labels) -> ExperimentFile:
     return experiment
 
 
-def truth(rows: pa.Table, id_column: str, label: str, ids: list[str], labels: Labels) -> np.ndarray[Any, Any]:
+def truth(rows: pa.Table, id_column: str, label: str, ids: Sequence[str], labels: Labels) -> np.ndarray[Any, Any]:
     """Labels of the records with these ids: targets, or classes by the numbers that they have in `labels`."""
     place = {str(each): row for row, each in enumerate(rows.column(id_column).to_pylist())}
     cells = [rows.column(label)[place[each]].as_py() for each in ids]
