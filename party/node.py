@@ -19,6 +19,7 @@ from party.runtime.metrics import PartyMetrics
 from party.runtime.steps import describe, disk_faults, follow
 from party.runtime.transcript_recorder import Recorders
 from party.runtime.unheard import log_unheard
+from party.runtime.workers import PartyWorkers
 from party.serving.registry import ServedModels
 from treetap import logs
 from treetap.errors import ConfigError, Conflict, Interrupted, Malformed, OutOfOrder, Refused, UnknownJob
@@ -28,7 +29,6 @@ from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.frame import name_of, result
 from treetap.wire.ports import Dialer
 from treetap.wire.v2 import control_pb2, exchange_pb2, setup_pb2
-from treetap.workers.engines import EngineHost
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -43,7 +43,7 @@ class PartyNode:
     def __init__(
         self,
         config: PartyConfig,
-        engine: EngineHost,
+        workers: PartyWorkers,
         dialer: Dialer,
         recorders: Recorders,
         offload: Offload,
@@ -51,12 +51,12 @@ class PartyNode:
     ) -> None:
         metrics = metrics or PartyMetrics(config.name)
         self._config = config
-        self._engine = engine
+        self._workers = workers
         self._recorders = recorders
         self._store = Store(config.state)
         self._attempts = Attempts(config.state / "attempts.json")
         self.served_models = ServedModels(config, metrics)  #: answers clients of served models
-        self._opener = Opener(config, engine, dialer, recorders, offload, metrics, self._store, self.served_models)
+        self._opener = Opener(config, workers, dialer, recorders, offload, metrics, self._store, self.served_models)
         self._sessions: dict[str, Session] = {}
         # No opening or leaving of a job may run between the old session's end and the new one.
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -196,7 +196,7 @@ class PartyNode:
         return UnknownJob(f"{self._config.name} holds no job {job!r}; was it restarted? resume the job")
 
     def _account(self, session: Session) -> control_pb2.StepResult:
-        account: setup_pb2.Accounted = session.context.costs.account(self._engine.usage())
+        account: setup_pb2.Accounted = session.context.costs.account(self._workers.usage())
         return result(account)
 
     def _record(self, caller: str, message: control_pb2.StepRequest | exchange_pb2.PeerMessage) -> None:

@@ -15,6 +15,7 @@ from party.runtime.outbox import Outbox
 from party.runtime.scratch import Scratch
 from party.runtime.steps import ProgressCounter
 from party.runtime.transcript_recorder import Recorders
+from party.runtime.workers import PartyWorkers
 from party.serving.registry import ServedModels
 from party.setup.membership import check_members
 from treetap.errors import BadInput, Refused
@@ -27,7 +28,6 @@ from treetap.protocols.registry import prediction, prediction_name, training, tr
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.timeouts import Timeouts
 from treetap.wire.v2 import control_pb2
-from treetap.workers.engines import EngineHost
 
 
 class Opener:
@@ -36,7 +36,7 @@ class Opener:
     def __init__(
         self,
         config: PartyConfig,
-        engine: EngineHost,
+        workers: PartyWorkers,
         dialer: Dialer,
         recorders: Recorders,
         offload: Offload,
@@ -44,7 +44,7 @@ class Opener:
         store: Store,
         served_models: ServedModels,
     ) -> None:
-        self._config, self._engine, self._dialer = config, engine, dialer
+        self._config, self._workers, self._dialer = config, workers, dialer
         self._recorders, self._offload, self._metrics = recorders, offload, metrics
         self._store, self._served_models = store, served_models
 
@@ -99,8 +99,9 @@ class Opener:
         return role
 
     def _context(self, caller: str, request: control_pb2.StepRequest, peers: list[Address]) -> StepContext:
-        costs = CostAccount(self._config.name, self._engine.usage(), self._metrics)
+        costs = CostAccount(self._config.name, self._workers.usage(), self._metrics)
         recorder = self._recorders.of(request.job)
+        engine, key_engine = self._workers.lease()
         by_name = {peer.name: peer for peer in peers}
         return StepContext(
             party=self._config.name,
@@ -121,7 +122,8 @@ class Opener:
             costs=costs,
             metrics=self._metrics,
             recorder=recorder,
-            engine=self._engine.lease(),
+            engine=engine,
+            key_engine=key_engine,
             store=self._store.job(request.job),
             scratch=Scratch(self._config.state),
             progress=ProgressCounter(),

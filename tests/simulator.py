@@ -26,6 +26,7 @@ from party.defences.settings import Defences
 from party.node import PartyNode
 from party.policy import Policy
 from party.runtime.transcript_recorder import Recorders
+from party.runtime.workers import PartyWorkers
 from tests.virtual_time import Deadlock, run
 from treetap.errors import Unreachable
 from treetap.process.config import TlsConfig
@@ -34,7 +35,7 @@ from treetap.tables.config import Encode, TableConfig
 from treetap.wire.frame import name_of
 from treetap.wire.ports import Address
 from treetap.wire.v2 import control_pb2, exchange_pb2, jobs_pb2, setup_pb2
-from treetap.workers.engines import EngineHost, InProcessEngine
+from treetap.workers.engines import EngineHost, InProcessEngine, KeyEngineHost
 
 __all__ = ["COORDINATOR", "LIFE", "Deadlock", "Faults", "Federation", "Message", "run"]
 
@@ -167,7 +168,7 @@ class Federation:
     weight.
     `encode`: its columns of text; `drop_constant`: all parties train without constant columns; `serve`: party → whom it
     answers; `coordinators`: whom all parties obey, the first is the one that `jobs` means; `engine`: party → what
-    computes for it; `defences`, `constraints`: by party.
+    computes for it, `key_engine`: what does so with its keys, by default the same; `defences`, `constraints`: by party.
     """
 
     def __init__(
@@ -184,10 +185,11 @@ class Federation:
         serve: dict[str, ServeConfig] | None = None,
         coordinators: tuple[str, ...] = (COORDINATOR,),
         engine: Callable[[str], EngineHost] = lambda _: InProcessEngine(),
+        key_engine: Callable[[str], KeyEngineHost] | None = None,
         defences: dict[str, Defences] | None = None,
         constraints: dict[str, dict[str, int]] | None = None,
     ) -> None:
-        self.coordinators, self.engine = coordinators, engine
+        self.coordinators, self.engine, self.key_engine = coordinators, engine, key_engine
         self.policies, self.encode, self.serve = policies or {}, encode, serve or {}
         self.drop_constant = drop_constant
         self.defences, self.constraints = defences or {}, constraints or {}
@@ -221,7 +223,11 @@ class Federation:
             return
         config = self.configs[name]
         process.recorders = Recorders(config.state / "transcripts", config.policy.record)
-        process.node = PartyNode(config, self.engine(name), dialer, process.recorders, in_place)
+        process.node = PartyNode(config, self._workers(name), dialer, process.recorders, in_place)
+
+    def _workers(self, name: str) -> PartyWorkers:
+        engine = self.engine(name)
+        return PartyWorkers(engine) if self.key_engine is None else PartyWorkers(self.key_engine(name), engine)
 
     def kill(self, name: str, *, amid_writing: bool = False) -> None:
         """kill -9: nothing is said to anybody, nothing more is written. `amid_writing`: it is just writing a file."""

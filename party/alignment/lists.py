@@ -17,6 +17,7 @@ from treetap.psi.group import POINT_BYTES
 from treetap.psi.lists import PointList, Rows, common, shuffled
 from treetap.tables.record_ids import Ids
 from treetap.wire.v2 import alignment_pb2
+from treetap.workers.engines import Engine, KeyEngine
 
 #: Points in one message: 1 MiB.
 POINTS_PER_MESSAGE = 32_768
@@ -45,7 +46,7 @@ class BlindedLists:
             return exponent.for_kernel(), *ids.take(order[first:last]).packed()
 
         made = PointList(self._context.scratch.file(), len(order))
-        await self._spread(kernels.blind, call, len(order), "raised identifiers", made)
+        await self._spread(self._secret_workers, kernels.blind, call, len(order), "raised identifiers", made)
         return made
 
     async def raised(self, points: PointList, exponent: Exponent) -> PointList:
@@ -55,7 +56,7 @@ class BlindedLists:
             return exponent.for_kernel(), points.take(first, last - first)
 
         made = PointList(self._context.scratch.file(), len(points))
-        await self._spread(kernels.raise_points, call, len(points), "raised identifiers", made)
+        await self._spread(self._secret_workers, kernels.raise_points, call, len(points), "raised identifiers", made)
         return made
 
     async def check(self, points: PointList) -> None:
@@ -64,7 +65,7 @@ class BlindedLists:
         def call(first: int, last: int) -> tuple[Any, ...]:
             return (points.take(first, last - first),)
 
-        await self._spread(kernels.check_points, call, len(points), "checked identifiers", None)
+        await self._spread(self._context.engine, kernels.check_points, call, len(points), "checked identifiers", None)
 
     async def shuffled(self, points: PointList) -> PointList:
         """The points in a new order; the list is closed."""
@@ -115,19 +116,25 @@ class BlindedLists:
             self._lengths.setdefault(owner, len(made))
         return made
 
+    @property
+    def _secret_workers(self) -> KeyEngine:
+        """The workers that get ids and exponents."""
+        return self._context.key_engine
+
     async def _spread(
         self,
+        engine: Engine,
         kernel: Callable[..., bytes],
         call: Callable[[int, int], tuple[Any, ...]],
         total: int,
         operation: str,
         made: PointList | None,
     ) -> None:
-        """Distribute `total` points over the workers, write the results to their places, and report progress.
+        """Distribute `total` points over an engine's workers, write the results to their places, and report progress.
 
         `call`: the kernel's arguments for the points from the first to before the last.
         """
-        engine, progress = self._context.engine, self._context.progress
+        progress = self._context.progress
         progress.done, progress.total = 0, total
         parts = iter(range(0, total, POINTS_PER_CALL))
 

@@ -105,7 +105,7 @@ class Attributions:
         values = len(entries.players) * len(required(self._expected))
         _, slots = ciphertexts_of(values, secret.public.plain_bits)
         obfuscation, token = self._opening.parameters.eini.obfuscation, f"{context.job}/{context.attempt}/attributions"
-        owner = EntryKeyHolder(context.engine, secret, slots, obfuscation, SUM_BITS, token)
+        owner = EntryKeyHolder(context.key_engine, secret, slots, obfuscation, SUM_BITS, token)
         self._scheme = scheme = EntryScheme(context, owner, chain, VALUES, values, self.advance)
         await scheme.start()
         self._records.size = max(1, min(self._records.size, scheme.fitting(len(entries.varying))))

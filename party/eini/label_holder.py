@@ -195,7 +195,7 @@ class LabelHolder:
         obfuscation = self._opening.parameters.eini.obfuscation
         try:
             return EntryKeyHolder(
-                context.engine, secret, outputs, obfuscation, SUM_BITS, f"{context.job}/{context.attempt}"
+                context.key_engine, secret, outputs, obfuscation, SUM_BITS, f"{context.job}/{context.attempt}"
             )
         except PlaintextOverflow as failure:
             key = KeyKind.of(self._opening.parameters.eini)

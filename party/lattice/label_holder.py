@@ -99,7 +99,7 @@ class LabelHolder:
         instructions = native.instructions()
         log.info("job %s: %d columns, %s, %s instructions", context.job, self._shape.columns, parameters, instructions)
         key = await context.offload(lambda: LatticeKey(parameters))
-        owner = LatticeKeyHolder(context.engine, key, f"{context.job}/{context.attempt}")
+        owner = LatticeKeyHolder(context.key_engine, key, f"{context.job}/{context.attempt}")
         outputs, advance = self._shape.outputs, self._records.advance
         self._scheme = LatticeScheme(context, owner, parameters, outputs, self._chain, advance)
         await self._scheme.start()

@@ -46,7 +46,7 @@ class PartyKeys:
         token = f"{setting.context.job}/{setting.context.attempt}"
         try:
             slots = setting.slots()
-            self._holder = KeyHolder(setting.context.engine, secret, slots, setting.spec.obfuscation, token)
+            self._holder = KeyHolder(setting.context.key_engine, secret, slots, setting.spec.obfuscation, token)
         except PlaintextOverflow as failure:
             raise BadInput(
                 f"{len(setting.params.class_names)} classes of {setting.records} records do not fit a plaintext of a "

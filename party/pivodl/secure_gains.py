@@ -65,7 +65,7 @@ class SecureGains:
 
     def __init__(self, setting: Setting, keys: PartyKeys) -> None:
         self._setting, self._keys = setting, keys
-        self._comparison = GainComparison(setting.context.engine, keys.holder, RANK_BITS)
+        self._comparison = GainComparison(setting.context.key_engine, keys.holder, RANK_BITS)
 
     async def winners(self, level: int, opened: Mapping[int, Opened]) -> dict[int, Winner]:
         """The winner of every open node that is split, the same at all parties and as with announced gains.

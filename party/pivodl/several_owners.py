@@ -86,7 +86,7 @@ class SeveralOwners:
         setting = self._setting = Setting(context, spec, params)
         self._job = job = PivodlJob(config, setting, STEPS)
         self._keys = PartyKeys(setting)
-        self._sums = SharedSums(context.engine, spec.obfuscation, f"{context.job}/{context.attempt}")
+        self._sums = SharedSums(context.key_engine, spec.obfuscation, f"{context.job}/{context.attempt}")
         self._owner = LabelOwner(setting, self._keys, self._sums)
         self._source = Source(setting, self._keys, self._sums)
         self._split_party = SplitParty(setting, self._keys)

@@ -22,7 +22,7 @@ from treetap.errors import Refused, UnknownJob
 from treetap.native import arithmetic
 from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, setup_pb2
-from treetap.workers.engines import Engine
+from treetap.workers.engines import Engine, KeyEngine
 
 Step = Callable[[control_pb2.StepRequest], Awaitable[control_pb2.StepResult]]
 T = TypeVar("T")
@@ -42,7 +42,10 @@ class Offload(Protocol):
 
 @dataclass
 class StepContext:
-    """A role's tools; a role never sees sockets, callers or other jobs. `coordinator`: the name of the job's."""
+    """A role's tools; a role never sees sockets, callers or other jobs. `coordinator`: the name of the job's.
+
+    `engine`: workers for plans, codes and ciphertexts; `key_engine`: those for secret keys, exponents and plain values.
+    """
 
     party: str
     coordinator: str
@@ -54,6 +57,7 @@ class StepContext:
     metrics: PartyMetrics
     recorder: Recorder
     engine: Engine
+    key_engine: KeyEngine
     store: JobStore
     scratch: Scratch
     progress: ProgressCounter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from party.runtime.metrics import PartyMetrics
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 class CostAccount:
     """Counters of one party for one job; they add to the process's metrics too."""
 
-    def __init__(self, party: str, workers: list[Usage], metrics: PartyMetrics | None = None) -> None:
+    def __init__(self, party: str, workers: Mapping[str, Usage], metrics: PartyMetrics | None = None) -> None:
         self.party = party
         self._metrics = metrics or PartyMetrics(party)
         self.byte_counts = ByteCounts(party, self._metrics)
@@ -49,22 +49,20 @@ class CostAccount:
             self._metrics.step_ended(step, outcome, seconds)
             log.log(self.level, "%s: %s after %.3f s", what, outcome, seconds, extra={"seconds": seconds})
 
-    def account(self, workers: list[Usage]) -> setup_pb2.Accounted:
+    def account(self, workers: Mapping[str, Usage]) -> setup_pb2.Accounted:
         """All counts in the form sent to the coordinator: sizes and times only."""
         own = measure()
-        names = [self.party, *(f"{self.party} worker {worker}" for worker in range(len(workers)))]
-        now = [own, *workers]
-        before = [self._start[0], *self._start[1]]
+        first, of_workers = self._start
+        now = {self.party: own} | {f"{self.party} {worker}": used for worker, used in workers.items()}
+        before = {self.party: first} | {f"{self.party} {worker}": used for worker, used in of_workers.items()}
         return setup_pb2.Accounted(
             traffic=self.byte_counts.rows(),
             operations=[types_pb2.NamedCount(name=k, count=v) for k, v in sorted(self.operations.items())],
             ciphertexts=[types_pb2.NamedCount(name=k, count=v) for k, v in sorted(self.ciphertexts.items())],
             seconds=[types_pb2.NamedAmount(name=k, amount=v) for k, v in sorted(self._seconds.items())],
-            peak_rss_mb=[
-                types_pb2.NamedAmount(name=name, amount=used.peak_rss_mb) for name, used in zip(names, now, strict=True)
-            ],
+            peak_rss_mb=[types_pb2.NamedAmount(name=name, amount=used.peak_rss_mb) for name, used in now.items()],
             cpu_seconds=[
-                types_pb2.NamedAmount(name=name, amount=used.cpu_seconds - then.cpu_seconds)
-                for name, used, then in zip(names, now, before, strict=True)
+                types_pb2.NamedAmount(name=name, amount=used.cpu_seconds - before[name].cpu_seconds)
+                for name, used in now.items()
             ],
         )

@@ -15,6 +15,7 @@ from party.config import PartyConfig, check_folders, read
 from party.node import PartyNode
 from party.runtime.metrics import PartyMetrics
 from party.runtime.transcript_recorder import Recorders
+from party.runtime.workers import PartyWorkers
 from party.server.control import register
 from party.server.own_paths import outward
 from party.server.scoring import ScoringServers
@@ -29,7 +30,7 @@ from treetap.wire.hello import serve_health
 from treetap.wire.roles import Role
 from treetap.wire.signed_heads import signer_of
 from treetap.wire.timeouts import Timeouts
-from treetap.workers.engines import EngineHost, ProcessEngine, await_workers
+from treetap.workers.engines import ProcessEngine
 
 log = logging.getLogger(__name__)
 #: Seconds that calls under way may take to end when the party stops.
@@ -57,7 +58,7 @@ def run(config_path: Path, *, until_stdin_closes: bool) -> None:
         engine.start()  # they start while this process imports
         for module in OF_JOBS:
             importlib.import_module(module)
-        asyncio.run(_serve(config, engine, backend, until_stdin_closes))
+        asyncio.run(_serve(config, PartyWorkers(engine), backend, until_stdin_closes))
 
 
 def choose_arithmetic(config: PartyConfig, path: Path) -> arithmetic.Backend:
@@ -75,7 +76,7 @@ def choose_arithmetic(config: PartyConfig, path: Path) -> arithmetic.Backend:
 
 
 async def _serve(
-    config: PartyConfig, engine: EngineHost, backend: arithmetic.Backend, until_stdin_closes: bool
+    config: PartyConfig, workers: PartyWorkers, backend: arithmetic.Backend, until_stdin_closes: bool
 ) -> None:
     for name, table in config.tables.items():
         for file in table.local():
@@ -87,7 +88,7 @@ async def _serve(
     recorders = Recorders(config.state / "transcripts", config.policy.record, signer_of(config.transport()))
     metrics = PartyMetrics(config.name)
     measured = metrics.serve(config.metrics)
-    node = PartyNode(config, engine, dialer, recorders, Threads(config.silence_s), metrics)
+    node = PartyNode(config, workers, dialer, recorders, Threads(config.silence_s), metrics)
     callers = Callers(config.name, config.transport(), outward(config))
     server, credentials = rpc.server(callers)
     register(server, callers, node)
@@ -96,7 +97,7 @@ async def _serve(
     address = f"{config.listen.rpartition(':')[0]}:{number}"
     front = ScoringServers()
     try:
-        await await_workers(engine)
+        await workers.ready()
         await front.open(config, node.served_models)  # before a job can need the addresses
         await server.start()
         await status.set("", health_pb2.HealthCheckResponse.SERVING)
@@ -110,7 +111,7 @@ async def _serve(
         await serve_until_stopped("party", where, until_stdin_closes=until_stdin_closes)
     finally:
         await status.enter_graceful_shutdown()
-        await engine.close()  # first: it ends the calls that wait for a worker
+        await workers.close()  # first: it ends the calls that wait for a worker
         await node.close()
         await front.close(GRACE_S)
         await server.stop(GRACE_S)

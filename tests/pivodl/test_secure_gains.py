@@ -82,7 +82,7 @@ class Parties:
                 mailbox=Mailbox(20, self.folder),
                 outbox=SimpleNamespace(send=self._sender(name)),
                 costs=SimpleNamespace(operations=Counter(), ciphertexts=Counter()),
-                engine=InProcessEngine(),
+                key_engine=InProcessEngine(),
             )
             setting = self.settings[name] = Setting(cast(Any, context), self.spec, PARAMS)
             setting.draws, setting.tree = draws, GrowingTree(1, 50, self.names[0])
@@ -108,7 +108,7 @@ class Parties:
         """What each party finds."""
         comparisons = []
         for name, setting in self.settings.items():
-            engine = setting.context.engine
+            engine = setting.context.key_engine
             holder = KeyHolder(engine, self.secrets[name], Slots((60,)), "short-exponent", name)
             await holder.start()
             keys = SimpleNamespace(holder=holder, of=lambda party: self.secrets[party].public)

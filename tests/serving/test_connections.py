@@ -15,6 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from party.config import PartyConfig, ServeConfig
 from party.runtime.metrics import PartyMetrics
+from party.runtime.workers import PartyWorkers
 from party.server import main as party_main
 from party.serving.registry import ServedModels
 from tests.names import stands_for
@@ -247,5 +248,7 @@ def test_where_clients_ask_is_known_before_jobs_can(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(scoring.ScoringServers, "open", slowly)
     monkeypatch.setattr(party_main, "serve_until_stopped", served)
-    asyncio.run(party_main._serve(config, InProcessEngine(), arithmetic.choose("auto"), until_stdin_closes=False))
+    asyncio.run(
+        party_main._serve(config, PartyWorkers(InProcessEngine()), arithmetic.choose("auto"), until_stdin_closes=False)
+    )
     assert answers == ["nobody", "SERVING"]

@@ -21,7 +21,7 @@ import asyncio
 import importlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from treetap.native import arithmetic
 from treetap.process.together import together
@@ -51,6 +51,18 @@ class Engine(Protocol):
         ...
 
 
+class KeyEngine(Engine, Protocol):
+    """Workers that may get secret keys, secret exponents and what these hide.
+
+    What takes a key asks for this type, so that a type checker refuses an engine that is not known to be fit for keys.
+    """
+
+    @property
+    def may_hold_keys(self) -> Literal[True]:
+        """Distinguishes the type: workers of a cluster lack it."""
+        ...
+
+
 class EngineHost(Protocol):
     """A party's workers, for all its jobs."""
 
@@ -64,6 +76,14 @@ class EngineHost(Protocol):
 
     async def close(self) -> None:
         """End the workers and forget their memory; calls still under way end with Interrupted."""
+        ...
+
+
+class KeyEngineHost(EngineHost, Protocol):
+    """A party's workers that may hold its keys."""
+
+    def lease(self) -> KeyEngine:
+        """See `EngineHost.lease`."""
         ...
 
 
@@ -82,10 +102,29 @@ async def call_all(engine: Engine, kernel: Callable[..., Any], *args: Any) -> No
     await together(*(engine.call(worker, kernel, *args) for worker in range(engine.workers)))
 
 
+class FitForKeys:
+    """Workers as ones that may hold keys: for those of this machine, and where a party's policy says so."""
+
+    may_hold_keys: Literal[True] = True
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.workers = engine.workers
+
+    async def call(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:
+        """See `Engine.call`."""
+        return await self._engine.call(worker, kernel, *args)
+
+    def forget(self, kernel: Callable[..., Any], *args: Any) -> None:
+        """See `Engine.forget`."""
+        self._engine.forget(kernel, *args)
+
+
 class InProcessEngine:
     """One worker that runs each kernel at once in the caller: for simulators and for very small computations."""
 
     workers = 1
+    may_hold_keys: Literal[True] = True
 
     def __init__(self) -> None:
         self._state: dict[str, Any] = {}
@@ -98,7 +137,7 @@ class InProcessEngine:
     def forget(self, kernel: Callable[..., Any], *args: Any) -> None:
         kernel(self._state, *args)
 
-    def lease(self) -> Engine:
+    def lease(self) -> KeyEngine:
         return self
 
     def usage(self) -> list[Usage]:
@@ -110,6 +149,8 @@ class InProcessEngine:
 
 class ProcessEngine:
     """One spawned process per worker. `silence_s`: seconds without a finished unit of work after which one hangs."""
+
+    may_hold_keys: Literal[True] = True
 
     def __init__(self, workers: int, silence_s: float, modules: Sequence[str] = ()) -> None:
         """`modules`: what each worker imports when it starts, so that its first kernel does not wait for it."""
@@ -135,8 +176,8 @@ class ProcessEngine:
         for process in self._processes:
             process.forget(kernel, args)
 
-    def lease(self) -> Engine:
-        return _Lease(self._processes)
+    def lease(self) -> KeyEngine:
+        return FitForKeys(_Lease(self._processes))
 
     def usage(self) -> list[Usage]:
         return [measure_process(pid) for pid in self.pids]  # not through the workers, which may be busy

@@ -29,7 +29,7 @@ from treetap.additive.sums.key_holder import KeyHolder
 from treetap.errors import Malformed
 from treetap.process.together import together
 from treetap.process.units import finish_unit
-from treetap.workers.engines import Engine
+from treetap.workers.engines import KeyEngine
 
 
 def bits_of(value: int, width: int) -> list[int]:
@@ -82,12 +82,12 @@ class GainComparison:
     """Comparisons of numbers of `width` bits, by a party's workers.
 
     Args:
-        engine: workers, for the part without a key.
+        engine: workers that may see this party's own numbers, for the part without a key.
         holder: the own key.
         width: bits of a number.
     """
 
-    def __init__(self, engine: Engine, holder: KeyHolder, width: int) -> None:
+    def __init__(self, engine: KeyEngine, holder: KeyHolder, width: int) -> None:
         self._engine, self._holder, self._width = engine, holder, width
 
     async def encrypted_bits(self, values: Sequence[int]) -> list[bytes]:

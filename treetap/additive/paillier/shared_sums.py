@@ -18,7 +18,7 @@ from treetap.additive.paillier.public_key import Obfuscators, PublicKey
 from treetap.additive.sums.packing import Packer
 from treetap.errors import Malformed
 from treetap.process.together import together
-from treetap.workers.engines import Engine
+from treetap.workers.engines import KeyEngine
 
 Ints = npt.NDArray[np.int64]
 
@@ -27,7 +27,7 @@ class SharedSums:
     """Encrypts under others' keys and adds up ciphertexts.
 
     Args:
-        engine: workers.
+        engine: workers that may see this party's own values.
         obfuscation: kind of the obfuscators of own ciphertexts, which a party without the key receives; see
             `treetap.additive.paillier.public_key`.
         token: names this job in the workers' memory.
@@ -36,7 +36,7 @@ class SharedSums:
         operations: encryptions, products ("additions") and packings so far.
     """
 
-    def __init__(self, engine: Engine, obfuscation: str, token: str) -> None:
+    def __init__(self, engine: KeyEngine, obfuscation: str, token: str) -> None:
         self._engine, self._obfuscation, self._name = engine, obfuscation, f"shared/{token}"
         self.operations: dict[str, int] = {"encryptions": 0, "additions": 0, "packings": 0}
 

@@ -18,7 +18,7 @@ from treetap.additive.sums.secret_keys import HandedSecret, SecretKey, handed, i
 from treetap.additive.sums.slots import Slots
 from treetap.errors import Malformed
 from treetap.process.together import together
-from treetap.workers.engines import Engine, call_all
+from treetap.workers.engines import KeyEngine, call_all
 
 T = TypeVar("T")
 Task = TypeVar("Task")
@@ -40,7 +40,7 @@ class KeyHolder:
         PlaintextOverflow: not even one record fits a plaintext of this key.
     """
 
-    def __init__(self, engine: Engine, secret: SecretKey, slots: Slots, obfuscation: str, token: str) -> None:
+    def __init__(self, engine: KeyEngine, secret: SecretKey, slots: Slots, obfuscation: str, token: str) -> None:
         self._engine = engine
         self._secret = secret
         self._slots = slots

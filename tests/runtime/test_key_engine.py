@@ -1,0 +1,148 @@
+"""The workers of a cluster get plans, codes and ciphertexts; keys, exponents and plain values go to the key engine."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from tests.campaign.small_jobs import TRAININGS, begin, play, trained, training_of, wrong
+from tests.simulator import run
+from treetap.workers.engines import InProcessEngine
+
+T = TypeVar("T")
+ROOT = Path(__file__).parents[2]
+#: Kernels that a cluster may run, and what it sees of the party with them: see docs/threats.md.
+ELSEWHERE = {
+    "treetap.additive.sums.kernels": {
+        "open_tree": "public key, layout of bins",
+        "add": "ciphertexts and the bins of their records",
+        "root_bins": "nothing more",
+        "node_bins": "records of nodes, by number",
+        "open_pool": "public key",
+        "keep": "ciphertexts",
+        "pool_bins": "records of nodes, by number, and their bins",
+        "left_sums": "products of ciphertexts",
+        "pack": "products of ciphertexts in the secret order of candidates",
+        "close_tree": "nothing more",
+    },
+    "treetap.additive.sums.masked_sums": {
+        "_open_plan": "public key, places of leaves",
+        "_mask": "ciphertexts and the candidate leaves of each record by the own splits",
+        "_pack": "products of ciphertexts",
+        "_forget": "nothing more",
+    },
+    "treetap.lattice.kernels": {
+        "_take_public": "public key",
+        "_prepare": "nothing more",
+        "_pass_on": "ciphertexts and the candidate leaves of each record by the own splits",
+        "_add": "ciphertexts and the candidate leaves of each record by the own splits",
+        "_partial": "nothing more",
+        "_finish": "sums of ciphertexts",
+        "_drop": "nothing more",
+        "_forget": "nothing more",
+    },
+    "treetap.psi.kernels": {"check_points": "blinded identifiers"},
+}
+#: Kernels that get a key, an exponent, or values in plain: never a cluster's without `cluster_holds_key`.
+WITH_SECRETS = {
+    "treetap.additive.sums.key_holder": {"_take_key", "_encrypt", "_open", "_open_numbers", "_forget"},
+    "treetap.additive.paillier.shared_sums": {"_encrypt", "_add", "_forget"},
+    "treetap.additive.paillier.comparison": {"_encrypt", "_blind", "_open"},
+    "treetap.lattice.kernels": {"_take_key", "_encrypt", "_open", "_forget"},
+    "treetap.psi.kernels": {"blind", "raise_points"},
+}
+STORIES = ("psi", "forest", "pivodl, gains compared", "eini", "eini-lattice")
+
+
+@dataclass
+class Notes:
+    """The kernels of all parties on one kind of engine, and what these got."""
+
+    kernels: set[tuple[str, str]] = field(default_factory=set)
+    content: list[bytes] = field(default_factory=list)
+    keys: list[bytes] = field(default_factory=list)
+
+    def add(self, kernel: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self.kernels.add((kernel.__module__, kernel.__name__))
+        self.content.append(pickle.dumps(args))
+        if kernel.__name__ == "_take_key":
+            self.keys.append(args[1] if isinstance(args[1], bytes) else args[1][1])
+        if kernel.__name__ in ("blind", "raise_points"):
+            self.keys.append(args[0])
+
+
+class Noted(InProcessEngine):
+    """A party's own worker, whose calls are noted."""
+
+    def __init__(self, notes: Notes) -> None:
+        super().__init__()
+        self._notes = notes
+
+    async def call(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:
+        self._notes.add(kernel, args)
+        return await super().call(worker, kernel, *args)
+
+    def forget(self, kernel: Callable[..., Any], *args: Any) -> None:
+        self._notes.add(kernel, args)
+        super().forget(kernel, *args)
+
+
+def _play(folder: Path, story: str, elsewhere: Notes, with_keys: Notes) -> None:
+    """Note the calls to both engines of a story whose parties hold their keys apart."""
+    if story not in TRAININGS:
+        trained(training_of(story))  # before the loop below runs
+
+    async def main() -> None:
+        federation = begin(folder, story)
+        federation.engine, federation.key_engine = lambda _: Noted(elsewhere), lambda _: Noted(with_keys)
+        for name in federation.configs:
+            federation.kill(name)
+            federation.start(name)
+        status = await play(federation, story)
+        assert status.state == "finished", status.error
+        assert not wrong(federation, story)
+        await federation.close()
+
+    run(main())
+
+
+def test_keys_and_plain_values_stay_with_the_key_engine(tmp_path: Path) -> None:
+    """Every kernel runs where its table above says, results are the oracle's, and no key is in the other's calls."""
+    elsewhere, with_keys = Notes(), Notes()
+    for number, story in enumerate(STORIES):
+        _play(tmp_path / str(number), story, elsewhere, with_keys)
+    assert elsewhere.kernels <= {(module, name) for module, names in ELSEWHERE.items() for name in names}
+    assert with_keys.kernels <= {(module, name) for module, names in WITH_SECRETS.items() for name in names}
+    secrets = [part for key in with_keys.keys for part in (key, key[: len(key) // 2], key[len(key) // 2 :])]
+    assert secrets
+    for secret in secrets:
+        assert not any(secret in each for each in elsewhere.content)
+
+
+@pytest.mark.campaign
+def test_the_type_checker_refuses_a_key_for_workers_elsewhere(tmp_path: Path) -> None:
+    """`mypy` accepts a key holder on the key engine of a party, and names the engine for the rest as unfit."""
+    lines = [
+        "from party.runtime.context import StepContext",
+        "from treetap.additive.sums.key_holder import KeyHolder",
+        "from treetap.additive.sums.secret_keys import SecretKey",
+        "from treetap.additive.sums.slots import Slots",
+        "def hold(context: StepContext, key: SecretKey, slots: Slots) -> None:",
+        '    KeyHolder(context.key_engine, key, slots, "standard", "t")',
+        '    KeyHolder(context.engine, key, slots, "standard", "t")',
+    ]
+    file = tmp_path / "passes_a_key.py"
+    file.write_text("\n".join(lines) + "\n")
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", str(file)], cwd=ROOT, capture_output=True, text=True, timeout=240
+    )
+    (fault,) = [line for line in checked.stdout.splitlines() if ": error:" in line]
+    assert "passes_a_key.py:7" in fault
+    assert 'expected "KeyEngine"' in fault
