@@ -43,6 +43,8 @@ FROM ${BASE}
 RUN groupadd --gid 10001 treetap \
  && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /var/lib/treetap --shell /usr/sbin/nologin treetap \
  && install -d -o treetap -g treetap -m 700 /var/lib/treetap /var/lib/treetap-coordinator
+# Login shells, as KubeRay starts some, forget the path below.
+RUN echo 'PATH=/opt/treetap/bin:$PATH' > /etc/profile.d/treetap.sh
 COPY --from=build /opt/treetap /opt/treetap
 # Bytecode was compiled at the build, and the processes may run on a read-only file system.
 ENV PATH=/opt/treetap/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -41,7 +43,16 @@ def postgresql_programs() -> Path:
     return folders[-1]
 
 
-def _lack(reason: str) -> None:
+def kustomize_command() -> list[str]:
+    """The command that renders a folder of Kustomize; the test is skipped or fails without one."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    for program, word in (("kustomize", "build"), ("kubectl", "kustomize")):
+        if found := shutil.which(program, path=path):
+            return [found, word]
+    return _lack("needs kustomize 5, or kubectl 1.27 or later: .venv/bin/python .ci/kubectl.py")
+
+
+def _lack(reason: str) -> NoReturn:
     if os.environ.get("TREETAP_ALL_SOURCES"):
         pytest.fail(reason)
     pytest.skip(reason)

@@ -22,9 +22,10 @@ RUN = re.compile(rf"""-m[\s,"']+(?!tests\.campaign\b)(?:{PACKAGES})\b[\w.]*""")
 BELOW = re.compile(rf"(?<![\w./*-])(?:protos|docs|examples|{PACKAGES})/[\w./*-]*")
 ENDING = re.compile(r"(?<![\w./*<>{}$-])(?!google/)(?:[\w-]+/)*[\w-]+\.(?:py|pyi|proto|md)\b")
 LINK = re.compile(r"\]\((?![a-z]+:|#)([^)#\s]+)")
-MODULE = re.compile(r"(?<![\w./-])(?:treetap|party|coordinator|attacks|tests)(?:\.[A-Za-z_]\w*)+")
+MODULE = re.compile(r"(?<![\w./-])(?![\w.-]+\.svc\b)(?:treetap|party|coordinator|attacks|tests)(?:\.[A-Za-z_]\w*)+")
 #: What makes a file or a host of what looks like a module: party.toml, coordinator.log, coordinator.example.org.
-NO_MODULE = re.compile(r"\.(?:toml|log|csv|crt|key|json|service|example\.org)\b")
+#: Kubernetes' services have names with .svc.
+NO_MODULE = re.compile(r"\.(?:toml|yaml|log|csv|crt|key|json|service|example\.org)\b")
 #: Pages with variables of their own such as `party.trees`, and pictures.
 NO_MODULES_IN = (".j2", ".svg", ".html", ".js")
 #: The list of old and new names: of its rows only the last cell, the new one, is of something there.
