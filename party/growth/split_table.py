@@ -32,6 +32,8 @@ Floats = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
 def with_zeros(values: Values, records: int) -> Values:
     """Values (n, ...) of the records of a training, and zeros for those of an eval table behind them: (N, ...)."""
+    if len(values) == records:
+        return values
     padding = [(0, records - len(values)), *[(0, 0)] * (values.ndim - 1)]
     return np.pad(values, padding)  # type: ignore[return-value] # of the same shape but for its length
 

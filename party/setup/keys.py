@@ -64,7 +64,7 @@ class JobKeys:
         streams = [self._context.outbox.open(party, kind, round) for party in parties]
         progress, costs = self._context.progress, self._context.costs
         progress.done, progress.total = 0, len(values)
-        slots = [np.ascontiguousarray(values[:, slot]) for slot in range(values.shape[1])]
+        slots = [values[:, slot] for slot in range(values.shape[1])]  # views; each block is copied on its way
         async for first, ciphertexts in required(self._owner).encrypt_blocks(slots):
             count = len(ciphertexts) // self._ciphertext_bytes
             block = body(first=first, count=count, ciphertexts=ciphertexts)

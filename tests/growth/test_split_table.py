@@ -50,6 +50,14 @@ def test_its_repr_shows_nothing() -> None:
     assert repr(_split_table()) == "<SplitTable of feature-b>"
 
 
+def test_a_tree_of_all_columns_copies_no_bins() -> None:
+    """The bins of all records are held once, however many trees use all columns; a drawn column is copied."""
+    table = _split_table()
+    assert np.shares_memory(table.columns_of_tree(0, BoostingParams(), permuted=True).codes, table.binned.codes)
+    drawn = table.columns_of_tree(0, BoostingParams(colsample_bytree=0.5), permuted=True)
+    assert drawn.codes.shape == (len(RAW), 1)
+
+
 @pytest.mark.parametrize("missing_left", [False, True])
 def test_which_way_values_go(missing_left: bool) -> None:
     """Below the threshold goes left, the threshold itself right, and a missing value where training sent it."""

@@ -59,7 +59,8 @@ class GlobalBins:
         self.kept = kept
         self._features: list[FeatureBins] = [table.features[j] for j in kept]
         self.candidates = CandidateList([feature.shape for feature in self._features])
-        self._codes: Codes = table.codes[:, kept]
+        every = len(kept) == table.codes.shape[1]
+        self._codes: Codes = table.codes if every else table.codes[:, kept]  # a copy would be of all records
         #: Those with which records are summed: categories and gaps that no record of the training has are in none of
         #: its bins, and such a record is summed as zeros.
         self.all_codes = self._codes

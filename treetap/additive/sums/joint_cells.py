@@ -5,8 +5,9 @@ several features can be multiplied together once: the product of a *joint cell* 
 those features' bins afterwards, so a group with J occupied cells costs n + O(J) products instead of n per feature. Two
 32-bin features have at most 1,024 cells; ten one-hot columns of one field have ten.
 
-`plan` decides the groups from the data; `bin_products` applies it in rounds, since the marginals of a group with J
-cells are the same problem again with J ciphertexts. A round multiplies the cells of all nodes and groups in one batch.
+`plan` decides the groups from the data; `bin_products` applies it again and again, since the marginals of a group with
+J cells are the same problem with J ciphertexts. A batch multiplies the cells of several nodes and groups together:
+many, since arithmetic likes long batches, and not all, since n records of d features would be d·n places in memory.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import numpy.typing as npt
 from treetap.additive.residues.batches import Batch, Residues
 
 PLANNED_ROWS = 8192  # counting cells on more records costs time and changes few decisions
+#: Places after which a batch ends: 8 MB with their cells while they are joined, or those of one group of features.
+BATCH = 1 << 18
 _WORTHWHILE = 0.9  # a group must merge at least a tenth of the records, which also ends the recursion
 _LARGEST_CELL = 2**62
 
@@ -168,17 +171,29 @@ def _multiply(
     found: BinProducts,
     joint_cells: bool,
 ) -> None:
-    """The tasks' products, in rounds, until every group of joint cells has come down to single features."""
-    while tasks:
-        cells = _Cells()
-        for task in tasks:
-            inner = [radices[feature] for feature in task.features]
-            shared = joint_cells and len(inner) > 1
-            for group in plan(task.codes, inner) if shared else [(column,) for column in range(len(inner))]:
-                cells.add(task, group, inner)
-        values = cells.products(ring, values)
-        found.computed += cells.computed
-        tasks = cells.settle(found, values, radices)
+    """The tasks' products, in batches of bounded size; what a batch leaves of several features follows it at once."""
+    batch = _Cells()
+    for task in tasks:
+        inner = [radices[feature] for feature in task.features]
+        shared = joint_cells and len(inner) > 1
+        for group in plan(task.codes, inner) if shared else [(column,) for column in range(len(inner))]:
+            batch.add(task, group, inner)
+            if batch.size >= BATCH:
+                _multiply_batch(ring, values, batch, radices, found, joint_cells)
+                batch = _Cells()
+    _multiply_batch(ring, values, batch, radices, found, joint_cells)
+
+
+def _multiply_batch(
+    ring: Residues, values: Batch, batch: _Cells, radices: Sequence[int], found: BinProducts, joint_cells: bool
+) -> None:
+    """The products of a batch, until every group of joint cells has come down to single features."""
+    if not batch.size:
+        return
+    products = batch.products(ring, values)
+    found.computed += batch.computed
+    if left := batch.settle(found, products, radices):
+        _multiply(ring, products, left, radices, found, joint_cells)
 
 
 class RootCells:
@@ -252,9 +267,10 @@ class RootCells:
 
 
 class _Cells:
-    """Joint cells of several tasks, multiplied together in one batch."""
+    """Joint cells of several tasks, multiplied together in one batch of `size` places."""
 
     def __init__(self) -> None:
+        self.size = 0
         self._places: list[npt.NDArray[np.int64]] = []
         self._cells: list[npt.NDArray[np.int64]] = []
         self._groups: list[tuple[CellTask, tuple[int, ...], Codes]] = []
@@ -268,13 +284,12 @@ class _Cells:
         self._cells.append(numbers + self._count)
         self._groups.append((task, group, task.codes[first][:, list(group)]))
         self._count += count
+        self.size += len(task.places)
         self.computed += len(task.places) - count
 
     def products(self, ring: Residues, values: Batch) -> Batch:
         """The product of each cell."""
-        empty = np.empty(0, dtype=np.int64)
-        places, cells = np.concatenate([empty, *self._places]), np.concatenate([empty, *self._cells])
-        return ring.cell_products(values, places, cells, self._count)
+        return ring.cell_products(values, np.concatenate(self._places), np.concatenate(self._cells), self._count)
 
     def settle(self, found: BinProducts, values: Batch, radices: Sequence[int]) -> list[CellTask]:
         """Put the products of single features where they belong; the tasks that are left, of several."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from gmpy2 import mpz
@@ -9,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treetap.additive.residues.rings import residues
+from treetap.additive.sums import joint_cells as module
 from treetap.additive.sums.joint_cells import RootCells, bin_products, joint, plan
 
 MODULUS = mpz(2**61 - 1)
@@ -53,11 +56,24 @@ def test_groups_are_a_partition():
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(st.integers(1, 6), max_size=8), st.integers(0, 200), st.booleans(), st.integers(0, 99))
-def test_products_per_bin_are_exact(radices, rows, joint_cells, seed):
-    """Every bin of every feature holds the product of its records, joint cells or not, in one node or the two halves
-    of one, and in a root that grew by blocks; empty bins are 1.
+@given(
+    st.lists(st.integers(1, 6), max_size=8),
+    st.integers(0, 200),
+    st.booleans(),
+    st.integers(0, 99),
+    st.sampled_from([1, 150, module.BATCH]),
+)
+def test_products_per_bin_are_exact(radices, rows, joint_cells, seed, size):
+    """Every bin of every feature holds the product of its records, joint cells or not, in batches of any size, in one
+    node or the two halves of one, and in a root that grew by blocks; empty bins are 1.
     """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "BATCH", size)
+        check_products(radices, rows, joint_cells, seed)
+
+
+def check_products(radices, rows, joint_cells, seed):
+    """See the test above."""
     codes = uniform(rows, radices, seed) if radices else np.zeros((rows, 0), dtype=np.int64)
     values = [mpz(int(value)) for value in np.random.default_rng(seed).integers(1, 2**60, rows)]
     batch, half = RING.batch(values), rows // 2
@@ -121,3 +137,22 @@ def test_joint_cells_save_products(radices):
 def test_joint_numbers_are_mixed_radix():
     """The cell of features 2 and 0 is code_2 · radix_0 + code_0."""
     assert joint(np.array([[3, 9, 1], [0, 9, 4]]), (2, 0), [5, 10, 7]).tolist() == [8, 20]
+
+
+@pytest.mark.parametrize("features", [4, 16])
+def test_memory_of_sums_grows_by_records_and_not_by_features_too(features, monkeypatch):
+    """Beside ciphertexts and bins the sums of a node take less than 96 bytes a record, however many features it has:
+    the places and cells of all features at once would take 32 bytes for each.
+    """
+    monkeypatch.setattr(module, "BATCH", 1000)
+    radices, rows = [16] * features, 5000
+    codes, batch = uniform(rows, radices), RING.batch(range(1, rows + 1))
+    places = np.arange(rows)
+    tracemalloc.start()
+    try:
+        found = bin_products(RING, batch, [(places, codes)], radices, joint_cells=False)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found.computed == features * rows - np.count_nonzero(found.occupied)
+    assert peak < 96 * rows
