@@ -8,6 +8,7 @@ columns, of which every party has some that matter, one in four of them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,8 +87,9 @@ def _drawn(plan: Plan, part: int, count: int) -> tuple[Floats, npt.NDArray[np.in
     """All columns of a part, (count, columns), and its labels."""
     rng = np.random.default_rng([plan.seed, 0, part])
     drawn = rng.normal(size=(PART, plan.columns))[:count]
-    weights = np.where(np.arange(plan.columns) % 4 == 0, np.random.default_rng(plan.seed).normal(size=plan.columns), 0)
-    margin = drawn @ weights / np.sqrt(max(1, np.count_nonzero(weights)))
+    weights = np.random.default_rng(plan.seed).normal(size=plan.columns)
+    weights[np.arange(plan.columns) % 4 != 0] = 0
+    margin = drawn @ weights / math.sqrt(np.count_nonzero(weights))
     label = rng.random(PART)[:count] < 1 / (1 + np.exp(-2 * margin))
     for column in range(plan.columns):
         drawn[:, column] = _shaped(drawn[:, column], column % 8, rng)
@@ -102,4 +104,7 @@ def _shaped(values: Floats, kind: int, rng: np.random.Generator) -> Floats:
         return np.floor(np.exp(values))
     if kind == 6:
         return np.floor((np.tanh(values) + 1) / 2 * _CATEGORIES)
-    return np.round(np.clip(values, -3, 3) * (_FEW / 6)) if kind == 7 else values
+    if kind == 7:
+        bounded: Floats = np.clip(values, -3, 3)
+        return np.round(bounded * (_FEW / 6))
+    return values

@@ -53,7 +53,7 @@ class Training:
 
     def job(self) -> JobTable:
         """The job's parameters."""
-        return JobTable.model_validate(
+        found: JobTable = JobTable.model_validate(
             {
                 "n_estimators": self.trees,
                 "max_depth": self.depth,
@@ -66,6 +66,7 @@ class Training:
                 "alignment": self.alignment,
             }
         )
+        return found
 
     def settings(self, paths: dict[str, Path]) -> dict[str, dict[str, Any]]:
         """The parties' configurations. Nothing is recorded: a transcript would hold every ciphertext on disk."""
