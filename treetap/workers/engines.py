@@ -17,16 +17,15 @@ a script that imports grpc, pyarrow and pydantic at its top, 78 MB.
 
 from __future__ import annotations
 
-import asyncio
-import importlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal, Protocol, TypeVar
 
 from treetap.native import arithmetic
 from treetap.process.together import together
-from treetap.process.units import finish_unit
 from treetap.usage import Usage, measure_process
+from treetap.workers.calls import make_ready
+from treetap.workers.worker import Lease, Workers
 from treetap.workers.worker_process import WorkerProcess
 
 T = TypeVar("T")
@@ -147,37 +146,23 @@ class InProcessEngine:
         self._state.clear()
 
 
-class ProcessEngine:
+class ProcessEngine(Workers[WorkerProcess]):
     """One spawned process per worker. `silence_s`: seconds without a finished unit of work after which one hangs."""
 
     may_hold_keys: Literal[True] = True
 
     def __init__(self, workers: int, silence_s: float, modules: Sequence[str] = ()) -> None:
         """`modules`: what each worker imports when it starts, so that its first kernel does not wait for it."""
-        if workers < 1:
-            raise ValueError("an engine needs at least one worker")
-        self.workers = workers
+        super().__init__(workers, silence_s)
         self._modules = tuple(modules)
-        self._silence_s = silence_s
-        self._processes: list[WorkerProcess] = []
 
     def start(self) -> None:
         """Spawn the workers."""
-        if self._processes:
-            raise RuntimeError("the engine has been started")
-        prepare = partial(_make_ready, arithmetic.in_use(), self._modules)
-        self._processes = [WorkerProcess(worker, self._silence_s, prepare) for worker in range(self.workers)]
-
-    async def call(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:
-        answer: T = await self._process(worker).call(None, kernel, args)
-        return answer
-
-    def forget(self, kernel: Callable[..., Any], *args: Any) -> None:
-        for process in self._processes:
-            process.forget(kernel, args)
+        prepare = partial(make_ready, arithmetic.in_use(), self._modules)
+        self._start(partial(WorkerProcess, prepare))
 
     def lease(self) -> KeyEngine:
-        return FitForKeys(_Lease(self._processes))
+        return FitForKeys(Lease(self.started))
 
     def usage(self) -> list[Usage]:
         return [measure_process(pid) for pid in self.pids]  # not through the workers, which may be busy
@@ -185,46 +170,8 @@ class ProcessEngine:
     @property
     def pids(self) -> list[int]:
         """Process ids of the workers, by worker."""
-        return [each.pid for each in self._processes]
-
-    async def close(self) -> None:
-        for each in self._processes:
-            each.stop_watching()
-        await asyncio.gather(*(asyncio.to_thread(each.close) for each in self._processes))
-
-    def _process(self, worker: int) -> WorkerProcess:
-        if not 0 <= worker < len(self._processes):
-            raise ValueError(f"the engine has {len(self._processes)} started workers, there is no worker {worker}")
-        return self._processes[worker]
+        return [each.incarnation.pid for each in self.started]
 
 
 def _answer(_state: dict[str, Any]) -> None:
     """A kernel that does nothing."""
-
-
-def _make_ready(backend: arithmetic.Name, modules: Sequence[str]) -> None:
-    """Make a new worker ready: its backend, and the modules of its kernels."""
-    arithmetic.use(backend)
-    for module in modules:
-        importlib.import_module(module)
-        finish_unit()
-
-
-class _Lease:
-    """The workers as they are now; once one was started again, all that this attempt kept there is gone."""
-
-    def __init__(self, processes: list[WorkerProcess]) -> None:
-        self._processes = processes
-        self._generations = [process.ready() for process in processes]
-        self.workers = len(processes)
-
-    async def call(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:
-        """See `Engine.call`."""
-        answer: T = await self._processes[worker].call(self._generations[worker], kernel, args)
-        return answer
-
-    def forget(self, kernel: Callable[..., Any], *args: Any) -> None:
-        """See `Engine.forget`."""
-        for process, generation in zip(self._processes, self._generations, strict=True):
-            if process.generation == generation:
-                process.forget(kernel, args)
