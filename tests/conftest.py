@@ -18,6 +18,7 @@ import hypothesis
 import pytest
 
 if TYPE_CHECKING:
+    from tests.ray_cluster import RayCluster
     from tests.replay import Conducted
 
 #: Free bytes that the memory file system must have before temporary folders are put there.
@@ -154,3 +155,12 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Conducted, Conducted
     from tests.replay import conducted  # where it is wanted: other tests begin sooner
 
     return conducted(tmp_path_factory.mktemp("conducted") / "federation")
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[RayCluster]:
+    """A cluster of two nodes of one processor each, for tests in pytest-xdist's group "ray", which do not harm it."""
+    from tests.ray_cluster import RayCluster
+
+    with RayCluster(nodes=2) as cluster:
+        yield cluster

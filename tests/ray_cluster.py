@@ -1,44 +1,116 @@
-"""A cluster of Ray on loopback for tests: nodes of one processor each, in a folder and on ports of its own."""
+"""A cluster of Ray for tests: nodes of this machine in a process, a folder and on ports of their own.
+
+    with RayCluster(nodes=2) as cluster:
+        ClusterConfig(address=cluster.address)
+
+No dashboard is started, and agents are those of an installation without it: a node is there in two seconds instead
+of five. Actors import what this checkout contains, `tests` included.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
-from contextlib import suppress
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Self
+
+ROOT = Path(__file__).parents[1]
+#: Bytes of each node's object store, of which the least is 75 MiB.
+STORE = 80 * 2**20
 
 
 class RayCluster:
-    """A head and further nodes, without dashboards; its processes end with this one."""
+    """A head and further nodes of some processors each; all of them end with this process."""
 
-    def __init__(self, folder: Path, nodes: int = 2, cpus: int = 1) -> None:
-        """`folder`: short, since Ray makes Unix sockets in it. `nodes`: the head included."""
-        # Ray notes there which cluster "auto" is; processes that this one starts find it.
-        os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(folder)}
-        from ray.cluster_utils import Cluster
-
-        self._cpus = cpus
-        self._cluster: Any = Cluster()
-        for _ in range(nodes):
-            self.add()
-
-    @property
-    def address(self) -> str:
-        """HOST:PORT of the head."""
-        return str(self._cluster.address)
-
-    def add(self, **options: Any) -> Any:
-        """Start one more node; the first one is the head."""
-        return self._cluster.add_node(
-            num_cpus=self._cpus,
-            object_store_memory=80 * 2**20,
-            include_dashboard=False,
-            include_log_monitor=False,
-            no_monitor=True,
-            **options,
+    def __init__(self, nodes: int = 2, cpus: int = 1) -> None:
+        """`nodes`: the head included."""
+        # Ray makes sockets there, whose paths are short; it notes there which cluster "auto" is.
+        self._folder = tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True)
+        self.environment = {"RAY_TMPDIR": self._folder.name}
+        own = {"RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(ROOT)}
+        self._server = subprocess.Popen(
+            [sys.executable, "-m", "tests.ray_cluster"],
+            cwd=ROOT,
+            env={**os.environ, **self.environment, **own},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            text=True,
         )
+        self.address = ""
+        self._pids: list[dict[str, int]] = []
+        for _ in range(nodes):
+            self.add(cpus)
+
+    def add(self, cpus: int = 1) -> None:
+        """Start one more node; the first one, and the first one after `end_head`, is the head."""
+        told = self._order({"add": cpus, "address": self.address})
+        self.address = told["address"]
+        self._pids.append(told["pids"])
+
+    def kill(self, node: int) -> None:
+        """Kill all processes of a node, as if its machine was switched off; actors end with it."""
+        for pid in self._pids[node].values():
+            os.kill(pid, signal.SIGKILL)
 
     def close(self) -> None:
         """End all nodes."""
-        self._cluster.shutdown()
+        assert self._server.stdin is not None
+        self._server.stdin.close()
+        try:
+            self._server.wait(20)
+        finally:
+            self._server.kill()
+            self._server.wait()
+            self._folder.cleanup()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _order(self, order: dict[str, Any]) -> dict[str, Any]:
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        print(json.dumps(order), file=self._server.stdin, flush=True)
+        answer = self._server.stdout.readline()
+        assert answer, "the process that holds Ray's nodes has ended"
+        told: dict[str, Any] = json.loads(answer)
+        return told
+
+
+def _serve(orders: IO[str], answers: IO[str]) -> None:
+    """Start nodes as they are asked for; end all when the caller is gone."""
+    import ray._private.services
+    import ray._private.utils
+    from ray._private.node import Node
+    from ray.cluster_utils import Cluster
+
+    ray._private.utils.get_dashboard_dependency_error = lambda: ImportError("left out of tests")
+    Node.start_api_server = lambda *_, **__: None
+    cluster = Cluster()
+    options: dict[str, Any] = {
+        "object_store_memory": STORE,
+        "include_dashboard": False,
+        "include_log_monitor": False,
+        "no_monitor": True,
+    }
+    try:
+        for line in orders:
+            order = json.loads(line)
+            node = cluster.add_node(num_cpus=order["add"], **options)
+            pids = {name: each[0].process.pid for name, each in node.all_processes.items()}
+            print(json.dumps({"address": cluster.address, "pids": pids}), file=answers, flush=True)
+    finally:
+        cluster.shutdown()
+
+
+if __name__ == "__main__":
+    told = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what Ray prints is no answer
+    _serve(sys.stdin, told)

@@ -13,16 +13,14 @@ from typing import Any
 
 import ray
 import ray.cloudpickle
-from ray.exceptions import RayError
+from ray.exceptions import OutOfMemoryError, RayError
 
 from treetap.usage import Usage
 from treetap.workers.cluster import actor, addresses
 from treetap.workers.cluster.board import Board
 from treetap.workers.cluster.plan import Plan
 
-#: Seconds that the cluster may take to learn that a node has gone whose actor no longer answers.
-NODE_GRACE_S = 2.0
-#: Seconds within which the cluster answers a question about itself.
+#: Seconds within which a process of the cluster takes a connection.
 ANSWER_S = 5.0
 _SIGNS_SIZE = struct.calcsize(actor.SIGNS)
 
@@ -137,13 +135,14 @@ def _how_lost(error: RayError, node_id: str) -> str:
     head = ray.get_runtime_context().gcs_address
     if why := addresses.why_closed(head, ANSWER_S):
         return f"was lost with its cluster: the head at {head} does not answer ({why})"
-    if "memory" in str(error).lower() and "OOM" in str(error):
+    if isinstance(error, OutOfMemoryError) or "running low on memory" in str(error):
         return "was ended because its node is short of memory; it is started again where the cluster has room"
-    end = time.monotonic() + NODE_GRACE_S
-    while node_id:
-        if not any(node["Alive"] for node in ray.nodes() if node["NodeID"] == node_id):
-            return "was lost with its node, which died or left the cluster; it is started again where there is room"
-        if time.monotonic() > end:
-            break
-        time.sleep(NODE_GRACE_S / 10)
+    node = next((node for node in ray.nodes() if node["NodeID"] == node_id), None)
+    if node is None or not node["Alive"] or _deserted(node):
+        return "was lost with its node, which died or left the cluster; it is started again where there is room"
     return "died and is started again; if it dies again, let each worker reserve more memory (cluster.memory)"
+
+
+def _deserted(node: dict[str, Any]) -> bool:
+    """Whether a node's own process does not answer: the head learns of its end later."""
+    return bool(addresses.why_closed(f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}", ANSWER_S))
