@@ -227,10 +227,6 @@ class Workers(Generic[Life]):
         for worker in self.started:
             worker.forget(kernel, args)
 
-    def lease(self) -> Lease:
-        """See `EngineHost.lease`."""
-        return Lease(self.started)
-
     async def close(self) -> None:
         """See `EngineHost.close`."""
         for each in self.started:

@@ -17,7 +17,8 @@ from treetap.workers.cluster import addresses
 from treetap.workers.cluster.config import ClusterConfig
 from treetap.workers.cluster.plan import Plan
 from treetap.workers.cluster.worker_actor import Cluster, WorkerActor
-from treetap.workers.worker import Workers
+from treetap.workers.engines import Engine
+from treetap.workers.worker import Lease, Workers
 
 
 class ClusterEngine(Workers[WorkerActor]):
@@ -45,6 +46,10 @@ class ClusterEngine(Workers[WorkerActor]):
         cluster = Cluster(Plan(config, self.workers, self._silence_s, arithmetic.in_use(), self._modules))
         self._start(cluster.begin)
         self._cluster = cluster
+
+    def lease(self) -> Engine:
+        """See `EngineHost.lease`."""
+        return Lease(self.started)
 
     def usage(self) -> list[Usage]:
         """See `EngineHost.usage`: what the actors have sent last."""
