@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from ipaddress import ip_network
 from itertools import combinations
@@ -12,6 +13,7 @@ from pydantic import AfterValidator, Field, PrivateAttr, StringConstraints, mode
 
 from party.defences.settings import Defences
 from party.policy import Policy
+from party.worker_settings import WorkerSettings
 from treetap.errors import ConfigError
 from treetap.names import NAME, Address, ProcessName, clash, on_loopback
 from treetap.native.arithmetic import Choice
@@ -61,7 +63,7 @@ class ServeConfig(Strict):
         return self
 
 
-class PartyConfig(Process):
+class PartyConfig(WorkerSettings, Process):
     """The configuration that `treetap party --config` reads.
 
     `optimizer`: "amplified" trains this party's own part of a split network, as feature party, by the malicious local
@@ -72,7 +74,6 @@ class PartyConfig(Process):
     listen: Address = "127.0.0.1:0"
     state: Path
     policy_file: Annotated[Path | None, Field(alias="policy")] = None
-    workers: Annotated[int, Field(ge=1, le=256)] | None = None
     arithmetic: Choice = "auto"
     data: Path | None = None
     silence_s: Silence = 60.0
@@ -90,6 +91,14 @@ class PartyConfig(Process):
             if clash(at, there):
                 raise ValueError(f"{one} = {at!r} and {other} = {there!r} want the same port: give each its own")
         return self
+
+    @property
+    def processes(self) -> int:
+        """Workers that are processes here: all, those for keys, or none where the policy has the cluster hold keys."""
+        if self.engine == "ray" and self._policy.cluster_holds_key:
+            return 0
+        asked = self.workers if self.engine == "process" else self.key_workers
+        return asked or len(os.sched_getaffinity(0))
 
     def addresses(self) -> dict[str, str]:
         """See `Process.addresses`."""
@@ -132,6 +141,15 @@ class PartyConfig(Process):
         if policy.max_leakage is None or policy.on_max_leakage == "stop":
             return own
         return replace(own, xi=policy.max_leakage if own.xi is None else min(own.xi, policy.max_leakage))
+
+    def check_key_workers(self) -> None:
+        """Raise `ConfigError` if there are workers for keys, which the policy has the cluster hold."""
+        if self.key_workers is not None and self._policy.cluster_holds_key:
+            raise ConfigError(
+                f"{self.name}'s policy says cluster_holds_key = true, so that no process here holds a key: leave "
+                "key_workers out, or that line of the policy",
+                party=self.name,
+            )
 
     def check_withdrawing(self) -> None:
         """Raise `ConfigError` if the policy withdraws sets and the defences do not go with that."""
@@ -200,6 +218,7 @@ def read(path: Path) -> PartyConfig:
         config = config.under(load(base / config.policy_file, Policy))
     config.check_apart()
     config.check_withdrawing()
+    config.check_key_workers()
     return config
 
 

@@ -53,6 +53,7 @@ class Policy(Strict):
     min_sensitivity: Annotated[float, Field(gt=0, le=1e6)] | None = None
     max_leakage: Annotated[float, Field(ge=0)] | None = None
     on_max_leakage: Literal["stop", "withdraw"] = "stop"
+    cluster_holds_key: bool = False
     emits: dict[str, list[str]] = {}
 
     @field_validator("emits")

@@ -42,19 +42,24 @@ class RayCluster:
             text=True,
         )
         self.address = ""
-        self._pids: list[dict[str, int]] = []
+        self.pids: list[dict[str, int]] = []
         for _ in range(nodes):
             self.add(cpus)
+
+    @property
+    def folder(self) -> Path:
+        """Sockets and logs of all nodes."""
+        return Path(self._folder.name)
 
     def add(self, cpus: int = 1) -> None:
         """Start one more node; the first one, and the first one after `end_head`, is the head."""
         told = self._order({"add": cpus, "address": self.address})
         self.address = told["address"]
-        self._pids.append(told["pids"])
+        self.pids.append(told["pids"])
 
     def kill(self, node: int) -> None:
         """Kill all processes of a node, as if its machine was switched off; actors end with it."""
-        for pid in self._pids[node].values():
+        for pid in self.pids[node].values():
             os.kill(pid, signal.SIGKILL)
 
     def close(self) -> None:

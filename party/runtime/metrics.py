@@ -25,6 +25,9 @@ class PartyMetrics(ProcessMetrics):
         super().__init__("party", party)
         backend = self.gauge("treetap_arithmetic", "1 for the backend of arithmetic that the party uses.", "backend")
         backend.labels(arithmetic.in_use()).set(1)
+        self._workers = self.gauge(
+            "treetap_workers", "Workers for ciphertexts, by engine, and whether they hold keys.", "engine", "keys"
+        )
         seconds = self.counter("treetap_step_seconds_total", "Wall time of steps that have ended.", "step")
         steps = self.counter(
             "treetap_steps_total", "Steps that have ended: done, failed, or broken off.", "step", "outcome"
@@ -73,6 +76,10 @@ class PartyMetrics(ProcessMetrics):
         self._excess = self.gauge(
             "treetap_signature_excess_share", "Plug-in less chance, over the label's entropy.", "peer"
         )
+
+    def workers(self, engine: str, number: int, *, holds_keys: bool) -> None:
+        """Record the number of workers of an engine, and whether they hold the party's keys."""
+        self._workers.labels(engine, "yes" if holds_keys else "no").set(number)
 
     def step_begins(self, step: str) -> None:
         """Count a step as running."""

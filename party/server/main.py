@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
-import os
 import warnings
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from party.server.control import register
 from party.server.own_paths import outward
 from party.server.scoring import ScoringServers
 from party.server.threads import Threads
+from party.server.workers import count_workers, start_workers
 from treetap.errors import BadInput, ConfigError
 from treetap.native import arithmetic
 from treetap.process.lifecycle import serve_until_stopped, sole_user
@@ -30,15 +30,11 @@ from treetap.wire.hello import serve_health
 from treetap.wire.roles import Role
 from treetap.wire.signed_heads import signer_of
 from treetap.wire.timeouts import Timeouts
-from treetap.workers.engines import ProcessEngine
 
 log = logging.getLogger(__name__)
 #: Seconds that calls under way may take to end when the party stops.
 GRACE_S = 2.0
-#: Of `silence_s`, what a worker may be silent: it is named before those who wait for what it computes give up.
-WORKER_SHARE = 0.8
-#: What workers and jobs import, without what needs an extra: imported at the start, so that no job waits for it.
-OF_WORKERS = ("treetap.additive.sums.key_holder", "treetap.additive.sums.tree_sums", "treetap.psi.kernels")
+#: What jobs import, without what needs an extra: imported at the start, so that no job waits for it.
 OF_JOBS = ("party.boosting.label_holder", "party.boosting.feature_party")
 
 
@@ -51,14 +47,12 @@ def run(config_path: Path, *, until_stdin_closes: bool) -> None:
     backend = choose_arithmetic(config, config_path)
     raise_descriptors()
     share_heaps()
-    workers = config.workers or len(os.sched_getaffinity(0))
-    engine = ProcessEngine(workers, WORKER_SHARE * config.silence_s, OF_WORKERS)
     with sole_user(config.state), warnings.catch_warnings():
         warnings.simplefilter("default")
-        engine.start()  # they start while this process imports
+        workers = start_workers(config)  # they start while this process imports
         for module in OF_JOBS:
             importlib.import_module(module)
-        asyncio.run(_serve(config, PartyWorkers(engine), backend, until_stdin_closes))
+        asyncio.run(_serve(config, workers, backend, until_stdin_closes))
 
 
 def choose_arithmetic(config: PartyConfig, path: Path) -> arithmetic.Backend:
@@ -101,6 +95,7 @@ async def _serve(
         await front.open(config, node.served_models)  # before a job can need the addresses
         await server.start()
         await status.set("", health_pb2.HealthCheckResponse.SERVING)
+        log.info("workers: %s", count_workers(config, metrics))
         log.info("arithmetic: %s (%s)", backend.name, backend.reason)
         where = {"name": config.name, "address": address, **({"metrics": measured} if measured else {})}
         where |= {

@@ -70,6 +70,39 @@ def test_the_least_file(tmp_path: Path) -> None:
     assert (config.policy, config.policy.record) == (Policy(), "off")
 
 
+LEAST = 'name = "a"\nstate = "s"\ninsecure = true\n'
+
+
+def test_workers_on_a_cluster(tmp_path: Path) -> None:
+    """With Ray the file says how many workers the cluster has; keys stay here unless the policy says otherwise."""
+    table = '[cluster]\naddress = "10.0.0.1:6379"\ncpus = 2\nresources = {treetap = 1}\n'
+    config = _read(tmp_path, LEAST + 'engine = "ray"\nworkers = 300\nkey_workers = 3\n' + table)
+    assert (config.cluster_workers, config.processes) == (300, 3)
+    assert (config.on_cluster.address, config.on_cluster.cpus) == ("10.0.0.1:6379", 2.0)
+    with_policy = LEAST + 'policy = "policy.toml"\nengine = "ray"\nworkers = 2\n'
+    entrusted = _read(tmp_path, with_policy, "cluster_holds_key = true")
+    assert (entrusted.cluster_workers, entrusted.processes, entrusted.on_cluster.address) == (2, 0, "auto")
+    with pytest.raises(ConfigError, match="cluster_holds_key = true, so that no process here holds a key: leave key_w"):
+        _read(tmp_path, with_policy + "key_workers = 1\n", "cluster_holds_key = true")
+
+
+@pytest.mark.parametrize(
+    ("lines", "fault"),
+    [
+        ('engine = "ray"', 'engine = "ray" needs workers = N, the number of workers on the cluster'),
+        ('engine = "ray"\nworkers = 1025', "workers: "),
+        ("workers = 257", "workers = 257: one machine has at most 256"),
+        ("key_workers = 1", 'key_workers is for engine = "ray"'),
+        ("[cluster]", '[cluster] is for engine = "ray"'),
+        ('engine = "dask"', "engine: "),
+        ('engine = "ray"\nworkers = 1\n[cluster]\naddress = "10.0.0.1"', "cluster.address"),
+    ],
+)
+def test_workers_that_cannot_be(tmp_path: Path, lines: str, fault: str) -> None:
+    """Keys of a cluster without one, and a cluster without its number of workers, are refused with the remedy."""
+    assert any(fault in each for each in _faults(tmp_path, LEAST + lines))
+
+
 def test_a_key_at_the_end_of_a_file_is_of_its_last_table(tmp_path: Path) -> None:
     """Whoever adds a key of the whole file below a table is told where it belongs; of other unknown keys nothing."""
     text = 'name = "a"\nstate = "s"\n[tls]\nca = "a"\ncertificate = "b"\nkey = "c"\npolicy = "p.toml"\npem = "x"\n'

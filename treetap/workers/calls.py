@@ -1,6 +1,6 @@
 """A call as it travels to a worker: the kernel by its name with its arguments, and the value or the error.
 
-Both ends are one party's own: a worker unpickles what its party sends, a party what its workers answer.
+A worker unpickles what its party sends; a party reads what its workers answer as data (`treetap.workers.answers`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from treetap.native import arithmetic
 from treetap.process.units import finish_unit
+from treetap.workers.answers import read_answer
 
 
 def pickled_call(kernel: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
@@ -21,8 +22,8 @@ def pickled_call(kernel: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
 
 
 def outcome_of(answer: bytes) -> tuple[bool, Any]:
-    """Whether the call failed, and its value or exception."""
-    outcome: tuple[bool, Any] = pickle.loads(answer)  # noqa: S301 - a worker of this party
+    """Whether the call failed, and its value or exception; `Malformed` for what is neither."""
+    outcome: tuple[bool, Any] = read_answer(answer)
     return outcome
 
 

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 from coordinator import config as coordinator_config
@@ -46,9 +47,15 @@ from treetap.visible import visible
 from treetap.wire.insecure import Insecure
 from treetap.wire.ports import Address
 from treetap.wire.roles import Identity, Role
+from treetap.workers.cluster.plan import Plan
+from treetap.workers.cluster.survey import survey
 
+#: Subject of the check of a cluster.
+CLUSTER = "cluster"
 #: Seconds that all checks together may take; the command itself starts in one or two.
 LIMIT_S = 6.0
+#: Seconds that they may take where a cluster is asked, of which every node starts a process.
+CLUSTER_S = 36.0
 
 
 def run(path: Path, *, as_json: bool) -> None:
@@ -58,7 +65,8 @@ def run(path: Path, *, as_json: bool) -> None:
         ConfigError: the file itself is wrong, or belongs to no kind of process.
     """
     kind = kind_of(path)
-    findings = run_all(CHECKS[kind](path), LIMIT_S)
+    checks = CHECKS[kind](path)
+    findings = run_all(checks, CLUSTER_S + 1.0 if CLUSTER in checks else LIMIT_S)
     faults = sum(finding.level == "fault" for finding in findings)
     if as_json:
         report = {"file": str(path), "kind": kind, "faults": faults, "findings": [asdict(each) for each in findings]}
@@ -99,9 +107,26 @@ def _party(path: Path) -> Checks:
         "folders": partial(_folders, config),
         "libraries": _libraries,
         "arithmetic": partial(_arithmetic, config),
+        **({CLUSTER: partial(_cluster, config)} if config.engine == "ray" else {}),
         **{f"table {name}": partial(_table, name, table) for name, table in config.tables.items()},
         **{f"table {name}": partial(_added_table, config, name) for name in config.table_names()[len(config.tables) :]},
     }
+
+
+def _cluster(config: party_config.PartyConfig) -> list[Finding]:
+    """Ask the cluster of `engine = "ray"` what its nodes run, and whether the workers fit."""
+    if find_spec("ray") is None:
+        return [Finding("fault", CLUSTER, "ray is not installed: pip install 'treetap[cluster]', or leave engine out")]
+    cluster = config.on_cluster.model_copy(update={"start_s": min(config.on_cluster.start_s, CLUSTER_S / 4)})
+    try:
+        backend = arithmetic.choose(config.arithmetic).name
+    except BadInput as fault:
+        return [Finding("fault", CLUSTER, f"not asked, for arithmetic has a fault: {fault}")]
+    found = survey(Plan(cluster, config.cluster_workers, config.silence_s, backend, []), CLUSTER_S)
+    if found.faults:
+        return [Finding("fault", CLUSTER, each) for each in found.faults]
+    keys = "go there too (policy: cluster_holds_key = true)" if not config.processes else "stay here"
+    return [Finding("ok", CLUSTER, f"{'; '.join(found.facts)}; keys {keys}")]
 
 
 def _policy(config: party_config.PartyConfig) -> list[Finding]:

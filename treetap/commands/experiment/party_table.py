@@ -8,24 +8,24 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from party.defences.settings import OF_COLUMNS, Defences
+from party.worker_settings import WorkerSettings
 from treetap.commands.jobs.job_file import JobTable, has_parameter
 from treetap.names import Name, did_you_mean
 from treetap.native.arithmetic import Choice
 from treetap.protocols.registry import training
-from treetap.strict import Strict
 from treetap.tables.config import Encode, Monotone, check_constrained, encoded_by_name
 
 #: Names of the federation's other processes, and of the certificates' folder and authority.
 RESERVED = ("coordinator", "operator", "certs", "ca")
 
 
-class PartyTable(Strict):
+class PartyTable(WorkerSettings):
     """One party: the columns it gets, by name or as a random share of those that no party names.
 
     `labels`: it is the label holder. Where labels are spread over the parties it labels a random share of the training
     rows that no file names, or the rows whose ids are in the file `label_rows`. `encode`: of its columns, in the place
     of that of `[data]`. `monotone_constraints`: of its columns, beside those of `[data]`. `arithmetic`, `optimizer`:
-    see `party.config.PartyConfig`. `defences`: of a feature party's columns.
+    see `party.config.PartyConfig`. `cluster_holds_key`: see `party.policy.Policy`. `defences`: of a feature party's columns.
     """
 
     name: Name
@@ -37,7 +37,7 @@ class PartyTable(Strict):
     encode: Encode | None = None
     monotone_constraints: Monotone = {}
     record: Literal["received", "both", "off"] | None = None
-    workers: Annotated[int, Field(ge=1, le=256)] | None = None
+    cluster_holds_key: bool = False
     arithmetic: Choice = "auto"
     optimizer: Literal["amplified"] | None = None
     defences: Defences = Defences()

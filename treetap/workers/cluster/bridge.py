@@ -114,7 +114,7 @@ class Bridge:
 def _run(control: socket.socket, plan: Plan, board: Board, phase: Any) -> None:
     """The bridge's life: connect, then make an actor for every request until the party closes the control socket."""
     settle()
-    lack = _why_unconnected(plan, phase)
+    lack = why_unconnected(plan, phase)
     phase.value = _FAILED if lack else _CONNECTED
     while True:
         request, pipes, *_ = socket.recv_fds(control, _REQUEST.size, 1)
@@ -139,7 +139,7 @@ def _refuse(pipe: socket.socket, lack: str) -> None:
         connection.send_bytes(pickle.dumps(lack))
 
 
-def _why_unconnected(plan: Plan, phase: Any) -> str:
+def why_unconnected(plan: Plan, phase: Any) -> str:
     """Connect to the cluster; returns why that failed, or an empty text."""
     config = plan.config
     os.environ |= {

@@ -76,7 +76,7 @@ class Relay(threading.Thread):
         options: dict[str, Any] = {"num_cpus": config.cpus, "resources": config.resources}
         if config.memory is not None:
             options["memory"] = config.memory
-        self._actor = _remote_class().options(**options).remote()
+        self._actor = remote_class().options(**options).remote()
         report = self._actor.report.remote()
         end = time.monotonic() + config.start_s
         while not ray.wait([report], timeout=min(self._plan.beat_s, max(0.0, end - time.monotonic())))[0]:
@@ -103,7 +103,7 @@ class Relay(threading.Thread):
         self._board.beat(self._worker, self._life, units, Usage(*used))
 
 
-def _remote_class() -> Any:
+def remote_class() -> Any:
     """The class of the actors: it travels by value, is never started again by Ray, and no call is repeated."""
     ray.cloudpickle.register_pickle_by_value(importlib.import_module(actor.__name__))
     return ray.remote(

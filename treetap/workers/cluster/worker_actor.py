@@ -10,6 +10,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from treetap.errors import BadInput, Interrupted
+from treetap.workers.answers import read_answer
 from treetap.workers.cluster import addresses
 from treetap.workers.cluster.board import Board
 from treetap.workers.cluster.bridge import BOOT_S, FAREWELL_S, Bridge
@@ -117,7 +118,7 @@ class WorkerActor:
                     self._bridge.kill()
                     self._lack = self._cluster.lack(late)
                     return
-            report = pickle.loads(self._pipe.recv_bytes())  # noqa: S301 - the party's own child
+            report = read_answer(self._pipe.recv_bytes())
         except (EOFError, OSError):
             if self._bridge.alive or self._bridge.connected:
                 raise

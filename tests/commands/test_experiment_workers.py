@@ -1,0 +1,46 @@
+"""An experiment's parties may have their workers on clusters, as parties of files do."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from party.config import PartyConfig
+from party.policy import Policy
+from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.experiment.joined_table import ID, Split
+from treetap.commands.experiment.party_tables import write_tables
+from treetap.commands.local_federation import to_toml
+
+TABLE = pa.table({ID: [str(k) for k in range(10)], "a": range(10), "b": range(10), "y": [k % 2 for k in range(10)]})
+DRAWN = Split(np.arange(8), np.arange(8, 10), {"clinic": ["a"], "lab": ["b"]})
+
+
+def _experiment(**lab: Any) -> ExperimentFile:
+    parties = [{"name": "clinic", "columns": ["a"], "labels": True}, {"name": "lab", "columns": ["b"], **lab}]
+    job = {"key_bits": 1024}
+    return ExperimentFile.model_validate({"data": {"path": "x.csv", "label": "y"}, "party": parties, "job": job})
+
+
+def test_a_partys_cluster_goes_into_its_file(tmp_path: Path) -> None:
+    """The file and the policy that the experiment writes are those of a party on that cluster; others have none."""
+    cluster = {"address": "auto", "cpus": 0.5, "resources": {"treetap": 1.0}}
+    experiment = _experiment(engine="ray", workers=3, cluster=cluster, cluster_holds_key=True)
+    settings = write_tables(experiment, TABLE, DRAWN, tmp_path)
+    policies = {name: Policy.model_validate(each.pop("policy")) for name, each in settings.items()}
+    lab = tomllib.loads(to_toml({"name": "lab", "insecure": True, "state": "s", **settings["lab"]}))
+    read = PartyConfig.model_validate(lab).under(policies["lab"])
+    assert (read.cluster_workers, read.processes, read.on_cluster.resources) == (3, 0, {"treetap": 1.0})
+    assert "engine" not in settings["clinic"]
+    assert not policies["clinic"].cluster_holds_key
+
+
+def test_a_cluster_without_its_engine_is_refused() -> None:
+    """The experiment's file has the same rules as a party's."""
+    with pytest.raises(ValueError, match=r'\[cluster\] is for engine = "ray"'):
+        _experiment(cluster={"address": "auto"})
