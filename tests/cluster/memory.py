@@ -9,8 +9,9 @@ from pathlib import Path
 
 from tests.ray_cluster import RayCluster
 
-#: Bytes that are searched at a time.
+#: Bytes that are searched at a time, and how far from one start to the next: they overlap by more than a form is long.
 CHUNK = 8 * 2**20
+STEP = CHUNK - 4096
 
 
 def forms_of(name: str, number: int) -> dict[bytes, str]:
@@ -86,7 +87,7 @@ def _written(file: int) -> Iterator[bytes]:
         until = os.lseek(file, at, os.SEEK_HOLE)
         while at < until:
             yield os.pread(file, min(CHUNK, until - at), at)
-            at += CHUNK // 2
+            at += STEP
         at = until
 
 
@@ -98,7 +99,7 @@ def _memory(pid: int) -> Iterator[bytes]:
             first, last = (int(end, 16) for end in extent.split("-"))
             if not rights.startswith("rw") or inode != "0":
                 continue
-            for at in range(first, last, CHUNK // 2):
+            for at in range(first, last, STEP):
                 try:
                     memory.seek(at)
                     yield memory.read(min(CHUNK, last - at))

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from party.config import read
 from tests.cluster.memory import actors
 from tests.ray_cluster import RayCluster
 from tests.simulator import Federation, run
 from tests.system.federations import ended, settings, shards, states
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
+from treetap.commands.doctor import configuration
 from treetap.commands.local_federation import LocalFederation, to_toml
 from treetap.models.store import TREES
 from treetap.trees.params import BoostingParams
@@ -72,6 +74,16 @@ def test_the_model_is_the_same_bit_for_bit(running: Running, tmp_path: Path) -> 
     names = {row.name for account in status.accounts for row in account.account.cpu_seconds}
     assert {f"{ON_CLUSTER} cluster worker 1", f"{ON_CLUSTER} key worker 0", f"{LABEL_HOLDER} worker 0"} <= names
     assert f"2 on the cluster at {running.cluster.address}, and 1 processes here for the keys" in running.log()
+
+
+@pytest.mark.parametrize(("workers", "level"), [pytest.param(2, "ok", marks=pytest.mark.campaign), (5, "fault")])
+def test_doctor_asks_the_cluster(running: Running, workers: int, level: str) -> None:
+    """It reports nodes, room and encryption of a cluster that is in use, or that the workers do not fit."""
+    config = read(running.federation.folder / ON_CLUSTER / "config.toml").model_copy(update={"workers": workers})
+    (finding,) = configuration._cluster(config)
+    assert finding.level == level, finding
+    assert f"room for 4 workers of 0.5 CPU each, workers = {workers}" in finding.message
+    assert level == "fault" or finding.message.startswith("2 nodes (")
 
 
 def test_the_party_itself_never_imports_ray(running: Running) -> None:

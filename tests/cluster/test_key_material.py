@@ -12,7 +12,6 @@ import pytest
 
 from party.config import PartyConfig
 from party.policy import Policy
-from party.runtime.workers import PartyWorkers
 from party.server.workers import start_workers
 from tests.cluster.memory import forms_of, held_by
 from tests.ray_cluster import RayCluster
@@ -25,6 +24,7 @@ from treetap.psi.backends import group
 from treetap.psi.exponents import Exponent
 from treetap.psi.group import uniform_bytes
 from treetap.workers.cluster.config import ClusterConfig
+from treetap.workers.engines import Engine, FitForKeys, KeyEngine
 
 pytestmark = [
     pytest.mark.xdist_group("ray"),
@@ -33,6 +33,7 @@ pytestmark = [
 KEY = SecretKey.generate(1024)
 EXPONENT = Exponent.draw()
 RECORDS, BINS = 600, 5
+FACTORS = {"p, little-endian", "q, little-endian"}
 
 
 def _forms() -> dict[bytes, str]:
@@ -42,43 +43,63 @@ def _forms() -> dict[bytes, str]:
     return {form: name for secret, number in secrets.items() for form, name in forms_of(secret, number).items()}
 
 
-async def _used(workers: PartyWorkers, cluster: RayCluster) -> dict[str, set[str]]:
-    """What the search finds while a key is in use: records encrypted, summed by bins and opened, ids blinded."""
-    try:
-        await workers.ready()
-        engine, key_engine = workers.lease()
-        slots = Slots((40, 20))
-        holder = KeyHolder(key_engine, KEY, slots, "standard", "t")
-        await holder.start()
-        codes = np.arange(RECORDS).reshape(-1, 1) % BINS
-        sums = EncryptedSums(engine, KEY.public, slots, codes, [(BINS, False)], "t")
-        values = [np.arange(RECORDS), np.ones(RECORDS, dtype=np.int64)]
-        async for first, block in holder.encrypt_blocks(values):
-            count = len(block) // KEY.public.ciphertext_bytes
-            await sums.add_block(np.arange(first, first + count), block)
-        packed = await sums.candidates(None, np.arange(sums.n_candidates))
-        opened = await holder.open(packed, sums.n_candidates)
-        left = [codes[:, 0] <= cut for cut in range(BINS - 1)]
-        assert opened.tolist() == [[int(values[0][rows].sum()), int(rows.sum())] for rows in left]
-        point = group().hash_points(uniform_bytes(b"1"))
-        await key_engine.call(0, kernels.raise_points, EXPONENT.for_kernel(), point)
-        return held_by(cluster, _forms())
-    finally:
-        await workers.close()
+async def _use(engine: Engine, key_engine: KeyEngine) -> None:
+    """Encrypt records, sum them by bins, open the sums and raise a point; the key is held on."""
+    slots = Slots((40, 20))
+    holder = KeyHolder(key_engine, KEY, slots, "standard", "t")
+    await holder.start()
+    codes = np.arange(RECORDS).reshape(-1, 1) % BINS
+    sums = EncryptedSums(engine, KEY.public, slots, codes, [(BINS, False)], "t")
+    values = [np.arange(RECORDS), np.ones(RECORDS, dtype=np.int64)]
+    async for first, block in holder.encrypt_blocks(values):
+        count = len(block) // KEY.public.ciphertext_bytes
+        await sums.add_block(np.arange(first, first + count), block)
+    packed = await sums.candidates(None, np.arange(sums.n_candidates))
+    opened = await holder.open(packed, sums.n_candidates)
+    left = [codes[:, 0] <= cut for cut in range(BINS - 1)]
+    assert opened.tolist() == [[int(values[0][rows].sum()), int(rows.sum())] for rows in left]
+    point = group().hash_points(uniform_bytes(b"1"))
+    await key_engine.call(0, kernels.raise_points, EXPONENT.for_kernel(), point)
 
 
-@pytest.mark.parametrize("entrusted", [False, True], ids=["kept here", "entrusted"])
-def test_the_cluster_holds_a_key_only_where_the_policy_says_so(
-    ray_cluster: RayCluster, tmp_path: Path, entrusted: bool
-) -> None:
-    """A search for a key in use finds nothing in the cluster; with `cluster_holds_key` it finds it in an actor."""
-    cluster = ClusterConfig(address=ray_cluster.address, cpus=0.5)
-    config = PartyConfig(name="party", insecure=True, state=tmp_path, engine="ray", workers=1, cluster=cluster).under(
-        Policy(cluster_holds_key=entrusted)
-    )
-    found = asyncio.run(_used(start_workers(config), ray_cluster))
-    assert {"object store", "memory of an actor", "log"} == set(found)
-    if not entrusted:
-        assert not any(found.values()), found
-        return
-    assert {"p, little-endian", "q, little-endian"} <= found["memory of an actor"]
+def _config(cluster: RayCluster, state: Path, *, entrusted: bool) -> PartyConfig:
+    here = ClusterConfig(address=cluster.address, cpus=0.5)
+    config = PartyConfig(name="party", insecure=True, state=state, engine="ray", workers=1, cluster=here)
+    return config.under(Policy(cluster_holds_key=entrusted))
+
+
+def test_no_key_that_stays_here_is_in_the_cluster(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    """A search for a key in use finds nothing in object stores, actors and logs; given to an actor, it is found."""
+
+    async def main() -> None:
+        workers = start_workers(_config(ray_cluster, tmp_path, entrusted=False))
+        try:
+            await workers.ready()
+            engine, key_engine = workers.lease()
+            await _use(engine, key_engine)
+            found = held_by(ray_cluster, _forms())
+            assert {"object store", "memory of an actor", "log"} == set(found)
+            assert not any(found.values()), found
+            await KeyHolder(FitForKeys(engine), KEY, Slots((40, 20)), "standard", "t").start()
+            assert held_by(ray_cluster, _forms())["memory of an actor"] >= FACTORS
+        finally:
+            await workers.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.campaign
+def test_a_key_is_in_the_cluster_that_the_policy_entrusts(ray_cluster: RayCluster, tmp_path: Path) -> None:
+    """With `cluster_holds_key = true` the same computation leaves the key in an actor, and none in a process here."""
+
+    async def main() -> None:
+        workers = start_workers(_config(ray_cluster, tmp_path, entrusted=True))
+        try:
+            await workers.ready()
+            await _use(*workers.lease())
+            assert held_by(ray_cluster, _forms())["memory of an actor"] >= FACTORS
+            assert [*workers.usage()] == ["cluster worker 0"]
+        finally:
+            await workers.close()
+
+    asyncio.run(main())

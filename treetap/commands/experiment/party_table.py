@@ -25,7 +25,8 @@ class PartyTable(WorkerSettings):
     `labels`: it is the label holder. Where labels are spread over the parties it labels a random share of the training
     rows that no file names, or the rows whose ids are in the file `label_rows`. `encode`: of its columns, in the place
     of that of `[data]`. `monotone_constraints`: of its columns, beside those of `[data]`. `arithmetic`, `optimizer`:
-    see `party.config.PartyConfig`. `cluster_holds_key`: see `party.policy.Policy`. `defences`: of a feature party's columns.
+    see `party.config.PartyConfig`. `cluster_holds_key`: see `party.policy.Policy`. `defences`: of a
+    feature party's columns.
     """
 
     name: Name

@@ -45,9 +45,14 @@ def _can_be_bound(number: str) -> bool:
     return True
 
 
+def encrypted() -> bool:
+    """Whether Ray encrypts its connections, by the environment of this process."""
+    return os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
+
+
 def exposed(host: str, *, unencrypted: bool) -> str:
     """The error about a node to which this party's data would go in clear text; empty if it does not."""
-    if unencrypted or is_own(host) or os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
+    if unencrypted or is_own(host) or encrypted():
         return ""
     return (
         f"the cluster's node {host} is another machine, and Ray does not encrypt: set RAY_USE_TLS=1 with "
