@@ -13,7 +13,6 @@ from pydantic import AfterValidator, Field, PrivateAttr, StringConstraints, mode
 
 from party.defences.settings import Defences
 from party.policy import Policy
-from party.worker_settings import WorkerSettings
 from treetap.errors import ConfigError
 from treetap.names import NAME, Address, ProcessName, clash, on_loopback
 from treetap.native.arithmetic import Choice
@@ -21,6 +20,7 @@ from treetap.process.config import Process, Silence
 from treetap.strict import Strict, load
 from treetap.tables.config import TableConfig
 from treetap.trees.withholding import Withholding
+from treetap.workers.settings import WorkerSettings
 
 Network = Annotated[str, AfterValidator(lambda text: str(ip_network(text)))]  #: an address, or ADDRESS/BITS
 Host = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:-]{1,253}$")]  #: a name or an address, without a port

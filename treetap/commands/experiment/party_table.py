@@ -8,12 +8,12 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from party.defences.settings import OF_COLUMNS, Defences
-from party.worker_settings import WorkerSettings
 from treetap.commands.jobs.job_file import JobTable, has_parameter
 from treetap.names import Name, did_you_mean
 from treetap.native.arithmetic import Choice
 from treetap.protocols.registry import training
 from treetap.tables.config import Encode, Monotone, check_constrained, encoded_by_name
+from treetap.workers.settings import WorkerSettings
 
 #: Names of the federation's other processes, and of the certificates' folder and authority.
 RESERVED = ("coordinator", "operator", "certs", "ca")
