@@ -21,7 +21,7 @@ demo: $(VENV)/.demo  ## a whole federation on loopback: train, predict, audit, r
 	@$(BIN)/treetap demo --audit-report runs/audit.html
 
 test: $(VENV)/.dev  ## all tests, on all cores
-	$(BIN)/python -m pytest --numprocesses auto --dist loadgroup --durations 10
+	$(BIN)/python -m pytest --numprocesses auto --dist loadgroup --durations 10 $(SELECTED)
 
 lint: $(VENV)/.dev  ## formatting, lint, types, import rules
 	$(BIN)/ruff check .

@@ -10,17 +10,23 @@ import os
 import shutil
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
+from tests import forks
+
 if TYPE_CHECKING:
+    from xdist.workermanage import WorkerController
+
     from tests.ray_cluster import RayCluster
     from tests.replay import Conducted
 
+#: Starts a server process by its words; its log.
+Begin = Callable[[Sequence[str], IO[bytes]], Any]
 #: Free bytes that the memory file system must have before temporary folders are put there.
 ROOM = 2 * 2**30
 MEMORY = Path("/dev/shm")
@@ -81,6 +87,11 @@ def pytest_configure(config: pytest.Config) -> None:
         )
 
 
+def pytest_configure_node(node: WorkerController) -> None:
+    """Name the fork server to a worker of pytest-xdist; it is started for the first."""
+    node.workerinput["forks"] = forks.start_server()
+
+
 def pytest_xdist_auto_num_workers() -> int:
     """Two more than there are cores: at any time some tests wait for processes or containers."""
     return len(os.sched_getaffinity(0)) + 2
@@ -115,6 +126,29 @@ def pytest_collection_finish() -> None:
     """Spare the garbage collector the modules and tests, which stay to the end."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _typed(request: pytest.FixtureRequest) -> Iterator[Begin]:
+    """Fork the processes of federations, whose imports would take most of their time; yields what starts them else."""
+    from treetap.commands import local_federation
+
+    if (worker := getattr(request.config, "workerinput", None)) is not None:
+        forks.use_server(worker["forks"])
+    typed = local_federation.begin
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local_federation, "begin", forks.begin)
+        yield typed
+
+
+@pytest.fixture(scope="module")
+def as_typed(_typed: Begin) -> Iterator[None]:
+    """Start the processes of federations by the command that a person types: for tests of how they begin and end."""
+    from treetap.commands import local_federation
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local_federation, "begin", _typed)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="module")

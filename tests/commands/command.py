@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from tests.commands import prepared
+from tests import forks, prepared
 from treetap.commands import cli
 from treetap.commands.local_federation import to_toml
 
 #: Seconds that a command may take.
 ENOUGH_S = 120.0
-_forks: ForkServerContext = multiprocessing.get_context("forkserver")
-_forks.set_forkserver_preload(["tests.commands.preloaded"])
 
 
 class Outcome(NamedTuple):
@@ -57,7 +53,7 @@ def end(process: subprocess.Popen[str], seconds: float = ENOUGH_S) -> Outcome:
 
 
 def treetap(*words: str | Path, folder: Path | None = None) -> Outcome:
-    """Run `treetap …` to its end, in a process that is forked (`tests.commands.prepared`)."""
+    """Run `treetap …` to its end, in a process that is forked (`tests.prepared`)."""
     return _forked(prepared.command, words, folder, _environment(), ENOUGH_S)
 
 
@@ -84,7 +80,7 @@ def _forked(
         out.touch()
         err.touch()
         about = ([str(word) for word in words], str(folder or Path.cwd()), environment, str(out), str(err))
-        process = _forks.Process(target=target, args=about)
+        process = forks.CONTEXT.Process(target=target, args=about)
         process.start()
         process.join(seconds)
         if process.exitcode is None:

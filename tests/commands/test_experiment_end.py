@@ -179,6 +179,7 @@ def test_sigterm_leaves_neither_folder_nor_process(word: str, file: Path, tmp_pa
     assert [each for each in commands if str(temporary).encode() in each] == []
 
 
+@pytest.mark.usefixtures("as_typed")
 def test_a_process_that_starts_as_the_signal_comes_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGTERM between the start of a party's process and its entry in the federation's books ends that party too."""
     started = []

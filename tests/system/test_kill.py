@@ -27,7 +27,7 @@ from treetap.wire.tls import TlsFiles
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.v2 import jobs_pb2
 
-pytestmark = pytest.mark.xdist_group("kill")
+pytestmark = [pytest.mark.xdist_group("kill"), pytest.mark.usefixtures("as_typed")]
 
 HERE = world(120, (2, 2, 1), seed=8, missing=0.1)
 PARAMS = BoostingParams(n_estimators=12, max_depth=3, max_bin=8, subsample=0.9)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.ending import ENDED, as_ctrl_c, undisturbed
@@ -220,16 +220,9 @@ class LocalFederation:
         return {"label_holders": labelled, "peers": list(others)}
 
     def _spawn(self, name: str, kind: str) -> None:
-        config = self.folder / name / "config.toml"
-        command = [sys.executable, "-m", "treetap", kind, "--config", str(config), "--until-stdin-closes"]
+        words = [kind, "--config", str(self.folder / name / "config.toml"), "--until-stdin-closes", *self._options]
         with (self.folder / name / "log.txt").open("ab") as log, undisturbed():
-            self._processes[name] = subprocess.Popen(  # noqa: S603 - our own command
-                [*command, *self._options],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,
-            )
+            self._processes[name] = begin(words, log)
 
     def _await_address(self, name: str) -> str:
         """The address from the JSON line that a process prints when it serves."""
@@ -252,6 +245,17 @@ class LocalFederation:
                     raise BadInput(message) if code == 2 else Interrupted(message)
                 line += byte
         return str(json.loads(line)["address"])
+
+
+def begin(words: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Start `treetap WORDS` in a session of its own, with pipes for input and output; `log`: its standard error."""
+    return subprocess.Popen(  # noqa: S603 - our own command
+        [sys.executable, "-m", "treetap", *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        start_new_session=True,
+    )
 
 
 def _texts(paths: Mapping[str, Path]) -> dict[str, str]:

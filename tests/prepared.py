@@ -1,0 +1,92 @@
+"""Work of processes that are forked from one that has imported what they need: most of a short process is imports.
+
+Each is a process of its own all the same, with its streams, folder, environment and exit status.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import pkgutil
+import runpy
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TextIO
+
+from tests import forks
+from treetap import logs
+
+#: What every command gets, and what is imported must find: some of it looks at the environment.
+ENVIRONMENT = {"COLUMNS": "200", "TERM": "dumb"}
+_PACKAGES = ("treetap.commands", "attacks", "party", "coordinator")
+#: Imported by functions of these packages when they are called.
+_MORE = ("pyarrow.parquet", "sklearn.cluster", "sklearn.ensemble", "sklearn.metrics")
+
+
+def preload() -> None:
+    """Import all modules of commands, attacks and servers, with what they need."""
+    os.environ.update(ENVIRONMENT)
+    logs.quiet_grpc()  # as commands do before they import gRPC
+    for name in _PACKAGES:
+        for module in pkgutil.walk_packages(importlib.import_module(name).__path__, f"{name}."):
+            importlib.import_module(module.name)
+    for name in _MORE:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # a collection in a forked process would copy what all share
+
+
+def command(words: Sequence[str], folder: str, environment: Mapping[str, str], out: str, err: str) -> None:
+    """Be `treetap …`, from the beginning to the end of this process. `out`, `err`: files of its two streams."""
+    _become(folder, environment, _opened(out, err))
+    _treetap(words)
+
+
+def python(words: Sequence[str], folder: str, environment: Mapping[str, str], out: str, err: str) -> None:
+    """Be `python FILE …`, or `python -c CODE …`, in the same way."""
+    _become(folder, environment, _opened(out, err))
+    sys.path[:0] = [each for each in environment.get("PYTHONPATH", "").split(os.pathsep) if each]
+    if words[0] == "-c":
+        sys.argv = ["-c", *words[2:]]
+        exec(words[1], {"__name__": "__main__"})
+    else:
+        sys.argv = list(words)
+        sys.path.insert(0, os.path.dirname(words[0]))
+        runpy.run_path(words[0], run_name="__main__")
+
+
+def server(words: Sequence[str], folder: str, environment: Mapping[str, str], streams: Sequence[int]) -> None:
+    """Be `treetap party …` or `treetap coordinator …` in a session of its own. `streams`: descriptors of all three."""
+    os.setsid()
+    _become(folder, environment, streams)
+    _treetap(words)
+
+
+def _treetap(words: Sequence[str]) -> None:
+    sys.argv = ["treetap", *words]
+    forks.use_in_forked_process()
+    from treetap.commands.cli import main
+
+    main()
+
+
+def _opened(out: str, err: str) -> list[int]:
+    return [os.open(os.devnull, os.O_RDONLY), os.open(out, os.O_WRONLY), os.open(err, os.O_WRONLY)]
+
+
+def _become(folder: str, environment: Mapping[str, str], streams: Sequence[int]) -> None:
+    for number, descriptor in enumerate(streams):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    sys.stdin, sys.stdout, sys.stderr = _again(sys.stdin), _again(sys.stdout), _again(sys.stderr)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+
+
+def _again(stream: TextIO) -> TextIO:
+    """The stream of a descriptor that is another file now, which may be one that cannot be sought."""
+    way = "w" if stream.writable() else "r"
+    number = (sys.stdin, sys.stdout, sys.stderr).index(stream)
+    return open(number, way, 1, encoding=stream.encoding, errors=stream.errors, closefd=False)
