@@ -9,6 +9,7 @@ import importlib
 import os
 import shutil
 import signal
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
@@ -37,6 +38,7 @@ PACKAGES = ("treetap", "party", "coordinator", "attacks")
 # wait for each other. Without stored bytecode each of several hundred processes would compile all sources again.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # Every step of a party is flushed to disk before it is acknowledged, which in memory takes no time.
 if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))

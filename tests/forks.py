@@ -15,6 +15,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from multiprocessing import forkserver, reduction, resource_tracker
 from multiprocessing.context import ForkServerContext
+from multiprocessing.process import BaseProcess
 from typing import IO, Any
 
 CONTEXT: ForkServerContext = multiprocessing.get_context("forkserver")
@@ -39,7 +40,7 @@ def use_in_forked_process() -> None:
     """Have this process, which was forked, and the federations that it starts fork their processes in the same way."""
     use_server(forkserver._forkserver._forkserver_address)
     multiprocessing.current_process().daemon = False  # it may have children
-    multiprocessing.get_context = lambda method=None: CONTEXT  # workers too
+    multiprocessing.get_context = lambda method=None: _Workers()
     from treetap.commands import local_federation
 
     local_federation.begin = begin
@@ -98,6 +99,18 @@ class Forked:
     def kill(self) -> None:
         """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
+
+
+class _Workers(ForkServerContext):
+    """Forks workers with the environment and the streams of their parent, as spawned ones have them."""
+
+    def Process(self, *, target: Callable[..., None], args: Sequence[Any], **more: Any) -> BaseProcess:
+        from tests import prepared
+
+        streams = [Descriptor(each) for each in range(3)]
+        return CONTEXT.Process(
+            target=prepared.worker, args=(target, args, os.getcwd(), dict(os.environ), streams), **more
+        )
 
 
 class Descriptor:

@@ -11,8 +11,8 @@ import os
 import pkgutil
 import runpy
 import sys
-from collections.abc import Mapping, Sequence
-from typing import TextIO
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TextIO
 
 from tests import forks
 from treetap import logs
@@ -46,6 +46,7 @@ def command(words: Sequence[str], folder: str, environment: Mapping[str, str], o
 def python(words: Sequence[str], folder: str, environment: Mapping[str, str], out: str, err: str) -> None:
     """Be `python FILE …`, or `python -c CODE …`, in the same way."""
     _become(folder, environment, _opened(out, err))
+    forks.use_in_forked_process()
     sys.path[:0] = [each for each in environment.get("PYTHONPATH", "").split(os.pathsep) if each]
     if words[0] == "-c":
         sys.argv = ["-c", *words[2:]]
@@ -61,6 +62,18 @@ def server(words: Sequence[str], folder: str, environment: Mapping[str, str], st
     os.setsid()
     _become(folder, environment, streams)
     _treetap(words)
+
+
+def worker(
+    target: Callable[..., None],
+    args: Sequence[Any],
+    folder: str,
+    environment: Mapping[str, str],
+    streams: Sequence[int],
+) -> None:
+    """Be a worker of such a server."""
+    _become(folder, environment, streams)
+    target(*args)
 
 
 def _treetap(words: Sequence[str]) -> None:

@@ -1,0 +1,45 @@
+"""Forked processes of a federation: sessions, statuses and streams as of those that a person types."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.forks import Forked
+from treetap.commands.local_federation import LocalFederation
+from treetap.errors import BadInput
+
+
+def test_a_forked_federation(tmp_path: Path) -> None:
+    """Each process leads a session, is waited for, hears signals, and ends when its standard input closes."""
+    with LocalFederation(tmp_path, {"bank": {"workers": 1}}) as running:
+        processes: dict[str, Any] = running._processes
+        for process in processes.values():
+            assert isinstance(process, Forked)
+            assert os.getsid(process.pid) == process.pid != os.getpid()
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(0.01)
+        assert running.alive
+        running.kill("bank")
+        assert (processes["bank"].returncode, running.alive) == (-signal.SIGKILL, False)
+        processes["coordinator"].stdin.close()
+        assert processes["coordinator"].wait(10) == 0
+        assert "coordinator coordinator stops" in (tmp_path / "coordinator" / "log.txt").read_text()
+
+
+def test_bad_input_of_a_forked_process(tmp_path: Path) -> None:
+    """Status 2 and the message, which goes to the log."""
+    with pytest.raises(BadInput, match=r"bank ended with status 2: .*workers"):
+        LocalFederation(tmp_path, {"bank": {"workers": 0}}).__enter__()
+
+
+@pytest.mark.usefixtures("as_typed")
+def test_a_typed_federation(tmp_path: Path) -> None:
+    """The fixture for tests of how processes begin and end."""
+    with LocalFederation(tmp_path, {}) as running:
+        assert isinstance(running._processes["coordinator"], subprocess.Popen)
