@@ -20,30 +20,36 @@ from typing import IO, Any
 
 CONTEXT: ForkServerContext = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tests.preloaded"])
+_server: Any = forkserver._forkserver
 
 
 def start_server() -> str:
-    """Start the fork server, which imports while this process goes on; its address."""
-    forkserver.ensure_running()
-    return str(forkserver._forkserver._forkserver_address)
+    """The fork server's address; it is started, and imports while this process goes on, unless there is one."""
+    _server.ensure_running()
+    return str(_server._forkserver_address)
 
 
 def use_server(address: str) -> None:
     """Have this process ask the fork server at an address, which another one started."""
     # It is given a descriptor as the sign of a client's life; this server's life is that of who started it.
-    forkserver._forkserver._forkserver_address = address
-    forkserver._forkserver._forkserver_alive_fd = os.open(os.devnull, os.O_RDONLY)
-    forkserver._forkserver.ensure_running = resource_tracker.ensure_running
+    _server._forkserver_address = address
+    _server._forkserver_alive_fd = os.open(os.devnull, os.O_RDONLY)
+    _server.ensure_running = resource_tracker.ensure_running
 
 
-def use_in_forked_process() -> None:
-    """Have this process, which was forked, and the federations that it starts fork their processes in the same way."""
-    use_server(forkserver._forkserver._forkserver_address)
-    multiprocessing.current_process().daemon = False  # it may have children
-    multiprocessing.get_context = lambda method=None: _Workers()
+def fork_federations(address: str) -> None:
+    """Have this process fork the processes of all federations that it starts, by the server at an address."""
     from treetap.commands import local_federation
 
+    use_server(address)
     local_federation.begin = begin
+
+
+def fork_all() -> None:
+    """Have this process, which was forked, fork federations' processes and its workers by the server that made it."""
+    fork_federations(_server._forkserver_address)
+    multiprocessing.current_process().daemon = False  # it may have children
+    multiprocessing.get_context = lambda method=None: _Workers()
 
 
 def begin(words: Sequence[str], log: IO[bytes]) -> Forked:

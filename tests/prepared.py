@@ -46,7 +46,7 @@ def command(words: Sequence[str], folder: str, environment: Mapping[str, str], o
 def python(words: Sequence[str], folder: str, environment: Mapping[str, str], out: str, err: str) -> None:
     """Be `python FILE …`, or `python -c CODE …`, in the same way."""
     _become(folder, environment, _opened(out, err))
-    forks.use_in_forked_process()
+    forks.fork_all()
     sys.path[:0] = [each for each in environment.get("PYTHONPATH", "").split(os.pathsep) if each]
     if words[0] == "-c":
         sys.argv = ["-c", *words[2:]]
@@ -78,7 +78,7 @@ def worker(
 
 def _treetap(words: Sequence[str]) -> None:
     sys.argv = ["treetap", *words]
-    forks.use_in_forked_process()
+    forks.fork_all()
     from treetap.commands.cli import main
 
     main()

@@ -8,7 +8,10 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-FOLDER = Path(__file__).parents[2] / "examples" / "notebooks"
+from tests import forks
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "examples" / "notebooks"
 NOTEBOOKS = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 #: Outputs that a cell may have: two of progress, one of its own, one that a library adds when it is imported.
 MOST_OUTPUTS = 5
@@ -26,10 +29,14 @@ def test_there_are_three() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_runs(name: str, tmp_path: Path) -> None:
-    """In a kernel of its own, whose event loop runs while its cells train."""
+    """In a kernel of its own, whose event loop runs while its cells train. The first's federation is as a person's."""
     if name == "serving":
         pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
     notebook = nbformat.read(FOLDER / f"{name}.ipynb", 4)
+    if name != "first-federation":
+        forked = f"import sys; sys.path.append({str(ROOT)!r})\nfrom tests import forks\n"
+        forked += f"forks.fork_federations({forks.start_server()!r})"
+        notebook.cells.insert(0, nbformat.v4.new_code_cell(forked))
     client = NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}})
     client.execute()
     for cell in notebook.cells:
