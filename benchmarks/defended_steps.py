@@ -28,6 +28,7 @@ from treetap.neural.feature_side import FeatureSide
 from treetap.neural.inputs import InputScaler
 from treetap.neural.params import DEFAULT, Bottom, SplitnnParams
 from treetap.neural.sensitivity import EXACT
+from treetap.tables.features import Held
 from treetap.tables.reading import Table
 from treetap.tables.record_ids import Ids
 
@@ -65,7 +66,7 @@ def side(name: str, defences: FeatureDefences | None) -> FeatureSide:
     numbers = draws.normal(size=(records, shape[0] if len(shape) == 1 else 0))
     tensors = {} if len(shape) == 1 else {"x": draws.integers(0, 256, size=(records, *shape), dtype=np.uint8)}
     columns = [f"c{place}" for place in range(numbers.shape[1])]
-    table = Table(Path("own.csv"), ids, columns, numbers, None, np.arange(records), tensors=tensors)
+    table = Table(Path("own.csv"), ids, columns, Held(numbers), None, np.arange(records), tensors=tensors)
     inputs = InputScaler.fit(table, np.arange(records)).apply(table)
     params = SplitnnParams(batch_size=BATCH, optimizer="adam", learning_rate=0.001, bottom={DEFAULT: bottom})
     return FeatureSide(params, "feature-b", inputs, Draws(b"benchmark"), defences=defences)

@@ -24,6 +24,7 @@ from sklearn.datasets import load_breast_cancer
 from treetap import terminal
 from treetap.privacy.label_dp import staged
 from treetap.protocols.own_priors import by_own_trees
+from treetap.tables.features import Held
 from treetap.tables.reading import Table
 from treetap.tables.record_ids import Ids
 
@@ -43,7 +44,7 @@ def main() -> None:
     for name, features, labels in _sets():
         classes, n = int(labels.max()) + 1, len(labels)
         names = [str(place) for place in range(features.shape[1])]
-        table = Table(Path(name), Ids.of(map(str, range(n))), names, features, None, np.arange(n))
+        table = Table(Path(name), Ids.of(map(str, range(n))), names, Held(features), None, np.arange(n))
         for stages in STAGES:
             kept, seconds = [], []
             for epsilon in EPSILONS:

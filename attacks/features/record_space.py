@@ -15,6 +15,7 @@ from attacks.features.columns import columns_of
 from treetap.errors import BadInput
 from treetap.neural.inputs import Inputs, InputScaler
 from treetap.tables.categories import Category, one_hot_names
+from treetap.tables.features import Held
 from treetap.tables.reading import Table
 
 Floats = npt.NDArray[np.float32]
@@ -134,7 +135,7 @@ def _one_hot(table: Table, like: Table, texts: dict[str, tuple[str, ...]]) -> Ta
     return replace(
         table,
         columns=names,
-        features=np.hstack(blocks),
+        values=Held(np.hstack(blocks)),
         categories=categories,
         sources=list(like.sources),
         tensors={name: table.tensors[name] for name in like.tensors},

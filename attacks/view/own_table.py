@@ -18,6 +18,7 @@ from treetap.errors import DataError
 from treetap.names import did_you_mean
 from treetap.tables.categories import Category, most_categories, one_hot_names
 from treetap.tables.config import DAYS, OTHERS, TableConfig
+from treetap.tables.features import Held
 from treetap.tables.labels import Labels, read_classes
 from treetap.tables.loading import columns_of, date_columns
 from treetap.tables.reading import Floats, Table, read_table
@@ -160,4 +161,4 @@ def one_hot(table: Table) -> Table:
         categories[name] = Category("one-hot", values, one_hot_names(name, values))
         names += categories[name].features
         blocks.append((column == np.arange(len(values))).astype(np.float64))
-    return replace(table, columns=names, features=np.hstack(blocks), categories=categories)
+    return replace(table, columns=names, values=Held(np.hstack(blocks)), categories=categories)

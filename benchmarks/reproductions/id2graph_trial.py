@@ -29,6 +29,7 @@ from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import ID, Split, read_table, split
 from treetap.commands.experiment.run import run_seed
 from treetap.commands.local_federation import clean_end, working_folder
+from treetap.tables.features import Held
 from treetap.tables.labels import read_labels
 from treetap.tables.reading import Table
 from treetap.tables.record_ids import Ids
@@ -227,7 +228,7 @@ def _labels(asked: ExperimentFile, table: pa.Table, drawn: Split) -> Ints:
     """Class numbers of the training records (N,), as the label holder would number them."""
     part = table.take(pa.array(drawn.train))
     ids = Ids.of_column(part.column(ID))
-    alone = Table(Path(asked.data.title), ids, [], np.empty((len(ids), 0)), part.column(asked.data.label), drawn.train)
+    alone = Table(Path(asked.data.title), ids, [], Held(np.empty((len(ids), 0))), part.column(asked.data.label), drawn.train)
     return read_labels(alone, asked.data.label, asked.job.params().objective).values.astype(np.int64)
 
 

@@ -109,16 +109,17 @@ class LabelHolder:
         """
         t = request.round
         self._job.order.check(request)
-        params, found, features = self._params, required(self._targets), self._job.data.records.table.features
+        params, found, table = self._params, required(self._targets), self._job.data.records.table
+        total = len(table.ids)
         drawn = params.drawn(t, len(found.values))
         split_table = self._job.split_table
         split_table.next_handle_is(self._job.stored.first_handle(t))
-        columns = split_table.own_columns_of_tree(t, params, features)
+        columns = split_table.own_columns_of_tree(t, params, lambda: table.features)
         alone, send = self._withholding.grows_alone(t), self._context.outbox.send
         parties = [] if alone else taking_part(self._spec, t)
 
         def draw() -> Iterator[CountedBody]:
-            return drawn_messages(with_zeros(drawn, len(features)), len(features), sums_of_all=self._sums_of_all)
+            return drawn_messages(with_zeros(drawn, total), total, sums_of_all=self._sums_of_all)
 
         await together(*(send(each, "sampled_records", draw(), round=t) for each in parties))
         values = np.concatenate([found.values, _ones(found.values)], axis=1) * drawn[:, None]
@@ -129,7 +130,7 @@ class LabelHolder:
         criterion, subtract = ForestCriterion(found, params), params.binning == "global"
         shared = self._growth.plant(
             t,
-            with_zeros(values, len(features)),
+            with_zeros(values, total),
             criterion,
             columns,
             required(self._state),

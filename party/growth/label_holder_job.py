@@ -285,7 +285,7 @@ class LabelHolderJob:
         repair = Repair(
             party=self._context.party,
             params=params,
-            bins=lambda tree: self.split_table.own_columns_of_tree(tree, params, features).bins,
+            bins=lambda tree: self.split_table.own_columns_of_tree(tree, params, lambda: features).bins,
             features=features,
             reached=self.reached,
             noisy=data.labels.values,

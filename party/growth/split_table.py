@@ -7,7 +7,7 @@ in the typed messages of the protocols, and is stored through `JobStore` field b
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NoReturn, TypeVar
 
@@ -70,11 +70,14 @@ class SplitTable:
         bins = NodeBins(values, self._kept(tree, params), drawn, params.max_bin, self.training)
         return TreeColumns(self, bins, permuted=permuted)
 
-    def own_columns_of_tree(self, tree: int, params: TreeParams, features: Floats) -> TreeColumns:
-        """The label holder's columns (N, d) for a tree, with the bins that the job's parameters ask for."""
+    def own_columns_of_tree(self, tree: int, params: TreeParams, features: Callable[[], Floats]) -> TreeColumns:
+        """The label holder's columns for a tree, with the bins that the job's parameters ask for.
+
+        `features`: its features (N, d), which bins of each node alone need.
+        """
         if params.bins_per_node:
-            drawn = with_zeros(params.drawn(tree, self.training), len(features))
-            return self.fresh_columns_of_tree(tree, params, features, drawn, permuted=False)
+            drawn = with_zeros(params.drawn(tree, self.training), len(self.binned.codes))
+            return self.fresh_columns_of_tree(tree, params, features(), drawn, permuted=False)
         return self.columns_of_tree(tree, params, permuted=False)
 
     def keep(self, node: int, candidate: Candidate, threshold: float) -> OwnSplit:

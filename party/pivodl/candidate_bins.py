@@ -110,7 +110,7 @@ async def receive_bins(setting: Setting, source: str, records: int) -> SourceBin
     whole = [np.concatenate(parts) for parts in codes]
     if any(len(column) != records for column in whole):
         raise Malformed(f"{source} sent bins of another number of records than {records}")
-    return SourceBins(np.stack(whole, axis=1).astype(np.int32), CandidateList(shapes))
+    return SourceBins(np.stack(whole, axis=1), CandidateList(shapes))
 
 
 def _check_shape(source: str, part: pivodl_pb2.ColumnBins, column: int, max_bin: int) -> None:

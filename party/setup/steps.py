@@ -61,11 +61,19 @@ async def load_table(
     missing: float | None,
     categories: Mapping[str, Category] | None = None,
     shapes: Mapping[str, Shape] | None = None,
+    streams: bool = False,
 ) -> Table:
-    """Read the party's table off the event loop; `categories`, `shapes` of tensors: those of an existing model."""
+    """Read the party's table off the event loop; see `read_table`."""
     try:
         return await context.offload(
-            lambda: read_table(config, with_label=with_label, missing=missing, categories=categories, shapes=shapes)
+            lambda: read_table(
+                config,
+                with_label=with_label,
+                missing=missing,
+                categories=categories,
+                shapes=shapes,
+                streams=streams,
+            )
         )
     except DataError as failure:
         raise failure.at(context.party) from None
@@ -79,15 +87,23 @@ async def load_job_table(
     Raises:
         DataError: it cannot be read, is another one, or has columns at which no tree of the job can split.
     """
-    table = await load_table(context, table_config(config, spec.table), with_label=with_label, missing=missing)
+    params, own = params_of(spec), table_config(config, spec.table)
+    streams = _streams(config, spec, with_label=with_label)
+    table = await load_table(context, own, with_label=with_label, missing=missing, streams=streams)
     await bind_table(context, table)
-    params = params_of(spec)
     if isinstance(params, TreeParams):  # before the other parties hear of any record
         try:
             refuse_columns(table, params.one_hot_below)
         except DataError as failure:
             raise failure.at(context.party) from None
     return table
+
+
+def _streams(config: PartyConfig, spec: setup_pb2.JobSpec, *, with_label: bool) -> bool:
+    """True if features may stay in their source: bins of each node, and repairs of noisy labels, need them at once."""
+    params = params_of(spec)
+    noisy = with_label and config.defences.label_dp is not None
+    return isinstance(params, TreeParams) and not params.bins_per_node and not noisy
 
 
 async def load_records(
@@ -109,14 +125,16 @@ async def load_records(
             f"table {spec.eval_table!r} of the configuration does not name column {absent[0]!r}, which table "
             f"{spec.table!r} has: an eval table has the columns of the training"
         ).at(context.party)
+    with_label = spec.aggregator == context.party
     wanted = named.model_copy(update={"columns": list(table.sources), "encode": None, "drop_constant": False})
     evaluated = await load_table(
         context,
         wanted,
-        with_label=spec.aggregator == context.party,
+        with_label=with_label,
         missing=missing,
         categories=table.categories,
         shapes=table.shapes,
+        streams=_streams(config, spec, with_label=with_label),
     )
     await bind_table(context, evaluated, "eval_table")
     return JobRecords.of(table, evaluated), evaluated
@@ -138,7 +156,8 @@ async def bind_table(context: StepContext, table: Table, what: str = "table") ->
 def fingerprint(table: Table) -> str:
     """SHA-256 over ids, features, tensors, labels, weights and constraints; stays on this party's disk."""
     state = hashlib.sha256(table.digest())
-    state.update(np.ascontiguousarray(table.features).data)
+    for part in table.values.digest_parts(table.rows):
+        state.update(part)
     for name, cells in table.tensors.items():
         state.update(f"{name}\0{cells.shape}\0".encode())
         state.update(np.ascontiguousarray(cells).data)
@@ -160,7 +179,9 @@ async def bin_features(
 ) -> BinnedTable:
     """Bin the party's columns off the event loop; `training`: see `bin_columns`."""
     try:
-        return await context.offload(lambda: bin_columns(table, params.max_bin, params.one_hot_below, training))
+        return await context.offload(
+            lambda: bin_columns(table, params.max_bin, params.one_hot_below, training, scratch=context.scratch.file)
+        )
     except DataError as failure:
         raise failure.at(context.party) from None
 

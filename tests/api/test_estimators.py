@@ -26,6 +26,7 @@ import treetap
 from treetap.api import loopback
 from treetap.commands.jobs import progress_view
 from treetap.tables.binned import bin_columns
+from treetap.tables.features import Held
 from treetap.tables.reading import Table
 from treetap.tables.record_ids import Ids
 from treetap.trees.centralised import train
@@ -42,7 +43,7 @@ PARTIES = {"party-1": ["a", "c"], "party-2": ["d", "b"]}
 
 def _table(columns: list[str]) -> Table:
     ids = [f"{row:02d}" for row in range(len(X))]
-    return Table(Path("x"), Ids.of(ids), columns, X[columns].to_numpy(), None, np.arange(len(X)))
+    return Table(Path("x"), Ids.of(ids), columns, Held(X[columns].to_numpy()), None, np.arange(len(X)))
 
 
 def test_it_predicts_as_the_centralised_model_does() -> None:

@@ -21,6 +21,7 @@ from tests.attacks.recorded import train, transcript
 from tests.worlds import PARTIES, world
 from treetap.errors import DataError
 from treetap.tables.config import TableConfig
+from treetap.tables.features import Held
 from treetap.tables.labels import Labels, read_labels
 from treetap.tables.reading import Table, read_table
 from treetap.tables.record_ids import Ids
@@ -256,7 +257,7 @@ def test_labels_are_joined_by_id(tmp_path: Path) -> None:
 
 def _own(folder: Path, ids: list[str]) -> Table:
     """A party's table without a column."""
-    return Table(folder / "own.csv", Ids.of(ids), [], np.empty((len(ids), 0)), None, np.arange(len(ids)))
+    return Table(folder / "own.csv", Ids.of(ids), [], Held(np.empty((len(ids), 0))), None, np.arange(len(ids)))
 
 
 def _rows(*records: int) -> Ints:

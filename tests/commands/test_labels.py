@@ -12,11 +12,12 @@ from party.defences.noisy_labels import NoisyLabels
 from party.defences.settings import LabelDp
 from tests.commands.command import refused, treetap, treetap_here, write
 from treetap.protocols.own_priors import by_own_trees
+from treetap.tables.features import Held
 from treetap.tables.labels import Labels
 from treetap.tables.reading import Table
 from treetap.tables.record_ids import Ids
 
-TABLE = Table(Path("own.csv"), Ids.of(f"r{i}" for i in range(20)), ["a"], np.zeros((20, 1)), None, np.arange(20))
+TABLE = Table(Path("own.csv"), Ids.of(f"r{i}" for i in range(20)), ["a"], Held(np.zeros((20, 1))), None, np.arange(20))
 
 
 def configuration(folder: Path, policy: dict[str, Any] | None = None) -> Path:

@@ -19,6 +19,7 @@ from party.runtime.job_store import Store
 from treetap.errors import DataError, Refused
 from treetap.privacy.label_dp import staged
 from treetap.protocols.own_priors import by_own_trees
+from treetap.tables.features import Held
 from treetap.tables.labels import Labels
 from treetap.tables.reading import Table
 from treetap.tables.record_ids import Ids
@@ -36,7 +37,7 @@ def table(changed: int | None = None, shift: float = 0.0) -> tuple[Table, Labels
     if changed is not None:
         values[changed] = 1 - values[changed]
     ids = [f"r{i:03d}" for i in range(N)]
-    return Table(Path("own.csv"), Ids.of(ids), ["a", "b", "c"], features, None, np.arange(N)), Labels(
+    return Table(Path("own.csv"), Ids.of(ids), ["a", "b", "c"], Held(features), None, np.arange(N)), Labels(
         values, ["no", "yes"]
     )
 

@@ -15,6 +15,7 @@ from treetap.neural.centralised import CentralNetwork, Party  # noqa: E402
 from treetap.neural.draws import Draws  # noqa: E402
 from treetap.neural.inputs import InputScaler  # noqa: E402
 from treetap.neural.params import Bottom, SplitnnParams, Top  # noqa: E402
+from treetap.tables.features import Held  # noqa: E402
 from treetap.tables.reading import Table  # noqa: E402
 from treetap.tables.record_ids import Ids  # noqa: E402
 
@@ -50,7 +51,7 @@ def test_two_trainers_agree(objective: str, classes: int, fields: dict[str, Any]
     naive = NaiveNetwork(params, raw, labels, classes).train()
     tables = {
         name: Table(
-            Path("own.csv"), Ids.of(map(str, range(RECORDS))), ["x", "y", "z"], values, None, np.arange(RECORDS)
+            Path("own.csv"), Ids.of(map(str, range(RECORDS))), ["x", "y", "z"], Held(values), None, np.arange(RECORDS)
         )
         for name, values in raw.items()
     }

@@ -16,6 +16,7 @@ from treetap.neural.draws import Draws
 from treetap.neural.own_priors import OwnNetwork
 from treetap.neural.params import Bottom, SplitnnParams
 from treetap.privacy.label_dp import staged
+from treetap.tables.features import Held
 from treetap.tables.reading import Table
 from treetap.tables.record_ids import Ids
 
@@ -34,8 +35,8 @@ def _table(classes: int, *, images: bool) -> tuple[Table, np.ndarray[Any, np.dty
     cells = (60 * labels[:, None, None] + rng.integers(0, 60, size=(N, 4, 4))).astype(np.uint8)
     ids, rows, path = [f"r{place:03d}" for place in range(N)], np.arange(N), Path("own.parquet")
     if images:
-        return Table(path, Ids.of(ids), [], np.zeros((N, 0)), None, rows, tensors={"image": cells}), labels
-    return Table(path, Ids.of(ids), ["x", "noise"], features, None, rows), labels
+        return Table(path, Ids.of(ids), [], Held(np.zeros((N, 0))), None, rows, tensors={"image": cells}), labels
+    return Table(path, Ids.of(ids), ["x", "noise"], Held(features), None, rows), labels
 
 
 @pytest.mark.parametrize(("params", "classes"), [(MLP, 2), (THREE, 3), (IMAGES, 3)], ids=["two", "three", "images"])

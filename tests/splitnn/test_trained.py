@@ -20,6 +20,7 @@ from treetap.neural.centralised import CentralNetwork, Party
 from treetap.neural.draws import Draws
 from treetap.neural.inputs import InputScaler
 from treetap.neural.params import Bottom, SplitnnParams, Top
+from treetap.tables.features import Held
 from treetap.tables.reading import Table
 from treetap.tables.record_ids import Ids
 
@@ -43,7 +44,7 @@ def _table(columns: int, images: bool, seed: int, n: int = N) -> Table:
     names = [f"x{k}" for k in range(columns)]
     tensors = {"image": rng.integers(0, 256, (n, 6, 6), dtype=np.uint8)} if images else {}
     ids = [f"r{k:03d}" for k in range(n)]
-    return Table(Path("table"), Ids.of(ids), names, features, None, np.arange(n), names, tensors=tensors)
+    return Table(Path("table"), Ids.of(ids), names, Held(features), None, np.arange(n), names, tensors=tensors)
 
 
 TABLES = {HOLDER: _table(2, False, 1), B: _table(3, False, 2), C: _table(0, True, 3)}

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from mmap import mmap
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import DataError
+from treetap.tables.column_bins import ColumnBins
 from treetap.tables.config import CATEGORICAL
 from treetap.tables.constant import in_words
+from treetap.tables.features import Extent
 from treetap.tables.reading import Table
 from treetap.tables.source import Origin
 from treetap.tables.tensors import Shape, shape_text
-from treetap.trees.binning import BinnedTable, bin_table, kind_of
+from treetap.trees.binning import BinnedTable, Codes, FeatureBins, code_type, kind_of
+from treetap.trees.quantiles import BLOCK, most_blocks
 from treetap.trees.shapes import Kind
 
 log = logging.getLogger(__name__)
+#: Records of a training up to which the bins of its columns follow from all of their values.
+EXACT_RECORDS = 1_000_000
+#: Bytes of codes above which these lie in a file, whose pages the system may take out of memory.
+MAPPED = 1 << 28
+_AT_ONCE = 1 << 27  # bytes of values, or of their sketches, of the columns of one pass
 #: The setting of a party's table by which it trains without constant columns.
 CURE = "drop_constant = true in the table's settings"
 
@@ -32,12 +42,15 @@ def refuse_tensors(path: Origin, shapes: Mapping[str, Shape]) -> None:
         )
 
 
-def refuse_constant(table: Table) -> None:
-    """Raise `DataError` if columns of a table of trees are constant: names the first, and this party's log all."""
-    constant = table.constant()
+def refuse_constant(table: Table, records: int | None = None, extents: Sequence[Extent] | None = None) -> None:
+    """Raise `DataError` if columns of a table of trees are constant: names the first, and this party's log all.
+
+    `extents`: those of the first `records`, if these alone matter.
+    """
+    constant = table.constant(extents)
     if not constant:
         return
-    log.info("%s: of its %d records, %s", table.path, len(table.ids), in_words(constant))
+    log.info("%s: of its %d records, %s", table.path, records or len(table.ids), in_words(constant))
     name, fault = next(iter(constant.items()))
     more = f", and so are {len(constant) - 1} more, which this party's log lists" if len(constant) > 1 else ""
     them = "them" if more else "it"
@@ -79,11 +92,15 @@ def refuse_categories(table: Table, unless: str) -> None:
 
 def refuse_columns(table: Table, max_cat_to_onehot: int | None) -> None:
     """Raise `DataError` for columns at which no tree of a job can split; `max_cat_to_onehot`: see `bin_columns`."""
-    refuse_tensors(table.path, table.shapes)
+    _refuse_kinds(table, max_cat_to_onehot)
     refuse_constant(table)
+    directions_of(table)
+
+
+def _refuse_kinds(table: Table, max_cat_to_onehot: int | None) -> None:
+    refuse_tensors(table.path, table.shapes)
     if max_cat_to_onehot is None:
         refuse_categories(table, "boosting with multi_strategy = 'one_output_per_tree'")
-    directions_of(table)
 
 
 def partitioned(table: Table, max_cat_to_onehot: int | None) -> list[str]:
@@ -94,35 +111,83 @@ def partitioned(table: Table, max_cat_to_onehot: int | None) -> list[str]:
     return [name for name, count in counts if kind_of(count, max_cat_to_onehot) is Kind.PARTITIONS]
 
 
-def bin_columns(table: Table, max_bin: int, max_cat_to_onehot: int | None, training: int | None = None) -> BinnedTable:
+def bin_columns(
+    table: Table,
+    max_bin: int,
+    max_cat_to_onehot: int | None,
+    training: int | None = None,
+    *,
+    exact: int = EXACT_RECORDS,
+    scratch: Callable[[], IO[bytes]] = TemporaryFile,
+) -> BinnedTable:
     """Fit bins to the table's features and encode them; `training`: to those of the first records alone.
+
+    1. The bins of each column, in passes over a few columns each: by all its values in a training of at most `exact`
+       records, by a `QuantileSketch` in a larger one, in the order of the table's rows.
+    2. The codes, in one pass.
 
     In a column in which the training lacks no value, a further record that lacks one counts to the last bin: it goes
     right at every split, as at a prediction. Categories have a place of their own for it.
 
     `max_cat_to_onehot`: see `treetap.trees.binning.fit_categories`; None: the training splits no categories.
+    `scratch`: opens a file for codes of more than `MAPPED` bytes, which the system deletes with its last user.
 
     Raises:
         DataError: a column holds tensors, which no tree splits at, is constant, or has a constraint that it cannot
-            have, or a feature cannot be binned.
+            have, or the table cannot be read.
     """
-    first = len(table.ids) if training is None else training
-    refuse_columns(table.take(np.arange(first)) if first < len(table.ids) else table, max_cat_to_onehot)
+    records = len(table.ids) if training is None else training
+    _refuse_kinds(table, max_cat_to_onehot)
     directions = directions_of(table)
-    try:
-        found = bin_table(
-            table.features[:first],
-            table.columns,
-            max_bin,
-            may_be_constant=table.may_be_constant,
-            categories=table.category_counts,
-            max_cat_to_onehot=max_cat_to_onehot or 1,
-        )
-        if first == len(table.ids):
-            return replace(found, directions=directions)
-        further = found.encode(table.features[first:]).codes
-        last = [f.n_bins + 1 if f.categories else f.n_bins - 1 + f.has_missing for f in found.features]
-        codes = np.asfortranarray(np.concatenate([found.codes, np.minimum(further, np.array(last, dtype=np.int32))]))
-        return BinnedTable(codes, found.features, directions)
-    except DataError as failure:
-        raise DataError(f"{table.path}: {failure}") from None
+    bins, extents = _fitted(table, max_bin, max_cat_to_onehot or 1, records, sketched=records > exact)
+    refuse_constant(table, records, extents)
+    return BinnedTable(_codes(table, bins, records, scratch), bins, directions)
+
+
+def _fitted(
+    table: Table, max_bin: int, max_cat_to_onehot: int, records: int, *, sketched: bool
+) -> tuple[list[FeatureBins], list[Extent]]:
+    """The bins of each column by the first `records`, and the extents of these."""
+    bins: list[FeatureBins] = []
+    extents: list[Extent] = []
+    held = (most_blocks(records) * BLOCK if sketched else records) * np.dtype(np.float64).itemsize
+    at_once = max(1, _AT_ONCE // max(held, 1))
+    for first in range(0, len(table.columns), at_once):
+        places = range(first, min(first + at_once, len(table.columns)))
+        columns = [
+            ColumnBins(name, max_bin, table.category_counts.get(name, 0), max_cat_to_onehot, sketched=sketched)
+            for name in (table.columns[place] for place in places)
+        ]
+        for rows, values in table.values.batches(table.rows, places):
+            trained = values if records == len(table.ids) else values[rows < records]
+            for column, cells in zip(columns, trained.T, strict=True):
+                column.add(cells)
+        try:
+            bins += [column.bins() for column in columns]
+        except DataError as failure:
+            raise DataError(f"{table.path}: {failure}") from None
+        extents += [column.extent for column in columns]
+    return bins, extents
+
+
+def _codes(table: Table, bins: list[FeatureBins], records: int, scratch: Callable[[], IO[bytes]]) -> Codes:
+    """The code of each record and feature, (N, d), column by column."""
+    shape, kind = (len(table.ids), len(bins)), code_type(bins)
+    size = shape[0] * shape[1] * kind.itemsize
+    flat: Codes = _mapped(scratch, size, kind) if size > MAPPED else np.empty(shape[0] * shape[1], dtype=kind)
+    codes = flat.reshape(shape, order="F")  # histograms read it column by column
+    last = [each.n_bins + 1 if each.categories else each.n_bins - 1 + each.has_missing for each in bins]
+    for rows, values in table.values.batches(table.rows):
+        for place, each in enumerate(bins):
+            found = each.codes(values[:, place])
+            if records < len(table.ids):
+                found[rows >= records] = np.minimum(found[rows >= records], last[place])
+            codes[rows, place] = found
+    return codes
+
+
+def _mapped(scratch: Callable[[], IO[bytes]], size: int, kind: np.dtype[np.integer[Any]]) -> Codes:
+    """An array (n,) of this size in bytes in a new file, which lives as long as the array."""
+    with scratch() as file:
+        file.truncate(size)
+        return np.frombuffer(mmap(file.fileno(), size), dtype=kind)

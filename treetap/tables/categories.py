@@ -117,7 +117,7 @@ def encoded(
         if not (is_text(column) or pa.types.is_null(column.type)):
             raise DataError(f"{path}: column {name!r} holds {kind_name(column.type)}, and text when it was trained on")
         names += category.features
-        blocks.append(category.numbers(column.to_pylist()))
+        blocks.append(_numbers_of_texts(category, column))
     for name, category in found.items():
         # The feature itself is not named: a category is the text of a cell.
         if any(names.count(feature) > 1 for feature in category.features):
@@ -128,27 +128,39 @@ def encoded(
     return names, np.concatenate([np.empty((rows, 0)), *blocks], axis=1), found
 
 
+def _numbers_of_texts(category: Category, column: pa.ChunkedArray) -> Floats:
+    """The features of a column of text, each different text being looked up once."""
+    texts = pa.chunked_array([column.cast(pa.large_string()).combine_chunks()]).chunk(0).dictionary_encode()
+    numbers = category.numbers([*texts.dictionary.to_pylist(), None])
+    places = texts.indices.fill_null(len(numbers) - 1).to_numpy()
+    found: Floats = numbers[places]
+    return found
+
+
 def categories_of(
     path: Origin,
     name: str,
     column: pa.ChunkedArray,
     encode: str | Mapping[str, str] | None,
     missing: float | None = None,
+    records: int | None = None,
 ) -> Category | None:
     """The encoding of a column; None where it holds numbers, as such or as text, or no encoding is given.
 
     A column that is encoded by its own name is so also where its texts are numbers, or as categories its numbers.
+    `records`: their number, where the column holds only one of each value.
 
     Raises:
         DataError: it holds dates, text or numbers, and the encoding is not for these; or has too many categories.
     """
     chosen, by_name = encoding_of(encode, name), name in encoded_by_name(encode)
+    count = len(column) if records is None else records
     if is_date(column.type) and chosen != DAYS:
         raise undated(path, name, column.type)
     if by_name and chosen == CATEGORICAL and not (is_text(column) or is_date(column.type)):
         present = np.unique(_present(path, name, column, missing))
         numbers = [_written(value) for value in present[~np.isnan(present)].tolist()]
-        _check_few(path, name, len(column), numbers, "numbers")
+        _check_few(path, name, count, numbers, "numbers")
         return Category(CATEGORICAL, numbers, [name], of_numbers=True)
     if by_name and not (is_text(column) or is_date(column.type) or pa.types.is_null(column.type)):
         raise DataError(
@@ -165,7 +177,7 @@ def categories_of(
     if not by_name and isinstance(path, Source) and (doubt := path.doubt(cells)):
         raise DataError(f"{path}: column {name!r} holds text: {doubt}; or name the column in encode, if it is text")
     values = sorted(set(cells))
-    _check_few(path, name, len(column), values, "texts")
+    _check_few(path, name, count, values, "texts")
     return Category(chosen, values, [name] if chosen != "one-hot" else one_hot_names(name, values))
 
 

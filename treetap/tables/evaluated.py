@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from treetap.tables.features import joined
 from treetap.tables.reading import Table
 from treetap.tables.record_ids import Ids
 
@@ -36,16 +37,16 @@ class JobRecords:
         """The tables of a job; both have the same features. `evaluated`: the eval table, where the job has one."""
         if evaluated is None:
             return cls(table, len(table.ids))
-        joined = replace(
+        both = replace(
             table,
             ids=table.ids + evaluated.ids,
-            features=np.concatenate([table.features, evaluated.features]),
+            values=joined(table.values, len(table.ids), evaluated.values),
             label=None,
             weights=None,
             rows=np.concatenate([table.rows, evaluated.rows]),
             tensors={name: np.concatenate([cells, evaluated.tensors[name]]) for name, cells in table.tensors.items()},
         )
-        return cls(joined, len(table.ids), marked=True)
+        return cls(both, len(table.ids), marked=True)
 
     @property
     def ids(self) -> Ids:
@@ -54,11 +55,6 @@ class JobRecords:
             return self.table.ids
         own = self.table.ids
         return own[: self.training].marked(_TRAINING) + own[self.training :].marked(_EVALUATED)
-
-    @property
-    def features(self) -> npt.NDArray[np.float64]:
-        """Those of the training alone, (training, d)."""
-        return self.table.features[: self.training]
 
     def take(self, records: Rows) -> JobRecords:
         """The records at these places, in this order; those of the eval table are the last ones."""

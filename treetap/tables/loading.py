@@ -33,16 +33,6 @@ def date_columns(place: Source | Path) -> list[str]:
     return [name for name, kind in source_at(place).fields() if is_date(kind)]
 
 
-def load(source: Source, wanted: list[str], text: Collection[str]) -> pa.Table:
-    """Columns that a configuration names, the first of which is the ids; see `read_columns`.
-
-    Raises:
-        DataError: one is not there, or there twice.
-    """
-    check_columns(source, wanted)
-    return read_columns(source, wanted, text, wanted[0])
-
-
 def check_columns(source: Source, wanted: list[str]) -> None:
     """Raise `DataError` if a column that a configuration names is not there, or there twice."""
     have = columns_of(source)

@@ -7,7 +7,7 @@ the operator by way of the coordinator: they name the place of a fault, never th
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -20,14 +20,16 @@ from treetap.errors import DataError
 from treetap.tables.categories import Category, encoded
 from treetap.tables.config import CATEGORICAL, TableConfig, encoded_by_name
 from treetap.tables.constant import constant_columns, in_words
+from treetap.tables.features import Extent, Features, Held
 from treetap.tables.files import TableFile
 from treetap.tables.formats import HEAD, SUFFIXES, content_of
 from treetap.tables.ids import distinct_ids, ids_of, sorted_ids
-from treetap.tables.loading import columns_of, load, plain_column, read_columns
+from treetap.tables.loading import check_columns, columns_of, plain_column, read_columns
 from treetap.tables.numbers import kind_name
 from treetap.tables.opening import file_source, source_of
 from treetap.tables.record_ids import Ids
-from treetap.tables.source import Origin, row_name
+from treetap.tables.source import Origin, Source, row_name
+from treetap.tables.streamed_reading import features_of, first_pass, kinds_of, too_large_to_hold
 from treetap.tables.tensors import Shape, Tensor, check_trained, is_tensor, tensor_of, tensor_shape
 from treetap.tables.typed import STRING, id_type
 from treetap.tables.weights import weights_of
@@ -40,8 +42,8 @@ Floats = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 class Table:
     """Records in the order of their sorted ids.
 
-    `path`: where the table comes from, for messages. `ids`: N texts. `columns`: names of the d features. `features`:
-    (N, d) float64, NaN where missing. `label`: N values as read, or None. `rows`: (N,) each record's row in the file,
+    `path`: where the table comes from, for messages. `ids`: N texts. `columns`: names of the d features. `values`:
+    these, held or streamed. `label`: N values as read, or None. `rows`: (N,) each record's row in the file,
     from 0. `sources`: the file's columns that the features were made of, and those of tensors; `categories`: how those
     of text were encoded. `tensors`: each column of images, (N, height, width) or (N, channels, height, width); none of
     them is among `columns`. `id_column`, `id_type`: name and type of the ids in the file. `dropped`: columns that were
@@ -53,7 +55,7 @@ class Table:
     path: Origin
     ids: Ids
     columns: list[str]
-    features: Floats
+    values: Features
     label: pa.ChunkedArray | None
     rows: np.ndarray[tuple[int], np.dtype[np.int64]]
     sources: list[str] = field(default_factory=list)
@@ -69,6 +71,15 @@ class Table:
         return f"<Table of {len(self.ids)} records>"
 
     @property
+    def features(self) -> Floats:
+        """All features, (N, d) float64, NaN where missing; those of a large table are read anew each time.
+
+        Raises:
+            DataError: they take up more than half of the memory, or the table cannot be read any more.
+        """
+        return self.values.whole(self.rows)
+
+    @property
     def made(self) -> set[str]:
         """Features that are one category each."""
         return {name for each in self.categories.values() for name in each.features if each.encode == "one-hot"}
@@ -78,11 +89,15 @@ class Table:
         """Features that may be constant among the common records: one category each, or all where such are dropped."""
         return self.made if self.dropped is None else set(self.columns)
 
-    def constant(self) -> dict[str, str]:
-        """The columns of the file that may not be constant and are: see `treetap.tables.constant`."""
+    def constant(self, extents: Sequence[Extent] | None = None) -> dict[str, str]:
+        """The columns of the file that may not be constant and are: see `treetap.tables.constant`.
+
+        `extents`: those of some of the records, if these alone matter.
+        """
         if self.dropped is not None:
             return {}
-        return constant_columns(self.sources, self.columns, self.features, self.categories, one_hot=False)
+        known = self.values.extents(self.rows) if extents is None else extents
+        return constant_columns(self.sources, dict(zip(self.columns, known, strict=True)), self.categories)
 
     @property
     def category_counts(self) -> dict[str, int]:
@@ -113,7 +128,7 @@ class Table:
         return replace(
             self,
             ids=self.ids.take(records),
-            features=self.features[records],
+            values=self.values.take(records),
             label=None if self.label is None else self.label.take(pa.array(records)),
             weights=None if self.weights is None else self.weights[records],
             rows=self.rows[records],
@@ -132,46 +147,77 @@ def read_table(
     missing: float | None,
     categories: Mapping[str, Category] | None = None,
     shapes: Mapping[str, Shape] | None = None,
+    streams: bool = False,
 ) -> Table:
     """Read the named columns; `DataError` names file, row and column of the first fault.
 
     A cell equal to `missing`, an empty cell and NaN count as missing. Columns of text and dates are encoded as the
     configuration says or, for a model that is there already, as its `categories` say; its columns of tensors have these
-    `shapes`.
+    `shapes`. `streams`: features of a large table may stay in their source, to be read anew in batches.
     """
-    wanted = [config.id, *config.columns]
+    further = []
     if with_label:
         if config.label is None:
             raise DataError(f"{config.title}: the configuration names no label column for this table")
-        wanted += [config.label, *([config.weight] if config.weight else [])]
-    as_written = encoded_by_name(config.encode) if categories is None else categories
+        further = [config.label, *([config.weight] if config.weight else [])]
     source = source_of(config)
     for sentence in source.says:
         log.info("%s", sentence)
-    table = load(source, wanted, {config.id, *as_written})
-    columns = {name: plain_column(source, f"column {name!r}", table.column(name)) for name in wanted}
-    ids, order = sorted_ids(source, f"column {config.id!r}", columns[config.id])
+    check_columns(source, [config.id, *config.columns, *further])
+    if streams and too_large_to_hold(source, config):
+        kinds = kinds_of(source, config)
+        columns, cells = first_pass(source, config, kinds, further, categories)
+        ids, order = sorted_ids(source, f"column {config.id!r}", columns[config.id])
+        names, values, found = features_of(source, config, kinds, len(ids), cells, categories, missing)
+        read = Table(source, ids, names, values, None, order, list(config.columns), found, config.id)
+    else:
+        columns = _columns(source, config, further, categories)
+        ids, order = sorted_ids(source, f"column {config.id!r}", columns[config.id])
+        read = _held(source, config, columns, ids, order, missing, categories, shapes)
+    label = _ordered(source, config.label, columns[config.label], order) if with_label and config.label else None
+    kind = id_type(ids, columns[config.id].type, in_csv=not source.typed)
+    read = replace(read, label=label, id_type=kind, monotone=config.monotone_constraints)
+    if with_label and config.weight:
+        read = replace(read, weights=weights_of(source, config.weight, columns[config.weight])[order])
+    return _without_constant(read) if config.drop_constant and categories is None else read
+
+
+def _columns(
+    source: Source, config: TableConfig, further: list[str], categories: Mapping[str, Category] | None
+) -> dict[str, pa.ChunkedArray]:
+    """All columns of a table, whole."""
+    wanted = [config.id, *config.columns, *further]
+    as_written = encoded_by_name(config.encode) if categories is None else categories
+    table = read_columns(source, wanted, {config.id, *as_written}, config.id)
+    return {name: plain_column(source, f"column {name!r}", table.column(name)) for name in wanted}
+
+
+def _held(
+    source: Source,
+    config: TableConfig,
+    columns: Mapping[str, pa.ChunkedArray],
+    ids: list[str],
+    order: np.ndarray[tuple[int], np.dtype[np.int64]],
+    missing: float | None,
+    categories: Mapping[str, Category] | None,
+    shapes: Mapping[str, Shape] | None,
+) -> Table:
+    """A table with its features and tensors in memory."""
     kinds = {name: columns[name].type for name in config.columns}
     cells = {name: tensor_shape(source, name, kind) for name, kind in kinds.items() if is_tensor(kind)}
     if shapes is not None:
         check_trained(source, cells, shapes, config.columns)
     chosen = {name: columns[name] for name in config.columns if name not in cells}
     names, values, found = encoded(source, chosen, len(ids), config.encode, categories, missing)
-    features = values[order]
     tensors = {name: tensor_of(source, name, columns[name], order) for name in cells}
-    label = _ordered(source, config.label, columns[config.label], order) if with_label and config.label else None
-    kind = id_type(ids, columns[config.id].type, in_csv=not source.typed)
-    sources = list(config.columns)
-    read = Table(source, ids, names, features, label, order, sources, found, config.id, kind, tensors)
-    read = replace(read, monotone=config.monotone_constraints)
-    if with_label and config.weight:
-        read = replace(read, weights=weights_of(source, config.weight, columns[config.weight])[order])
-    return _without_constant(read) if config.drop_constant and categories is None else read
+    held, own = Held(values[order]), list(config.columns)
+    return Table(source, ids, names, held, None, order, own, found, config.id, tensors=tensors)
 
 
 def _without_constant(table: Table) -> Table:
     """The table without its constant columns, which the log names."""
-    constant = constant_columns(table.sources, table.columns, table.features, table.categories, one_hot=True)
+    extents = dict(zip(table.columns, table.values.extents(table.rows), strict=True))
+    constant = constant_columns(table.sources, extents, table.categories, one_hot=True)
     if constant:
         log.info("%s: drop_constant leaves out %s", table.path, in_words(constant))
     categories = {name: each for name, each in table.categories.items() if name not in constant}
@@ -181,7 +227,7 @@ def _without_constant(table: Table) -> Table:
     return replace(
         table,
         columns=[table.columns[place] for place in kept],
-        features=table.features[:, kept],
+        values=table.values.keep(kept),
         sources=[name for name in table.sources if name not in constant],
         categories=categories,
         dropped=list(constant),

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from treetap.errors import DataError
 from treetap.trees.shapes import Kind, Shape
 
-Codes = npt.NDArray[np.int32]
+Codes = npt.NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,16 @@ class FeatureBins:
         return self.categories or len(self.cuts) + 1
 
     @property
+    def largest_code(self) -> int:
+        """The largest code that a record can have, whether or not the training has such a record."""
+        return self.n_bins + 1 if self.categories else self.n_bins
+
+    @property
     def shape(self) -> Shape:
         """The input of the canonical candidate order."""
         return Shape(self.n_bins, self.has_missing, self.kind)
 
-    def codes(self, values: npt.NDArray[Any]) -> Codes:
+    def codes(self, values: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
         """Bin numbers (N,) of values (N,); n_bins for NaN, also where training had none."""
         x = np.asarray(values, dtype=np.float64)
         if self.categories:
@@ -58,7 +63,7 @@ class FeatureBins:
 
 @dataclass(frozen=True)
 class BinnedTable:
-    """A party's columns as bin numbers: codes (N, d) int32 and the d features' bins.
+    """A party's columns as bin numbers: codes (N, d) in the type of `code_type`, and the d features' bins.
 
     `directions`: (d,) 1 for a column in which predictions may only increase, -1 where they may only decrease, else 0;
     None: no column has such a constraint.
@@ -176,10 +181,15 @@ def encode(X: npt.NDArray[Any], features: Sequence[FeatureBins], missing: float 
     table = _with_nan(X, missing)
     if table.shape[1] != len(features):
         raise DataError(f"{table.shape[1]} columns but bins for {len(features)}")
-    codes = np.empty(table.shape, dtype=np.int32, order="F")  # histograms read it column by column
+    codes: Codes = np.empty(table.shape, dtype=code_type(features), order="F")  # histograms read it column by column
     for j, feature in enumerate(features):
         codes[:, j] = feature.codes(table[:, j])
     return BinnedTable(codes, list(features))
+
+
+def code_type(features: Sequence[FeatureBins]) -> np.dtype[Any]:
+    """The narrowest type of the codes of all features: one byte for at most 255 bins, two for at most 65,535."""
+    return np.min_scalar_type(max([0, *(feature.largest_code for feature in features)]))
 
 
 def _with_nan(X: npt.NDArray[Any], missing: float) -> npt.NDArray[np.float64]:

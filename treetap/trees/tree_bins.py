@@ -66,7 +66,8 @@ class GlobalBins:
         self.all_codes = self._codes
         if any(feature.categories for feature in self._features):
             last = [feature.n_bins - 1 + feature.has_missing for feature in self._features]
-            self.all_codes = np.asfortranarray(np.minimum(self._codes, np.array(last, dtype=np.int32)))
+            if any((self._codes[:, j] > last[j]).any() for j in range(len(last))):
+                self.all_codes = np.asfortranarray(np.minimum(self._codes, np.array(last, dtype=self._codes.dtype)))
         self._directions = None if table.directions is None else table.directions[kept]
 
     @property

@@ -20,6 +20,7 @@ from attacks.features.settings import FeatureSettings
 from treetap.neural.architectures import bottom_to_load
 from treetap.neural.params import Bottom
 from treetap.tables.categories import Category, one_hot_names
+from treetap.tables.features import Held
 from treetap.tables.reading import Table
 from treetap.tables.record_ids import Ids
 
@@ -52,7 +53,7 @@ def table_of(columns: Columns, *, name: str = "auxiliary", first: int = 0, encod
         path=Path(f"{name}.parquet"),
         ids=Ids.of(f"r{first + number:06d}" for number in range(count)),
         columns=names,
-        features=np.hstack(blocks),
+        values=Held(np.hstack(blocks)),
         label=None,
         rows=np.arange(count),
         sources=list(columns),

@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch", reason="needs treetap[neural]")
 from treetap.errors import DataError  # noqa: E402
 from treetap.neural.inputs import InputScaler  # noqa: E402
 from treetap.tables.categories import Category  # noqa: E402
+from treetap.tables.features import Held  # noqa: E402
 from treetap.tables.reading import Table  # noqa: E402
 from treetap.tables.record_ids import Ids  # noqa: E402
 
@@ -25,7 +26,7 @@ def table(columns: dict[str, list[float]], records: int | None = None, **more: A
     count = len(next(iter(columns.values()))) if records is None else records
     values = np.array(list(columns.values()), dtype=np.float64).reshape(len(columns), count).T
     ids = [str(number) for number in range(count)]
-    return Table(Path("own.csv"), Ids.of(ids), list(columns), values, None, np.arange(count), **more)
+    return Table(Path("own.csv"), Ids.of(ids), list(columns), Held(values), None, np.arange(count), **more)
 
 
 def every(which: Table) -> np.ndarray:

@@ -19,6 +19,7 @@ from treetap.neural.numbers import from_bytes, to_bytes
 from treetap.neural.objective import Objective
 from treetap.neural.params import SplitnnParams
 from treetap.neural.schedule import Schedule
+from treetap.tables.features import Held
 from treetap.tables.reading import Table
 from treetap.tables.record_ids import Ids
 
@@ -33,7 +34,7 @@ def table(records: int, columns: int, *, images: bool = False, seed: int = 0) ->
     values[::7, :1] = np.nan
     tensors = {"photo": draws.integers(0, 256, size=(records, 6, 4), dtype=np.uint8)} if images else {}
     ids, names = [f"{number:03d}" for number in range(records)], [f"c{place}" for place in range(values.shape[1])]
-    return Table(Path("own.csv"), Ids.of(ids), names, values, None, np.arange(records), tensors=tensors)
+    return Table(Path("own.csv"), Ids.of(ids), names, Held(values), None, np.arange(records), tensors=tensors)
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from treetap.commands.experiment.experiment_file import ExperimentFile
@@ -13,6 +14,7 @@ from treetap.errors import DataError
 from treetap.protocols.registry import training
 from treetap.tables.categories import encoded
 from treetap.tables.constant import constant_columns, in_words
+from treetap.tables.features import Held
 from treetap.tables.tensors import is_tensor
 
 
@@ -50,4 +52,5 @@ def _constant(experiment: ExperimentFile, table: pa.Table, drawn: Split, name: s
     columns = {each: table.column(each).take(rows) for each in names}
     missing = experiment.job.params().missing
     made, features, found = encoded(path, columns, len(rows), experiment.encode(party, names), None, missing)
-    return constant_columns(names, made, features, found, one_hot=experiment.data.drop_constant)
+    extents = dict(zip(made, Held(features).extents(np.arange(len(rows))), strict=True))
+    return constant_columns(names, extents, found, one_hot=experiment.data.drop_constant)

@@ -59,7 +59,7 @@ def repaired(
             clean=clean.values,
             classes=len(clean.classes),
             party=party,
-            bins=lambda tree: columns.own_columns_of_tree(tree, params, own.features).bins,
+            bins=lambda tree: columns.own_columns_of_tree(tree, params, lambda: own.features).bins,
             entries=entries,
             goes_left=goes_left,
         ),

@@ -1,0 +1,279 @@
+"""A table's features: held in memory, or read anew from the source, batch by batch, whenever they are needed.
+
+A table says which rows of its source its records are, (N,); its features are given these rows. Batches come in the
+order of the rows, whatever the order of the records, so that whatever depends on that order is the same for both kinds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from operator import add
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.errors import DataError
+from treetap.tables.categories import Category, encoded
+from treetap.tables.loading import plain_batches
+from treetap.tables.rows_of import RowsOf
+from treetap.tables.source import BATCH_ROWS, Source
+from treetap.usage import half_of_memory
+
+Floats = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass
+class Extent:
+    """The least and the largest value of a feature, NaN while there is none, and whether one is missing."""
+
+    least: float = np.nan
+    largest: float = np.nan
+    missing: bool = False
+
+    def see(self, values: Floats) -> None:
+        """Take further values (n,) into account."""
+        if len(values):
+            self.least = float(np.fmin(self.least, np.fmin.reduce(values)))
+            self.largest = float(np.fmax(self.largest, np.fmax.reduce(values)))
+            self.missing |= bool(np.isnan(values).any())
+
+    @property
+    def empty(self) -> bool:
+        """True if there is no value at all."""
+        return bool(np.isnan(self.least))
+
+    @property
+    def constant(self) -> bool:
+        """True if there is one value in all records, or none in any."""
+        return self.empty or (self.least == self.largest and not self.missing)
+
+
+class Features(ABC):
+    """The features of records: float64, NaN where missing. `width`: their number, d."""
+
+    width: int
+
+    @abstractmethod
+    def batches(self, rows: Rows, columns: Sequence[int] | None = None) -> Iterator[tuple[Rows, Floats]]:
+        """Places (n,) of records in `rows`, each once, in the order of the rows, and features (n, columns).
+
+        Raises:
+            DataError: the source cannot be read, or is another one than before.
+        """
+
+    @abstractmethod
+    def take(self, records: Rows) -> Features:
+        """Those of the records at these places."""
+
+    @abstractmethod
+    def keep(self, columns: Sequence[int]) -> Features:
+        """Some of them alone."""
+
+    @abstractmethod
+    def whole(self, rows: Rows) -> Floats:
+        """All of them, (N, d). `DataError` if they take up more than half of the memory and are not held."""
+
+    @abstractmethod
+    def digest_parts(self, rows: Rows) -> Iterator[bytes | memoryview]:
+        """Bytes that differ if a cell of a record does; between held and streamed features they differ always."""
+
+    def extents(self, rows: Rows) -> list[Extent]:
+        """The extent of each."""
+        found = [Extent() for _ in range(self.width)]
+        for _, values in self.batches(rows):
+            for extent, column in zip(found, values.T, strict=True):
+                extent.see(column)
+        return found
+
+
+class Held(Features):
+    """Features in memory: (N, d)."""
+
+    def __init__(self, values: Floats) -> None:
+        self._values, self.width = values, values.shape[1]
+
+    def batches(self, rows: Rows, columns: Sequence[int] | None = None) -> Iterator[tuple[Rows, Floats]]:
+        """See `Features`."""
+        order = np.argsort(rows, kind="stable")
+        chosen = slice(None) if columns is None else list(columns)
+        for first in range(0, len(order), BATCH_ROWS):
+            places = order[first : first + BATCH_ROWS]
+            yield places, self._values[places][:, chosen]
+
+    def take(self, records: Rows) -> Features:
+        """See `Features`."""
+        return Held(self._values[records])
+
+    def keep(self, columns: Sequence[int]) -> Features:
+        """See `Features`."""
+        return Held(self._values[:, list(columns)])
+
+    def whole(self, rows: Rows) -> Floats:
+        """See `Features`."""
+        del rows
+        return self._values
+
+    def digest_parts(self, rows: Rows) -> Iterator[bytes | memoryview]:
+        """See `Features`."""
+        del rows
+        yield np.ascontiguousarray(self._values).data
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The extents of streamed features of all rows of a source, and the SHA-256 of each one's values."""
+
+    extents: list[Extent]
+    digests: list[bytes]
+
+
+class Streamed(Features):
+    """Features of a source that streams, of which no more than a batch is in memory.
+
+    Args:
+        source: the rows; `total` of them.
+        made: the columns of the source, with the features that each becomes by its category, if it has one.
+        missing: the number that means a missing cell.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        total: int,
+        made: Mapping[str, Sequence[str]],
+        categories: Mapping[str, Category],
+        missing: float | None,
+        kept: Sequence[int] | None = None,
+        survey: Survey | None = None,
+    ) -> None:
+        self._source, self._total, self._made, self._categories = source, total, made, categories
+        self._missing, self._survey = missing, survey
+        features = [(column, place) for column, names in made.items() for place in range(len(names))]
+        self._features = features if kept is None else [features[place] for place in kept]
+        self._kept = list(range(len(features))) if kept is None else list(kept)
+        self.width = len(self._features)
+
+    def surveyed(self) -> Streamed:
+        """The same of all rows, each cell having been read and checked once. `DataError` names the first fault."""
+        found, states = [Extent() for _ in range(self.width)], [hashlib.sha256() for _ in range(self.width)]
+        for _, values in self.batches(np.arange(self._total)):
+            for place, column in enumerate(np.ascontiguousarray(values.T)):
+                found[place].see(column)
+                states[place].update(column.data)
+        survey = Survey(found, [state.digest() for state in states])
+        return self._with(self._kept, survey)
+
+    def batches(self, rows: Rows, columns: Sequence[int] | None = None) -> Iterator[tuple[Rows, Floats]]:
+        """See `Features`: no page of another column of the source is read."""
+        chosen = self._features if columns is None else [self._features[place] for place in columns]
+        wanted = [name for name in self._made if any(name == column for column, _ in chosen)]
+        widths = np.cumsum([0, *(len(self._made[name]) for name in wanted)])
+        picked = [int(widths[wanted.index(column)]) + place for column, place in chosen]
+        place_of = np.full(self._total, -1, dtype=np.int64)
+        place_of[rows] = np.arange(len(rows))
+        read = 0
+        for first, cells in plain_batches(self._source, wanted) if wanted else ():
+            count = len(cells[wanted[0]])
+            if first + count > self._total:
+                raise self._changed()
+            origin = RowsOf(self._source, partial(add, first))
+            _, values, _ = encoded(origin, cells, count, None, self._categories, self._missing)
+            places = place_of[first : first + count]
+            here = places >= 0
+            read += count
+            if here.any():
+                found: Floats = values[here][:, picked]
+                yield places[here], found
+        if wanted and read < self._total:
+            raise self._changed()
+
+    def take(self, records: Rows) -> Features:
+        """See `Features`."""
+        del records  # the table's rows say which they are
+        return self._with(self._kept, None)
+
+    def keep(self, columns: Sequence[int]) -> Features:
+        """See `Features`."""
+        survey = self._survey and Survey(
+            [self._survey.extents[place] for place in columns], [self._survey.digests[place] for place in columns]
+        )
+        return self._with([self._kept[place] for place in columns], survey)
+
+    def whole(self, rows: Rows) -> Floats:
+        """See `Features`."""
+        size = len(rows) * self.width * 8
+        if size > half_of_memory():
+            raise DataError(
+                f"{self._source}: {len(rows)} records of {self.width} features are {size / 2**30:.1f} GiB of numbers, "
+                "more than half of this machine's memory, and this step needs them at once: train by boosting with the "
+                "bins of the job, or leave columns out"
+            )
+        found = np.empty((len(rows), self.width))
+        for places, values in self.batches(rows):
+            found[places] = values
+        return found
+
+    def extents(self, rows: Rows) -> list[Extent]:
+        """See `Features`."""
+        return super().extents(rows) if self._survey is None else self._survey.extents
+
+    def digest_parts(self, rows: Rows) -> Iterator[bytes | memoryview]:
+        """See `Features`: rows and columns in the order of the source, on which sketches of quantiles depend."""
+        found = self if self._survey is not None else self.surveyed()
+        assert found._survey is not None
+        yield b"streamed" + np.ascontiguousarray(rows).tobytes()
+        yield from found._survey.digests
+
+    def _with(self, kept: Sequence[int], survey: Survey | None) -> Streamed:
+        return Streamed(self._source, self._total, self._made, self._categories, self._missing, kept, survey)
+
+    def _changed(self) -> DataError:
+        return DataError(
+            f"{self._source}: has another number of rows than at the beginning of the job: leave a table as it is "
+            "until its jobs have ended"
+        )
+
+
+def joined(first: Features, count: int, second: Features) -> Features:
+    """The features of `count` records and, behind them, those of others, in memory if both are."""
+    if isinstance(first, Held) and isinstance(second, Held):
+        none = np.empty(0, dtype=np.int64)
+        return Held(np.concatenate([first.whole(none), second.whole(none)]))
+    return Joined(first, count, second)
+
+
+class Joined(Features):
+    """Features of two tables, the records of the `first` one, `count` of them, before those of the other."""
+
+    def __init__(self, first: Features, count: int, second: Features) -> None:
+        self._first, self._count, self._second = first, count, second
+        self.width = first.width
+
+    def batches(self, rows: Rows, columns: Sequence[int] | None = None) -> Iterator[tuple[Rows, Floats]]:
+        """See `Features`: the rows of the first table, then those of the other."""
+        yield from self._first.batches(rows[: self._count], columns)
+        for places, values in self._second.batches(rows[self._count :], columns):
+            yield places + self._count, values
+
+    def take(self, records: Rows) -> Features:
+        """See `Features`: the records of the first table are the first ones here too."""
+        own, count = records[records < self._count], int((records < self._count).sum())
+        return Joined(self._first.take(own), count, self._second.take(records[count:] - self._count))
+
+    def keep(self, columns: Sequence[int]) -> Features:
+        """See `Features`."""
+        return Joined(self._first.keep(columns), self._count, self._second.keep(columns))
+
+    def whole(self, rows: Rows) -> Floats:
+        """See `Features`."""
+        return np.concatenate([self._first.whole(rows[: self._count]), self._second.whole(rows[self._count :])])
+
+    def digest_parts(self, rows: Rows) -> Iterator[bytes | memoryview]:
+        """See `Features`."""
+        yield from self._first.digest_parts(rows[: self._count])
+        yield from self._second.digest_parts(rows[self._count :])

@@ -1,0 +1,116 @@
+"""A large table of a source that streams: ids, label and weights are read, features stay in the source.
+
+1. One pass over ids, label, weights and the columns whose different cells decide their encoding.
+2. One pass over the features, which checks every cell.
+
+The messages are those of a table that is read whole; of two faults in different columns the one in the earlier rows is
+named, whichever column it is in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import pyarrow as pa
+
+from treetap.errors import DataError
+from treetap.tables.categories import Category, categories_of
+from treetap.tables.config import CATEGORICAL, TableConfig, encoded_by_name, encoding_of
+from treetap.tables.dates import is_date
+from treetap.tables.distinct import DistinctCells
+from treetap.tables.features import Streamed
+from treetap.tables.loading import plain_batches
+from treetap.tables.source import Source
+from treetap.tables.tensors import is_tensor
+from treetap.usage import half_of_memory
+
+#: Bytes of the numbers of a table's features from which they are streamed.
+STREAMED = 1 << 27
+_NUMBER = 8  # bytes
+
+
+def too_large_to_hold(source: Source, config: TableConfig) -> bool:
+    """True if a table's features are better read in batches: there are many, and its source can."""
+    count = source.count_rows() if source.streams else None
+    if count is None or count * len(config.columns) * _NUMBER <= STREAMED:
+        return False
+    return not any(is_tensor(kind) for name, kind in source.fields() if name in config.columns)
+
+
+def kinds_of(source: Source, config: TableConfig) -> dict[str, pa.DataType]:
+    """The types of the columns that the configuration names, by the first batch: several files have one in common.
+
+    `DataError` if the source cannot be read or has no rows.
+    """
+    for _, columns in plain_batches(source, config.columns):
+        return {name: column.type for name, column in columns.items()}
+    raise DataError(f"{source}: has no rows")
+
+
+def first_pass(
+    source: Source,
+    config: TableConfig,
+    kinds: Mapping[str, pa.DataType],
+    further: Collection[str],
+    known: Mapping[str, Category] | None,
+) -> tuple[dict[str, pa.ChunkedArray], dict[str, DistinctCells]]:
+    """The id column and `further` ones whole, and the different cells of columns that may be categories.
+
+    Raises:
+        DataError: the source cannot be read, or the columns take up more than half of the memory.
+    """
+    counted = [] if known is not None else [name for name in config.columns if _decided_by_cells(config, name, kinds)]
+    cells = {name: DistinctCells(source, name, kinds[name]) for name in counted}
+    whole = [config.id, *further]
+    parts: dict[str, list[pa.Array]] = {name: [] for name in whole}
+    size, most = 0, half_of_memory()
+    for first, columns in plain_batches(source, [*whole, *counted]):
+        for name in whole:
+            parts[name] += columns[name].chunks
+            size += columns[name].nbytes
+        if size > most:
+            raise DataError(f"{source}: ids and label take up more than half of this machine's memory")
+        for name in counted:
+            cells[name].add(first, columns[name])
+    return {name: pa.chunked_array(chunks) for name, chunks in parts.items()}, cells
+
+
+def features_of(
+    source: Source,
+    config: TableConfig,
+    kinds: Mapping[str, pa.DataType],
+    records: int,
+    cells: Mapping[str, DistinctCells],
+    known: Mapping[str, Category] | None,
+    missing: float | None,
+) -> tuple[list[str], Streamed, dict[str, Category]]:
+    """Names of the features, the features, and how columns of text and of dates became features: see `encoded`.
+
+    Raises:
+        DataError: as `encoded` does.
+    """
+    found: dict[str, Category] = {}
+    for name in config.columns:
+        if known is not None:
+            category = known.get(name)
+        elif name in cells:
+            here = cells[name]
+            category = categories_of(here.origin(), name, here.column(), config.encode, missing, records)
+        else:
+            none = pa.chunked_array([], kinds[name])
+            category = categories_of(source, name, none, config.encode, missing, records)
+        if category is not None:
+            found[name] = category
+    made = {name: found[name].features if name in found else [name] for name in config.columns}
+    names = [feature for each in made.values() for feature in each]
+    return names, Streamed(source, records, made, found, missing).surveyed(), found
+
+
+def _decided_by_cells(config: TableConfig, name: str, kinds: Mapping[str, pa.DataType]) -> bool:
+    """True if the cells of a column, and not its type alone, decide how it is encoded."""
+    chosen, kind = encoding_of(config.encode, name), kinds[name]
+    if chosen is None or is_date(kind):
+        return False
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return True
+    return chosen == CATEGORICAL and name in encoded_by_name(config.encode)
