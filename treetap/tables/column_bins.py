@@ -8,7 +8,7 @@ import numpy.typing as npt
 from treetap.errors import DataError
 from treetap.tables.features import Extent
 from treetap.trees.binning import FeatureBins, fit, fit_categories, quantile_cuts
-from treetap.trees.quantiles import QuantileSketch
+from treetap.trees.quantiles import BLOCK, QuantileSketch
 
 Floats = npt.NDArray[np.float64]
 
@@ -24,7 +24,7 @@ class ColumnBins:
         self.extent = Extent()
         self._name, self._max_bin = name, max_bin
         self._categories, self._max_cat_to_onehot = categories, max_cat_to_onehot
-        self._sketch = QuantileSketch(few=max_bin) if sketched and not categories else None
+        self._sketch = QuantileSketch(max_bin, BLOCK) if sketched and not categories else None
         self._parts: list[Floats] = []
 
     def add(self, values: Floats) -> None:

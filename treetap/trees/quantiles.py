@@ -33,7 +33,7 @@ class QuantileSketch:
     and largest value.
     """
 
-    def __init__(self, few: int, size: int = BLOCK) -> None:
+    def __init__(self, few: int, size: int) -> None:
         self.count = 0
         self.least, self.largest = math.inf, -math.inf
         self._few_most, self._size = few, size
