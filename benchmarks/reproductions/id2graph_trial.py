@@ -228,7 +228,8 @@ def _labels(asked: ExperimentFile, table: pa.Table, drawn: Split) -> Ints:
     """Class numbers of the training records (N,), as the label holder would number them."""
     part = table.take(pa.array(drawn.train))
     ids = Ids.of_column(part.column(ID))
-    alone = Table(Path(asked.data.title), ids, [], Held(np.empty((len(ids), 0))), part.column(asked.data.label), drawn.train)
+    none = Held(np.empty((len(ids), 0)))
+    alone = Table(Path(asked.data.title), ids, [], none, part.column(asked.data.label), drawn.train)
     return read_labels(alone, asked.data.label, asked.job.params().objective).values.astype(np.int64)
 
 

@@ -196,7 +196,7 @@ def _held(
     source: Source,
     config: TableConfig,
     columns: Mapping[str, pa.ChunkedArray],
-    ids: list[str],
+    ids: Ids,
     order: np.ndarray[tuple[int], np.dtype[np.int64]],
     missing: float | None,
     categories: Mapping[str, Category] | None,
