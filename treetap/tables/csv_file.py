@@ -98,7 +98,7 @@ class CsvFile(FileSource):
             decimal_point=dialect.decimal,
         )
         try:
-            with self.file.unpacked() as raw:
+            with self.file.whole() as raw:
                 table = pacsv.read_csv(raw, dialect.reading, dialect.parsing, conversion)
         except UnicodeError:
             raise DataError(f"{self}: is not {self._encoding} text; {self._other_encoding}") from None

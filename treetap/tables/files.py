@@ -19,6 +19,9 @@ from treetap.usage import half_of_memory
 #: Ending of a compressed file's name → Arrow's name of the codec.
 CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 
+#: What to do with a large table of a format that is read whole.
+IN_PARTS = "write it as Parquet, which is read in parts"
+
 
 @dataclass(frozen=True)
 class TableFile:
@@ -56,6 +59,14 @@ class TableFile:
             return self.open()
         return pa.PythonFile(_Bounded(self, pa.CompressedInputStream(self.open(), self.codec)), mode="r")
 
+    def whole(self) -> pa.NativeFile:
+        """The content of a file that is read whole; `DataError` if it is more than half of the memory."""
+        if self.codec is None:
+            with self.open() as file:
+                if file.size() > half_of_memory():
+                    raise DataError(f"{self}: is larger than half of this machine's memory; {IN_PARTS}")
+        return self.unpacked()
+
     def text(self, encoding: str) -> IO[str]:
         """The content as text; bytes that are none in this encoding are replaced."""
         without_mark = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
@@ -78,7 +89,7 @@ class _Bounded:
         found = bytes(self._stream.read(size if size >= 0 else None))
         self._left -= len(found)
         if self._left < 0:
-            raise DataError(f"{self._file}: unpacks to more than half of this machine's memory")
+            raise DataError(f"{self._file}: unpacks to more than half of this machine's memory; {IN_PARTS}")
         return found
 
     def close(self) -> None:

@@ -44,7 +44,7 @@ class JsonLines(FileSource):
             raise missing(self, failure) or self._fault() from None
 
     def _parse(self, schema: pa.Schema | None) -> pa.Table:
-        with self.file.unpacked() as raw:
+        with self.file.whole() as raw:
             return pajson.read_json(
                 raw, pajson.ReadOptions(block_size=BLOCK), pajson.ParseOptions(explicit_schema=schema)
             )

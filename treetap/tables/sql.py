@@ -161,7 +161,9 @@ class _Call:
             for batch in reader:
                 size += batch.nbytes
                 if size > most:
-                    raise DataError(f"{self._keys.title}: the rows take up more than half of this machine's memory")
+                    raise DataError(
+                        f"{self._keys.title}: the rows take up more than half of this machine's memory: write them to a file of Parquet"
+                    )
                 if self._over.is_set():
                     raise TimeoutError
                 parts.append(batch)
