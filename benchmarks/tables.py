@@ -1,6 +1,6 @@
 """Memory and time for reading and binning a party's table of generated records: in a stream, or whole.
 
-    python -m benchmarks.tables --records 1000000 --columns 50 --folder FOLDER [--way streamed] [--max-bin 32] [--json]
+    python benchmarks/tables.py --records 1000000 --columns 50 --folder FOLDER [--way streamed] [--max-bin 32] [--json]
 
 The table is written to the folder unless it is there. Each way runs in a process of its own, on all records, as a
 party does it at the beginning of a training: read the table and check each cell, make its fingerprint, then bins and
@@ -18,7 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.generated_tables import ID, LABEL, LABEL_HOLDER, Plan, write
+from generated_tables import ID, LABEL, LABEL_HOLDER, Plan, write
+
 from party.setup.steps import fingerprint
 from treetap.tables.binned import bin_columns
 from treetap.tables.config import TableConfig
@@ -69,7 +70,7 @@ def _apart(given: argparse.Namespace, way: str) -> dict[str, Any]:
     own = ("--records", "--columns", "--folder", "--max-bin")
     values = (given.records, given.columns, given.folder, given.max_bin)
     line = [text for name, value in zip(own, values, strict=True) for text in (name, str(value))]
-    command = [sys.executable, "-m", "benchmarks.tables", *line, "--way", way, "--inside"]
+    command = [sys.executable, __file__, *line, "--way", way, "--inside"]
     ended = subprocess.run(command, check=True, capture_output=True, text=True, timeout=_DEADLINE_S)
     found: dict[str, Any] = json.loads(ended.stdout)
     return found

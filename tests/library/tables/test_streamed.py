@@ -72,7 +72,9 @@ def read(path: Path, *, streams: bool, names: list[str] | None = None, **keys: A
     missing, categories = keys.pop("missing", -999.0), keys.pop("categories", None)
     given = {"label": "label", "weight": "weight", "encode": ENCODE, **keys}
     config = TableConfig(path=path, id="id", columns=FEATURES if names is None else names, **given)
-    return read_table(config, with_label=config.label is not None, missing=missing, categories=categories, streams=streams)
+    return read_table(
+        config, with_label=config.label is not None, missing=missing, categories=categories, streams=streams
+    )
 
 
 def both(path: Path, **keys: Any) -> tuple[Table, Table]:
@@ -268,9 +270,7 @@ def test_formats_that_are_read_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "line"), [("t.csv", "1,2\n"), ("t.jsonl", '{"id": "1", "x": 2}\n')])
-def test_a_large_file_of_text_is_refused(
-    name: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_file_of_text_is_refused(name: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that are read whole are bounded, and the message names the format that is not."""
     (tmp_path / name).write_text("id,x\n" * name.endswith("csv") + line)
     monkeypatch.setattr("treetap.tables.files.half_of_memory", lambda: 5)
