@@ -162,7 +162,8 @@ class _Call:
                 size += batch.nbytes
                 if size > most:
                     raise DataError(
-                        f"{self._keys.title}: the rows take up more than half of this machine's memory: write them to a file of Parquet"
+                        f"{self._keys.title}: the rows take up more than half of this machine's memory: write them "
+                        "to a file of Parquet"
                     )
                 if self._over.is_set():
                     raise TimeoutError
