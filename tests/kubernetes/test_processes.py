@@ -49,8 +49,6 @@ def files_of(manifests: Manifests, organisation: str, folder: Path, setting: str
 def config_of(manifests: Manifests, organisation: str, folder: Path, setting: str = "overlays") -> Any:
     """The configuration as the process reads it."""
     read = read_coordinator if organisation == "coordinator" else read_party
-    if read is read_party and "engine" not in PartyConfig.model_fields:
-        pytest.skip("parties have no engine yet")
     return read(files_of(manifests, organisation, folder, setting))
 
 
