@@ -24,7 +24,6 @@ from treetap.protocols.libraries import require_library
 from treetap.protocols.registry import training
 from treetap.tables.labels import Labels
 from treetap.tables.reading import Table
-from treetap.tables.typed import typed_ids
 
 _NETWORK = ", ".join(ON_NETWORKS)
 
@@ -217,7 +216,7 @@ def write(found: Found, path: Path) -> None:
         content = pa.table({"position": pa.array(np.arange(found.view.records)), "group": groups})
     else:
         table = found.table
-        content = pa.table([typed_ids(table.ids, table.id_type), groups], names=[table.id_column, "group"])
+        content = pa.table([table.ids.array.cast(table.id_type), groups], names=[table.id_column, "group"])
     try:
         pq.write_table(content, path, compression="zstd")
     except OSError as failure:

@@ -14,7 +14,7 @@ from party.prediction.chain import check_hidden, scored_block
 from party.prediction.entry_scheme import EntryScheme
 from party.prediction.opened_model import OpenedModel
 from party.prediction.records import RecordSource
-from party.prediction.scores_on_disk import Imputed, ScoreStore
+from party.prediction.scores_on_disk import AT_ONCE, Imputed, ScoreStore
 from party.prediction.tree_model import TreeModel
 from party.prediction.tree_results import TreeResults
 from party.runtime.context import Step, StepContext, required
@@ -26,7 +26,7 @@ from treetap.errors import Malformed
 from treetap.process.together import together
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.prediction import present
-from treetap.tables.typed import typed
+from treetap.tables.typed import IdColumn, typed
 from treetap.trees.leaf_entries import SUM_BITS
 from treetap.trees.paths import Floats
 from treetap.trees.shapley import expected_score
@@ -148,16 +148,17 @@ class Attributions:
         return scored_block(self._context, self._records.block(number)[1])
 
     async def write(
-        self, path: Path, known: list[str], scored: ScoreStore, written: prediction_pb2.WrittenPredictions
+        self, path: Path, own: IdColumn, known: Rows, scored: ScoreStore, written: prediction_pb2.WrittenPredictions
     ) -> None:
         """The attributions of every record that has a score, beside the predictions."""
         target = path.with_name(f"{self._context.job}.attributions.parquet")
-        scores, found = scored.rows("scores", known), scored.rows(ATTRIBUTIONS, known)
         players, expected = required(self._entries).players, required(self._expected)
-        own, classes = self._opened.aligned, typed(self._opened.classes, self._opened.class_type)
-        column, ids = own.id_column, typed(known, own.id_type)
+        classes = typed(self._opened.classes, self._opened.class_type)
+        ids = (own.at(known[first : first + AT_ONCE]) for first in range(0, len(known), AT_ONCE))
+        stored = scored.in_order(["scores", ATTRIBUTIONS], known, AT_ONCE)
+        parts = ((each, found["scores"], found[ATTRIBUTIONS]) for each, found in zip(ids, stored, strict=True))
         await self._context.offload(
-            lambda: write_attributions(target, column, ids, scores, expected, found, players, self._chain, classes)
+            lambda: write_attributions(target, own.field, parts, expected, players, self._chain, classes)
         )
         written.attributions = str(target)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -12,27 +13,28 @@ from party.config import PartyConfig
 from party.prediction.evaluation import EvaluatedPrediction
 from party.prediction.opened_model import OpenedModel
 from party.prediction.outcome import Outcome
-from party.prediction.scores_on_disk import Imputed, ScoreStore
+from party.prediction.scores_on_disk import AT_ONCE, Array, Imputed, ScoreStore
 from party.prediction.step_rows import LAST_BLOCK, MORE_BLOCKS
-from party.runtime.context import Step, StepContext
+from party.runtime.context import Step, StepContext, required
 from party.runtime.job_store import Arrays, Store
 from party.runtime.messages import Rows
 from party.setup.steps import fingerprint
 from treetap.errors import DataError
-from treetap.models.durable import write_whole
+from treetap.models.durable import writing_whole
 from treetap.protocols.prediction import FORMATS
 from treetap.tables.reading import Floats, Table, read_ids
-from treetap.tables.typed import typed
-from treetap.tables.written import content_of
+from treetap.tables.record_ids import Ids
+from treetap.tables.typed import IdColumn
+from treetap.tables.written import table_writer
 from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
 #: Names of columns in the written files, which the id column cannot have.
 TAKEN = ("prediction", "probability", "score", "guessed", "class", "expected", "paths")
 TAKEN_PREFIXES = ("probability_", "score_", "own:", "party:")
-#: Writes a further file beside the predictions: given their path, the ids that have a score, the stored arrays, and
-#: the answer, for the paths of further files.
-Beside = Callable[[Path, list[str], ScoreStore, prediction_pb2.WrittenPredictions], Awaitable[None]]
+#: Writes a further file beside the predictions: given their path, the own ids, the places there of the records that
+#: have a score, the stored arrays, and the answer, for the paths of further files.
+Beside = Callable[[Path, IdColumn, Rows, ScoreStore, prediction_pb2.WrittenPredictions], Awaitable[None]]
 
 
 class BatchPrediction:
@@ -56,9 +58,10 @@ class BatchPrediction:
         self._evaluated = EvaluatedPrediction(config, context, opening, opened) if opening.evaluate else None
         if self._evaluated is not None:
             self._beside = [*beside, self._evaluated.write]
-        self._scored = ScoreStore(context.store, opening.prediction)
+        self._scored = ScoreStore(context.store, opening.prediction, context.scratch.file)
         self._done = 0  # records with a score, those of earlier attempts included
-        self._asked_for: Sequence[str] = []
+        self._own: IdColumn | None = None
+        self._asked_for: Rows = np.zeros(0, dtype=np.int64)  # places in the own table, ascending
         self._again = False  # all records have their score: this attempt's is not kept
         self._wanted: Rows | None = None
         self.size = max(1, opening.block)  #: see `RecordSource`
@@ -75,19 +78,19 @@ class BatchPrediction:
                 f"{table.path}: the id column is called {table.id_column!r}, as a column of the predictions is; "
                 "give it another name"
             ).at(self._config.name)
-        self._asked_for = self._ids_asked_for(table)
+        self._asked_for = self._records_asked_for(table.ids)
+        self._own = IdColumn(table.ids, table.id_column, table.id_type)
         if self._evaluated is not None:
-            await self._evaluated.read()
+            await self._evaluated.read(table.ids)
         self._scored.open(await self._context.offload(lambda: fingerprint(table)), table.path)
 
     @property
     def wanted(self) -> Rows:
         """Places in the aligned order of the records to predict that have no score yet, ascending."""
         if self._wanted is None:
-            aligned = self._opened.aligned
             if self._evaluated is not None:
-                self._evaluated.check(aligned.ids)  # before any score
-            self._wanted, self._done = self._places(aligned)
+                self._evaluated.check(self._opened.own_places)  # before any score
+            self._wanted, self._done = self._places(self._opened.own_places)
             self._context.progress.done, self._context.progress.total = self._done, self._done + len(self._wanted)
         return self._wanted
 
@@ -101,9 +104,8 @@ class BatchPrediction:
 
     def keep(self, rows: Rows, scores: Floats, imputed: Imputed, further: Arrays) -> None:
         """See `RecordSource`: on disk before the step ends."""
-        ids = self._opened.aligned.ids
         if not self._again:
-            self._scored.add(list(ids.take(rows)), scores, imputed, further)
+            self._scored.add(self._opened.own_places[rows], scores, imputed, further)
         self._done += len(rows)
         self._context.progress.done = self._done
 
@@ -115,14 +117,13 @@ class BatchPrediction:
         """One file, Parquet or CSV: id, raw score(s), and probability, class or value."""
         self._opened.order.check(request)
         path = self._store.predictions / f"{self._context.job}.{self._opening.format or FORMATS[0]}"
-        ids = self._asked_for
-        known = self._scored.known(ids)
-        found = known, self._scored.rows("scores", known), self._scored.rows("guessed", known)
+        asked, own = self._asked_for, required(self._own)
+        known = np.intersect1d(asked, self._scored.records(), assume_unique=True)
         degraded = self._opening.away_policy == "degrade"
-        written = prediction_pb2.WrittenPredictions(path=str(path), records=len(ids))
+        written = prediction_pb2.WrittenPredictions(path=str(path), records=len(asked))
         for write in self._beside:
-            await write(path, known, self._scored, written)
-        await self._context.offload(lambda: _write(path, ids, found, self._opened, degraded=degraded))
+            await write(path, own, known, self._scored, written)
+        await self._context.offload(lambda: _write(path, own, asked, self._scored, self._opened, degraded=degraded))
         self._scored.discard()
         self._opened.order.done(request)
         return result(written)
@@ -131,10 +132,10 @@ class BatchPrediction:
     def _blocks(self) -> int:
         return -(-len(self.wanted) // self.size)
 
-    def _ids_asked_for(self, table: Table) -> Sequence[str]:
-        """The ids to predict, sorted: all of the own table, or those of the file of ids."""
+    def _records_asked_for(self, ids: Ids) -> Rows:
+        """Places in the own table of the records to predict: of all, or of those in the file of ids."""
         if not self._opening.records_file:
-            return table.ids
+            return np.arange(len(ids), dtype=np.int64)
         base = self._config.data
         if base is None:
             raise DataError("a file of records needs `data = FOLDER` in the configuration").at(self._config.name)
@@ -143,49 +144,69 @@ class BatchPrediction:
         path = (base / self._opening.records_file).resolve()
         if not path.is_relative_to(base.resolve()):
             raise DataError(f"{self._opening.records_file} is not below the data folder {base}").at(self._config.name)
-        own = set(table.ids)
         try:
-            ids = read_ids(path)
-            unknown = [number for number, value in enumerate(ids, start=1) if value not in own]
-            if unknown:
-                raise DataError(f"{path}: id number {unknown[0]} is not in table {self._opening.table!r}")
-            if not ids:
+            found = ids.places_of(read_ids(path))
+            if (found < 0).any():
+                first = int(np.argmin(found)) + 1
+                raise DataError(f"{path}: id number {first} is not in table {self._opening.table!r}")
+            if not len(found):
                 raise DataError(f"{path}: names no record")
         except DataError as fault:
             raise fault.at(self._config.name) from None
-        return sorted(ids)
+        return np.sort(found)
 
-    def _places(self, table: Table) -> tuple[Rows, int]:
+    def _places(self, common: Rows) -> tuple[Rows, int]:
         """The places of the records to predict in the aligned order, and the number of those that have a score already.
+
+        `common`: the place in the own table of each record that all parties have.
 
         Records that some party lacks have no place. If all have their score, the first one is scored again, because a
         protocol needs at least one; the stored score stays.
         """
-        place = {value: row for row, value in enumerate(table.ids)}
-        common = [value for value in self._asked_for if value in place]
-        if not common:
+        asked = np.zeros(len(required(self._own).ids), dtype=bool)
+        asked[self._asked_for] = True
+        if not asked[common].any():
             raise DataError("none of the records to predict is common to all parties").at(self._config.name)
-        scored = self._scored.ids()
-        found = [place[value] for value in common if value not in scored]
-        self._again = not found
+        first = np.argmin(np.where(asked[common], common, len(asked)))
+        scored = self._scored.records()
+        asked[scored] = False
+        found = np.flatnonzero(asked[common]).astype(np.int64)
+        self._again = not len(found)
         if self._again:
-            return np.array([place[common[0]]], dtype=np.int64), len(scored) - 1
-        return np.array(sorted(found), dtype=np.int64), len(scored)
+            return np.array([first], dtype=np.int64), len(scored) - 1
+        return found, len(scored)
 
 
-def _write(
-    path: Path, ids: Sequence[str], found: tuple[list[str], Floats, Imputed], opened: OpenedModel, *, degraded: bool
-) -> None:
-    """Write the predictions, a row per id; empty cells where a record is not common to all parties.
+def _write(path: Path, own: IdColumn, asked: Rows, scored: ScoreStore, opened: OpenedModel, *, degraded: bool) -> None:
+    """Write the predictions, a row per record asked for; empty cells where it is not common to all parties.
 
     Ids have the name and the type of the party's table, classes the type of the label's column. `degraded`: with a
-    column of each record's share of imputed directions.
+    column of each record's share of imputed directions. A part of the records is in memory at a time.
     """
-    known, scores, imputed = found
-    columns = Outcome.of(opened.objective, opened.classes, scores).columns(opened.classes, opened.class_type)
-    if degraded:
-        columns["guessed"] = imputed
-    place = {value: row for row, value in enumerate(known)}
-    rows = pa.table(columns).take(pa.array([place.get(value) for value in ids], pa.int64()))
-    own = opened.aligned
-    write_whole(path, content_of(rows.add_column(0, own.id_column, typed(ids, own.id_type)), path.suffix[1:]))
+    names = ["scores", *(["guessed"] if degraded else [])]
+    known = np.intersect1d(asked, scored.records(), assume_unique=True)
+    parts = scored.in_order(names, known)
+    schema: pa.Schema | None = None
+    with ExitStack() as stack:
+        done = 0
+        for first in range(0, len(known), AT_ONCE):
+            part = known[first : first + AT_ONCE]
+            found = _columns(next(parts), opened)
+            last = len(asked) if first + AT_ONCE >= len(known) else int(np.searchsorted(asked, part[-1])) + 1
+            if schema is None:
+                schema = pa.schema([own.field, *found.schema])
+                file = stack.enter_context(writing_whole(path))
+                write = stack.enter_context(table_writer(file, schema, path.suffix[1:]))
+            for begin in range(done, last, AT_ONCE):
+                here = asked[begin : min(begin + AT_ONCE, last)]
+                places = np.searchsorted(part, here)
+                places[places == len(part)] = 0
+                rows = pa.array(places, mask=part[places] != here)
+                write(pa.table([own.at(here), *found.take(rows).columns], schema=schema))
+            done = last
+
+
+def _columns(found: dict[str, Array], opened: OpenedModel) -> pa.Table:
+    """The columns of predictions of scored records, beside their ids."""
+    columns = Outcome.of(opened.objective, opened.classes, found["scores"]).columns(opened.classes, opened.class_type)
+    return pa.table(columns | {name: found[name] for name in found if name != "scores"})

@@ -53,19 +53,24 @@ def foreign(split: Split, names: Mapping[int, str], left: bool | None) -> str:
     return what if left is None else f"{what} ({'left' if left else 'right'})"
 
 
-def write_paths(path: Path, column: str, ids: pa.Array, leaves: Bytes, trees: Sequence[Tree], meaning: Meaning) -> None:
-    """Write the open leaves of records: `leaves` (records, bytes) as `pack_masks` makes them of the trees.
+def records_at_once(trees: Sequence[Tree]) -> int:
+    """The number of records whose paths are in memory at a time."""
+    return max(1, PATHS_AT_ONCE // max(1, sum(len(tree.leaves) for tree in trees)))
 
-    `column`, `ids`: the column of ids as the party's table has it.
+
+def write_paths(
+    path: Path, column: pa.Field, parts: Iterable[tuple[pa.Array, Bytes]], trees: Sequence[Tree], meaning: Meaning
+) -> None:
+    """Write the open leaves of records, part by part.
+
+    `column`: that of ids as the party's table has it. `parts`: ids (n,), and their open leaves (n, bytes) as
+    `pack_masks` makes them of the trees.
     """
-    schema = pa.schema([(column, ids.type), ("paths", PATHS)])
+    schema = pa.schema([column, ("paths", PATHS)])
     known = _Leaves(trees, meaning)
-    step = max(1, PATHS_AT_ONCE // max(1, len(known.tree)))
     with writing_whole(path) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
-        for start in range(0, len(ids), step):
-            part = slice(start, start + step)
-            lists = known.lists(known.unpack_masks(leaves[part]))
-            writer.write_table(pa.table([ids[part], lists], schema=schema))
+        for ids, leaves in parts:
+            writer.write_table(pa.table([ids, known.lists(known.unpack_masks(leaves))], schema=schema))
 
 
 class _Leaves:

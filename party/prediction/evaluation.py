@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +18,19 @@ from party.config import PartyConfig
 from party.prediction.opened_model import OpenedModel
 from party.prediction.scores_on_disk import ScoreStore
 from party.runtime.context import StepContext
+from party.runtime.messages import Rows
 from party.setup.steps import load_table, table_config
 from treetap.errors import DataError, Refused
 from treetap.models.durable import write_whole
-from treetap.tables.partial_labels import read_partial_labels
+from treetap.tables.partial_labels import PartialLabels, read_partial_labels
+from treetap.tables.record_ids import Ids
+from treetap.tables.typed import IdColumn
 from treetap.trees.evaluation import evaluate
 from treetap.trees.loss import outcome_of
 from treetap.wire.v2 import prediction_pb2, types_pb2
 
 #: Significant digits of the measures that leave the party.
 DIGITS = 4
-#: A class number, or a target.
-Label = int | float
 
 
 class EvaluatedPrediction:
@@ -39,10 +40,10 @@ class EvaluatedPrediction:
         self, config: PartyConfig, context: StepContext, opening: prediction_pb2.OpenModel, opened: OpenedModel
     ) -> None:
         self._config, self._context, self._opening, self._opened = config, context, opening, opened
-        self._labels: dict[str, Label] = {}
+        self._labels = PartialLabels(np.zeros(0, dtype=np.int64), np.zeros(0))  # by places in the own table
 
-    async def read(self) -> None:
-        """Read the labels; an empty cell is a record without one.
+    async def read(self, ids: Ids) -> None:
+        """Read the labels of the own table, which has these ids; an empty cell is a record without one.
 
         Raises:
             DataError: the table has no label column, or a label is none that the model predicts.
@@ -59,21 +60,23 @@ class EvaluatedPrediction:
             found = read_partial_labels(table, named.label, opened.objective, opened.classes, public=False)
         except DataError as failure:
             raise failure.at(self._config.name) from None
-        self._labels = dict(zip((table.ids[row] for row in found.rows.tolist()), found.values.tolist(), strict=True))
+        places = ids.places_of(table.ids.take(found.rows))
+        self._labels = PartialLabels(places[places >= 0], found.values[places >= 0])
 
-    def check(self, ids: Collection[str]) -> None:
+    def check(self, records: Rows) -> None:
         """Raise `Refused` if fewer of these records have a label than the policy asks for."""
         least = self._context.policy.min_evaluated_records
-        if sum(value in self._labels for value in ids) < least:
+        if len(self._labels.take(records).rows) < least:
             raise Refused(
                 f"{self._config.name} does not evaluate: its policy says min_evaluated_records = {least}, and fewer "
                 "records common to all parties have a label"
             )
 
     async def write(
-        self, path: Path, known: list[str], scored: ScoreStore, written: prediction_pb2.WrittenPredictions
+        self, path: Path, own: IdColumn, known: Rows, scored: ScoreStore, written: prediction_pb2.WrittenPredictions
     ) -> None:
         """Write the document beside the predictions, and put into the answer what may leave this party."""
+        del own
         self.check(known)
         target = path.with_name(f"{self._context.job}.evaluation.json")
         document = await self._context.offload(lambda: self._document(known, scored))
@@ -82,17 +85,17 @@ class EvaluatedPrediction:
         if self._context.policy.may_emit(self._context.coordinator, "METRIC"):
             written.metrics.extend(_shown(document["measures"]))
 
-    def _document(self, known: list[str], scored: ScoreStore) -> dict[str, Any]:
-        labelled = [value for value in known if value in self._labels]
+    def _document(self, known: Rows, scored: ScoreStore) -> dict[str, Any]:
+        labels = self._labels.take(known)
+        labelled = known[labels.rows]
         opened, classes = self._opened, self._opened.classes
         outcome = outcome_of(opened.objective, len(classes), scored.rows("scores", labelled))
-        labels = np.array([self._labels[value] for value in labelled])
         return {
             "model": self._opening.model,
             "table": self._opening.table,
             "without_label": len(known) - len(labelled),
             "guessed": float(scored.rows("guessed", labelled).mean()),
-            **evaluate(opened.objective, outcome, labels, classes),
+            **evaluate(opened.objective, outcome, labels.values, classes),
         }
 
 

@@ -19,6 +19,7 @@ from party.prediction.private_values import check_private_values
 from party.prediction.step_rows import conditions_of
 from party.runtime.context import StepContext, required
 from party.runtime.job_store import Store
+from party.runtime.messages import Rows
 from party.runtime.step_order import StepOrder, StepTable
 from party.setup.steps import load_table, table_config
 from treetap.errors import DataError
@@ -145,6 +146,11 @@ class OpenedModel:
         if self._common is None:
             self._common, self._table = required(self._table).take(self._alignment.records), None
         return self._common
+
+    @property
+    def own_places(self) -> Rows:
+        """The place in the own table of each record that all parties hold, in their common order."""
+        return self._alignment.records
 
     @property
     def objective(self) -> str:

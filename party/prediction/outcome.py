@@ -41,7 +41,8 @@ class Outcome:
 
     def columns(self, classes: Sequence[str], kind: pa.DataType) -> dict[str, Any]:
         """Name → n values, as a file of predictions has them; `kind`: the type of the classes in their table."""
-        found: dict[str, Any] = {"prediction": typed(self.classes, kind) if classes else self.predictions}
+        named = typed(self.classes, kind) if classes else pa.array(self.predictions, pa.float64())
+        found: dict[str, Any] = {"prediction": named}
         if 0 < self.probabilities.shape[1] == len(classes):
             found |= {f"probability_{name}": self.probabilities[:, k] for k, name in enumerate(classes)}
             return found | {f"score_{name}": self.scores[:, k] for k, name in enumerate(classes)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -16,7 +17,7 @@ from party.prediction.opened_model import OpenedModel
 from party.prediction.outcome import Outcome
 from party.prediction.scores_on_disk import Imputed
 from party.prediction.step_rows import ANSWERED, REQUESTED, UNREQUESTED
-from party.runtime.context import Step, StepContext
+from party.runtime.context import Step, StepContext, required
 from party.runtime.job_store import Arrays
 from party.runtime.messages import Rows
 from party.serving.registry import ServedModels
@@ -25,10 +26,13 @@ from treetap.errors import ConfigError, NotServed
 from treetap.protocols.prediction import check_degraded_serving, degrades_serving
 from treetap.protocols.registry import prediction_name
 from treetap.tables.reading import Floats, Table
+from treetap.tables.record_ids import Ids
 from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, prediction_pb2, serving_pb2
 
+#: In the place of a record in the common order: some party lacks it; the own table has no such id.
+NOT_COMMON, UNKNOWN = -1, -2
 #: Seconds for which a step waits for requests.
 WAIT_S = 2.0
 #: Seconds after which the coordinator counts as gone: between two steps, and in a round that does not move.
@@ -57,8 +61,8 @@ class ServedPrediction:
         self.model, self.job = opening.model, context.job
         metrics = served_models.metrics
         self._queue = RequestQueue(self.config.queue, self.config.window_ms / 1000, metrics.records_wait)
-        self._own: set[str] = set()
-        self._places: dict[str, int] | None = None  # None: no client can be answered yet
+        self._own = Ids.of([])  # sorted
+        self._places: Rows | None = None  # of own records in the common order; None: no client can be answered yet
         self._rows: Rows = np.zeros(0, dtype=np.int64)
         self._alone_at: float | None = None  # when the coordinator counts as gone; None: a step is under way
         self._figures = serving_pb2.ServingFigures(grpc=served_models.grpc, http=served_models.http, away=opening.away)
@@ -73,7 +77,7 @@ class ServedPrediction:
 
     async def open(self, table: Table) -> None:
         """See `RecordSource`: from here on clients get the answer that the model is being prepared."""
-        self._own = set(table.ids)
+        self._own = table.ids
         self._served_models.take(self)
 
     @property
@@ -113,7 +117,8 @@ class ServedPrediction:
         """Wait for requests; the records that they ask about are the next block."""
         self._opened.order.check(request)
         if self._places is None:
-            self._places = {value: place for place, value in enumerate(self._opened.aligned.ids)}
+            self._places = np.full(len(self._own), NOT_COMMON, dtype=np.int64)
+            self._places[self._opened.own_places] = np.arange(len(self._opened.own_places))
             self._context.costs.level = logging.DEBUG  # these steps have no end; metrics count them
         self._alone_at = None
         self._rows = await self._queue.gather(self.size, WAIT_S)
@@ -133,9 +138,10 @@ class ServedPrediction:
         Raises:
             NotServed, Overloaded, Silent: see `RequestQueue.ask`.
         """
-        places = self._open_for_requests()
+        self._servable()
+        places = [self._place(value) for value in ids]
         began = asyncio.get_running_loop().time()
-        wanted = dict.fromkeys(places[value] for value in ids if value in places)
+        wanted = dict.fromkeys(place for place in places if place >= 0)
         found = await self._queue.ask(wanted, within_s) if wanted else {}
         self._figures.requests += 1
         self._latest.append(asyncio.get_running_loop().time() - began)
@@ -169,7 +175,7 @@ class ServedPrediction:
             objective=self._opened.objective,
             classes=self._opened.classes,
             class_type=self._class_type,
-            records=len(self._open_for_requests()),
+            records=self._servable(),
             most_ids=self.config.most_ids,
             deadline_s=self.config.deadline_s,
         )
@@ -188,23 +194,30 @@ class ServedPrediction:
         """Set the time within which the coordinator must ask for the next step, or the round must move."""
         self._alone_at = asyncio.get_running_loop().time() + within_s
 
-    def _open_for_requests(self) -> Mapping[str, int]:
-        """Id → place of the records that can be asked about."""
+    def _servable(self) -> int:
+        """The number of records that can be asked about; `NotServed` where none can be now."""
         if self._places is None:
             raise NotServed(f"model {self.model} is being prepared; ask again later")
         if not self.ready:
             raise NotServed(f"model {self.model} is not served: its coordinator is away; ask again later")
-        return self._places
+        return len(self._opened.own_places)
+
+    def _place(self, value: str) -> int:
+        """The place of a record in the common order; NOT_COMMON, or UNKNOWN."""
+        own = bisect_left(self._own, value)  # UTF-8 sorts as text does
+        if own == len(self._own) or self._own[own] != value:
+            return UNKNOWN
+        return int(required(self._places)[own])
 
     def _answers(
-        self, ids: Sequence[str], places: Mapping[str, int], found: Mapping[int, serving_pb2.RecordPrediction]
+        self, ids: Sequence[str], places: Sequence[int], found: Mapping[int, serving_pb2.RecordPrediction]
     ) -> Iterator[serving_pb2.RecordPrediction]:
-        for value in ids:
+        for value, place in zip(ids, places, strict=True):
             answer = serving_pb2.RecordPrediction()
-            if value in places:
-                answer.CopyFrom(found[places[value]])
+            if place >= 0:
+                answer.CopyFrom(found[place])
             else:
-                answer.status = serving_pb2.NOT_COMMON if value in self._own else serving_pb2.UNKNOWN_ID
+                answer.status = serving_pb2.NOT_COMMON if place == NOT_COMMON else serving_pb2.UNKNOWN_ID
             answer.id = value
             yield answer
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from party.prediction.decision_paths import OPEN_LEAVES, foreign, pack_masks, write_paths
+from party.prediction.decision_paths import OPEN_LEAVES, foreign, pack_masks, records_at_once, write_paths
 from party.prediction.opened_model import OpenedModel
 from party.prediction.records import RecordSource
 from party.prediction.scores_on_disk import Imputed, ScoreStore
@@ -16,7 +16,7 @@ from party.runtime.context import StepContext
 from party.runtime.job_store import Arrays
 from party.runtime.messages import Rows
 from treetap.tables.reading import Floats
-from treetap.tables.typed import typed
+from treetap.tables.typed import IdColumn
 from treetap.trees.ensemble import Split
 from treetap.trees.paths import Bools
 from treetap.wire.v2 import prediction_pb2
@@ -60,7 +60,7 @@ class TreeResults:
         self._records.keep(rows, scores, np.zeros(len(rows)) if imputed is None else imputed, kept)
 
     async def write(
-        self, path: Path, known: list[str], scored: ScoreStore, written: prediction_pb2.WrittenPredictions
+        self, path: Path, own: IdColumn, known: Rows, scored: ScoreStore, written: prediction_pb2.WrittenPredictions
     ) -> None:
         """Write the decision paths of scored records beside the predictions, if explanations are asked for."""
         opening, names = self._opening, self._opened.names
@@ -68,10 +68,12 @@ class TreeResults:
             return
         shown = known[: opening.explain_limit or len(known)]
         target = path.with_name(f"{self._context.job}.explained.parquet")
-        leaves = scored.rows(OPEN_LEAVES, shown)
-        trees, own = self._model.ensemble.used_trees, self._opened.aligned
-        ids = typed(shown, own.id_type)
-        await self._context.offload(lambda: write_paths(target, own.id_column, ids, leaves, trees, self._meaning))
+        trees = self._model.ensemble.used_trees
+        at_once = records_at_once(trees)
+        ids = (own.at(shown[first : first + at_once]) for first in range(0, len(shown), at_once))
+        leaves = (part[OPEN_LEAVES] for part in scored.in_order([OPEN_LEAVES], shown, at_once))
+        parts = zip(ids, leaves, strict=True)
+        await self._context.offload(lambda: write_paths(target, own.field, parts, trees, self._meaning))
         written.explanations = str(target)
         written.withheld.extend(names.withheld)
 

@@ -8,23 +8,20 @@ a list of which far too many begin alike is refused.
 
 from __future__ import annotations
 
-import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import IO
 
 import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import Malformed
+from treetap.process.grouped_rows import GroupedRows, Open, Raw, raw_rows, read_at, write_at
 from treetap.psi.group import POINT_BYTES
 
 #: Points as numpy compares and sorts them: fixed width, by their bytes.
 Points = npt.NDArray[np.bytes_]
 Rows = npt.NDArray[np.int64]
-Raw = npt.NDArray[np.uint8]
-#: Opens an empty file for reading and writing.
-Open = Callable[[], IO[bytes]]
 
 #: Points that are read at a time: 2 MiB.
 BLOCK = 1 << 16
@@ -47,17 +44,17 @@ class PointList:
 
     def append(self, block: bytes) -> None:
         """Add whole points at the end."""
-        _write(self._file, block, self._points * POINT_BYTES)
+        write_at(self._file, block, self._points * POINT_BYTES)
         self._points += len(block) // POINT_BYTES
 
     def put(self, first: int, block: bytes) -> None:
         """Write the points from place `first` on."""
-        _write(self._file, block, first * POINT_BYTES)
+        write_at(self._file, block, first * POINT_BYTES)
 
     def take(self, first: int, count: int) -> bytes:
         """`count` points from place `first` on, fewer at the end."""
         count = min(count, self._points - first)
-        return _read(self._file, first * POINT_BYTES, count * POINT_BYTES)
+        return read_at(self._file, first * POINT_BYTES, count * POINT_BYTES)
 
     def blocks(self, count: int = BLOCK) -> Iterator[bytes]:
         """All points in order, `count` at a time."""
@@ -69,34 +66,6 @@ class PointList:
         self._file.close()
 
 
-class _Groups:
-    """Rows of one width in a file, by group; each group's in the order in which they were put."""
-
-    def __init__(self, file: IO[bytes], width: int, counts: Rows) -> None:
-        self._file, self._width, self._counts = file, width, counts
-        self._first = np.cumsum(counts) - counts
-        self._next = self._first.copy()
-
-    def put(self, rows: Raw, groups: Raw) -> None:
-        """Add rows (n, width) to the groups (n,) that are named."""
-        ordered = rows[np.argsort(groups, kind="stable")]
-        ends = np.cumsum(np.bincount(groups, minlength=len(self._counts)))
-        first = 0
-        for group, last in enumerate(ends.tolist()):
-            if last > first:
-                _write(self._file, ordered[first:last].tobytes(), int(self._next[group]) * self._width)
-                self._next[group] += last - first
-            first = last
-
-    def rows(self, group: int) -> Raw:
-        """The rows of a group (n, width)."""
-        first, count = int(self._first[group]), int(self._counts[group])
-        return _raw(_read(self._file, first * self._width, count * self._width), self._width)
-
-    def __len__(self) -> int:
-        return len(self._counts)
-
-
 def shuffled(points: PointList, files: Open) -> PointList:
     """A new list of the same points in an order drawn from the operating system; the former one is closed.
 
@@ -104,9 +73,9 @@ def shuffled(points: PointList, files: Open) -> PointList:
     """
     groups = _drawn_groups(len(points))
     with files() as file:
-        parted = _Groups(file, POINT_BYTES, _counts(groups, _groups_of(len(points))))
+        parted = GroupedRows(file, POINT_BYTES, _counts(groups, _groups_of(len(points))))
         for place, block in enumerate(points.blocks()):
-            parted.put(_raw(block, POINT_BYTES), groups[place * BLOCK : place * BLOCK + len(block) // POINT_BYTES])
+            parted.put(raw_rows(block, POINT_BYTES), groups[place * BLOCK : place * BLOCK + len(block) // POINT_BYTES])
         points.close()
         made = PointList(files())
         for group in range(len(parted)):
@@ -161,21 +130,21 @@ def common(files: Open, own: PointList, *others: PointList) -> Iterator[tuple[Po
                 file.close()
 
 
-def _by_first_byte(file: IO[bytes], points: PointList, number: int) -> _Groups:
+def _by_first_byte(file: IO[bytes], points: PointList, number: int) -> GroupedRows:
     """Points with their places, grouped by ranges of the first byte: groups in order hold points in order."""
     shift = 8 - (number.bit_length() - 1)
 
     def groups_of(block: bytes) -> Raw:
-        return (_raw(block, POINT_BYTES)[:, 0].astype(np.uint16) >> shift).astype(np.uint8)
+        return (raw_rows(block, POINT_BYTES)[:, 0].astype(np.uint16) >> shift).astype(np.uint8)
 
     counts = np.zeros(number, dtype=np.int64)
     for block in points.blocks():
         counts += _counts(groups_of(block), number)
     if int(counts.max()) > 2 * (len(points) // number) + SPARE:  # an honest list's are uniform
         raise Malformed("a list of blinded identifiers is no list of hashed ids: too many of its points begin alike")
-    made = _Groups(file, POINT_BYTES + _PLACE_BYTES, counts)
+    made = GroupedRows(file, POINT_BYTES + _PLACE_BYTES, counts)
     for at, block in enumerate(points.blocks()):
-        rows = _raw(block, POINT_BYTES)
+        rows = raw_rows(block, POINT_BYTES)
         places = np.arange(at * BLOCK, at * BLOCK + len(rows), dtype=np.int64)
         made.put(np.hstack((rows, places.view(np.uint8).reshape(-1, _PLACE_BYTES))), groups_of(block))
     return made
@@ -217,24 +186,3 @@ def _groups_of(points: int) -> int:
 
 def _counts(groups: Raw, number: int) -> Rows:
     return np.bincount(groups, minlength=number).astype(np.int64)
-
-
-def _raw(block: bytes, width: int) -> Raw:
-    return np.frombuffer(block, dtype=np.uint8).reshape(-1, width)
-
-
-def _write(file: IO[bytes], block: bytes, at: int) -> None:
-    view = memoryview(block)
-    while view:
-        written = os.pwrite(file.fileno(), view, at)
-        view, at = view[written:], at + written
-
-
-def _read(file: IO[bytes], at: int, count: int) -> bytes:
-    found = bytearray()
-    while len(found) < count:
-        part = os.pread(file.fileno(), count - len(found), at + len(found))
-        if not part:
-            raise OSError(f"{len(found)} of {count} bytes were read from a file of blinded identifiers")
-        found += part
-    return bytes(found)

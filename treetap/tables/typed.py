@@ -5,12 +5,13 @@ from __future__ import annotations
 import decimal
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from treetap.errors import DataError
-from treetap.tables.record_ids import Ids
+from treetap.tables.record_ids import Ids, Rows
 
 STRING: pa.DataType = pa.string()
 #: A whole number as it is written in CSV: `007`, `+7` and `-0` are text.
@@ -34,9 +35,22 @@ def id_type(ids: Ids, column: pa.DataType, *, in_csv: bool) -> pa.DataType:
     return pa.int64()
 
 
-def typed_ids(ids: Ids, kind: pa.DataType) -> pa.Array:
-    """Ids in the type of their column, which is one that ids have."""
-    return ids.array.cast(kind)
+@dataclass(frozen=True)
+class IdColumn:
+    """The ids of a table, and the name and the type of their column there."""
+
+    ids: Ids
+    name: str
+    type: pa.DataType
+
+    @property
+    def field(self) -> pa.Field:
+        """The column of a file."""
+        return pa.field(self.name, self.type)
+
+    def at(self, places: Rows) -> pa.Array:
+        """The ids at these places as the column of a file has them."""
+        return self.ids.take(places).array.cast(self.type)
 
 
 def typed(texts: Sequence[str], kind: pa.DataType) -> pa.Array:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -12,6 +15,18 @@ import pyarrow.parquet as pq
 
 #: A cell of CSV with what ends it.
 _CELL = re.compile(r'("(?:[^"]|"")*"|[^",\n]*)[,\n]')
+
+
+@contextmanager
+def table_writer(file: BinaryIO, schema: pa.Schema, form: str) -> Iterator[Callable[[pa.Table], None]]:
+    """Write a table of this schema as `content_of` does, given in parts."""
+    if form == "parquet":
+        with pq.ParquetWriter(file, schema, compression="zstd") as parquet:
+            yield parquet.write_table
+        return
+    plain = _plain(schema.empty_table())
+    with pacsv.CSVWriter(file, plain.schema) as csv:
+        yield lambda part: csv.write_table(_plain(part))
 
 
 def content_of(table: pa.Table, form: str) -> pa.Buffer:
@@ -24,8 +39,7 @@ def content_of(table: pa.Table, form: str) -> pa.Buffer:
     if form == "parquet":
         pq.write_table(table, content, compression="zstd")
     else:
-        columns = [_writable(table.column(name)) for name in table.column_names]
-        pacsv.write_csv(pa.table(columns, names=table.column_names), content)
+        pacsv.write_csv(_plain(table), content)
     return content.getvalue()
 
 
@@ -44,6 +58,11 @@ def written(path: Path) -> pa.Table:
         quoted_strings_can_be_null=False,
     )
     return pacsv.read_csv(path, parse_options=dialect, convert_options=options)
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """The table as Arrow writes it to CSV."""
+    return pa.table([_writable(column) for column in table.columns], names=table.column_names)
 
 
 def _writable(column: pa.ChunkedArray) -> pa.ChunkedArray:
