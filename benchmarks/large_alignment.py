@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from treetap.commands.jobs.job_file import JobTable
@@ -46,8 +47,9 @@ def write_table(path: Path, place: int, given: argparse.Namespace) -> None:
     with pq.ParquetWriter(path, pa.schema(kinds)) as file:
         for first in range(0, given.records, GROUP):
             part = numbers[first : first + GROUP]
-            here = np.where(part < given.common * given.records, "common", f"only-{place}")
-            cells: list[Any] = [[f"{kind}-{number:09d}" for kind, number in zip(here, part.tolist(), strict=True)]]
+            kind = pa.array(np.where(part < given.common * given.records, "common-", f"only-{place}-"))
+            padded = pc.utf8_lpad(pa.array(part).cast(pa.string()), 9, "0")
+            cells: list[Any] = [pc.binary_join_element_wise(kind, padded, "")]
             cells += [draws.normal(size=len(part)) for _ in names]
             cells += [draws.integers(0, 2, size=len(part))] if place == 0 else []
             file.write_table(pa.table(dict(zip((name for name, _ in kinds), cells, strict=True)), pa.schema(kinds)))

@@ -96,8 +96,7 @@ def _labelled(path: Path, label: str, own: Table, id_column: str) -> tuple[Table
     """A table of labels, and for each record of `own` its place there, -1 where it is not there."""
     check_names(path, columns_of(path), [id_column, label])
     table = read_table(TableConfig(path=path, id=id_column, label=label), with_label=True, missing=None)
-    place_of = {value: place for place, value in enumerate(table.ids)}
-    return table, np.array([place_of.get(value, -1) for value in own.ids], dtype=np.int64)
+    return table, table.ids.places_of(own.ids)
 
 
 def _classes(table: Table, label: str) -> Labels:

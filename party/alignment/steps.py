@@ -164,6 +164,11 @@ class Alignment:
         return int(stored["attempt"])
 
     @property
+    def known(self) -> bool:
+        """True once the common records are."""
+        return self._records is not None
+
+    @property
     def records(self) -> Rows:
         """The places of the common records in the party's own table, in the common order; the eval table's last."""
         return required(self._records)
@@ -372,6 +377,7 @@ class Alignment:
             self._common.close()
             self._common = None
         self._hold()
+        self._shuffle, self._found = np.zeros(0, dtype=np.int64), (np.zeros(0, dtype=np.int64), b"")
 
     def _set_records(self, records: Rows) -> None:
         self._records = records

@@ -52,6 +52,7 @@ class Passing:
             for t, line in enumerate(opened.shard)
             for split in map(OwnSplit.from_dict, line["splits"])
         }
+        opened.compare(split.feature for split in self._splits.values())
         self._weights = self._encoded_weights()
         self._masks: PairwiseMasks | None = None
         self._rows: Rows = np.zeros(0, dtype=np.int64)
@@ -91,11 +92,11 @@ class Passing:
 
     async def pass_on(self, block: int, level: int) -> None:
         """Split the records at the own nodes of a level; send each side to the child's holder, take others' sides."""
-        standing, features = required(self._standing), self._opened.aligned.features
+        standing, values = required(self._standing), self._opened.values
 
         def goes_left(place: Place) -> Bools:
             split = self._splits[place]
-            return split.goes_left(features[self._rows, split.feature])
+            return split.goes_left(values.column(self._rows, split.feature))
 
         await self._context.offload(lambda: standing.split(level, goes_left))
         await self._send_all("arrived_records", lambda party: self._bodies(party, level), block, level)

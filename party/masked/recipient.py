@@ -85,7 +85,7 @@ class Recipient:
         self._opened.order.check(request)
         table = await self._opened.load()
         await self._records.open(table)
-        self._opened.align(table, request)
+        await self._opened.align(table, request)
         routes = self._passing.routes
         return result(prediction_pb2.OpenedModel(trees=routes.trees, levels=routes.levels))
 

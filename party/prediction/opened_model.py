@@ -6,7 +6,7 @@ It is the same for every protocol that predicts; `party.prediction.tree_model` r
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -16,8 +16,9 @@ from party.alignment.steps import ALIGNMENT, Alignment, alignment_steps
 from party.config import PartyConfig
 from party.prediction.feature_names import NAMES, Naming, naming_steps
 from party.prediction.private_values import check_private_values
+from party.prediction.record_values import RecordValues, values_of
 from party.prediction.step_rows import conditions_of
-from party.runtime.context import StepContext, required
+from party.runtime.context import Step, StepContext, required
 from party.runtime.job_store import Store
 from party.runtime.messages import Rows
 from party.runtime.step_order import StepOrder, StepTable
@@ -84,7 +85,10 @@ class OpenedModel:
         self._alignment = Alignment(context, members, opening.alignment, self.order, "min_prediction_records")
         self._table: Table | None = None  # the own one, until the common records are known
         self._common: Table | None = None
-        self.steps = {**self._alignment.steps, **self.names.steps}
+        self._compared: set[int] | None = None
+        self._values: RecordValues | None = None
+        aligning = {name: self._then_values(step) for name, step in self._alignment.steps.items()}
+        self.steps = {**aligning, **self.names.steps}
         self.receives = {**self._alignment.receives, **self.names.receives}
 
     @cached_property
@@ -102,8 +106,15 @@ class OpenedModel:
         """The arrays of a shard that holds a network; `DataError` for another kind."""
         return read_weights(self._folder)[1]
 
+    def compare(self, features: Iterable[int]) -> None:
+        """Have the values of these features ready for every block: the own splits compare them, and nothing else."""
+        self._compared = (self._compared or set()).union(features)
+
     async def load(self) -> Table:
-        """The columns of the model from the party's table of the opening's name; labels are not read."""
+        """The columns of the model from the party's table of the opening's name; labels are not read.
+
+        Features stay in a large table whose splits alone need them.
+        """
         named = table_config(self._config, self._opening.table)
         # models of releases without encoded text columns have neither entry: their features are their columns
         columns = self.manifest.get("source_columns", self.manifest["columns"])
@@ -120,19 +131,26 @@ class OpenedModel:
         # models of releases without columns of tensors have no such entry
         shapes = {name: tuple(each["shape"]) for name, each in self.manifest.get("tensors", {}).items()}
         return await load_table(
-            self._context, wanted, with_label=False, missing=missing, categories=categories, shapes=shapes
+            self._context,
+            wanted,
+            with_label=False,
+            missing=missing,
+            categories=categories,
+            shapes=shapes,
+            streams=self._compared is not None,
         )
 
-    def align(self, table: Table, request: control_pb2.StepRequest) -> None:
+    async def align(self, table: Table, request: control_pb2.StepRequest) -> None:
         """Begin to find the records that all parties hold: the steps of the alignment may come."""
         self._table = table
         self._alignment.begin(table.ids, table.rows, table.path, keep=False)
+        await self._take_values()
         self.order.done(request)
 
     async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Load the table and begin to align it, at a feature party."""
         self.order.check(request)
-        self.align(await self.load(), request)
+        await self.align(await self.load(), request)
         return result(prediction_pb2.OpenedModel())
 
     def records(self) -> int:
@@ -146,6 +164,11 @@ class OpenedModel:
         if self._common is None:
             self._common, self._table = required(self._table).take(self._alignment.records), None
         return self._common
+
+    @property
+    def values(self) -> RecordValues:
+        """The values of the compared features at the records that all parties hold."""
+        return required(self._values)
 
     @property
     def own_places(self) -> Rows:
@@ -178,6 +201,25 @@ class OpenedModel:
         """The share of the training that each feature party sat out on average, which the label holder knows."""
         found: Mapping[str, float] = self.manifest.get("params", {}).get("party_dropout", {})
         return found
+
+    def _then_values(self, step: Step) -> Step:
+        """The step, after which the values of the compared features are ready if it was the last of the alignment."""
+
+        async def with_values(request: control_pb2.StepRequest) -> control_pb2.StepResult:
+            found = await step(request)
+            await self._take_values()
+            return found
+
+        return with_values
+
+    async def _take_values(self) -> None:
+        if self._compared is None or not self._alignment.known or self._values is not None:
+            return
+        table, compared, files = self.aligned, sorted(self._compared), self._context.scratch.file
+        try:
+            self._values = await self._context.offload(lambda: values_of(table, compared, files), whole=True)
+        except DataError as failure:
+            raise failure.at(self.party) from None
 
     def _check_parties(self) -> None:
         me, opening, manifest = self._config.name, self._opening, self.manifest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, ItemsView, Iterable, Iterator
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ class OwnSplits:
         for number, splits in enumerate(trees):
             for split in splits:
                 self._by_handle[split.handle], self._tree_of[split.handle] = split, number
+        opened.compare(split.feature for split in self._by_handle.values())
 
     @classmethod
     def of_feature_party(cls, opened: OpenedModel) -> OwnSplits:
@@ -60,15 +62,15 @@ class OwnSplits:
     def goes_left(self, handle: int, rows: Rows) -> Bools:
         """Directions of some records at a split, (n,), true for left: one column is read."""
         split = self.split(handle)
-        return split.goes_left(self._opened.aligned.features[rows, split.feature])
+        return split.goes_left(self._opened.values.column(rows, split.feature))
 
     def directions(self, rows: Rows) -> GoesLeft:
-        """Directions of some records at any split: all columns are gathered once."""
-        features = self._opened.aligned.features[rows]
+        """Directions of some records at any split: all columns are gathered once, when the first is needed."""
+        columns = cache(lambda: self._opened.values.columns(rows))
 
         def goes_left(handle: int) -> Bools:
             split = self.split(handle)
-            return split.goes_left(features[:, split.feature])
+            return split.goes_left(columns()(split.feature))
 
         return goes_left
 
@@ -139,5 +141,5 @@ async def open_trees(
     """Load the label holder's table and begin to align it; report the number of trees that predictions use."""
     table = await opened.load()
     await records.open(table)
-    opened.align(table, request)
+    await opened.align(table, request)
     return result(prediction_pb2.OpenedModel(trees=len(model.ensemble.used_trees)))

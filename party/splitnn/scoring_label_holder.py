@@ -89,7 +89,7 @@ class LabelHolder:
         self._opened.order.check(request)
         table = await self._opened.load()
         await self._records.open(table)
-        self._opened.align(table, request)
+        await self._opened.align(table, request)
         return result(prediction_pb2.OpenedModel())
 
     async def embed_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:

@@ -41,6 +41,7 @@ def test_the_shared_parts_need_no_trees() -> None:
         "records",
         "opened_model",
         "private_values",
+        "record_values",
         "batch",
         "evaluation",
         "served",

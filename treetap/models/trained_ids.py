@@ -39,4 +39,5 @@ def any_trained(entry: object, ids: Iterable[str]) -> bool:
 
 
 def _digests(ids: Iterable[str]) -> npt.NDArray[np.uint64]:
-    return np.frombuffer(b"".join(hashlib.sha256(each.encode()).digest()[:_BYTES] for each in ids), dtype=">u8")
+    found = (int.from_bytes(hashlib.sha256(each.encode()).digest()[:_BYTES], "big") for each in ids)
+    return np.fromiter(found, dtype=np.uint64).astype(">u8")

@@ -11,7 +11,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from treetap.tables.written import content_of, written
+from treetap.tables.written import content_of, table_writer, written
 
 TABLE = pa.table(
     {
@@ -54,3 +54,16 @@ def test_text_stays_text_where_all_of_it_are_numbers(form: str, tmp_path: Path) 
     assert written(path).to_pydict() == table.to_pydict()
     path.write_bytes(content_of(pa.table({"id": ["007", "8"], "n": [7, None], "x": [0.1, 2.0]}), form))
     assert written(path).to_pydict() == {"id": ["007", "8"], "n": [7, None], "x": [0.1, 2.0]}
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+def test_a_table_written_in_parts(form: str, tmp_path: Path) -> None:
+    """Parts of any size make the file of the whole table: in CSV to the byte."""
+    path = tmp_path / f"t.{form}"
+    with path.open("wb") as file, table_writer(file, TABLE.schema, form) as write:
+        for part in (TABLE[:0], TABLE[:2], TABLE[2:]):
+            write(part)
+    if form == "parquet":
+        assert str(pq.read_table(path).to_pydict()) == str(TABLE.to_pydict())
+    else:
+        assert path.read_bytes() == content_of(TABLE, form).to_pybytes()
