@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from party.prediction.outcome import Outcome
@@ -72,15 +73,14 @@ class JointModel:
             DataError: a table cannot be read, or lacks a column.
         """
         read = {party: self._read(party, config) for party, config in tables.items()}
-        common = sorted(set.intersection(*(set(table.ids) for table in read.values())))
-        features = {}
-        for party, table in read.items():
-            place = {value: row for row, value in enumerate(table.ids)}
-            features[party] = table.features[[place[value] for value in common]]
+        common = read[self.label_holder].ids
+        for table in read.values():
+            common = common.take(np.flatnonzero(table.ids.places_of(common) >= 0))
+        features = {party: table.features[table.ids.places_of(common)] for party, table in read.items()}
         found = scores(self._opened.published, self._opened.meaning, features)
         classes = self.manifest["classes"]
         outcome = Outcome.of(self.manifest["objective"], classes, found)
-        ids = typed(common, read[self.label_holder].id_type)
+        ids = common.array.cast(read[self.label_holder].id_type)
         return pa.table({tables[self.label_holder].id: ids, **outcome.columns(classes, self._class_type)})
 
     @cached_property
