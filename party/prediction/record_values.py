@@ -12,10 +12,10 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-from treetap.tables.features import Features, Held
 
 from party.runtime.messages import Rows
 from treetap.process.grouped_rows import Open, PlacedRows, Raw
+from treetap.tables.features import Features, Held
 from treetap.tables.reading import Floats, Table
 
 Column = npt.NDArray[np.float64]
