@@ -49,7 +49,20 @@ def fork_all() -> None:
     """Have this process, which was forked, fork federations' processes and its workers by the server that made it."""
     fork_federations(_server._forkserver_address)
     multiprocessing.current_process().daemon = False  # it may have children
-    multiprocessing.get_context = lambda method=None: _Workers()
+    from treetap.workers import worker_process
+
+    worker_process.spawn = fork_worker
+
+
+def fork_worker(target: Callable[..., None], args: tuple[Any, ...], name: str) -> BaseProcess:
+    """`treetap.process.children.spawn`, forked, with the environment and the streams of this process."""
+    from tests import prepared
+
+    streams = [Descriptor(each) for each in range(3)]
+    about = (target, args, os.getcwd(), dict(os.environ), streams)
+    process = CONTEXT.Process(target=prepared.worker, args=about, name=name, daemon=True)
+    process.start()
+    return process
 
 
 def begin(words: Sequence[str], log: IO[bytes]) -> Forked:
@@ -105,18 +118,6 @@ class Forked:
     def kill(self) -> None:
         """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
-
-
-class _Workers(ForkServerContext):
-    """Forks workers with the environment and the streams of their parent, as spawned ones have them."""
-
-    def Process(self, *, target: Callable[..., None], args: Sequence[Any], **more: Any) -> BaseProcess:
-        from tests import prepared
-
-        streams = [Descriptor(each) for each in range(3)]
-        return CONTEXT.Process(
-            target=prepared.worker, args=(target, args, os.getcwd(), dict(os.environ), streams), **more
-        )
 
 
 class Descriptor:

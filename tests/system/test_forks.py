@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.forks import Forked
+from tests.system.federations import until
 from treetap.commands.local_federation import LocalFederation
 from treetap.errors import BadInput
 
 
+@pytest.mark.skipif(
+    os.getuid() != 0, reason="only root sees the open files of processes that keep their memory private"
+)
 def test_a_forked_federation(tmp_path: Path) -> None:
     """Each process leads a session, is waited for, hears signals, and ends when its standard input closes."""
     with LocalFederation(tmp_path, {"bank": {"workers": 1}}) as running:
@@ -25,11 +30,26 @@ def test_a_forked_federation(tmp_path: Path) -> None:
             with pytest.raises(subprocess.TimeoutExpired):
                 process.wait(0.01)
         assert running.alive
+        log = os.stat(tmp_path / "bank" / "log.txt")
+        party_and_worker = _writers(log)
+        assert len(party_and_worker) == 2 > len(party_and_worker - {running.pid("bank")})
+        assert all(b"forkserver" in Path(f"/proc/{each}/cmdline").read_bytes() for each in party_and_worker)
         running.kill("bank")
+        until(lambda: not _writers(log), "the worker ends with its party")
         assert (processes["bank"].returncode, running.alive) == (-signal.SIGKILL, False)
         processes["coordinator"].stdin.close()
         assert processes["coordinator"].wait(10) == 0
         assert "coordinator coordinator stops" in (tmp_path / "coordinator" / "log.txt").read_text()
+
+
+def _writers(file: os.stat_result) -> set[int]:
+    """Processes whose standard error is a file."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if os.path.samestat(os.stat(process / "fd" / "2"), file):
+                found.add(int(process.name))
+    return found
 
 
 def test_bad_input_of_a_forked_process(tmp_path: Path) -> None:
