@@ -1,0 +1,80 @@
+"""Products of ciphertexts that sums over bins take, counted by the code that computes them, without a ciphertext.
+
+The joint cells are planned and filled as in a training; only the arithmetic in them is left out. The bins are those of
+a table's records, or drawn: independent columns with equally full bins, which share the fewest cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+
+from treetap.additive.residues.batches import Batch, Places, Residues
+from treetap.additive.sums.joint_cells import Codes, RootCells, bin_products, plan
+from treetap.trees.shapes import Shape
+
+#: Records whose cells are filled; further ones take a product for each group of columns, as cells are full by then.
+MOST_ROWS = 1 << 16
+_BLOCK = 2048
+
+
+class CountedResidues:
+    """The calls that sums over bins make of an arithmetic; a number is a byte without a meaning."""
+
+    def ones(self, count: int) -> Batch:
+        """See `treetap.additive.residues.batches.Residues`."""
+        return np.zeros(count, dtype=np.uint8)
+
+    def cell_products(self, values: Batch, places: Places, cells: Places, count: int) -> Batch:
+        """See `treetap.additive.residues.batches.Residues`."""
+        del values, places, cells
+        return self.ones(count)
+
+
+class CountedProducts:
+    """Products for the bins of one party's columns.
+
+    Args:
+        shapes: those of the columns.
+        codes: (n, d) bins of some records of the table, from the first on; None: drawn, for `rows` records.
+        rows: the records that one worker has.
+    """
+
+    def __init__(self, shapes: Sequence[Shape], codes: Codes | None, rows: int) -> None:
+        self._radices = [shape.n_bins + shape.has_missing for shape in shapes]
+        self._ring, self._rows = cast(Residues, CountedResidues()), rows
+        if codes is None:
+            drawn: list[Any] = [
+                np.random.default_rng(place).integers(0, radix, min(max(rows, 1), MOST_ROWS))
+                for place, radix in enumerate(self._radices)
+            ]
+            codes = np.stack(drawn, axis=1) if drawn else np.empty((min(rows, MOST_ROWS), 0), dtype=np.int64)
+        self._codes = codes[:MOST_ROWS]
+
+    def at_root(self, rows: int) -> int:
+        """Products of one worker that holds `rows` records, for all bins of the root."""
+        if not self._radices or rows < 1:
+            return 0
+        cells = RootCells(self._ring, self._root_groups, self._radices)
+        counted, computed = min(rows, len(self._codes)), 0
+        for start in range(0, counted, _BLOCK):
+            part = self._codes[start : min(start + _BLOCK, counted)]
+            computed += cells.add(self._ring.ones(len(part)), part)
+        return computed + cells.bins().computed + (rows - counted) * len(self._root_groups)
+
+    def below(self, rows: int) -> int:
+        """Products of one worker for all bins of a node of which it holds `rows` records."""
+        if not self._radices or rows < 1:
+            return 0
+        counted = min(rows, len(self._codes))
+        codes, places = self._codes[:counted], np.arange(counted, dtype=np.int64)
+        found = bin_products(self._ring, self._ring.ones(counted), [(places, codes)], self._radices)
+        further = rows - counted
+        return found.computed + (further * len(plan(codes, self._radices)) if further else 0)
+
+    @cached_property
+    def _root_groups(self) -> list[tuple[int, ...]]:
+        return plan(self._codes, self._radices, self._rows)

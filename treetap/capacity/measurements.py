@@ -1,0 +1,108 @@
+"""What was measured on a machine, in a file: costs of operations on ciphertexts by kind of key, and of all else."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from treetap.additive.sums.kernel_timings import KernelCosts
+from treetap.errors import ConfigError
+from treetap.protocols.key_options import KeyKind
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class HostCosts:
+    """Costs outside the arithmetic of ciphertexts, in seconds of a processor unless named otherwise.
+
+    Attributes:
+        send_message_s, send_byte_s: the sender's main process, per message and per byte between parties.
+        receive_message_s, receive_byte_s: the receiver's, until the message is read from its mailbox.
+        call_s: a call to a worker, at the main process.
+        pipe_byte_s: a byte to or from a worker, at the main process.
+        worker_byte_s: the same at the worker.
+        gradient_s: a record's gradients, at the label holder for each tree.
+        histogram_s: a record in a column of the label holder's own, for each node that is summed.
+        split_s: a record of a node that splits, at the owner.
+        check_s: a record of a node that splits, at the label holder, which compares the children with the promised sums.
+        space_s: a record whose place in a node is encoded and sent, or received and decoded.
+        process_mb: memory of a party's main process without records.
+        worker_mb: memory of a worker without ciphertexts.
+    """
+
+    send_message_s: float
+    send_byte_s: float
+    receive_message_s: float
+    receive_byte_s: float
+    call_s: float
+    pipe_byte_s: float
+    worker_byte_s: float
+    gradient_s: float
+    histogram_s: float
+    split_s: float
+    check_s: float
+    space_s: float
+    process_mb: float
+    worker_mb: float
+
+
+@dataclass
+class Measurements:
+    """A file of measurements.
+
+    Attributes:
+        machine: processor, cores, arithmetic, versions and the day, in words.
+        host: costs outside the arithmetic of ciphertexts.
+        kernels: those of it, by `kernel_name`.
+    """
+
+    machine: dict[str, str]
+    host: HostCosts
+    kernels: dict[str, KernelCosts] = field(default_factory=dict)
+
+    def of(self, key: KeyKind, obfuscation: str) -> KernelCosts | None:
+        """The costs under a kind of key; None: not measured."""
+        return self.kernels.get(kernel_name(key, obfuscation))
+
+    def save(self, path: Path) -> None:
+        """Write the file; the folder is made."""
+        kernels = {name: asdict(costs) for name, costs in self.kernels.items()}
+        content = {"version": VERSION, "machine": self.machine, "host": asdict(self.host), "kernels": kernels}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: Path) -> Measurements:
+        """Read a file.
+
+        Raises:
+            ConfigError: it cannot be read, or is no such file.
+        """
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if content["version"] != VERSION:
+                raise ValueError(f"version {content['version']}, this treetap reads {VERSION}")
+            kernels = {name: KernelCosts(**_positive(costs)) for name, costs in content["kernels"].items()}
+            machine = {str(name): str(value) for name, value in content["machine"].items()}
+            return cls(machine, HostCosts(**_positive(content["host"])), kernels)
+        except OSError as fault:
+            raise ConfigError(f"{path}: cannot be read: {fault.strerror or fault}") from None
+        except (ValueError, TypeError, KeyError, AttributeError) as fault:
+            raise ConfigError(
+                f"{path}: is no file of measurements ({fault}); treetap capacity --measure writes a new one"
+            ) from None
+
+
+def kernel_name(key: KeyKind, obfuscation: str) -> str:
+    """Scheme, bits and obfuscation as one name."""
+    return f"{key.scheme} {key.bits} {obfuscation}"
+
+
+def _positive(costs: dict[str, Any]) -> dict[str, float]:
+    for name, value in costs.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+            raise ValueError(f"{name} = {value!r} is no number above 0")
+    return costs
