@@ -7,7 +7,7 @@ process computes one thing at a time. A line has a bandwidth in each direction, 
 from __future__ import annotations
 
 import heapq
-from collections import Counter, deque
+from collections import defaultdict, deque
 from itertools import count
 from typing import Any
 
@@ -43,7 +43,7 @@ class Machine:
 
     def __init__(self, env: simpy.Environment, name: str, cores: int) -> None:
         self._env, self.name, self.cores = env, name, cores
-        self._virtual, self._at = 0.0, 0.0
+        self._virtual, self._at = 0.0, float(env.now)
         self._running: list[tuple[float, int, Event]] = []
         self._numbers = count()
         self._version = 0
@@ -63,7 +63,7 @@ class Machine:
 
     def _advance(self) -> None:
         self._virtual += (self._env.now - self._at) * self._rate()
-        self._at = self._env.now
+        self._at = float(self._env.now)
 
     def _plan(self) -> None:
         """Wake at the end of the work that ends next."""
@@ -92,7 +92,7 @@ class Process:
         self._machine, self.name, self._activities = machine, name, activities
         self._queue: deque[tuple[float, str, Event]] = deque()
         self._at_work = False
-        self.seconds: Counter[str] = Counter()  # of a core, by phase
+        self.seconds: defaultdict[str, float] = defaultdict(float)  # of a core, by phase
 
     def do(self, seconds: float, phase: str) -> Event:
         """An event once this and all earlier work is done."""

@@ -27,7 +27,7 @@ class HostCosts:
         gradient_s: a record's gradients, at the label holder for each tree.
         histogram_s: a record in a column of the label holder's own, for each node that is summed.
         split_s: a record of a node that splits, at the owner.
-        check_s: a record of a node that splits, at the label holder, which compares the children with the promised sums.
+        check_s: a record of a node that splits, at the label holder, which compares the children's sums.
         space_s: a record whose place in a node is encoded and sent, or received and decoded.
         process_mb: memory of a party's main process without records.
         worker_mb: memory of a worker without ciphertexts.
@@ -67,12 +67,22 @@ class Measurements:
         """The costs under a kind of key; None: not measured."""
         return self.kernels.get(kernel_name(key, obfuscation))
 
+    def document(self) -> dict[str, Any]:
+        """The file's content as JSON types."""
+        kernels = {name: asdict(costs) for name, costs in self.kernels.items()}
+        return {"version": VERSION, "machine": self.machine, "host": asdict(self.host), "kernels": kernels}
+
+    def figures(self) -> list[tuple[str, float]]:
+        """All costs with their names."""
+        found = list(asdict(self.host).items())
+        for name, costs in self.kernels.items():
+            found += [(f"{name}: {what}", value) for what, value in asdict(costs).items()]
+        return found
+
     def save(self, path: Path) -> None:
         """Write the file; the folder is made."""
-        kernels = {name: asdict(costs) for name, costs in self.kernels.items()}
-        content = {"version": VERSION, "machine": self.machine, "host": asdict(self.host), "kernels": kernels}
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(self.document(), indent=1) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: Path) -> Measurements:

@@ -93,13 +93,14 @@ class Connection:
         delay = 0.0 if world.site.one_machine else world.site.delay_s
         self.line = Line(world.env, sender.out, receiver.into, delay)
         self._back = delay
+        self.seconds = 0.0  # in which a message is on its way, until the sender knows that it was taken
 
     def deliver(self, size: int, phase: str = "send", *, messages: int = 1) -> Event:
         """`messages` messages of this size together, one after the other."""
         return self._world.env.process(self._deliver(size, phase, messages))
 
     def _deliver(self, size: int, phase: str, messages: int) -> Steps:
-        host = self._world.host
+        host, begin = self._world.host, self._world.env.now
         yield self.sender.main.do(messages * host.send_message_s + size * host.send_byte_s, phase)
         yield self.line.carry(size)
         self.line.messages += messages - 1
@@ -107,3 +108,4 @@ class Connection:
         waits = self._back + (messages - 1) * 2 * self._back
         if waits:
             yield self._world.env.timeout(waits)
+        self.seconds += self._world.env.now - begin

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import simpy
 
-from treetap.additive.sums.key_holder import IN_FLIGHT_PER_WORKER, SMALLEST_BLOCK
 from treetap.additive.sums.kernel_timings import BLOCK, KernelCosts
+from treetap.additive.sums.key_holder import IN_FLIGHT_PER_WORKER, SMALLEST_BLOCK
 from treetap.capacity.machines import Activity, Event
 from treetap.capacity.measurements import HostCosts
 from treetap.capacity.processes import Connection, PartyProcesses, Steps, World
@@ -51,7 +51,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Simulated:
-    """What the simulation of one tree found; `begun_s`: when its streamed part had ended."""
+    """What the simulation of one tree found; `streamed_s`: when the last block had been added to the root's cells."""
 
     seconds: float
     streamed_s: float
@@ -80,12 +80,10 @@ def simulate(training: Training, site: Site, host: HostCosts, kernels: KernelCos
 class _Tree:
     """The processes of one tree."""
 
-    def __init__(
-        self, training: Training, site: Site, host: HostCosts, kernels: KernelCosts, sizes: Sizes
-    ) -> None:
+    def __init__(self, training: Training, site: Site, host: HostCosts, kernels: KernelCosts, sizes: Sizes) -> None:
         self.training, self.host, self.kernels, self.sizes = training, host, kernels, sizes
         self.world = World(site, host)
-        self.holder = PartyProcesses(self.world, LABEL_HOLDER, site.label_holder)
+        self.holder = PartyProcesses(self.world, LABEL_HOLDER, site.key_nodes)
         self.others = {name: PartyProcesses(self.world, name, site.feature_party) for name in training.others}
         self.to = {name: Connection(self.world, self.holder, party) for name, party in self.others.items()}
         self.back = {name: Connection(self.world, party, self.holder) for name, party in self.others.items()}
@@ -180,12 +178,14 @@ class _Tree:
         size = count * self.width + messages * self.sizes.block
 
         def to(name: str) -> Event:
-            sent = self.to[name].deliver(size, messages=messages)
-            assert sent.callbacks is not None
-            sent.callbacks.append(lambda _: self.arrived[name].put(count))
-            return sent
+            return self.world.env.process(self._hand_over(name, size, messages, count))
 
         return self._each(to)
+
+    def _hand_over(self, name: str, size: int, messages: int, count: int) -> Steps:
+        """Deliver a block to a feature party, which begins with it."""
+        yield self.to[name].deliver(size, messages=messages)
+        yield self.arrived[name].put(count)
 
     def _add_blocks(self, name: str) -> Steps:
         """Step 2 at the root: a feature party's workers add blocks to their cells."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from treetap.errors import BadInput
@@ -40,6 +40,7 @@ class Site:
         bits_per_s: of each party's connection to the others, in each direction.
         delay_s: of a message between parties, one way.
         inner_bits_per_s: of each node's connection within a party.
+        cluster_holds_key: True if the label holder encrypts and decrypts on all its nodes; otherwise on the first.
         one_machine: True if all processes of all parties share the machine of `label_holder`, and no line is passed.
     """
 
@@ -48,12 +49,18 @@ class Site:
     bits_per_s: float = inf
     delay_s: float = 0.0
     inner_bits_per_s: float = inf
+    cluster_holds_key: bool = False
     one_machine: bool = False
+
+    @property
+    def key_nodes(self) -> Nodes:
+        """The label holder's nodes that compute with the key; it has no other work for workers."""
+        return self.label_holder if self.cluster_holds_key else replace(self.label_holder, count=1)
 
     def check(self) -> None:
         """Raise BadInput naming what no machine can be."""
         for role, nodes in (("label holder", self.label_holder), ("feature party", self.feature_party)):
-            for what, value in (("nodes", nodes.count), ("workers", nodes.workers), ("cores", nodes.cores)):
+            for what, value in (("nodes", nodes.count), ("cores", nodes.cores), ("workers", nodes.workers)):
                 if value < 1:
                     raise BadInput(f"{what} of the {role} = {value}: must be at least 1")
             if not nodes.memory_gb > 0:

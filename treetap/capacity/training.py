@@ -106,7 +106,8 @@ def full_levels(
     """
     levels: list[Level] = []
     owners = islice(_in_turn(columns), 2**depth)
-    nodes, parents = [(drawn, drawn)], ()  # drawn records of both children, the built one first
+    nodes = [(drawn, drawn)]  # drawn records of both children, the built one first
+    parents: tuple[int, ...] = ()
     sizes = [drawn]
     for level in range(depth):
         won = tuple(islice(owners, 2**level))
@@ -114,6 +115,24 @@ def full_levels(
         nodes = [(int(size * smaller_share), size - int(size * smaller_share)) for size in sizes]
         sizes = [size for pair in nodes for size in pair]
         parents = tuple(owner for owner in won for _ in range(2))
+    return tuple(levels)
+
+
+def grown_levels(owners: Mapping[int, int], drawn: Mapping[int, int], depth: int) -> tuple[Level, ...]:
+    """Levels of a tree that is known: node → the party that won it, and node → its drawn records.
+
+    Every child above `depth` counts as one that may be split.
+    """
+    levels: list[Level] = []
+    nodes: list[int] = [1]
+    parents: tuple[int, ...] = ()
+    while nodes and len(levels) < depth:
+        split = [node for node in nodes if node in owners]
+        pairs = zip(nodes[::2], nodes[1::2], strict=False)
+        built = [min(pair, key=lambda child: drawn[child]) for pair in pairs] if levels else nodes
+        levels.append(Level(tuple(drawn[node] for node in built), parents, tuple(owners[node] for node in split)))
+        nodes = [2 * node + side for node in split for side in range(2)]
+        parents = tuple(owners[node >> 1] for node in nodes)
     return tuple(levels)
 
 
@@ -148,10 +167,12 @@ class PartyCounts:
     columns: PartyColumns
     workers: int
     levels: list[LevelCounts] = field(init=False)
+    groups: int = field(init=False)  # of columns that share joint cells
 
     def __post_init__(self) -> None:
         training, shapes = self.training, self.columns.shapes
         counted = CountedProducts(shapes, self.columns.codes, training.drawn // self.workers)
+        self.groups = len(counted.root_groups)
         self.levels = [self._level(number, level, counted) for number, level in enumerate(training.levels)]
 
     def _level(self, number: int, level: Level, counted: CountedProducts) -> LevelCounts:

@@ -17,6 +17,7 @@ from treetap import logs
 from treetap.commands import labels
 from treetap.commands.audit import cli as audit
 from treetap.commands.audit.cli import needs
+from treetap.commands.capacity import cli as capacity
 from treetap.commands.certs.cli import certs
 from treetap.commands.data.cli import data
 from treetap.commands.experiment import export_cli
@@ -193,6 +194,7 @@ def doctor(
 
 health.register(app)
 leakage.register(app)
+capacity.register(app)
 
 
 @app.command()

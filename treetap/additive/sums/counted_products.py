@@ -58,12 +58,12 @@ class CountedProducts:
         """Products of one worker that holds `rows` records, for all bins of the root."""
         if not self._radices or rows < 1:
             return 0
-        cells = RootCells(self._ring, self._root_groups, self._radices)
+        cells = RootCells(self._ring, self.root_groups, self._radices)
         counted, computed = min(rows, len(self._codes)), 0
         for start in range(0, counted, _BLOCK):
             part = self._codes[start : min(start + _BLOCK, counted)]
             computed += cells.add(self._ring.ones(len(part)), part)
-        return computed + cells.bins().computed + (rows - counted) * len(self._root_groups)
+        return computed + cells.bins().computed + (rows - counted) * len(self.root_groups)
 
     def below(self, rows: int) -> int:
         """Products of one worker for all bins of a node of which it holds `rows` records."""
@@ -76,5 +76,6 @@ class CountedProducts:
         return found.computed + (further * len(plan(codes, self._radices)) if further else 0)
 
     @cached_property
-    def _root_groups(self) -> list[tuple[int, ...]]:
+    def root_groups(self) -> list[tuple[int, ...]]:
+        """The groups of columns that share joint cells at the root."""
         return plan(self._codes, self._radices, self._rows)

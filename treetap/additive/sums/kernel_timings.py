@@ -93,7 +93,7 @@ def _product(key: SecretKey, slots: Slots, blob: bytes, read_s: float) -> float:
     rng = np.random.default_rng(1)
     codes = rng.integers(0, _BINS, (BLOCK, _COLUMNS))
     state: dict[str, Any] = {}
-    groups = [(place, place + 1) for place in range(0, _COLUMNS, 2)]
+    groups: list[tuple[int, ...]] = [(place, place + 1) for place in range(0, _COLUMNS, 2)]
     radices, per_plaintext = [_BINS] * _COLUMNS, slots.groups_per_plaintext(key.public.plain_bits)
     open_tree(state, "timed", Tree(handed(key.public), slots.bits, per_plaintext, radices, groups, True))
     add(state, "timed", codes, blob)

@@ -1,4 +1,4 @@
-"""Measurement of this machine for `treetap capacity`: the transport, workers' pipes, and the arithmetic of main processes.
+"""Measurement of this machine for `treetap capacity`: transport, workers' pipes, arrays of main processes.
 
 Two processes talk over loopback under mutual TLS by the code of a federation. Nothing is assumed about speeds.
 """
@@ -22,9 +22,10 @@ import numpy as np
 from party.boosting.layout import layout
 from party.runtime.expected import Expected
 from party.runtime.mailbox import Mailbox
-from treetap.additive.sums.kernel_timings import KernelCosts, kernel_costs
+from treetap.additive.sums.kernel_timings import kernel_costs
 from treetap.capacity.measurements import HostCosts, Measurements, kernel_name
 from treetap.commands.certs.authority import create_authority, issue
+from treetap.errors import BadInput
 from treetap.native import arithmetic
 from treetap.protocols.key_options import KeyKind
 from treetap.trees.binning import bin_table
@@ -54,14 +55,28 @@ WAIT_S = 60.0
 LAYOUT_RECORDS = 10_000_000
 
 
-def measure(keys: list[tuple[KeyKind, str]], before: Measurements | None = None) -> Measurements:
-    """Measure this machine, and operations under each (key, obfuscation); `before`: keep what it has of other keys."""
+def measure(keys: list[tuple[KeyKind, str]]) -> Measurements:
+    """Measure this machine, and operations under each (key, obfuscation)."""
     arithmetic.use(arithmetic.choose("auto").name)
-    kernels: dict[str, KernelCosts] = dict(before.kernels) if before is not None else {}
     slots = layout(BoostingParams(), LAYOUT_RECORDS, 1)
-    for key, obfuscation in keys:
-        kernels[kernel_name(key, obfuscation)] = kernel_costs(key, obfuscation, slots)
+    kernels = {kernel_name(key, kind): kernel_costs(key, kind, slots) for key, kind in keys}
     return Measurements(describe(), host_costs(), kernels)
+
+
+def add_key(known: Measurements, key: KeyKind, obfuscation: str, path: Path) -> Measurements:
+    """The measurements of a file with those under another key.
+
+    Raises:
+        BadInput: they are of another machine.
+    """
+    here = describe()
+    if any(known.machine.get(name) != here[name] for name in ("processor", "arithmetic")):
+        raise BadInput(
+            f"{path}: was measured on {known.machine.get('processor')}, which is not this machine, and has no figures "
+            f"of {kernel_name(key, obfuscation)}: measure there, or this machine anew by --measure"
+        )
+    added = measure([(key, obfuscation)])
+    return Measurements(added.machine, added.host, {**known.kernels, **added.kernels})
 
 
 def describe() -> dict[str, str]:

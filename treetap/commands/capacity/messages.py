@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from google.protobuf.message import Message
@@ -26,9 +26,12 @@ _NONE = np.empty(0, dtype=np.int64)
 class TreeMessages:
     """Sizes of the messages of one tree of a job, by the names of the job and the round."""
 
-    def __init__(self, training: Training, job: str, round_: int = 0, attempt: int = 1, first_handle: int = 0) -> None:
+    def __init__(
+        self, training: Training, job: str, round_: int = 0, attempt: int = 1, handles: Mapping[str, int] | None = None
+    ) -> None:
+        """`handles`: the next handle of each feature party, by which the sizes of numbers go."""
         self._training, self._job, self._round, self._attempt = training, job, round_, attempt
-        self._handle = first_handle
+        self._handles = handles or {}
         self._names = list(training.others)
 
     def sizes(self, workers: int) -> Sizes:
@@ -91,7 +94,9 @@ class TreeMessages:
         """Bytes of the children of a feature party's splits; 0 where it has none."""
         number = 1 + self._names.index(name)
         nodes = [node for node, owner in enumerate(self._training.levels[level].owners, 2**level) if owner == number]
-        made = [(node, self._handle + k, _NONE) for k, node in enumerate(nodes)]
+        before = sum(each.owners.count(number) for each in self._training.levels[:level])
+        first = self._handles.get(name, 0) + before
+        made = [(node, first + k, _NONE) for k, node in enumerate(nodes)]
         return self._series("children", child_messages(made, self._training.records), level) if nodes else 0
 
     def spaces(self, name: str, level: int) -> int:
@@ -106,7 +111,7 @@ class TreeMessages:
     def paths(self) -> int:
         """Most bytes of the leaf paths to one feature party: all branches are its own."""
         depth = len(self._training.levels)
-        branch = types_pb2.Branch(handle=self._handle + 2**depth, left=True)
+        branch = types_pb2.Branch(handle=max(self._handles.values(), default=0) + 2**depth, left=True)
         leaf = growth_pb2.LeafPath(branches=[branch] * depth)
         return self._size("leaf_paths", growth_pb2.LeafPaths(leaves=[leaf] * 2**depth), 0, 0, last=True)
 

@@ -1,0 +1,234 @@
+"""Trainings by real processes beside their simulation: seconds of processors, wall, and bytes.
+
+    python benchmarks/capacity.py [--cases NAME …] [--measurements FILE] [--json]
+
+Each case makes a table (normal columns of which a few tell the label), trains on it in a federation of this machine,
+and simulates the same training: counts and sizes by the protocol's own functions, the trees by the centralised trainer,
+which the federation equals, and costs that were measured on this machine beforehand. Nothing of the federation's run
+enters the simulation. All processes share the machine's cores, in the simulation too. Wall is that of the trees; on a
+machine that does other work compare processor seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.table import Table
+
+from party.boosting.layout import layout
+from treetap import terminal
+from treetap.capacity.measurements import Measurements
+from treetap.capacity.simulation import Simulated, simulate
+from treetap.capacity.site import Nodes, Site
+from treetap.capacity.training import PartyColumns, PartyCounts, Training, grown_levels, label_holder_totals
+from treetap.commands.capacity.measuring import measure
+from treetap.commands.capacity.messages import TreeMessages
+from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.experiment.joined_table import read_table, split
+from treetap.commands.experiment.run import run_seed
+from treetap.protocols.key_options import OKAMOTO_UCHIYAMA, PAILLIER, KeyKind
+from treetap.trees.binning import BinnedTable, bin_table
+from treetap.trees.centralised import train
+from treetap.trees.params import BoostingParams
+from treetap.trees.tree_bins import GlobalBins, goes_left
+
+LABEL_HOLDER, OBFUSCATION, BITS = "label-holder", "short-exponent", 2048
+#: Further records that an experiment holds out.
+HELD_OUT = 200
+
+
+@dataclass(frozen=True)
+class Case:
+    """One training: columns of the label holder and of each feature party."""
+
+    records: int
+    own: int
+    others: tuple[int, ...]
+    scheme: str = PAILLIER
+    workers: int = 2
+    trees: int = 2
+    depth: int = 3
+
+    @property
+    def names(self) -> list[str]:
+        """Parties, the label holder first."""
+        return [LABEL_HOLDER, *(f"feature-{k + 1}" for k in range(len(self.others)))]
+
+
+CASES = {
+    "5k": Case(5_000, 6, (6,), trees=3),
+    "5k-okamoto": Case(5_000, 6, (6,), OKAMOTO_UCHIYAMA, trees=3),
+    "10k-wide": Case(10_000, 5, (20,), trees=2),
+    "10k-deep": Case(10_000, 6, (6,), OKAMOTO_UCHIYAMA, trees=2, depth=5),
+    "20k-three": Case(20_000, 12, (6, 5), trees=2),
+    "20k-three-okamoto": Case(20_000, 12, (6, 5), OKAMOTO_UCHIYAMA, trees=2),
+    "20k-one-worker": Case(20_000, 12, (11,), workers=1, trees=2),
+    "30k": Case(30_000, 12, (11,), trees=2),
+    "100k-okamoto": Case(100_000, 12, (11,), OKAMOTO_UCHIYAMA, trees=1),
+    "100k": Case(100_000, 12, (11,), trees=1),
+}
+
+
+def table_of(case: Case) -> pa.Table:
+    """Normal columns; the label follows from one column of each party, with noise."""
+    rng = np.random.default_rng(7)
+    count = case.records + HELD_OUT
+    widths = [case.own, *case.others]
+    x = rng.normal(size=(count, sum(widths)))
+    firsts = np.cumsum([0, *widths[:-1]])
+    odds = x[:, firsts].sum(axis=1) + 0.5 * x[:, firsts[0] + 1] * x[:, firsts[-1]] + rng.logistic(size=count)
+    columns = {f"x{place}": x[:, place] for place in range(sum(widths))}
+    return pa.table({**columns, "label": (odds > 0).astype(np.int64)})
+
+
+def experiment(case: Case, path: Path) -> ExperimentFile:
+    """The federation of a case on a table in a file."""
+    ends = np.cumsum([0, case.own, *case.others])
+    names = [[f"x{place}" for place in range(ends[k], ends[k + 1])] for k in range(len(ends) - 1)]
+    job = {
+        "n_estimators": case.trees,
+        "max_depth": case.depth,
+        "max_bin": 32,
+        "scheme": case.scheme,
+        "key_bits": BITS,
+        "obfuscation": OBFUSCATION,
+        "alignment": "sorted-ids",
+    }
+    parties = [
+        {"name": name, "columns": own, "labels": name == LABEL_HOLDER, "workers": case.workers}
+        for name, own in zip(case.names, names, strict=True)
+    ]
+    share = HELD_OUT / (case.records + HELD_OUT)
+    return ExperimentFile.model_validate(
+        {"data": {"path": str(path), "label": "label", "test_share": share}, "party": parties, "job": job}
+    )
+
+
+def trainings(case: Case, setting: ExperimentFile, table: pa.Table) -> list[Training]:
+    """One for each tree, by the centralised trainer on the records that the federation trains on."""
+    rows = np.sort(split(setting, table, 0).train)
+    bins: list[tuple[str, BinnedTable]] = []
+    for party in setting.party:
+        names = list(party.columns or [])
+        values = np.stack([table.column(name).to_numpy()[rows] for name in names], axis=1)
+        bins.append((party.name, bin_table(values, names, 32)))
+    params = setting.job.params()
+    assert isinstance(params, BoostingParams)
+    model = train(bins, table.column("label").to_numpy()[rows], params)
+    parties = [PartyColumns(tuple(f.shape for f in each.features), each.codes) for _, each in bins]
+    found = []
+    for tree in model.ensemble.trees:
+        owners = {made.node: case.names.index(made.owner) for made in tree.splits}
+        drawn = {1: np.arange(len(rows))}
+        for made in sorted(tree.splits, key=lambda made: made.node):
+            columns = GlobalBins(dict(bins)[made.owner], np.arange(len(dict(bins)[made.owner].features)))
+            mask = goes_left(columns, made.node, drawn[made.node], model.splits[made.owner][made.handle])
+            drawn[2 * made.node], drawn[2 * made.node + 1] = drawn[made.node][mask], drawn[made.node][~mask]
+        levels = grown_levels(owners, {node: len(records) for node, records in drawn.items()}, case.depth)
+        others = dict(zip(case.names[1:], parties[1:], strict=True))
+        slots, key = layout(params, len(rows), 1), KeyKind(case.scheme, BITS)
+        found.append(Training(len(rows), len(rows), parties[0], others, levels, 1, key, OBFUSCATION, slots))
+    return found
+
+
+def simulated(case: Case, jobs: list[Training], measured: Measurements) -> dict[str, Any]:
+    """The figures of the simulation."""
+    nodes = Nodes(1, case.workers, os.cpu_count() or 1)
+    site = Site(nodes, nodes, one_machine=True)
+    kernels = measured.of(jobs[0].key, OBFUSCATION)
+    assert kernels is not None
+    runs: list[Simulated] = []
+    for t, job in enumerate(jobs):
+        sizes = TreeMessages(job, "experiment", t).sizes(case.workers)
+        runs.append(simulate(job, site, measured.host, kernels, sizes))
+    workers = {LABEL_HOLDER: case.workers * kernels.tables_s}
+    mains = 0.0
+    for run in runs:
+        for party in (run.label_holder, *run.feature_parties.values()):
+            name = LABEL_HOLDER if party is run.label_holder else party.name
+            workers[name] = workers.get(name, 0.0) + sum(sum(each.seconds.values()) for each in party.workers)
+            mains += sum(party.main.seconds.values())
+    return {
+        "wall_s": sum(run.seconds for run in runs),
+        "workers_cpu_s": workers,
+        "mains_cpu_s": mains,
+        "cpu_s": sum(workers.values()) + mains,
+        "bytes": sum(line.line.bytes for run in runs for line in run.connections),
+        "operations": operations(jobs, case.workers),
+    }
+
+
+def operations(jobs: list[Training], workers: int) -> dict[str, int]:
+    """Operations of all parties by the names of their accounts."""
+    found: dict[str, int] = {}
+    for job in jobs:
+        parts = [label_holder_totals(job), *(PartyCounts(job, each, workers).totals() for each in job.others.values())]
+        for part in parts:
+            for name, count in part.items():
+                found[name] = found.get(name, 0) + count
+    return found
+
+
+def run(name: str, case: Case, measured: Measurements) -> dict[str, Any]:
+    """One case, measured and simulated."""
+    with tempfile.TemporaryDirectory(prefix="treetap-capacity-") as folder:
+        path = Path(folder) / "table.parquet"
+        pq.write_table(table_of(case), path)
+        setting = experiment(case, path)
+        table = read_table(setting, Path())
+        predicted = simulated(case, trainings(case, setting, table), measured)
+        found = run_seed(setting, table, 0, Path(folder) / "federation")
+    cpu = found["cpu_seconds"]
+    workers = {party: sum(s for who, s in cpu.items() if who.startswith(f"{party} worker ")) for party in case.names}
+    real = {
+        "wall_s": found["seconds"]["train"],
+        "workers_cpu_s": workers,
+        "mains_cpu_s": sum(seconds for who, seconds in cpu.items() if who in case.names),
+        "cpu_s": sum(seconds for who, seconds in cpu.items() if who != "coordinator"),
+        "bytes": sum(row["bytes"] for row in found["traffic"] if row["to"] in case.names),
+        "operations": found["operations"],
+        "peak_rss_mb": found["peak_rss_mb"],
+    }
+    return {"case": name, "measured": real, "simulated": predicted}
+
+
+def show(runs: list[dict[str, Any]]) -> None:
+    """A row for each case: measured, simulated, and the difference."""
+    table = Table("case", "wall s", "simulated", "", "workers' CPU s", "simulated", "", "CPU s", "simulated", "")
+    for each in runs:
+        real, model = each["measured"], each["simulated"]
+        cells = [each["case"]]
+        sums = [sum(part["workers_cpu_s"].values()) for part in (real, model)]
+        for was, said in ((real["wall_s"], model["wall_s"]), sums, (real["cpu_s"], model["cpu_s"])):
+            cells += [f"{was:.2f}", f"{said:.2f}", f"{100 * (said / was - 1):+.0f} %"]
+        table.add_row(*cells)
+    terminal.out.print(table)
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", nargs="*", choices=list(CASES), default=list(CASES), metavar="NAME")
+    parser.add_argument("--measurements", type=Path, help="use this file; without it this machine is measured first")
+    parser.add_argument("--json", action="store_true", dest="as_json")
+    given = parser.parse_args()
+    kinds = [(KeyKind(scheme, BITS), OBFUSCATION) for scheme in (PAILLIER, OKAMOTO_UCHIYAMA)]
+    measured = Measurements.load(given.measurements) if given.measurements else measure(kinds)
+    runs = [run(name, CASES[name], measured) for name in given.cases]
+    if given.as_json:
+        print(json.dumps({"machine": measured.machine, "runs": runs}, indent=1))
+    else:
+        show(runs)
+
+
+if __name__ == "__main__":
+    main()

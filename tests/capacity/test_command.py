@@ -1,0 +1,79 @@
+"""`treetap capacity` on a file of measurements, and the measurement itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.capacity.test_simulation import MEASURED
+from treetap.capacity.measurements import Measurements
+from treetap.commands.capacity import measuring
+from treetap.commands.cli import app
+from treetap.errors import BadInput
+from treetap.protocols.key_options import PAILLIER, KeyKind
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A file of measurements."""
+    path = tmp_path / "measured.json"
+    MEASURED.save(path)
+    return path
+
+
+def ask(*words: str) -> str:
+    result = CliRunner().invoke(app, ["capacity", *words], env={"COLUMNS": "160"}, catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.stdout
+
+
+def test_the_answer_names_what_saturates_first(file: Path) -> None:
+    """In a person's words and as JSON, with bars for the phases."""
+    words = ["--records", "50000", "--columns", "4,6", "--trees", "5", "--measurements", str(file), "--cores", "2"]
+    said = ask(*words)
+    assert "saturates first: label holder: workers" in said
+    assert "encrypt" in said
+    assert "█" in said
+    found = json.loads(ask(*words, "--json"))
+    assert found["saturates_first"] == "label holder: workers"
+    assert found["training"]["columns"] == [4, 6]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--records", "5000", "--columns", "4,six"], "--columns 4,six: must be whole numbers"),
+        (["--records", "5000", "--nodes", "1,2,3"], "--nodes 1,2,3: one number for all parties"),
+        (["--records", "5000", "--cores", "0"], "cores of the label holder = 0"),
+        (["--records", "5000", "--bandwidth", "-5"], "bandwidth of the line"),
+        (["--records", "5000", "--scheme", "rsa"], "scheme = 'rsa'"),
+        ([], "--records: say how many"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_is_measured(words: list[str], says: str, tmp_path: Path) -> None:
+    nowhere = tmp_path / "none" / "measured.json"
+    with pytest.raises(BadInput) as refused:
+        CliRunner().invoke(app, ["capacity", *words, "--measurements", str(nowhere)], catch_exceptions=False)
+    assert says in str(refused.value)
+    assert not nowhere.exists()
+
+
+def test_a_file_of_another_machine_gets_no_figures_of_this_one(file: Path) -> None:
+    with pytest.raises(BadInput, match="is not this machine"):
+        measuring.add_key(Measurements.load(file), KeyKind(PAILLIER, 1024), "short-exponent", file)
+
+
+@pytest.mark.campaign
+def test_a_measurement_has_all_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real processes, TLS and kernels, with few messages and a short key."""
+    for name, few in {"MESSAGES": 4, "SMALL": 20, "CALLS": 20, "RECORDS": 20_000}.items():
+        monkeypatch.setattr(measuring, name, few)
+    found = measuring.measure([(KeyKind(PAILLIER, 1024), "short-exponent")])
+    assert all(value > 0 for _, value in found.figures())
+    kernels = found.of(KeyKind(PAILLIER, 1024), "short-exponent")
+    assert kernels is not None
+    assert kernels.product_s < kernels.encrypt_s < kernels.open_s < kernels.pack_s
+    assert found.host.process_mb > 20
