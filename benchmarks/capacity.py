@@ -123,7 +123,7 @@ def trainings(case: Case, setting: ExperimentFile, table: pa.Table) -> list[Trai
         bins.append((party.name, bin_table(values, names, 32)))
     params = setting.job.params()
     assert isinstance(params, BoostingParams)
-    model = train(bins, table.column("label").to_numpy()[rows], params)
+    model = train(bins, table.column(setting.data.label).to_numpy()[rows], params)
     parties = [PartyColumns(tuple(f.shape for f in each.features), each.codes) for _, each in bins]
     found = []
     for tree in model.ensemble.trees:
