@@ -1,12 +1,13 @@
 """Trainings by real processes beside their simulation: seconds of processors, wall, and bytes.
 
-    python benchmarks/capacity.py [--cases NAME …] [--measurements FILE] [--json]
+    python benchmarks/capacity.py [--cases NAME …] [--measurements FILE] [--only-simulate] [--json]
 
 Each case makes a table (normal columns of which a few tell the label), trains on it in a federation of this machine,
 and simulates the same training: counts and sizes by the protocol's own functions, the trees by the centralised trainer,
 which the federation equals, and costs that were measured on this machine beforehand. Nothing of the federation's run
 enters the simulation. All processes share the machine's cores, in the simulation too. Wall is that of the trees; on a
-machine that does other work compare processor seconds.
+machine that does other work compare processor seconds of workers. `credit` and `two-party` are the trainings of
+credit.py and two_party.py, for which TREETAP_DATA must name the folder with credit_default.parquet.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import credit
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import two_party
 from rich.table import Table
 
 from party.boosting.layout import layout
@@ -41,7 +44,7 @@ from treetap.trees.centralised import train
 from treetap.trees.params import BoostingParams
 from treetap.trees.tree_bins import GlobalBins, goes_left
 
-LABEL_HOLDER, OBFUSCATION, BITS = "label-holder", "short-exponent", 2048
+OBFUSCATION, BITS = "short-exponent", 2048
 #: Further records that an experiment holds out.
 HELD_OUT = 200
 
@@ -57,11 +60,11 @@ class Case:
     workers: int = 2
     trees: int = 2
     depth: int = 3
+    data: str = ""  # credit or two-party: the training of that benchmark
 
-    @property
-    def names(self) -> list[str]:
+    def names(self, setting: ExperimentFile) -> list[str]:
         """Parties, the label holder first."""
-        return [LABEL_HOLDER, *(f"feature-{k + 1}" for k in range(len(self.others)))]
+        return [party.name for party in setting.party]
 
 
 CASES = {
@@ -75,6 +78,10 @@ CASES = {
     "30k": Case(30_000, 12, (11,), trees=2),
     "100k-okamoto": Case(100_000, 12, (11,), OKAMOTO_UCHIYAMA, trees=1),
     "100k": Case(100_000, 12, (11,), trees=1),
+    "credit": Case(24_000, 12, (6, 5), trees=5, data="credit"),
+    "credit-okamoto": Case(24_000, 12, (6, 5), OKAMOTO_UCHIYAMA, trees=5, data="credit"),
+    "two-party": Case(30_000, 12, (11,), trees=5, data="two-party"),
+    "two-party-okamoto": Case(30_000, 12, (11,), OKAMOTO_UCHIYAMA, trees=5, data="two-party"),
 }
 
 
@@ -104,13 +111,27 @@ def experiment(case: Case, path: Path) -> ExperimentFile:
         "alignment": "sorted-ids",
     }
     parties = [
-        {"name": name, "columns": own, "labels": name == LABEL_HOLDER, "workers": case.workers}
-        for name, own in zip(case.names, names, strict=True)
+        {"name": f"party-{k}", "columns": own, "labels": k == 0, "workers": case.workers} for k, own in enumerate(names)
     ]
     share = HELD_OUT / (case.records + HELD_OUT)
     return ExperimentFile.model_validate(
         {"data": {"path": str(path), "label": "label", "test_share": share}, "party": parties, "job": job}
     )
+
+
+def prepared(case: Case, folder: Path) -> ExperimentFile:
+    """The federation of a case, its table in a file of the folder."""
+    path = folder / "table.parquet"
+    if case.data == "credit":
+        return credit.experiment(OBFUSCATION, BITS, case.scheme)
+    if case.data == "two-party":
+        table = pq.read_table(Path(os.environ["TREETAP_DATA"]) / "credit_default.parquet")
+        columns = [name for name in table.column_names if name not in ("ID", two_party.LABEL)]
+        wanted = table.select([*columns, two_party.LABEL])
+        pq.write_table(two_party.grown(wanted, case.records + two_party.HELD_OUT), path)
+        return two_party.setting(path, columns, case.records, case.trees, case.scheme)
+    pq.write_table(table_of(case), path)
+    return experiment(case, path)
 
 
 def trainings(case: Case, setting: ExperimentFile, table: pa.Table) -> list[Training]:
@@ -125,23 +146,23 @@ def trainings(case: Case, setting: ExperimentFile, table: pa.Table) -> list[Trai
     assert isinstance(params, BoostingParams)
     model = train(bins, table.column(setting.data.label).to_numpy()[rows], params)
     parties = [PartyColumns(tuple(f.shape for f in each.features), each.codes) for _, each in bins]
-    found = []
+    found, parties_by_name = [], case.names(setting)
     for tree in model.ensemble.trees:
-        owners = {made.node: case.names.index(made.owner) for made in tree.splits}
+        owners = {made.node: parties_by_name.index(made.owner) for made in tree.splits}
         drawn = {1: np.arange(len(rows))}
         for made in sorted(tree.splits, key=lambda made: made.node):
             columns = GlobalBins(dict(bins)[made.owner], np.arange(len(dict(bins)[made.owner].features)))
             mask = goes_left(columns, made.node, drawn[made.node], model.splits[made.owner][made.handle])
             drawn[2 * made.node], drawn[2 * made.node + 1] = drawn[made.node][mask], drawn[made.node][~mask]
         levels = grown_levels(owners, {node: len(records) for node, records in drawn.items()}, case.depth)
-        others = dict(zip(case.names[1:], parties[1:], strict=True))
+        others = dict(zip(parties_by_name[1:], parties[1:], strict=True))
         slots, key = layout(params, len(rows), 1), KeyKind(case.scheme, BITS)
         found.append(Training(len(rows), len(rows), parties[0], others, levels, 1, key, OBFUSCATION, slots))
     return found
 
 
-def simulated(case: Case, jobs: list[Training], measured: Measurements) -> dict[str, Any]:
-    """The figures of the simulation."""
+def simulated(case: Case, holder: str, jobs: list[Training], measured: Measurements) -> dict[str, Any]:
+    """The figures of the simulation; `holder`: the name of the label holder."""
     nodes = Nodes(1, case.workers, os.cpu_count() or 1)
     site = Site(nodes, nodes, one_machine=True)
     kernels = measured.of(jobs[0].key, OBFUSCATION)
@@ -150,11 +171,11 @@ def simulated(case: Case, jobs: list[Training], measured: Measurements) -> dict[
     for t, job in enumerate(jobs):
         sizes = TreeMessages(job, "experiment", t).sizes(case.workers)
         runs.append(simulate(job, site, measured.host, kernels, sizes))
-    workers = {LABEL_HOLDER: case.workers * kernels.tables_s}
+    workers = {holder: case.workers * kernels.tables_s}
     mains = 0.0
     for run in runs:
         for party in (run.label_holder, *run.feature_parties.values()):
-            name = LABEL_HOLDER if party is run.label_holder else party.name
+            name = holder if party is run.label_holder else party.name
             workers[name] = workers.get(name, 0.0) + sum(sum(each.seconds.values()) for each in party.workers)
             mains += sum(party.main.seconds.values())
     return {
@@ -178,23 +199,23 @@ def operations(jobs: list[Training], workers: int) -> dict[str, int]:
     return found
 
 
-def run(name: str, case: Case, measured: Measurements) -> dict[str, Any]:
-    """One case, measured and simulated."""
+def run(name: str, case: Case, measured: Measurements, *, only_simulate: bool) -> dict[str, Any]:
+    """One case, simulated and measured."""
     with tempfile.TemporaryDirectory(prefix="treetap-capacity-") as folder:
-        path = Path(folder) / "table.parquet"
-        pq.write_table(table_of(case), path)
-        setting = experiment(case, path)
-        table = read_table(setting, Path())
-        predicted = simulated(case, trainings(case, setting, table), measured)
+        setting = prepared(case, Path(folder))
+        names, table = case.names(setting), read_table(setting, Path())
+        predicted = simulated(case, names[0], trainings(case, setting, table), measured)
+        if only_simulate:
+            return {"case": name, "simulated": predicted}
         found = run_seed(setting, table, 0, Path(folder) / "federation")
     cpu = found["cpu_seconds"]
-    workers = {party: sum(s for who, s in cpu.items() if who.startswith(f"{party} worker ")) for party in case.names}
+    workers = {party: sum(s for who, s in cpu.items() if who.startswith(f"{party} worker ")) for party in names}
     real = {
         "wall_s": found["seconds"]["train"],
         "workers_cpu_s": workers,
-        "mains_cpu_s": sum(seconds for who, seconds in cpu.items() if who in case.names),
+        "mains_cpu_s": sum(seconds for who, seconds in cpu.items() if who in names),
         "cpu_s": sum(seconds for who, seconds in cpu.items() if who != "coordinator"),
-        "bytes": sum(row["bytes"] for row in found["traffic"] if row["to"] in case.names),
+        "bytes": sum(row["bytes"] for row in found["traffic"] if row["to"] in names),
         "operations": found["operations"],
         "peak_rss_mb": found["peak_rss_mb"],
     }
@@ -203,15 +224,26 @@ def run(name: str, case: Case, measured: Measurements) -> dict[str, Any]:
 
 def show(runs: list[dict[str, Any]]) -> None:
     """A row for each case: measured, simulated, and the difference."""
-    table = Table("case", "wall s", "simulated", "", "workers' CPU s", "simulated", "", "CPU s", "simulated", "")
+    titles = ("wall s", "workers' CPU s", "all CPU s", "sent MB")
+    table = Table("case", *(head for title in titles for head in (title, "simulated", "")), "operations")
     for each in runs:
-        real, model = each["measured"], each["simulated"]
+        model, real = figures(each["simulated"]), figures(each["measured"]) if "measured" in each else None
         cells = [each["case"]]
-        sums = [sum(part["workers_cpu_s"].values()) for part in (real, model)]
-        for was, said in ((real["wall_s"], model["wall_s"]), sums, (real["cpu_s"], model["cpu_s"])):
-            cells += [f"{was:.2f}", f"{said:.2f}", f"{100 * (said / was - 1):+.0f} %"]
-        table.add_row(*cells)
+        for place, said in enumerate(model):
+            was = None if real is None else real[place]
+            cells += (
+                ["", f"{said:.2f}", ""]
+                if was is None
+                else [f"{was:.2f}", f"{said:.2f}", f"{100 * (said / was - 1):+.0f} %"]
+            )
+        same = real is not None and each["measured"]["operations"] == each["simulated"]["operations"]
+        table.add_row(*cells, "equal" if same else "" if real is None else "differ")
     terminal.out.print(table)
+
+
+def figures(part: dict[str, Any]) -> tuple[float, ...]:
+    """Wall, seconds of workers, of all processes, and megabytes."""
+    return part["wall_s"], sum(part["workers_cpu_s"].values()), part["cpu_s"], part["bytes"] / 1e6
 
 
 def main() -> None:
@@ -219,11 +251,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", nargs="*", choices=list(CASES), default=list(CASES), metavar="NAME")
     parser.add_argument("--measurements", type=Path, help="use this file; without it this machine is measured first")
+    parser.add_argument("--only-simulate", action="store_true", help="start no federation")
     parser.add_argument("--json", action="store_true", dest="as_json")
     given = parser.parse_args()
     kinds = [(KeyKind(scheme, BITS), OBFUSCATION) for scheme in (PAILLIER, OKAMOTO_UCHIYAMA)]
     measured = Measurements.load(given.measurements) if given.measurements else measure(kinds)
-    runs = [run(name, CASES[name], measured) for name in given.cases]
+    runs = [run(name, CASES[name], measured, only_simulate=given.only_simulate) for name in given.cases]
     if given.as_json:
         print(json.dumps({"machine": measured.machine, "runs": runs}, indent=1))
     else:

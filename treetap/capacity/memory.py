@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from treetap.additive.sums.joint_cells import BATCH
 from treetap.additive.sums.kernel_timings import BLOCK, KernelCosts
 from treetap.additive.sums.key_holder import IN_FLIGHT_PER_WORKER
 from treetap.capacity.measurements import HostCosts
@@ -75,5 +76,5 @@ def _summing_worker(
     held = training.drawn / counts.workers
     built = max((sum(level.built) for level in training.levels[1:]), default=0) / counts.workers
     bins = _CODE * len(columns.shapes)
-    each_built = bins + 2 * 2 * _LONG * counts.groups
-    return host.worker_mb * MIB + held * (kernels.number_bytes + bins) + built * each_built
+    summed = built * (bins + _LONG) + 4 * _LONG * min(BATCH, built * counts.groups)
+    return host.worker_mb * MIB + held * (kernels.number_bytes + bins) + summed
