@@ -25,7 +25,7 @@ from treetap.errors import BadInput
 
 LABEL_HOLDER = "label holder"
 #: Most blocks that are followed one by one; of more, several go together.
-MOST_BLOCKS = 12_000
+MOST_BLOCKS = 3_000
 
 
 @dataclass(frozen=True)

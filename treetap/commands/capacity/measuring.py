@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import importlib
 import multiprocessing
 import os
 import platform
@@ -140,7 +141,8 @@ async def _serve(tls: TlsFiles, folder: Path, pipe: Connection) -> None:
 
 
 def _receive(tls: TlsFiles, folder: Path, pipe: Connection) -> None:
-    """The receiving process."""
+    """The receiving process, with all in memory that a party imports."""
+    importlib.import_module("party.server.main")
     asyncio.run(_serve(tls, folder, pipe))
 
 
