@@ -64,8 +64,8 @@ def test_a_process_does_one_thing_after_another_and_a_line_carries_one_message_a
     ("site", "first"),
     [
         (SITE, "label holder: workers"),
-        (replace(SITE, bits_per_s=1e8), "label holder to feature party: messages one after the other"),
-        (replace(SITE, delay_s=0.05), "label holder to feature party: messages one after the other"),
+        (replace(SITE, bits_per_s=1e8), "label holder to feature party: messages, one after the other"),
+        (replace(SITE, delay_s=0.05), "label holder to feature party: messages, one after the other"),
         (replace(SITE, feature_party=Nodes(1, 1, 1, 64.0)), "feature party: workers"),
         (replace(SITE, label_holder=Nodes(8, 4, 4, 64.0)), "label holder: workers"),
         (

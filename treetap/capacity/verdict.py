@@ -14,7 +14,7 @@ from treetap.capacity.processes import PartyProcesses
 from treetap.capacity.simulation import Simulated
 from treetap.capacity.site import Nodes, Site
 
-LINE, SERIES = "line", "messages one after the other"
+LINE, SERIES = "line", "messages, one after the other"
 
 
 @dataclass(frozen=True)
