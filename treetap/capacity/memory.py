@@ -13,8 +13,10 @@ from treetap.capacity.site import Nodes, Site
 from treetap.capacity.training import PartyColumns, PartyCounts, Training
 
 MIB = 2**20
-#: Bytes of a number of an array: positions and sums, codes of bins, values of a table.
-_LONG, _CODE, _VALUE = 8, 4, 8
+#: Bytes of a number of an array: positions and sums, values of a table.
+_LONG, _VALUE = 8, 8
+#: Features of more bytes stay in their source, if that is of files that are read in parts.
+_STREAMED = 128 * MIB
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ def memory_of(
     holder, other = site.key_nodes, site.feature_party
     found = {"label holder": _party(_holder_main(training, host), _holder_worker(training, host), holder)}
     for name, columns in training.others.items():
-        main = host.process_mb * MIB + training.records * (len(columns.shapes) * (_VALUE + _CODE) + 4 * _LONG)
+        main = host.process_mb * MIB + _table(training.records, columns) + training.records * 4 * _LONG
         found[name] = _party(main, _summing_worker(training, columns, counts[name], host, kernels), other)
     return found
 
@@ -57,10 +59,16 @@ def _party(main: float, worker: float, nodes: Nodes) -> Memory:
 
 
 def _holder_main(training: Training, host: HostCosts) -> float:
-    """Values and bins of the own columns, summands, scores before and after a round, labels, rows of the nodes."""
+    """Bins of the own columns, summands, scores before and after a round, labels, rows of the nodes."""
     slots = len(training.slots.widths)
-    each = len(training.own.shapes) * (_VALUE + _CODE) + (2 * slots + 6) * _LONG
-    return host.process_mb * MIB + training.records * each
+    each = (2 * slots + 6) * _LONG
+    return host.process_mb * MIB + _table(training.records, training.own) + training.records * each
+
+
+def _table(records: int, columns: PartyColumns) -> float:
+    """Bins, and features as long as they are not left in their source."""
+    features = records * len(columns.shapes) * _VALUE
+    return records * columns.row_bytes + (features if features <= _STREAMED else _STREAMED)
 
 
 def _holder_worker(training: Training, host: HostCosts) -> float:
@@ -75,6 +83,6 @@ def _summing_worker(
     """Ciphertexts and bins of its records, and the places of those that the fullest level sums."""
     held = training.drawn / counts.workers
     built = max((sum(level.built) for level in training.levels[1:]), default=0) / counts.workers
-    bins = _CODE * len(columns.shapes)
+    bins = columns.row_bytes
     summed = built * (bins + _LONG) + 4 * _LONG * min(BATCH, built * counts.groups)
     return host.worker_mb * MIB + held * (kernels.number_bytes + bins) + summed

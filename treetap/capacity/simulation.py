@@ -194,7 +194,7 @@ class _Tree:
         per_record = level.products * workers / self.training.drawn * self.kernels.product_s + self.kernels.read_s
         left, number = self.training.drawn, 0
         under_way: deque[Event] = deque()
-        codes = 4 * len(columns.shapes)
+        codes = columns.row_bytes
         while left:
             count = yield self.arrived[name].get()
             left -= count

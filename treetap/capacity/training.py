@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import cycle, islice
 
+import numpy as np
+
 from treetap.additive.sums.counted_products import CountedProducts
 from treetap.additive.sums.joint_cells import Codes
 from treetap.additive.sums.slots import Slots
@@ -54,6 +56,12 @@ class PartyColumns:
     def candidates(self) -> int:
         """Split candidates of a node."""
         return sum(shape.sums for shape in self.shapes)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a record's bins, all in the narrowest type that holds the largest."""
+        largest = max((shape.n_bins for shape in self.shapes), default=0)
+        return len(self.shapes) * np.min_scalar_type(largest).itemsize
 
     @property
     def bins(self) -> int:
