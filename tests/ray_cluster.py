@@ -26,12 +26,12 @@ STORE = 80 * 2**20
 class RayCluster:
     """A head and further nodes of some processors each; all of them end with this process."""
 
-    def __init__(self, nodes: int = 2, cpus: int = 1) -> None:
-        """`nodes`: the head included."""
+    def __init__(self, nodes: int = 2, cpus: int = 1, port: int = 0) -> None:
+        """`nodes`: the head included. `port`: of the head; 0 takes a free one."""
         # Ray makes sockets there, whose paths are short; it notes there which cluster "auto" is.
         self._folder = tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True)
         self.environment = {"RAY_TMPDIR": self._folder.name}
-        own = {"RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(ROOT)}
+        own = {"RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(ROOT), "RAY_GCS_SERVER_PORT": str(port)}
         self._server = subprocess.Popen(
             [sys.executable, "-m", "tests.ray_cluster"],
             cwd=ROOT,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from treetap.process.together import together
 from treetap.usage import Usage
 from treetap.workers.engines import Engine, EngineHost, KeyEngine, KeyEngineHost, await_workers
@@ -14,10 +16,18 @@ class PartyWorkers:
         keys: workers that may hold the party's keys.
         elsewhere: workers of a cluster for all that needs no key; None: `keys` does that too.
         named: what accounts call a worker that does everything.
+        nodes: the addresses of the cluster's nodes on which workers are.
     """
 
-    def __init__(self, keys: KeyEngineHost, elsewhere: EngineHost | None = None, *, named: str = "worker") -> None:
-        self._keys, self._elsewhere, self._name = keys, elsewhere, named
+    def __init__(
+        self,
+        keys: KeyEngineHost,
+        elsewhere: EngineHost | None = None,
+        *,
+        named: str = "worker",
+        nodes: Callable[[], list[str]] = list,
+    ) -> None:
+        self._keys, self._elsewhere, self._name, self.nodes = keys, elsewhere, named, nodes
 
     def lease(self) -> tuple[Engine, KeyEngine]:
         """The workers for one attempt, and those among them or beside them for its keys."""

@@ -95,7 +95,7 @@ async def _serve(
         await front.open(config, node.served_models)  # before a job can need the addresses
         await server.start()
         await status.set("", health_pb2.HealthCheckResponse.SERVING)
-        log.info("workers: %s", count_workers(config, metrics))
+        log.info("workers: %s", count_workers(config, workers, metrics))
         log.info("arithmetic: %s (%s)", backend.name, backend.reason)
         where = {"name": config.name, "address": address, **({"metrics": measured} if measured else {})}
         where |= {

@@ -29,13 +29,13 @@ def start_workers(config: PartyConfig) -> PartyWorkers:
         here = ProcessEngine(config.processes, silence_s, OF_WORKERS)
         here.start()
     if here is not None:
-        return PartyWorkers(here, cluster)
+        return PartyWorkers(here, cluster, nodes=lambda: [] if cluster is None else cluster.nodes)
     assert cluster is not None, "a party has workers somewhere"
-    return PartyWorkers(EntrustedHost(cluster), named="cluster worker")
+    return PartyWorkers(EntrustedHost(cluster), named="cluster worker", nodes=lambda: cluster.nodes)
 
 
-def count_workers(config: PartyConfig, metrics: PartyMetrics) -> str:
-    """Enter the workers into the metrics; returns them in words, for the log."""
+def count_workers(config: PartyConfig, workers: PartyWorkers, metrics: PartyMetrics) -> str:
+    """Enter the workers, which are ready, into the metrics; returns them in words, for the log."""
     holds_key = config.policy.cluster_holds_key
     here = f"{config.processes} processes here"
     if config.processes:
@@ -44,4 +44,5 @@ def count_workers(config: PartyConfig, metrics: PartyMetrics) -> str:
         return here
     metrics.workers("ray", config.cluster_workers, holds_keys=holds_key)
     keys = "which hold the keys too (policy: cluster_holds_key = true)" if holds_key else f"and {here} for the keys"
-    return f"{config.cluster_workers} on the cluster at {config.on_cluster.address}, {keys}"
+    where = f"{config.on_cluster.address} (nodes {', '.join(workers.nodes())})"
+    return f"{config.cluster_workers} on the cluster at {where}, {keys}"

@@ -16,7 +16,7 @@ from party.config import read
 from tests.cluster.memory import actors
 from tests.ray_cluster import RayCluster
 from tests.simulator import Federation, run
-from tests.system.federations import ended, settings, shards, states
+from tests.system.federations import ended, has_stored, settings, shards, states, until
 from tests.worlds import PARTIES, assert_oracles_model, spec, world
 from treetap.commands.doctor import configuration
 from treetap.commands.local_federation import LocalFederation, to_toml
@@ -73,7 +73,8 @@ def test_the_model_is_the_same_bit_for_bit(running: Running, tmp_path: Path) -> 
     assert shards(running.federation, HERE, "same") == run(with_processes())
     names = {row.name for account in status.accounts for row in account.account.cpu_seconds}
     assert {f"{ON_CLUSTER} cluster worker 1", f"{ON_CLUSTER} key worker 0", f"{LABEL_HOLDER} worker 0"} <= names
-    assert f"2 on the cluster at {running.cluster.address}, and 1 processes here for the keys" in running.log()
+    where = f"{running.cluster.address} (nodes {running.cluster.address.rpartition(':')[0]})"
+    assert f"2 on the cluster at {where}, and 1 processes here for the keys" in running.log()
 
 
 @pytest.mark.parametrize(("workers", "level"), [pytest.param(2, "ok", marks=pytest.mark.campaign), (5, "fault")])
@@ -97,7 +98,7 @@ def test_the_party_itself_never_imports_ray(running: Running) -> None:
 def test_an_actor_that_dies_is_named_and_the_job_resumes(running: Running) -> None:
     """A job whose actor is killed is interrupted with the worker's name; resumed, it makes the oracle's model."""
     running.submit("killed")
-    running.federation.operator.watch("killed", lambda _: None, lambda status: status.stored_trees > 0)
+    until(lambda: has_stored(running.federation, LABEL_HOLDER, "killed"), "a first tree", 60.0)
     _kill(actors(running.cluster)[0])
     status = ended(running.federation, "killed")
     assert status.state == "interrupted", status.error

@@ -46,6 +46,12 @@ def shards(federation: LocalFederation, world: World, job: str) -> dict[str, byt
     return {party: (state / "models" / job / TREES).read_bytes() for party, state in states(federation, world).items()}
 
 
+def has_stored(federation: LocalFederation, party: str, job: str) -> bool:
+    """Whether a party has stored a tree of a job that is under way."""
+    shard = federation.state(party) / "jobs" / job / TREES
+    return shard.is_file() and shard.stat().st_size > 0
+
+
 def ended(federation: LocalFederation, job: str) -> jobs_pb2.JobStatus:
     """The job's status once it does not run any more."""
     return federation.operator.watch(job, lambda _: None)

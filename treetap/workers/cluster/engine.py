@@ -51,6 +51,11 @@ class ClusterEngine(Workers[WorkerActor]):
         """See `EngineHost.lease`."""
         return Lease(self.started)
 
+    @property
+    def nodes(self) -> list[str]:
+        """Addresses of the nodes on which workers are placed by now."""
+        return sorted({each.incarnation.node for each in self.started} - {""})
+
     def usage(self) -> list[Usage]:
         """See `EngineHost.usage`: what the actors have sent last."""
         return [] if self._cluster is None else self._cluster.board.usage()

@@ -63,7 +63,7 @@ class WorkerActor:
         self._socket = bridge.open(worker, life)
         self._pipe = Connection(self._socket.dup().detach())
         self.boot_s = BOOT_S + 2 * cluster.plan.config.start_s
-        self.name = "not placed yet"
+        self.name, self.node = "not placed yet", ""
         self._placed = False
         self._lack: BadInput | Interrupted | None = None
         self._told = False  # the caller of what it lacks
@@ -128,7 +128,7 @@ class WorkerActor:
         if fault:
             self._lack = self._cluster.lack(fault)
             return
-        self.name = f"process {report['pid']} on node {report['node']}"
+        self.name, self.node = f"process {report['pid']} on node {report['node']}", str(report["node"])
         self._placed = True
 
     def _fault(self, report: dict[str, Any]) -> str:

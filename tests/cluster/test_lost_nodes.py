@@ -1,0 +1,110 @@
+"""Nodes and the head of a cluster, lost in the middle of a tree; every kind of job with workers on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.ray_cluster import RayCluster
+from tests.system.federations import ended, has_stored, settings, states, until
+from tests.worlds import (
+    PARTIES,
+    assert_oracles_model,
+    assert_oracles_scores,
+    lattice_tolerance,
+    spec,
+    world,
+)
+from treetap.commands.local_federation import LocalFederation
+from treetap.protocols.prediction import predict_request
+from treetap.trees.params import BoostingParams, ForestParams
+from treetap.wire.v2 import jobs_pb2, setup_pb2
+
+pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.campaign, pytest.mark.timeout(600)]
+HERE = world(120, (2, 2, 1), seed=8)
+PARAMS = BoostingParams(n_estimators=40, max_depth=3, max_bin=8)
+FOREST = ForestParams(n_estimators=2, max_depth=3, max_bin=6)
+
+
+def _federation(folder: Path, cluster: RayCluster, *on_cluster: str, **policy: bool) -> LocalFederation:
+    """Three parties, some of which have two workers on the cluster."""
+    parties = settings(folder, {"here": HERE}, **policy)
+    for name in on_cluster:
+        table = {"address": cluster.address, "cpus": 0.25, "start_s": 30.0}
+        parties[name] |= {"engine": "ray", "workers": 2, "silence_s": 20.0, "cluster": table}
+        parties[name] |= {} if policy else {"key_workers": 1}
+    return LocalFederation(folder / "federation", parties)
+
+
+def _trained(federation: LocalFederation, job: str, given: setup_pb2.JobSpec) -> jobs_pb2.JobStatus:
+    federation.operator.submit(jobs_pb2.SubmitRequest(job=job, spec=given))
+    return ended(federation, job)
+
+
+def _interrupted(federation: LocalFederation, cluster: RayCluster, node: int) -> str:
+    """The error of a training, one of whose nodes is killed after its first tree."""
+    federation.operator.submit(jobs_pb2.SubmitRequest(job="job", spec=spec(PARAMS, table="here")))
+    until(lambda: has_stored(federation, PARTIES[0], "job"), "a first tree", 60.0)
+    cluster.kill(node)
+    status = ended(federation, "job")
+    assert status.state == "interrupted", status.error
+    assert PARTIES[1] in status.error
+    return status.error
+
+
+def _resumed(federation: LocalFederation) -> None:
+    """The job goes on, at the first attempt or, while actors are placed, at a later one, to the oracle's model."""
+    for _ in range(3):
+        federation.operator.resume("job")
+        if (status := ended(federation, "job")).state == "finished":
+            break
+    assert status.state == "finished", status.error
+    assert_oracles_model(states(federation, HERE), HERE.oracle(PARAMS))
+
+
+def test_a_node_that_dies_is_named_and_the_job_resumes_on_the_others(tmp_path: Path) -> None:
+    """Both workers are on the head afterwards, and the model is the oracle's."""
+    with RayCluster(nodes=2) as cluster, _federation(tmp_path, cluster, PARTIES[1]) as federation:
+        assert "was lost with its node" in _interrupted(federation, cluster, 1)
+        _resumed(federation)
+
+
+def test_a_head_that_dies_is_named_and_the_job_resumes_with_another(tmp_path: Path) -> None:
+    """The party goes on running, and finds the new head at the same address."""
+    with RayCluster(nodes=1, cpus=2) as cluster, _federation(tmp_path, cluster, PARTIES[1]) as federation:
+        assert "head" in _interrupted(federation, cluster, 0)
+        federation.operator.resume("job")
+        status = ended(federation, "job")
+        assert status.state == "interrupted", status.error
+        assert "no cluster answers at" in status.error
+        with RayCluster(nodes=1, cpus=2, port=int(cluster.address.rpartition(":")[2])):
+            _resumed(federation)
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["keys kept here", "keys entrusted"])
+def everywhere(
+    ray_cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[LocalFederation]:
+    """All parties have their workers on the cluster, with and without their keys."""
+    policy = {"cluster_holds_key": True} if request.param else {}
+    with _federation(tmp_path_factory.mktemp("everywhere"), ray_cluster, *PARTIES, **policy) as federation:
+        yield federation
+
+
+def test_every_kind_of_job_runs_on_a_cluster(everywhere: LocalFederation) -> None:
+    """Boosting after a private alignment, a forest, and encrypted predictions of both schemes are the oracle's."""
+    shown = states(everywhere, HERE)
+    status = _trained(everywhere, "boosting", spec(PARAMS, table="here", alignment="psi"))
+    assert status.state == "finished", status.error
+    assert_oracles_model(shown, HERE.oracle(PARAMS), "boosting")
+    status = _trained(everywhere, "forest", spec(FOREST, table="here"))
+    assert status.state == "finished", status.error
+    assert_oracles_model(shown, HERE.oracle(FOREST), "forest")
+    oracle = HERE.oracle(PARAMS)
+    for protocol, within in (("eini", 1e-9), ("eini-lattice", lattice_tolerance(oracle))):
+        asked = predict_request(job=f"by-{protocol}", model="boosting", table="here-new", protocol=protocol)
+        status = ended(everywhere, everywhere.operator.predict(asked))
+        assert status.state == "finished", status.error
+        assert_oracles_scores(status.predictions, oracle, HERE.newcomers, len(HERE.y), within)
