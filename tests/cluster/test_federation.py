@@ -24,7 +24,7 @@ from treetap.models.store import TREES
 from treetap.trees.params import BoostingParams
 from treetap.wire.v2 import jobs_pb2
 
-pytestmark = pytest.mark.xdist_group("ray")
+pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.long]
 LABEL_HOLDER, ON_CLUSTER, _ = PARTIES
 HERE = world(120, (2, 2, 1), seed=8)
 PARAMS = BoostingParams(n_estimators=4, max_depth=3, max_bin=8)

@@ -28,6 +28,7 @@ from treetap.workers.engines import Engine, FitForKeys, KeyEngine
 
 pytestmark = [
     pytest.mark.xdist_group("ray"),
+    pytest.mark.long,
     pytest.mark.skipif(os.geteuid() != 0, reason="no user but root can read the memory of actors"),
 ]
 KEY = SecretKey.generate(1024)
