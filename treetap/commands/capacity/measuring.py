@@ -26,7 +26,7 @@ from party.runtime.mailbox import Mailbox
 from treetap.additive.sums.kernel_timings import kernel_costs
 from treetap.capacity.measurements import HostCosts, Measurements, kernel_name
 from treetap.commands.certs.authority import create_authority, issue
-from treetap.errors import BadInput
+from treetap.errors import BadInput, Interrupted
 from treetap.native import arithmetic
 from treetap.protocols.key_options import KeyKind
 from treetap.trees.binning import bin_table
@@ -158,7 +158,9 @@ def _transport() -> dict[str, float]:
         process.start()
         try:
             if not near.poll(WAIT_S):
-                raise TimeoutError("the receiving process has not started")
+                raise Interrupted(
+                    f"the receiving process has not started in {WAIT_S:g} s: measure when the machine is less busy"
+                )
             address = Address("receiver", f"127.0.0.1:{near.recv()}")
             small, large = asyncio.run(_send_both(sender, address, process.pid or 0))
             peak = measure_process(process.pid or 0).peak_rss_mb
