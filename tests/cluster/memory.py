@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -15,7 +14,10 @@ STEP = CHUNK - 4096
 
 
 def forms_of(name: str, number: int) -> dict[bytes, str]:
-    """The texts and bytes in which a number could lie somewhere, each with its name in words."""
+    """The texts and bytes in which a number could lie somewhere, each with its name in words.
+
+    Pickles of numbers, and GMP, have them little-endian.
+    """
     size = -(-number.bit_length() // 8)
     return {
         number.to_bytes(size, "big"): f"{name}, big-endian",
@@ -24,7 +26,6 @@ def forms_of(name: str, number: int) -> dict[bytes, str]:
         f"{number:x}".encode(): f"{name}, hexadecimal",
         f"{number:X}".encode(): f"{name}, hexadecimal",
         number.to_bytes(size, "little").hex().encode(): f"{name}, hexadecimal, little-endian",
-        pickle.dumps(number)[4:-2]: f"{name}, pickled",
     }
 
 
