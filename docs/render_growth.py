@@ -1,7 +1,7 @@
-"""Draws docs/growth.svg and fills the table of docs/growth.md from the results of benchmarks/growth.py.
+"""Draws docs/growth.svg and fills the tables of docs/growth.md from the results of benchmarks/growth.py.
 
 Usage: python docs/render_growth.py, which needs the extra `bench`; with --check nothing is drawn or written, and the
-exit status is 1 if the table of the page is another one than that of the results.
+exit status is 1 if the tables of the page are others than those of the results.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MEASURES: Mapping[str, Mapping[str, tuple[str, float]]] = {
     "MiB": {"largest process": ("largest_process_mib", 1), "all processes": ("all_mib", 1)},
     "MB sent": {"bytes on the wire": ("bytes", 1e-6)},
 }
-AXES = ("records", "columns", "parties", "workers")
+AXES = {"records": "record", "columns": "column", "parties": "party", "workers": "worker"}
 COLOURS, MARKS = ("#0072b2", "#e69f00"), ("o", "s")
 
 
@@ -41,6 +41,11 @@ class Curve:
     def exponent(self) -> float:
         """b of the least-squares fit of y = a·x^b."""
         return float(np.polyfit(np.log(self.x), np.log(self.y), 1)[0])
+
+    @property
+    def slope(self) -> float:
+        """b of the least-squares fit of y = a + b·x: what one more costs."""
+        return float(np.polyfit(self.x, self.y, 1)[0])
 
     @property
     def last(self) -> float:
@@ -73,6 +78,16 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
     return "".join(lines)
 
 
+def more_table(results: Sequence[Mapping[str, Any]]) -> str:
+    """What one more record, column, party or worker costs."""
+    lines = ["| one more | CPU ms | KiB, all processes | KiB, largest process | kB sent |\n", "|---|---|---|---|---|\n"]
+    for axis, one in AXES.items():
+        figures = (("cpu_s", 1000), ("all_mib", 1024), ("largest_process_mib", 1024), ("bytes", 1e-3))
+        cells = " | ".join(_rounded(curve(results, axis, figure, unit).slope) for figure, unit in figures)
+        lines.append(f"| {one} | {cells} |\n")
+    return "".join(lines)
+
+
 def draw(results: Sequence[Mapping[str, Any]], path: Path) -> None:
     """A row of panels for each measure, a column for what is varied, on logarithmic axes."""
     import matplotlib as mpl
@@ -96,13 +111,22 @@ def draw(results: Sequence[Mapping[str, Any]], path: Path) -> None:
 
 
 def _finish(here: Any, axis: str, values: Sequence[float]) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator
+
     here.set(xscale="log", yscale="log", xlabel=axis)
     here.set_xticks(values, [f"{value / 1000:g} k" if value >= 1000 else f"{value:g}" for value in values])
     here.minorticks_off()
+    here.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    here.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     here.grid(color="#dddddd", linewidth=0.6)
     for side in ("top", "right"):
         here.spines[side].set_visible(False)
     here.legend(frameon=False, fontsize=7.5)
+
+
+def _rounded(number: float) -> str:
+    """Three digits, or whole numbers."""
+    return f"{number:,.0f}" if abs(number) >= 100 else f"{number:.3g}"
 
 
 def _commonest(values: Sequence[int]) -> int:
@@ -117,7 +141,7 @@ def main() -> int:
     given = parser.parse_args()
     results = read_results(given.results)
     old = PAGE.read_text(encoding="utf-8")
-    new = with_table(old, "growth", table(results))
+    new = with_table(with_table(old, "growth", table(results)), "one more", more_table(results))
     if given.check:
         if new != old:
             print(f"{PAGE} is stale: run python docs/render_growth.py", file=sys.stderr)
