@@ -15,12 +15,21 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Self
 
 ROOT = Path(__file__).parents[1]
 #: Bytes of each node's object store, of which the least is 75 MiB.
 STORE = 80 * 2**20
+#: Milliseconds within which Ray notices what is gone: a hung worker's end, and a node by several unanswered questions.
+QUICK = {
+    "RAY_kill_worker_timeout_milliseconds": "500",
+    "RAY_health_check_initial_delay_ms": "500",
+    "RAY_health_check_period_ms": "500",
+    "RAY_health_check_timeout_ms": "2000",
+    "RAY_health_check_failure_threshold": "3",
+}
 
 
 class RayCluster:
@@ -31,7 +40,7 @@ class RayCluster:
         # Ray makes sockets there, whose paths are short; it notes there which cluster "auto" is.
         self._folder = tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True)
         self.environment = {"RAY_TMPDIR": self._folder.name}
-        own = {"RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(ROOT), "RAY_GCS_SERVER_PORT": str(port)}
+        own = {"RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(ROOT), "RAY_GCS_SERVER_PORT": str(port), **QUICK}
         self._server = subprocess.Popen(
             [sys.executable, "-m", "tests.ray_cluster"],
             cwd=ROOT,
@@ -52,15 +61,25 @@ class RayCluster:
         return Path(self._folder.name)
 
     def add(self, cpus: int = 1) -> None:
-        """Start one more node; the first one, and the first one after `end_head`, is the head."""
-        told = self._order({"add": cpus, "address": self.address})
+        """Start one more node; the first one is the head."""
+        self._add(cpus)
+
+    def start_again(self, cpus: int = 1) -> None:
+        """Start another head at the address of one that was killed; further nodes are gone with it."""
+        for node in range(len(self.pids)):
+            self.kill(node)
+        self._add(cpus, port=int(self.address.rpartition(":")[2]))
+
+    def _add(self, cpus: int, port: int | None = None) -> None:
+        told = self._order({"cpus": cpus, "port": port})
         self.address = told["address"]
         self.pids.append(told["pids"])
 
     def kill(self, node: int) -> None:
         """Kill all processes of a node, as if its machine was switched off; actors end with it."""
-        for pid in self.pids[node].values():
-            os.kill(pid, signal.SIGKILL)
+        for pid in [each for first in self.pids[node].values() for each in (first, *below(first))]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def close(self) -> None:
         """End all nodes."""
@@ -89,6 +108,16 @@ class RayCluster:
         return told
 
 
+def below(pid: int) -> list[int]:
+    """All descendants of a process."""
+    found = []
+    for tasks in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            for child in map(int, tasks.read_text().split()):
+                found += [child, *below(child)]
+    return found
+
+
 def _serve(orders: IO[str], answers: IO[str]) -> None:
     """Start nodes as they are asked for; end all when the caller is gone."""
     import ray._private.services
@@ -108,7 +137,10 @@ def _serve(orders: IO[str], answers: IO[str]) -> None:
     try:
         for line in orders:
             order = json.loads(line)
-            node = cluster.add_node(num_cpus=order["add"], **options)
+            if order["port"] is not None:
+                cluster = Cluster()
+                options["gcs_server_port"] = order["port"]
+            node = cluster.add_node(num_cpus=order["cpus"], **options)
             pids = {name: each[0].process.pid for name, each in node.all_processes.items()}
             print(json.dumps({"address": cluster.address, "pids": pids}), file=answers, flush=True)
     finally:

@@ -13,6 +13,7 @@ import pickle
 import socket
 import struct
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
@@ -20,13 +21,11 @@ from typing import Any
 from treetap.process.children import SPAWN, end, settle, spawn
 from treetap.workers.cluster import addresses
 from treetap.workers.cluster.board import Board
-from treetap.workers.cluster.plan import Plan
+from treetap.workers.cluster.plan import BOOT_S, INLINE, Plan
 
 #: A request for an actor: the worker and the number of its incarnation; the end of its pipe comes with it.
 _REQUEST = struct.Struct("<QQ")
 _BOOTING, _CONNECTING, _CONNECTED, _FAILED = range(4)
-#: Seconds that the bridge may take until it connects: it imports Ray.
-BOOT_S = 60.0
 #: Seconds between two attempts to reach the head.
 RETRY_S = 0.2
 #: Seconds that actors may take to be ended in good order when the party stops.
@@ -114,29 +113,34 @@ class Bridge:
 def _run(control: socket.socket, plan: Plan, board: Board, phase: Any) -> None:
     """The bridge's life: connect, then make an actor for every request until the party closes the control socket."""
     settle()
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 1)  # Ray prints there what the party names itself
     lack = why_unconnected(plan, phase)
     phase.value = _FAILED if lack else _CONNECTED
+    if lack:
+        for _, _, pipe in _requests(control):
+            with Connection(pipe.detach()) as connection:
+                connection.send_bytes(pickle.dumps(lack))
+        return
+    import ray
+
+    from treetap.workers.cluster.relay import Relay
+    from treetap.workers.cluster.room import Room
+
+    room = Room(plan)
+    for worker, life, pipe in _requests(control):
+        Relay(plan, board, room, worker, life, pipe).start()
+    ray.shutdown()
+
+
+def _requests(control: socket.socket) -> Iterator[tuple[int, int, socket.socket]]:
+    """The party's requests for actors, until it closes the control socket."""
     while True:
         request, pipes, *_ = socket.recv_fds(control, _REQUEST.size, 1)
         if not request:
-            break
-        pipe = socket.socket(fileno=pipes[0])
-        if lack:
-            _refuse(pipe, lack)
-        else:
-            from treetap.workers.cluster.relay import Relay
-
-            worker, life = _REQUEST.unpack(request)
-            Relay(plan, board, worker, life, pipe).start()
-    if not lack:
-        import ray
-
-        ray.shutdown()
-
-
-def _refuse(pipe: socket.socket, lack: str) -> None:
-    with Connection(pipe.detach()) as connection:
-        connection.send_bytes(pickle.dumps(lack))
+            return
+        worker, life = _REQUEST.unpack(request)
+        yield worker, life, socket.socket(fileno=pipes[0])
 
 
 def why_unconnected(plan: Plan, phase: Any) -> str:
@@ -146,6 +150,8 @@ def why_unconnected(plan: Plan, phase: Any) -> str:
         "RAY_USAGE_STATS_ENABLED": "0",
         # Without the head this process ends after so many seconds, and the party names what it lost.
         "RAY_gcs_rpc_server_reconnect_timeout_s": str(max(1, min(60, int(plan.silence_s / 2)))),
+        "RAY_max_direct_call_object_size": str(INLINE),
+        "RAY_task_rpc_inlined_bytes_limit": str(INLINE),
         "RAY_gcs_rpc_server_connect_timeout_s": str(max(1, min(60, int(config.start_s)))),
     }
     import ray

@@ -7,6 +7,11 @@ from dataclasses import dataclass
 from treetap.native import arithmetic
 from treetap.workers.cluster.config import ClusterConfig
 
+#: Seconds that a process may take to start and import, here or on a node.
+BOOT_S = 60.0
+#: Bytes of a call, or of its answer, that travel with the message and not by Ray's object store.
+INLINE = 8 * 2**20
+
 
 @dataclass(frozen=True)
 class Plan:

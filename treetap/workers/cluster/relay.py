@@ -8,6 +8,7 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -18,19 +19,22 @@ from ray.exceptions import OutOfMemoryError, RayError
 from treetap.usage import Usage
 from treetap.workers.cluster import actor, addresses
 from treetap.workers.cluster.board import Board
-from treetap.workers.cluster.plan import Plan
+from treetap.workers.cluster.plan import BOOT_S, Plan
+from treetap.workers.cluster.room import Room
 
 #: Seconds within which a process of the cluster takes a connection.
 ANSWER_S = 5.0
+#: Seconds between two looks at a worker that is being placed.
+LOOK_S = 0.1
 _SIGNS_SIZE = struct.calcsize(actor.SIGNS)
 
 
 class Relay(threading.Thread):
     """One incarnation of a worker: makes its actor, passes its calls on one at a time, and ends it with its pipe."""
 
-    def __init__(self, plan: Plan, board: Board, worker: int, life: int, end: socket.socket) -> None:
+    def __init__(self, plan: Plan, board: Board, room: Room, worker: int, life: int, end: socket.socket) -> None:
         super().__init__(name=f"relay-{worker}", daemon=True)
-        self._plan, self._board, self._worker, self._life = plan, board, worker, life
+        self._plan, self._board, self._room, self._worker, self._life = plan, board, room, worker, life
         self._pipe = Connection(end.detach())
         self._actor: Any = None
         self._node_id = ""
@@ -60,7 +64,7 @@ class Relay(threading.Thread):
         while True:
             while not self._pipe.poll(self._plan.beat_s):
                 self._beat()
-            # An argument of more than 100 KiB goes through Ray's object store and is freed there with its reference.
+            # What does not travel with the message is freed in the object store with its reference.
             answer = self._actor.answer.remote(self._pipe.recv_bytes(), who)
             while not ray.wait([answer], timeout=self._plan.beat_s)[0]:
                 self._beat()
@@ -71,24 +75,36 @@ class Relay(threading.Thread):
             self._pipe.send_bytes(done[_SIGNS_SIZE:])
 
     def _make(self) -> dict[str, Any] | str:
-        """Make the actor; returns its report, or what is lacking."""
-        config = self._plan.config
-        options: dict[str, Any] = {"num_cpus": config.cpus, "resources": config.resources}
-        if config.memory is not None:
-            options["memory"] = config.memory
-        self._actor = remote_class().options(**options).remote()
+        """Make the actor once there is room for all; returns its report, or what is lacking."""
+        if not self._within(self._plan.config.start_s, self._room.reserved):
+            return self._room.lack()
+        self._actor = remote_class().options(**self._room.options(self._worker)).remote()
         report = self._actor.report.remote()
-        end = time.monotonic() + config.start_s
-        while not ray.wait([report], timeout=min(self._plan.beat_s, max(0.0, end - time.monotonic())))[0]:
-            if self._pipe.poll():
-                raise EOFError
-            if time.monotonic() >= end:
-                return _too_little_room(self._plan)
+
+        def reported() -> bool:
+            return bool(ray.wait([report], timeout=0)[0])
+
+        # The head may learn only now that the node is gone on which the worker was to be.
+        self._within(BOOT_S, lambda: reported() or not self._room.reserved())
+        if not reported() and not self._within(self._plan.config.start_s, self._room.reserved):
+            return self._room.lack()
+        if not self._within(BOOT_S, reported):
+            return f"the cluster has reserved room for worker {self._worker}, but not started it within {BOOT_S:g} s"
         found: dict[str, Any] = ray.get(report)
         self._node_id = found["node_id"]
         if "missing" not in found:
             found["lacks"] = ray.get(self._actor.prepare.remote(self._plan.backend, self._plan.modules))
         return found
+
+    def _within(self, patience_s: float, happened: Callable[[], object]) -> bool:
+        """Wait until something has happened, at most `patience_s`; EOFError if the party gives the worker up."""
+        end = time.monotonic() + patience_s
+        while not happened():
+            if time.monotonic() >= end:
+                return False
+            if self._pipe.poll(LOOK_S):
+                raise EOFError
+        return True
 
     def _beat(self) -> None:
         """Note the actor's last sign of life, and ask for another."""
@@ -111,23 +127,7 @@ def remote_class() -> Any:
         max_task_retries=0,
         concurrency_groups={"signs": 1},
         enable_task_events=False,
-        scheduling_strategy="SPREAD",
     )(actor.WorkerActor)
-
-
-def _too_little_room(plan: Plan) -> str:
-    """The error about a cluster that has no room for a worker."""
-    config = plan.config
-    needs = {"CPU": config.cpus, **({} if config.memory is None else {"memory": config.memory}), **config.resources}
-    all_of, free = ray.cluster_resources(), ray.available_resources()
-    has = ", ".join(f"{all_of.get(name, 0.0):g} {name} ({free.get(name, 0.0):g} free)" for name in needs)
-    each = " and ".join(f"{amount:g} {name}" for name, amount in needs.items())
-    nodes = sum(node["Alive"] for node in ray.nodes())
-    return (
-        f"workers = {plan.workers} need {each} each (cluster.cpus, cluster.memory, cluster.resources), and the cluster "
-        f"had no room for all of them within cluster.start_s = {config.start_s:g} s: its {nodes} nodes have {has}; "
-        "add nodes, or lower workers or what each needs"
-    )
 
 
 def _how_lost(error: RayError, node_id: str) -> str:

@@ -13,8 +13,8 @@ from treetap.errors import BadInput, Interrupted
 from treetap.workers.answers import read_answer
 from treetap.workers.cluster import addresses
 from treetap.workers.cluster.board import Board
-from treetap.workers.cluster.bridge import BOOT_S, FAREWELL_S, Bridge
-from treetap.workers.cluster.plan import Plan
+from treetap.workers.cluster.bridge import FAREWELL_S, Bridge
+from treetap.workers.cluster.plan import BOOT_S, Plan
 from treetap.workers.cluster.report import fault_of, own_report
 
 #: Seconds between two looks at a bridge that has not connected yet.
@@ -62,7 +62,7 @@ class WorkerActor:
         cluster.board.begin(worker, life)
         self._socket = bridge.open(worker, life)
         self._pipe = Connection(self._socket.dup().detach())
-        self.boot_s = BOOT_S + 2 * cluster.plan.config.start_s
+        self.boot_s = 3 * BOOT_S + 2 * cluster.plan.config.start_s
         self.name, self.node = "not placed yet", ""
         self._placed = False
         self._lack: BadInput | Interrupted | None = None
