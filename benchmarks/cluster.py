@@ -128,7 +128,7 @@ async def overhead(given: argparse.Namespace, table: Federation, key: SecretKey)
     keys = ProcessEngine(2, SILENCE_S, MODULES)
     keys.start()
     with RayCluster(nodes=2) as cluster:
-        engines = {
+        engines: dict[str, ProcessEngine | ClusterEngine] = {
             "process": ProcessEngine(2, SILENCE_S, MODULES),
             "ray": ClusterEngine(ClusterConfig(address=cluster.address), 2, SILENCE_S, MODULES),
         }

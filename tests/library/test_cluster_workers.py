@@ -8,22 +8,28 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests import worker_contract
+from tests.library.additive.sums.test_tree_sums import KEY, LARGEST, plain_candidates, table
 from tests.ray_cluster import RayCluster
 from tests.worker_kernels import doze, remember, work_slowly
+from treetap.additive.sums.key_holder import KeyHolder
+from treetap.additive.sums.slots import Slots, width_for
+from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.errors import BadInput, Interrupted
 from treetap.workers.cluster import worker_actor
 from treetap.workers.cluster.addresses import exposed
 from treetap.workers.cluster.config import ClusterConfig
 from treetap.workers.cluster.engine import ClusterEngine
 from treetap.workers.cluster.report import fault_of, message_of, own_report
-from treetap.workers.engines import await_workers
+from treetap.workers.engines import Engine, InProcessEngine, ProcessEngine, await_workers
 
 pytestmark = pytest.mark.xdist_group("ray")
 MODULES = ["treetap.psi"]
@@ -53,6 +59,45 @@ def engine(ray_cluster: RayCluster) -> Iterator[ClusterEngine]:
 def test_contract(engine: ClusterEngine, scenario: Any) -> None:
     """Actors have the properties that worker processes have."""
     asyncio.run(scenario(engine))
+
+
+def test_encrypted_sums_are_the_same(engine: ClusterEngine) -> None:
+    """Actors compute the products that worker processes compute, byte for byte; candidates decrypt to numpy's sums."""
+    rng = np.random.default_rng(0)
+    shapes = [(5, True), (3, False), (7, False)]
+    codes, columns = table(rng, 300, shapes)
+    nodes = [np.arange(0, 300, 3), np.arange(1, 300, 3)]
+
+    width = width_for(300, LARGEST)
+    slots = Slots((width, width, width_for(300, 1)))
+
+    async def sums_on(each: Engine, owner: KeyHolder, blocks: list[tuple[int, bytes]]) -> Any:
+        sums = EncryptedSums(each, KEY.public, slots, codes, shapes, "same")
+        try:
+            for start, blob in blocks:
+                await sums.add_block(np.arange(start, start + len(blob) // KEY.public.ciphertext_bytes), blob)
+            packed = await sums.candidates(nodes, np.arange(sums.n_candidates))
+            products = [await sums._sum_bins(which) for which in (None, nodes)]
+            return products, await owner.open(packed, 2 * sums.n_candidates)
+        finally:
+            await sums.close()
+
+    async def run() -> None:
+        owner = KeyHolder(InProcessEngine(), KEY, slots, "short-exponent", "t")
+        await owner.start()
+        blocks = [block async for block in owner.encrypt_blocks(columns, 64)]
+        processes = ProcessEngine(2, 20.0)
+        processes.start()
+        try:
+            there, here = [await sums_on(each.lease(), owner, blocks) for each in (engine, processes)]
+        finally:
+            await processes.close()
+        assert there[0] == here[0]
+        expected = np.concatenate([plain_candidates(codes, columns, shapes, rows) for rows in nodes])
+        assert np.array_equal(there[1], expected)
+        assert np.array_equal(here[1], expected)
+
+    asyncio.run(run())
 
 
 async def refused(config: ClusterConfig, workers: int = 1) -> str:
@@ -193,7 +238,11 @@ async def lose_the_head(engine: ClusterEngine, cluster: RayCluster) -> None:
         Interrupted, match=rf"compute worker 0 .* was lost with its cluster: the head at {cluster.address}"
     ):
         await asyncio.wait_for(call, 10)
-    with pytest.raises(Interrupted, match=rf"no cluster answers at {cluster.address}"):
+    with pytest.raises(Interrupted, match=rf"{cluster.address}.* \(Connection refused\)"):
         await engine.lease().call(0, doze, 0)
     cluster.start_again()
-    assert await engine.lease().call(0, remember, "a", 1) == [1]
+    for _ in range(5):  # the bridge may yet be about to end with its old head
+        with suppress(Interrupted):
+            assert await engine.lease().call(0, remember, "a", 1) == [1]
+            return
+    raise AssertionError("the engine has not come back")

@@ -131,6 +131,7 @@ def _run(control: socket.socket, plan: Plan, board: Board, phase: Any) -> None:
     for worker, life, pipe in _requests(control):
         Relay(plan, board, room, worker, life, pipe).start()
     ray.shutdown()
+    os._exit(0)  # not waiting for threads that wait for Ray
 
 
 def _requests(control: socket.socket) -> Iterator[tuple[int, int, socket.socket]]:
@@ -148,6 +149,7 @@ def why_unconnected(plan: Plan, phase: Any) -> str:
     config = plan.config
     os.environ |= {
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ENABLE_AUTO_CONNECT": "0",  # a late call after the end would start a cluster here
         # Without the head this process ends after so many seconds, and the party names what it lost.
         "RAY_gcs_rpc_server_reconnect_timeout_s": str(max(1, min(60, int(plan.silence_s / 2)))),
         "RAY_max_direct_call_object_size": str(INLINE),

@@ -9,6 +9,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -51,9 +52,10 @@ class Relay(threading.Thread):
         except Exception as error:  # noqa: BLE001 - the party tells its operator
             self._board.lose(self._worker, self._life, f"was lost: {type(error).__name__}: {error}")
         finally:
-            if self._actor is not None:
-                ray.kill(self._actor)
             self._pipe.close()
+            if self._actor is not None:
+                with suppress(RayError):  # the cluster has gone, too
+                    ray.kill(self._actor)
 
     def _serve(self) -> None:
         lack = self._make()
