@@ -30,3 +30,9 @@ class Plan:
     def beat_s(self) -> float:
         """Seconds between two signs of life."""
         return min(1.0, self.silence_s / 10)
+
+    @property
+    def needs(self) -> dict[str, float]:
+        """Amounts of Ray's resources that one worker reserves."""
+        memory = {} if self.config.memory is None else {"memory": float(self.config.memory)}
+        return {"CPU": self.config.cpus, **memory, **self.config.resources}

@@ -16,13 +16,8 @@ class Room:
 
     def __init__(self, plan: Plan) -> None:
         """Ask for it; the cluster may have to grow first."""
-        config = plan.config
         self._plan = plan
-        self._needs: dict[str, float] = {"CPU": config.cpus, **config.resources}
-        self._options: dict[str, Any] = {"num_cpus": config.cpus, "resources": config.resources}
-        if config.memory is not None:
-            self._needs["memory"] = self._options["memory"] = config.memory
-        self._group = placement_group([dict(self._needs) for _ in range(plan.workers)], strategy="SPREAD")
+        self._group = placement_group([plan.needs for _ in range(plan.workers)], strategy="SPREAD")
 
     def reserved(self) -> bool:
         """Whether every worker has its bundle on a node that lives."""
@@ -31,13 +26,15 @@ class Room:
     def options(self, worker: int) -> dict[str, Any]:
         """Options of the actor of a worker: its bundle, and all of it."""
         strategy = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=worker)
-        return {**self._options, "scheduling_strategy": strategy}
+        config = self._plan.config
+        memory = {} if config.memory is None else {"memory": config.memory}
+        return {"num_cpus": config.cpus, "resources": config.resources, **memory, "scheduling_strategy": strategy}
 
     def lack(self) -> str:
         """The error about a cluster that has too little room."""
         all_of, free = ray.cluster_resources(), ray.available_resources()
-        has = ", ".join(f"{all_of.get(name, 0.0):g} {name} ({free.get(name, 0.0):g} free)" for name in self._needs)
-        each = " and ".join(f"{amount:g} {name}" for name, amount in self._needs.items())
+        has = ", ".join(f"{all_of.get(name, 0.0):g} {name} ({free.get(name, 0.0):g} free)" for name in self._plan.needs)
+        each = " and ".join(f"{amount:g} {name}" for name, amount in self._plan.needs.items())
         nodes = sum(node["Alive"] for node in ray.nodes())
         return (
             f"workers = {self._plan.workers} need {each} each (cluster.cpus, cluster.memory, cluster.resources), and "

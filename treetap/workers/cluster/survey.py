@@ -15,7 +15,6 @@ from typing import Any
 from treetap.process.children import SPAWN, end, settle, spawn
 from treetap.workers.cluster import addresses
 from treetap.workers.cluster.bridge import why_unconnected
-from treetap.workers.cluster.config import ClusterConfig
 from treetap.workers.cluster.plan import Plan
 from treetap.workers.cluster.report import fault_of, own_report
 
@@ -91,16 +90,10 @@ def _ask(plan: Plan, nodes: list[dict[str, Any]], found: Survey) -> None:
 
 def _count(plan: Plan, nodes: list[dict[str, Any]], free: dict[str, float], found: Survey) -> None:
     """Compare what the workers need with what the cluster has."""
-    needs = needs_of(plan.config)
+    needs = plan.needs
     room = sum(int(min(node["Resources"].get(name, 0.0) / amount for name, amount in needs.items())) for node in nodes)
     each = " and ".join(f"{amount:g} {name}" for name, amount in needs.items())
     left = ", ".join(f"{free.get(name, 0.0):g} {name}" for name in needs)
     said = f"room for {room} workers of {each} each, workers = {plan.workers}; free now: {left}"
     (found.facts if room >= plan.workers else found.faults).append(said)
     found.facts.append("Ray encrypts" if addresses.encrypted() else "Ray does not encrypt")
-
-
-def needs_of(config: ClusterConfig) -> dict[str, float]:
-    """Amounts of Ray's resources that one worker reserves."""
-    memory = {} if config.memory is None else {"memory": float(config.memory)}
-    return {"CPU": config.cpus, **memory, **config.resources}
