@@ -192,7 +192,7 @@ def test_the_party_imports_no_ray(engine: ClusterEngine) -> None:
     assert not [name for name in sys.modules if name.partition(".")[0] == "ray"]
 
 
-@pytest.mark.long
+@pytest.mark.campaign
 def test_losses_are_named_and_made_good() -> None:
     """A hung worker, a node and the head: each loss is named, and the next attempt has workers where there is room."""
 
@@ -240,7 +240,7 @@ async def lose_the_head(engine: ClusterEngine, cluster: RayCluster) -> None:
         await asyncio.wait_for(call, 10)
     with pytest.raises(Interrupted, match=rf"{cluster.address}.* \(Connection refused\)"):
         await engine.lease().call(0, doze, 0)
-    cluster.start_again()
+    cluster.start_again(cpus=2)
     for _ in range(5):  # the bridge may yet be about to end with its old head
         with suppress(Interrupted):
             assert await engine.lease().call(0, remember, "a", 1) == [1]
