@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import IO
 
 import pytest
 
+from tests.cluster.memory import forms_of, held_by
 from tests.ray_cluster import RayCluster
 from tests.system.federations import ended, has_stored, settings, states, until
 from tests.worlds import (
@@ -17,12 +23,14 @@ from tests.worlds import (
     spec,
     world,
 )
+from treetap.commands import local_federation
 from treetap.commands.local_federation import LocalFederation
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams, ForestParams
 from treetap.wire.v2 import jobs_pb2, setup_pb2
 
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.campaign, pytest.mark.timeout(600)]
+ROOT = Path(__file__).parents[2]
 HERE = world(120, (2, 2, 1), seed=8)
 PARAMS = BoostingParams(n_estimators=40, max_depth=3, max_bin=8)
 FOREST = ForestParams(n_estimators=2, max_depth=3, max_bin=6)
@@ -108,3 +116,32 @@ def test_every_kind_of_job_runs_on_a_cluster(everywhere: LocalFederation) -> Non
         status = ended(everywhere, everywhere.operator.predict(asked))
         assert status.state == "finished", status.error
         assert_oracles_scores(status.predictions, oracle, HERE.newcomers, len(HERE.y), within)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="no user but root can read the memory of actors")
+def test_no_key_of_a_training_is_in_the_cluster(
+    ray_cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the middle of a tree, after a private alignment, the cluster has none of the parties' keys and exponents."""
+    known = tmp_path / "known"
+    known.mkdir()
+
+    def begin(words: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "tests.cluster.watched_party", str(known), *words]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, start_new_session=True, cwd=ROOT)
+
+    monkeypatch.setattr(local_federation, "begin", begin)
+    with _federation(tmp_path, ray_cluster, *PARTIES) as federation:
+        given = spec(PARAMS, table="here", alignment="psi")
+        federation.operator.submit(jobs_pb2.SubmitRequest(job="job", spec=given))
+        until(lambda: has_stored(federation, PARTIES[0], "job"), "a first tree", 60.0)
+        os.kill(federation.pid(PARTIES[0]), signal.SIGSTOP)
+        try:
+            secrets = {file.name: int(file.read_text()) for file in known.iterdir()}
+            forms = {form: name for label, number in secrets.items() for form, name in forms_of(label, number).items()}
+            found = held_by(ray_cluster, forms)
+        finally:
+            os.kill(federation.pid(PARTIES[0]), signal.SIGCONT)
+        assert {name.partition("-")[0] for name in secrets} == {"p", "q", "exponent", "scalar"}
+        assert not any(found.values()), found
