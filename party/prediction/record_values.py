@@ -79,7 +79,7 @@ class StoredValues:
         """See `RecordValues`."""
         known, values = self._last
         places = np.searchsorted(known, rows)
-        if not len(known) or not np.array_equal(known[np.minimum(places, len(known) - 1)], rows):
+        if len(rows) and not (len(known) and np.array_equal(known[np.minimum(places, len(known) - 1)], rows)):
             known = np.unique(rows)
             values = np.concatenate(list(self._read(known)))
             self._last = known, values

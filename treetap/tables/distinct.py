@@ -63,4 +63,4 @@ def _first_of_each(cells: pa.Array, rows: npt.NDArray[np.int64]) -> tuple[pa.Arr
     present = np.asarray(numbered.is_valid())
     places = numbered.indices.drop_null().to_numpy()
     _, first = np.unique(places, return_index=True)
-    return numbered.dictionary, rows[present][first]
+    return numbered.dictionary.drop_null(), rows[present][first]  # that of a column of nothing but nulls is one null

@@ -137,6 +137,7 @@ class Streamed(Features):
 
     Args:
         source: the rows; `total` of them.
+        stamp: the source's, before anything was read of it.
         made: the columns of the source, with the features that each becomes by its category, if it has one.
         missing: the number that means a missing cell.
     """
@@ -144,6 +145,7 @@ class Streamed(Features):
     def __init__(
         self,
         source: Source,
+        stamp: object,
         total: int,
         made: Mapping[str, Sequence[str]],
         categories: Mapping[str, Category],
@@ -151,7 +153,8 @@ class Streamed(Features):
         kept: Sequence[int] | None = None,
         survey: Survey | None = None,
     ) -> None:
-        self._source, self._total, self._made, self._categories = source, total, made, categories
+        self._source, self._stamp, self._total = source, stamp, total
+        self._made, self._categories = made, categories
         self._missing, self._survey = missing, survey
         features = [(column, place) for column, names in made.items() for place in range(len(names))]
         self._features = features if kept is None else [features[place] for place in kept]
@@ -176,6 +179,7 @@ class Streamed(Features):
         picked = [int(widths[wanted.index(column)]) + place for column, place in chosen]
         place_of = np.full(self._total, -1, dtype=np.int64)
         place_of[rows] = np.arange(len(rows))
+        self._check_stamp()
         read = 0
         for first, cells in plain_batches(self._source, wanted) if wanted else ():
             count = len(cells[wanted[0]])
@@ -191,6 +195,7 @@ class Streamed(Features):
                 yield places[here], found
         if wanted and read < self._total:
             raise self._changed()
+        self._check_stamp()
 
     def take(self, records: Rows) -> Features:
         """See `Features`."""
@@ -230,12 +235,19 @@ class Streamed(Features):
         yield from found._survey.digests
 
     def _with(self, kept: Sequence[int], survey: Survey | None) -> Streamed:
-        return Streamed(self._source, self._total, self._made, self._categories, self._missing, kept, survey)
+        return Streamed(
+            self._source, self._stamp, self._total, self._made, self._categories, self._missing, kept, survey
+        )
+
+    def _check_stamp(self) -> None:
+        """Raise `DataError` if the source may have other content than when its ids were read."""
+        if self._source.stamp() != self._stamp:
+            raise self._changed()
 
     def _changed(self) -> DataError:
         return DataError(
-            f"{self._source}: has another number of rows than at the beginning of the job: leave a table as it is "
-            "until its jobs have ended"
+            f"{self._source}: has been written again since the beginning of the job: leave a table as it is until its "
+            "jobs have ended"
         )
 
 

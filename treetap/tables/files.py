@@ -13,6 +13,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from treetap.errors import DataError
+from treetap.tables.faults import missing
 from treetap.tables.source import Source
 from treetap.usage import half_of_memory
 
@@ -25,10 +26,11 @@ IN_PARTS = "write it as Parquet, which is read in parts"
 
 @dataclass(frozen=True)
 class TableFile:
-    """One file. `name`: for messages. `opener`: opens it at its start, with random access."""
+    """One file. `name`: for messages. `opener`: opens it at its start, with random access. `stamper`: see `stamp`."""
 
     name: str
     opener: Callable[[], pa.NativeFile] = field(repr=False)
+    stamper: Callable[[], object] = field(repr=False)
 
     def __str__(self) -> str:
         return self.name
@@ -36,7 +38,7 @@ class TableFile:
     @classmethod
     def local(cls, path: os.PathLike[str] | str) -> TableFile:
         """A file of this host."""
-        return cls(str(path), lambda: pa.OSFile(str(path), "rb"))
+        return cls(str(path), lambda: pa.OSFile(str(path), "rb"), lambda: _local_stamp(path))
 
     @property
     def suffix(self) -> str:
@@ -52,6 +54,13 @@ class TableFile:
     def open(self) -> pa.NativeFile:
         """The file as it lies; `OSError` if it cannot be opened."""
         return self.opener()
+
+    def stamp(self) -> object:
+        """What differs once the file has been written again or replaced; `DataError` if it is not there."""
+        try:
+            return self.stamper()
+        except OSError as failure:
+            raise missing(self, failure) or DataError(f"{self}: cannot be read") from None
 
     def unpacked(self) -> pa.NativeFile:
         """The content from the start on, of which no more is unpacked than half of the memory."""
@@ -76,6 +85,11 @@ class TableFile:
         """The first bytes of the content, unpacked; `OSError` if they cannot be read."""
         with self.unpacked() as file:
             return bytes(file.read(size))
+
+
+def _local_stamp(path: os.PathLike[str] | str) -> object:
+    found = os.stat(path)
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 class _Bounded:
@@ -128,3 +142,7 @@ class FileSource(Source):
 
     def __str__(self) -> str:
         return str(self.file)
+
+    def stamp(self) -> object:
+        """See `Source`."""
+        return self.file.stamp()

@@ -72,7 +72,15 @@ def asked(place: str, request: Callable[[], T]) -> T:
 
 
 def _file(name: str, store: Any, key: str) -> TableFile:
-    return TableFile(name, lambda: asked(name, lambda: store.open_input_file(key)))
+    return TableFile(
+        name,
+        lambda: asked(name, lambda: store.open_input_file(key)),
+        lambda: asked(name, lambda: _stamp(store.get_file_info(key))),
+    )
+
+
+def _stamp(info: Any) -> object:
+    return info.type, info.size, info.mtime_ns
 
 
 def _of_table(name: str, pattern: str | None, any_name: bool) -> bool:

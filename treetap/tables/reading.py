@@ -165,10 +165,11 @@ def read_table(
         log.info("%s", sentence)
     check_columns(source, [config.id, *config.columns, *further])
     if streams and too_large_to_hold(source, config):
+        stamp = source.stamp()
         kinds = kinds_of(source, config)
         columns, cells = first_pass(source, config, kinds, further, categories)
         ids, order = sorted_ids(source, f"column {config.id!r}", columns[config.id])
-        names, values, found = features_of(source, config, kinds, len(ids), cells, categories, missing)
+        names, values, found = features_of(source, stamp, config, kinds, len(ids), cells, categories, missing)
         read = Table(source, ids, names, values, None, order, list(config.columns), found, config.id)
     else:
         columns = _columns(source, config, further, categories)

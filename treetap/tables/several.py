@@ -97,12 +97,13 @@ class SeveralFiles(Source):
             yield from super().batches(wanted, text)
             return
         own = [name for name in wanted if name not in self._folders]
+        own = own or [name for name, _ in self._parts[0][1].fields()[:1]]  # a part without a column has no rows
         self.count_rows()  # for the names of rows
         schema = self._common_schema(wanted)
         for place, (_, source) in enumerate(self._parts):
             for part in source.batches(own, text):
                 try:
-                    yield self._with_folders(_decoded(part), place, wanted).select(wanted).cast(schema, safe=False)
+                    yield self._with_folders(_decoded(part), place, wanted).select(wanted).cast(schema)
                 except pa.ArrowException:
                     raise self._two_types() from None
 
@@ -113,6 +114,10 @@ class SeveralFiles(Source):
             return None
         self._ends = list(accumulate(counts))
         return self._ends[-1]
+
+    def stamp(self) -> object:
+        """See `Source`."""
+        return [source.stamp() for _, source in self._parts]
 
     def row_name(self, index: int) -> str:
         """The file and its own name of the row."""

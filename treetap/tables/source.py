@@ -70,6 +70,13 @@ class Source(ABC):
         """
         return None
 
+    def stamp(self) -> object:
+        """Of a source that streams a value that is another one once its files have been written again or replaced.
+
+        `DataError` if a file is not there any more.
+        """
+        return None
+
     def row_name(self, index: int) -> str:
         """The place of a row, counted from 0, for the operator."""
         return f"row {index + 1}"

@@ -77,6 +77,7 @@ def first_pass(
 
 def features_of(
     source: Source,
+    stamp: object,
     config: TableConfig,
     kinds: Mapping[str, pa.DataType],
     records: int,
@@ -85,6 +86,8 @@ def features_of(
     missing: float | None,
 ) -> tuple[list[str], Streamed, dict[str, Category]]:
     """Names of the features, the features, and how columns of text and of dates became features: see `encoded`.
+
+    `stamp`: the source's before the first pass; features of a source that has another one are refused.
 
     Raises:
         DataError: as `encoded` does.
@@ -103,7 +106,7 @@ def features_of(
             found[name] = category
     made = {name: found[name].features if name in found else [name] for name in config.columns}
     names = [feature for each in made.values() for feature in each]
-    return names, Streamed(source, records, made, found, missing).surveyed(), found
+    return names, Streamed(source, stamp, records, made, found, missing).surveyed(), found
 
 
 def _decided_by_cells(config: TableConfig, name: str, kinds: Mapping[str, pa.DataType]) -> bool:

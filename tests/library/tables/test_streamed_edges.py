@@ -1,0 +1,120 @@
+"""Features that stay in their source: files written during a job, columns of folders alone, cells that are all null."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
+import pytest
+
+from treetap.errors import DataError
+from treetap.tables.binned import bin_columns
+from treetap.tables.config import TableConfig
+from treetap.tables.parquet import ParquetFile
+from treetap.tables.reading import Table, read_table
+
+N = 200
+
+
+@pytest.fixture(autouse=True)
+def _stream_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("treetap.tables.streamed_reading.STREAMED", 0)
+
+
+def content(seed: int = 1) -> pa.Table:
+    draws = np.random.default_rng(seed)
+    return pa.table({"id": draws.permutation(N), "x": draws.normal(size=N), "y": draws.normal(size=N)})
+
+
+def read(path: Path, *names: str, streams: bool = True, encode: dict[str, str] | None = None) -> Table:
+    config = TableConfig(path=path, id="id", columns=list(names), encode=encode)
+    return read_table(config, with_label=False, missing=None, streams=streams)
+
+
+def _rewrite(path: Path) -> None:
+    pq.write_table(content(2), path)
+
+
+def _replace(path: Path) -> None:
+    """A file of the same length and time in its place."""
+    known = path.stat()
+    other = path.with_suffix(".new")
+    pq.write_table(content(2), other)
+    os.utime(other, ns=(known.st_atime_ns, known.st_mtime_ns))
+    other.replace(path)
+
+
+def _other_columns(path: Path) -> None:
+    pq.write_table(content().select(["id", "x"]), path)
+
+
+@pytest.mark.parametrize("change", [_rewrite, _replace, _other_columns, Path.unlink])
+def test_a_table_of_as_many_rows_written_during_a_job(change: Callable[[Path], None], tmp_path: Path) -> None:
+    """Its records would have features of others: every further pass is refused, of some records and columns too."""
+    path = tmp_path / "t.parquet"
+    pq.write_table(content(), path)
+    table = read(path, "x", "y")
+    change(path)
+    why = "there is no such file" if change is Path.unlink else "has been written again since the beginning of the job"
+    for asked in (table, table.take(np.arange(7))):
+        with pytest.raises(DataError, match=rf"t\.parquet: {why}"):
+            bin_columns(asked, 8, None)
+
+
+@pytest.mark.parametrize("number", [2, 3], ids=["ids", "features"])
+def test_a_table_written_during_a_pass(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ids of one file and features of another are no table: noticed at the end of the pass at the latest."""
+    path, passes = tmp_path / "t.parquet", 0
+    pq.write_table(content(), path)
+    batches = ParquetFile.batches
+
+    def changing(self: ParquetFile, wanted: list[str], text: tuple[str, ...]) -> Iterator[pa.Table]:
+        nonlocal passes
+        passes += 1
+        yield from batches(self, wanted, text)
+        if passes == number:
+            _replace(path)  # the first pass, for types, ends with its first batch
+
+    monkeypatch.setattr(ParquetFile, "batches", changing)
+    with pytest.raises(DataError, match="has been written again"):
+        read(path, "x", "y")
+    assert passes == number
+
+
+@pytest.mark.parametrize("ending", ["parquet", "feather"])
+def test_a_folders_column_alone(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a pass of its own: no column of a file is asked for, and the rows are still counted."""
+    for year in (2023, 2024):
+        folder = tmp_path / f"year={year}"
+        folder.mkdir()
+        part = content().set_column(0, "id", pa.array(np.arange(N) + year * N))
+        if ending == "feather":
+            feather.write_feather(part, folder / "t.feather")
+        else:
+            pq.write_table(part, folder / "t.parquet")
+    monkeypatch.setattr("treetap.tables.binned._AT_ONCE", 1)
+    found = bin_columns(read(tmp_path, "x", "year"), 8, None)
+    assert found.features[1].cuts.tolist() == [2023.5]
+    assert found.codes[:, 1].tolist() == [0] * N + [1] * N
+
+
+def test_a_categorical_column_of_nothing_but_nulls(tmp_path: Path) -> None:
+    """Constant, as in a table that is held."""
+    path = tmp_path / "t.parquet"
+    pq.write_table(content().append_column("none", pa.nulls(N)), path)
+    held, streamed = (read(path, "x", "none", streams=each, encode={"none": "categorical"}) for each in (False, True))
+    assert held.constant() == streamed.constant() == {"none": "has no value at all"}
+
+
+def test_numbers_that_one_type_cannot_hold(tmp_path: Path) -> None:
+    """Whole numbers above 2^53 in one file and fractions in another: refused, as in a table that is held."""
+    for name, cells in (("a", pa.array([2**60 + 1, 3])), ("b", pa.array([0.5, 1.5]))):
+        pq.write_table(pa.table({"id": [f"{name}1", f"{name}2"], "x": cells}), tmp_path / f"{name}.parquet")
+    for streams in (False, True):
+        with pytest.raises(DataError, match="a column has types in two files that are not one"):
+            read(tmp_path, "x", streams=streams)
