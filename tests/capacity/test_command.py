@@ -50,6 +50,7 @@ def test_the_answer_names_what_saturates_first(file: Path) -> None:
         (["--records", "5000", "--cores", "0"], "cores of the label holder = 0"),
         (["--records", "5000", "--bandwidth", "-5"], "bandwidth of the line"),
         (["--records", "5000", "--scheme", "rsa"], "scheme = 'rsa'"),
+        (["--records", "5000"], "measured.json: no such file; with --measure this machine's figures go there"),
         ([], "--records: say how many"),
     ],
 )

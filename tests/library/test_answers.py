@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from treetap.errors import Interrupted, Malformed
-from treetap.workers.answers import read_answer
+from treetap.workers.answers import array_of, read_answer, scalar_of, write_answer
+from treetap.workers.calls import outcome_of
 
 VALUES = [
     None,
@@ -25,40 +26,77 @@ VALUES = [
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
 def test_values_of_kernels_are_read(value: Any) -> None:
-    """Numbers, bytes, containers and arrays come back as they were, by every protocol of pickle that is in use."""
-    for protocol in (4, 5):
-        found = read_answer(pickle.dumps(value, protocol=protocol))
-        assert type(found) is type(value)
-        np.testing.assert_equal(found, value)
+    """Numbers, bytes, containers and arrays come back as they were."""
+    found = read_answer(write_answer(value))
+    assert type(found) is type(value)
+    np.testing.assert_equal(found, value)
+
+
+def test_arrays_keep_order_type_and_writability() -> None:
+    """Sums over an array that was sent are those of the sender, in the same order, and it can be changed."""
+    for value in (np.ones((3, 2), order="F"), np.arange(6, dtype=">i2")[::2], np.empty((0, 4), np.uint8)):
+        found = read_answer(write_answer([value]))[0]
+        assert (found.dtype, found.flags.fnc, found.flags.writeable) == (value.dtype, value.flags.fnc, True)
+        np.testing.assert_array_equal(found, value)
 
 
 def test_errors_are_read_with_their_notes() -> None:
     """An error keeps its type, text and notes."""
     error = Interrupted("the node is gone")
     error.add_note("in worker 1")
-    found = read_answer(pickle.dumps((True, error)))[1]
+    found = read_answer(write_answer((True, error)))[1]
     assert (type(found), str(found), found.__notes__) == (Interrupted, "the node is gone", ["in worker 1"])
 
 
 class Command:
-    """Pickled as a call that writes a file."""
+    """Pickled as a call."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, function: Any, *args: Any) -> None:
+        self._call = function, args
 
     def __reduce__(self) -> Any:
-        return os.mkdir, (str(self._path),)
+        return self._call
 
 
 def test_no_function_is_called(tmp_path: Path) -> None:
     """A pickle that names a function is refused, also inside an error, before anything is called."""
-    for value in (Command(tmp_path / "made"), (True, ValueError(Command(tmp_path / "made"))), eval, Path("x")):
+    made = Command(os.mkdir, str(tmp_path / "made"))
+    for value in (made, (True, ValueError(made)), eval, Path("x"), np.arange(3), np.float64(1)):
         with pytest.raises(Malformed, match="no value of a kernel"):
             read_answer(pickle.dumps(value))
     assert not (tmp_path / "made").exists()
 
 
-@pytest.mark.parametrize("data", [b"", b"\x80", b"no pickle", pickle.dumps([1, 2])[:-3], b"\x80\x04."], ids=repr)
+@pytest.mark.parametrize(
+    "value",
+    [
+        Command(np.ndarray, (2,), "i8", bytearray(16), -1000),  # numpy reads in front of the buffer
+        Command(array_of, "i8", (2,), "C", bytes(8)),
+        Command(array_of, "O", (1,), "C", bytes(8)),
+        Command(array_of, "i8,O", (1,), "C", bytes(16)),
+        Command(array_of, "(2,)i8", (1,), "C", bytes(16)),
+        Command(array_of, "i8", (2**62, 4), "C", bytes(0)),
+        Command(scalar_of, "i8", bytes(16)),
+    ],
+    ids=str,
+)
+def test_arrays_beyond_their_bytes_are_refused(value: Any) -> None:
+    """No array is made that lies beyond the bytes that came, or whose bytes are addresses."""
+    with pytest.raises(Malformed, match="a compute worker"):
+        read_answer(pickle.dumps(value))
+
+
+@pytest.mark.parametrize("value", [3, (True, 3), (False, 1, 2), (1, KeyError("x")), (True, KeyError)], ids=repr)
+def test_answers_of_no_call_are_refused(value: Any) -> None:
+    """A call ends with a value or with an error, and nothing else is raised or returned."""
+    with pytest.raises(Malformed, match="neither a value nor an error"):
+        outcome_of(pickle.dumps(value))
+
+
+CUT = pickle.dumps([1, 2])[:-3]
+
+
+@pytest.mark.parametrize("data", [b"", b"\x80", b"no pickle", CUT, b"\x80\x04.", b"h\xff."], ids=repr)
 def test_damaged_answers_are_named(data: bytes) -> None:
     """What is no pickle, or part of one, is the worker's fault."""
     with pytest.raises(Malformed, match="cannot be read"):

@@ -95,7 +95,12 @@ def test_workers_on_a_cluster(tmp_path: Path) -> None:
         ("key_workers = 1", 'key_workers is for engine = "ray"'),
         ("[cluster]", '[cluster] is for engine = "ray"'),
         ('engine = "dask"', "engine: "),
-        ('engine = "ray"\nworkers = 1\n[cluster]\naddress = "10.0.0.1"', "cluster.address"),
+        ('engine = "ray"\nworkers = 1\n[cluster]\naddress = "10.0.0.1"', "cluster.address: an address is host:port"),
+        ('engine = "ray"\nworkers = 1\n[cluster]\naddress = "ray://10.0.0.1:10001"', "write the head's HOST:PORT"),
+        (
+            'engine = "ray"\nworkers = 1\n[cluster]\nresources = {CPU = 2}',
+            "cluster.resources: CPU is no custom resource: cluster.cpus reserves it",
+        ),
     ],
 )
 def test_workers_that_cannot_be(tmp_path: Path, lines: str, fault: str) -> None:

@@ -11,9 +11,10 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from treetap.errors import Malformed
 from treetap.native import arithmetic
 from treetap.process.units import finish_unit
-from treetap.workers.answers import read_answer
+from treetap.workers.answers import read_answer, write_answer
 
 
 def pickled_call(kernel: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
@@ -23,8 +24,12 @@ def pickled_call(kernel: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
 
 def outcome_of(answer: bytes) -> tuple[bool, Any]:
     """Whether the call failed, and its value or exception; `Malformed` for what is neither."""
-    outcome: tuple[bool, Any] = read_answer(answer)
-    return outcome
+    match read_answer(answer):
+        case (False, value):
+            return False, value
+        case (True, Exception() as error):
+            return True, error
+    raise Malformed("a compute worker's answer is neither a value nor an error")
 
 
 def make_ready(backend: arithmetic.Name, modules: Sequence[str]) -> None:
@@ -51,7 +56,7 @@ def answer(state: dict[str, Any], message: bytes, lacking: Exception | None, who
         if lacking is not None:
             raise lacking
         kernel, args = pickle.loads(message)  # noqa: S301 - the worker's own party
-        return pickle.dumps((False, kernel(state, *args)), protocol=pickle.HIGHEST_PROTOCOL)
+        return write_answer((False, kernel(state, *args)))
     except Exception as error:  # noqa: BLE001 - it is raised again in the party
         return pickled_error(error, who)
 
@@ -61,10 +66,10 @@ def pickled_error(error: Exception, who: str) -> bytes:
     note = f"in {who}:\n{traceback.format_exc()}"
     error.add_note(note)
     try:
-        data = pickle.dumps((True, error), protocol=pickle.HIGHEST_PROTOCOL)
-        pickle.loads(data)  # noqa: S301 - made on the line above
+        data = write_answer((True, error))
+        read_answer(data)
     except Exception:  # noqa: BLE001 - any failure to pickle has the same remedy
         plain = RuntimeError(f"{type(error).__name__}: {error}")
         plain.add_note(note)
-        data = pickle.dumps((True, plain), protocol=pickle.HIGHEST_PROTOCOL)
+        data = write_answer((True, plain))
     return data

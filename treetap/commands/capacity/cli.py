@@ -108,6 +108,8 @@ def capacity(
     site = Site(holder, other, **rates, cluster_holds_key=cluster_holds_key, one_machine=one_machine)
     site.check()
     training = question.training()  # faults of the question come before the time of a measurement
+    if measurements is not None and not measure and not measurements.exists():
+        raise BadInput(f"--measurements {measurements}: no such file; with --measure this machine's figures go there")
     found = answer(question, training, site, _measured(file, key, obfuscation, anew=measure))
     if as_json:
         print(json.dumps(document(found), indent=1, allow_nan=False), flush=True)

@@ -10,6 +10,7 @@ import ctypes
 import logging
 import os
 import pickle
+import signal
 import socket
 import struct
 import time
@@ -113,6 +114,8 @@ class Bridge:
 def _run(control: socket.socket, plan: Plan, board: Board, phase: Any) -> None:
     """The bridge's life: connect, then make an actor for every request until the party closes the control socket."""
     settle()
+    # A service manager signals every process of a unit. The party ends this one, and Ray would log where it stood.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), 1)  # Ray prints there what the party names itself
     lack = why_unconnected(plan, phase)

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from treetap.names import Address
+from treetap.names import check_address
 from treetap.strict import Strict
 
+#: What Ray counts by itself, and the key that reserves it; None: what a worker does not use.
+_COUNTED = {"CPU": "cluster.cpus", "memory": "cluster.memory", "GPU": None, "object_store_memory": None}
+
+
+def _check_head(address: str) -> str:
+    if "://" in address:
+        raise ValueError(f'{address} is for another kind of client: write the head\'s HOST:PORT, or "auto"')
+    return address if address == "auto" else check_address(address)
+
+
 Amount = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+def _check_resources(resources: dict[str, Amount]) -> dict[str, Amount]:
+    for name in _COUNTED.keys() & resources.keys():
+        instead = f"{_COUNTED[name]} reserves it" if _COUNTED[name] else "a worker uses none"
+        raise ValueError(f"{name} is no custom resource: {instead}")
+    return resources
 
 
 class ClusterConfig(Strict):
@@ -22,9 +39,9 @@ class ClusterConfig(Strict):
     `unencrypted`: workers on other machines although Ray does not encrypt: where the network does.
     """
 
-    address: Literal["auto"] | Address = "auto"
+    address: Annotated[str, AfterValidator(_check_head)] = "auto"
     cpus: Amount = 1.0
     memory: Annotated[int, Field(gt=0)] | None = None
-    resources: dict[str, Amount] = {}
+    resources: Annotated[dict[str, Amount], AfterValidator(_check_resources)] = {}
     start_s: Annotated[float, Field(gt=0, le=3600)] = 60.0
     unencrypted: bool = False
