@@ -282,6 +282,12 @@ class Federation:
         assert node is not None
         return node
 
+    def remembered(self, name: str) -> dict[str, Any]:
+        """What a party's only worker, in this process, holds in its memory."""
+        _, engine = self.node(name)._workers.lease()
+        assert isinstance(engine, InProcessEngine)
+        return engine._state
+
     def state(self, name: str) -> Path:
         """A party's disk."""
         return self.configs[name].state

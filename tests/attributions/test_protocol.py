@@ -88,7 +88,7 @@ def test_they_are_the_values_in_the_clear(model: str, shape: str, scheme: str, t
         np.testing.assert_allclose(whole, table.column("score").to_numpy(), rtol=0, atol=1e-8)
         assert np.abs(exact.values).max() > 1e-3
         for party in federation.states:
-            assert federation.node(party)._engine._state == {}  # type: ignore[attr-defined]
+            assert federation.remembered(party) == {}
         await federation.close()
 
     run(main())

@@ -86,18 +86,16 @@ def test_a_head_that_dies_is_named_and_the_job_resumes_with_another(tmp_path: Pa
         federation.operator.resume("job")
         status = ended(federation, "job")
         assert status.state == "interrupted", status.error
-        assert "no cluster answers at" in status.error
+        assert cluster.address in status.error
         with RayCluster(nodes=1, cpus=2, port=int(cluster.address.rpartition(":")[2])):
             _resumed(federation)
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["keys kept here", "keys entrusted"])
-def everywhere(
-    ray_cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Iterator[LocalFederation]:
+@pytest.fixture(params=[False, True], ids=["keys kept here", "keys entrusted"])
+def everywhere(ray_cluster: RayCluster, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[LocalFederation]:
     """All parties have their workers on the cluster, with and without their keys."""
     policy = {"cluster_holds_key": True} if request.param else {}
-    with _federation(tmp_path_factory.mktemp("everywhere"), ray_cluster, *PARTIES, **policy) as federation:
+    with _federation(tmp_path, ray_cluster, *PARTIES, **policy) as federation:
         yield federation
 
 

@@ -75,7 +75,7 @@ def test_every_way_finds_the_oracles_scores(objective: str, shape: str, tmp_path
             assert list((state / "jobs").iterdir()) == []
             assert list(state.rglob("secret*")) == []
         for party in federation.states:
-            assert federation.node(party)._engine._state == {}  # type: ignore[attr-defined]
+            assert federation.remembered(party) == {}
         await federation.close()
 
     run(main())

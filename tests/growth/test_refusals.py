@@ -84,8 +84,7 @@ class Workers:
 
     def held(self, party: str) -> set[str]:
         """Names of what is held in the only worker: `owner/…` is a key, `sums/…` a tree's ciphertexts."""
-        engine: Any = self.federation.node(party)._engine
-        return {name.split("/")[0] for name in engine._state}
+        return {name.split("/")[0] for name in self.federation.remembered(party)}
 
 
 def test_workers_hold_keys_and_ciphertexts_only_while_a_job_needs_them(tmp_path: Path) -> None:

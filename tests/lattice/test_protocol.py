@@ -65,7 +65,7 @@ def test_the_oracles_scores(model: str, shape: str, tmp_path: Path) -> None:
             assert_oracles_scores(status.predictions, oracle, here.newcomers, len(here.y), within)
         for party, state in federation.states.items():
             assert list((state / "jobs").iterdir()) == []
-            assert federation.node(party)._engine._state == {}  # type: ignore[attr-defined]
+            assert federation.remembered(party) == {}
         await federation.close()
 
     run(main())
