@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import DataError
+from treetap.process.grouped_rows import write_at
 from treetap.tables.column_bins import ColumnBins
 from treetap.tables.config import CATEGORICAL
 from treetap.tables.constant import in_words
@@ -29,6 +30,7 @@ EXACT_RECORDS = 1_000_000
 #: Bytes of codes above which these lie in a file, whose pages the system may take out of memory.
 MAPPED = 1 << 28
 _AT_ONCE = 1 << 27  # bytes of values, or of their sketches, of the columns of one pass
+_WRITTEN = 1 << 20  # bytes of a new file at a time
 #: The setting of a party's table by which it trains without constant columns.
 CURE = "drop_constant = true in the table's settings"
 
@@ -133,6 +135,7 @@ def bin_columns(
     `scratch`: opens a file for codes of more than `MAPPED` bytes, which the system deletes with its last user.
 
     Raises:
+        OSError: the disk has no room for that file.
         DataError: a column holds tensors, which no tree splits at, is constant, or has a constraint that it cannot
             have, or the table cannot be read.
     """
@@ -187,7 +190,11 @@ def _codes(table: Table, bins: list[FeatureBins], records: int, scratch: Callabl
 
 
 def _mapped(scratch: Callable[[], IO[bytes]], size: int, kind: np.dtype[np.integer[Any]]) -> Codes:
-    """An array (n,) of this size in bytes in a new file, which lives as long as the array."""
+    """An array (n,) of this size in bytes in a new file, which lives as long as the array.
+
+    The file is written first: a page of a mapped file for which the disk has no room would end the process.
+    """
     with scratch() as file:
-        file.truncate(size)
+        for first in range(0, size, _WRITTEN):
+            write_at(file, bytes(min(_WRITTEN, size - first)), first)
         return np.frombuffer(mmap(file.fileno(), size), dtype=kind)

@@ -118,3 +118,15 @@ def test_numbers_that_one_type_cannot_hold(tmp_path: Path) -> None:
     for streams in (False, True):
         with pytest.raises(DataError, match="a column has types in two files that are not one"):
             read(tmp_path, "x", streams=streams)
+
+
+def test_a_disk_without_room_for_codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error when the file is made, not a signal when its pages are written."""
+    path = tmp_path / "t.parquet"
+    pq.write_table(content(), path)
+    monkeypatch.setattr("treetap.tables.binned.MAPPED", 0)
+    with (
+        Path("/dev/full").open("r+b", buffering=0) as full,
+        pytest.raises(OSError, match="No space left on device"),
+    ):
+        bin_columns(read(path, "x"), 8, None, scratch=lambda: full)
