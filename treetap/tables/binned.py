@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import DataError
-from treetap.process.grouped_rows import write_at
 from treetap.tables.column_bins import ColumnBins
 from treetap.tables.config import CATEGORICAL
 from treetap.tables.constant import in_words
@@ -195,6 +194,7 @@ def _mapped(scratch: Callable[[], IO[bytes]], size: int, kind: np.dtype[np.integ
     The file is written first: a page of a mapped file for which the disk has no room would end the process.
     """
     with scratch() as file:
-        for first in range(0, size, _WRITTEN):
-            write_at(file, bytes(min(_WRITTEN, size - first)), first)
+        while (written := file.tell()) < size:
+            file.write(bytes(min(_WRITTEN, size - written)))
+        file.flush()
         return np.frombuffer(mmap(file.fileno(), size), dtype=kind)

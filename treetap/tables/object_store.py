@@ -80,6 +80,8 @@ def _file(name: str, store: Any, key: str) -> TableFile:
 
 
 def _stamp(info: Any) -> object:
+    if info.mtime_ns is None:
+        raise FileNotFoundError
     return info.type, info.size, info.mtime_ns
 
 

@@ -73,6 +73,10 @@ class Store:
         self._client.put_object(Bucket=self.bucket, Key=key, Body=content)
         return f"s3://{self.bucket}/{key}"
 
+    def remove(self, key: str) -> None:
+        """Delete an object."""
+        self._client.delete_object(Bucket=self.bucket, Key=key)
+
 
 @pytest.fixture(scope="session")
 def object_store() -> Iterator[Store]:

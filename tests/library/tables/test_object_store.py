@@ -54,6 +54,25 @@ def test_objects_of_all_formats(object_store: Store) -> None:
         read(damaged, object_store.endpoint)
 
 
+def test_an_object_that_changes_while_its_features_are_needed(
+    object_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Put again or deleted, it is refused by name."""
+    monkeypatch.setattr("treetap.tables.streamed_reading.STREAMED", 0)
+    place = object_store.put("passes/p.parquet", parquet(id=["b", "a"], x=[1.5, -2.0]))
+    config = TableConfig.model_validate(
+        {"path": place, "id": "id", "columns": ["x"], "endpoint_override": object_store.endpoint}
+    )
+    table = read_table(config, with_label=False, missing=None, streams=True)
+    assert table.features[:, 0].tolist() == [-2, 1.5]
+    object_store.put("passes/p.parquet", parquet(id=["b", "a"], x=[1.5, -2.0], y=["more", "bytes"]))
+    with pytest.raises(DataError, match=rf"^{place}: has been written again since the beginning of the job"):
+        _ = table.features
+    object_store.remove("passes/p.parquet")
+    with pytest.raises(DataError, match=rf"^{place}: there is no such file"):
+        _ = table.features
+
+
 @pytest.mark.parametrize("place", ["s3://tables/many", "s3://tables/many/", "s3://tables/many/*/p.parquet"])
 def test_prefixes_and_patterns(place: str, object_store: Store) -> None:
     """All objects below a prefix, with columns from the names of folders; those that match a pattern."""
