@@ -78,7 +78,7 @@ def test_no_function_is_called(tmp_path: Path) -> None:
         Command(array_of, "i8", (2**62, 4), "C", bytes(0)),
         Command(scalar_of, "i8", bytes(16)),
     ],
-    ids=str,
+    ids=["before the buffer", "fewer bytes", "addresses", "some addresses", "rows", "too long", "a number of 16 bytes"],
 )
 def test_arrays_beyond_their_bytes_are_refused(value: Any) -> None:
     """No array is made that lies beyond the bytes that came, or whose bytes are addresses."""
