@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from treetap.errors import DataError
 from treetap.tables.features import Extent
-from treetap.trees.binning import FeatureBins, fit, fit_categories, quantile_cuts
+from treetap.trees.binning import FeatureBins, cuts_at_quantiles, fit, fit_categories, quantile_cuts
 from treetap.trees.quantiles import BLOCK, QuantileSketch
 
 Floats = npt.NDArray[np.float64]
@@ -47,7 +47,7 @@ class ColumnBins:
             raise DataError(f"column {self._name!r} holds an infinite value: mark it missing or clip it")
         distinct = self._sketch.distinct()
         if distinct is not None:
-            present, count = distinct, np.ones(len(distinct), dtype=np.int64)
+            cuts = quantile_cuts(distinct, np.ones(len(distinct), dtype=np.int64), self._max_bin)
         else:
-            present, count = self._sketch.weighted()
-        return FeatureBins(quantile_cuts(present, count, self._max_bin), self.extent.missing)
+            cuts = cuts_at_quantiles(*self._sketch.weighted(), self._max_bin)
+        return FeatureBins(cuts, self.extent.missing)

@@ -132,13 +132,21 @@ def quantile_cuts(
     present: npt.NDArray[np.float64], count: npt.NDArray[np.integer[Any]], max_bin: int
 ) -> npt.NDArray[np.float64]:
     """Cuts between distinct values `present`, ascending, of which there are `count` each; none for fewer than two."""
-    if len(present) <= max_bin:
-        last = np.arange(max(len(present) - 1, 0))
-    else:
-        # The k-th cut comes after the first distinct value that k/max_bin of the records do not exceed.
-        reached = np.cumsum(count) * max_bin
-        last = np.unique(np.searchsorted(reached, np.arange(1, max_bin) * int(count.sum()), side="left"))
-        last = last[last < len(present) - 1]
+    if len(present) > max_bin:
+        return cuts_at_quantiles(present, count, max_bin)
+    return _between(present[:-1], present[1:])
+
+
+def cuts_at_quantiles(
+    present: npt.NDArray[np.float64], count: npt.NDArray[np.integer[Any]], max_bin: int
+) -> npt.NDArray[np.float64]:
+    """The same where the column has more than `max_bin` distinct values, however many of them are `present`.
+
+    The k-th cut comes after the first value that k/max_bin of the records do not exceed.
+    """
+    reached = np.cumsum(count) * max_bin
+    last = np.unique(np.searchsorted(reached, np.arange(1, max_bin) * int(count.sum()), side="left"))
+    last = last[last < len(present) - 1]
     return _between(present[last], present[last + 1])
 
 
