@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import signal
 import socket
 import sys
 import time
@@ -194,7 +196,7 @@ def test_the_party_imports_no_ray(engine: ClusterEngine) -> None:
 
 @pytest.mark.campaign
 def test_losses_are_named_and_made_good() -> None:
-    """A hung worker, a node and the head: each loss is named, and the next attempt has workers where there is room."""
+    """A hung worker or bridge, a node, the head: each loss is named; the next attempt has workers where there is room."""
 
     async def run(cluster: RayCluster) -> None:
         engine = ClusterEngine(ClusterConfig(address=cluster.address, start_s=5.0), 2, SILENCE_S, MODULES)
@@ -202,6 +204,7 @@ def test_losses_are_named_and_made_good() -> None:
         try:
             await await_workers(engine)
             await worker_contract.a_suspended_worker_is_ended(engine, SILENCE_S)
+            await suspend_the_bridge(engine)
             await lose_a_node(engine, cluster)
             await lose_the_head(engine, cluster)
         finally:
@@ -209,6 +212,17 @@ def test_losses_are_named_and_made_good() -> None:
 
     with RayCluster(nodes=2) as cluster:
         asyncio.run(run(cluster))
+
+
+async def suspend_the_bridge(engine: ClusterEngine) -> None:
+    """Suspend the process that relays all calls: it is replaced, and the next attempt does not wait for it."""
+    mine = engine.lease()
+    assert engine._cluster is not None
+    assert engine._cluster._bridge is not None
+    os.kill(engine._cluster._bridge._process.pid or 0, signal.SIGSTOP)
+    with pytest.raises(Interrupted, match=f"no unit of work for {SILENCE_S:g} s"):
+        await mine.call(0, doze, 0)
+    assert await asyncio.wait_for(engine.lease().call(0, doze, 0), 20) == 0
 
 
 async def lose_a_node(engine: ClusterEngine, cluster: RayCluster) -> None:

@@ -13,6 +13,7 @@ import pickle
 import signal
 import socket
 import struct
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -37,10 +38,11 @@ class Bridge:
     """Parent's end of the bridge."""
 
     def __init__(self, plan: Plan, board: Board) -> None:
-        self._config = plan.config
+        self._config, self._patience_s = plan.config, plan.silence_s / 2
         self._control, theirs = socket.socketpair()
         self._phase = SPAWN.RawValue(ctypes.c_int, _BOOTING)
-        self._process = spawn(_run, (theirs, plan, board, self._phase), "cluster-bridge")
+        self._beat = SPAWN.RawValue(ctypes.c_double, 0.0)
+        self._process = spawn(_run, (theirs, plan, board, self._phase, self._beat), "cluster-bridge")
         theirs.close()
         self._since = time.monotonic()  # of its start, then of its connecting
         self._seen_connecting = False
@@ -49,8 +51,9 @@ class Bridge:
 
     @property
     def usable(self) -> bool:
-        """Whether actors can be asked for: it is alive and has not failed to connect."""
-        return self.alive and self._phase.value != _FAILED
+        """Whether actors can be asked for: it is alive, has not failed to connect, and is not suspended."""
+        suspended = self.connected and time.monotonic() - self._beat.value > self._patience_s
+        return self.alive and self._phase.value != _FAILED and not suspended
 
     @property
     def alive(self) -> bool:
@@ -111,14 +114,19 @@ class Bridge:
         )
 
 
-def _run(control: socket.socket, plan: Plan, board: Board, phase: Any) -> None:
-    """The bridge's life: connect, then make an actor for every request until the party closes the control socket."""
+def _run(control: socket.socket, plan: Plan, board: Board, phase: Any, beat: Any) -> None:
+    """The bridge's life: connect, then make an actor for every request until the party closes the control socket.
+
+    `beat`: the time of its last sign of life, on the machine's monotonic clock.
+    """
     settle()
     # A service manager signals every process of a unit. The party ends this one, and Ray would log where it stood.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), 1)  # Ray prints there what the party names itself
     lack = why_unconnected(plan, phase)
+    beat.value = time.monotonic()
+    threading.Thread(target=_beat_on, args=(beat, plan.beat_s), daemon=True).start()
     phase.value = _FAILED if lack else _CONNECTED
     if lack:
         for _, _, pipe in _requests(control):
@@ -135,6 +143,12 @@ def _run(control: socket.socket, plan: Plan, board: Board, phase: Any) -> None:
         Relay(plan, board, room, worker, life, pipe).start()
     ray.shutdown()
     os._exit(0)  # not waiting for threads that wait for Ray
+
+
+def _beat_on(beat: Any, every_s: float) -> None:
+    while True:
+        beat.value = time.monotonic()
+        time.sleep(every_s)
 
 
 def _requests(control: socket.socket) -> Iterator[tuple[int, int, socket.socket]]:
