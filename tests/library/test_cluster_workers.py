@@ -196,7 +196,7 @@ def test_the_party_imports_no_ray(engine: ClusterEngine) -> None:
 
 @pytest.mark.campaign
 def test_losses_are_named_and_made_good() -> None:
-    """A hung worker or bridge, a node, the head: each loss is named; the next attempt has workers where there is room."""
+    """A hung worker or bridge, a node, the head: each loss is named; the next attempt has workers."""
 
     async def run(cluster: RayCluster) -> None:
         engine = ClusterEngine(ClusterConfig(address=cluster.address, start_s=5.0), 2, SILENCE_S, MODULES)
