@@ -13,6 +13,7 @@ import argparse
 import json
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,11 @@ def main() -> None:
     parser.add_argument(
         "--arithmetic", choices=arithmetic.CHOICES, default="auto", help="of all parties (default auto)"
     )
-    given = parser.parse_args()
+    show(parser.parse_args(), measure)
+
+
+def show(given: argparse.Namespace, measure: Callable[[argparse.Namespace, Path], dict[str, Any]]) -> None:
+    """Measure in a temporary folder, and print the figures."""
     with tempfile.TemporaryDirectory(prefix="treetap-large-", dir=given.folder) as name:
         found = measure(given, Path(name))
     if given.as_json:

@@ -10,13 +10,11 @@ are written.
 from __future__ import annotations
 
 import argparse
-import json
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from large_alignment import PARTIES, peaks, settings_of, write_table
+from large_alignment import PARTIES, peaks, settings_of, show, write_table
 
 from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.local_federation import LocalFederation
@@ -74,16 +72,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=None, help="tables and state go below it (default temporary)")
     parser.add_argument("--json", action="store_true", dest="as_json", help="print JSON")
     parser.set_defaults(common=1.0, seed=0, arithmetic=arithmetic.CHOICES[0])
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="treetap-large-", dir=given.folder) as name:
-        found = measure(given, Path(name))
-    if given.as_json:
-        print(json.dumps(found, indent=1))
-        return
-    for name, value in found.pop("peak_rss_mib").items():
-        found[f"{name} MiB"] = value
-    for name, value in found.items():
-        print(f"{name:<28} {format(value, '.1f') if isinstance(value, float) else value}")
+    show(parser.parse_args(), measure)
 
 
 if __name__ == "__main__":

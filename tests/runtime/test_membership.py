@@ -162,6 +162,6 @@ def test_the_parties_of_the_examples_name_each_other(file: Path) -> None:
     if file.parent.parent.name == "pivodl-hospitals":
         members, opens_sums = ("north", "south", "east", "west"), training("pivodl").opens_sums
     else:
-        members = ("bank", "telco", "shop") if file.parent in (EXAMPLES, EXAMPLES / "splitnn") else PARTIES
+        members = next(names for names in (("bank", "telco", "shop"), PARTIES) if config.name in names)
         opens_sums = label_holder_opens
     check_members(config, Members("coordinator", members[0], tuple(members[1:])), opens_sums)

@@ -65,17 +65,17 @@ def kernel_costs(kind: KeyKind, obfuscation: str, slots: Slots) -> KernelCosts:
         PlaintextOverflow: the slots do not fit.
     """
     key = secret_keys.generate(kind.scheme, kind.bits, allow_breakable=True)
-    tables = _least(lambda: key.prepare(obfuscation, slots.bits), rounds=1)
+    tables = least_seconds(lambda: key.prepare(obfuscation, slots.bits), rounds=1)
     columns = _columns(slots)
-    plain = _least(lambda: key.encrypt_many(slots.encode(columns), obfuscation)) / BLOCK
+    plain = least_seconds(lambda: key.encrypt_many(slots.encode(columns), obfuscation)) / BLOCK
     blob = key.encrypt_many(slots.encode(columns), obfuscation)
     values = key.public.read(blob)
-    read = _least(lambda: key.public.read(blob)) / BLOCK
+    read = least_seconds(lambda: key.public.read(blob)) / BLOCK
     return KernelCosts(
         tables_s=tables,
         encrypt_s=plain,
         read_s=read,
-        write_s=_least(lambda: key.public.write(values)) / BLOCK,
+        write_s=least_seconds(lambda: key.public.write(values)) / BLOCK,
         product_s=_product(key, slots, blob, read),
         number_bytes=_memory(values),
         **_packed(key, slots, blob),
@@ -102,7 +102,7 @@ def _product(key: SecretKey, slots: Slots, blob: bytes, read_s: float) -> float:
     def block() -> None:
         made.append(add(state, "timed", codes, blob)[1])
 
-    seconds = _least(block)
+    seconds = least_seconds(block)
     return (seconds - BLOCK * read_s) / made[-1]
 
 
@@ -120,8 +120,8 @@ def _packed(key: SecretKey, slots: Slots, blob: bytes) -> dict[str, float]:
             slots.decode(plain, per_plaintext)
 
     return {
-        "pack_s": _least(lambda: pack(state, "timed", sums)) / count,
-        "open_s": _least(opened) / count,
+        "pack_s": least_seconds(lambda: pack(state, "timed", sums)) / count,
+        "open_s": least_seconds(opened) / count,
     }
 
 
@@ -132,7 +132,7 @@ def _memory(values: Batch) -> float:
     return values.itemsize + _MALLOC + sum(sys.getsizeof(number) for number in values) / len(values)
 
 
-def _least(action: Callable[[], object], rounds: int = ROUNDS) -> float:
+def least_seconds(action: Callable[[], object], rounds: int = ROUNDS) -> float:
     """Processor seconds of the quickest round."""
     found = []
     for _ in range(rounds):

@@ -13,7 +13,6 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ import numpy as np
 from party.boosting.layout import layout
 from party.runtime.expected import Expected
 from party.runtime.mailbox import Mailbox
-from treetap.additive.sums.kernel_timings import kernel_costs
+from treetap.additive.sums.kernel_timings import kernel_costs, least_seconds
 from treetap.capacity.measurements import HostCosts, Measurements, kernel_name
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import BadInput, Interrupted
@@ -254,8 +253,8 @@ def _arrays() -> dict[str, float]:
     quantised = loss.quantise(*loss.gradients(scores, labels), None)
     values = np.concatenate([quantised.g, quantised.h, np.ones((RECORDS, 1), dtype=np.int64)], axis=1)
     everything = np.arange(RECORDS)
-    gradient = _least(lambda: loss.quantise(*loss.gradients(scores, labels), None))
-    histogram = _least(lambda: left_sums_of(bins, values, [1], [everything]))
+    gradient = least_seconds(lambda: loss.quantise(*loss.gradients(scores, labels), None))
+    histogram = least_seconds(lambda: left_sums_of(bins, values, [1], [everything]))
     sums = left_sums_of(bins, values, [1], [everything])
 
     def chosen() -> GrowingTree:
@@ -275,17 +274,7 @@ def _arrays() -> dict[str, float]:
     return {
         "gradient_s": gradient / RECORDS,
         "histogram_s": histogram / RECORDS / COLUMNS,
-        "split_s": _least(divide) / RECORDS,
-        "check_s": _least(lambda: chosen().split(1, 0, left)) / RECORDS,
-        "space_s": _least(lambda: rows_of(list(chunks_of(left, RECORDS)), RECORDS)) / 2 / len(left),
+        "split_s": least_seconds(divide) / RECORDS,
+        "check_s": least_seconds(lambda: chosen().split(1, 0, left)) / RECORDS,
+        "space_s": least_seconds(lambda: rows_of(list(chunks_of(left, RECORDS)), RECORDS)) / 2 / len(left),
     }
-
-
-def _least(action: Callable[[], object], rounds: int = 3) -> float:
-    """Processor seconds of the quickest round."""
-    found = []
-    for _ in range(rounds):
-        start = time.process_time()
-        action()
-        found.append(time.process_time() - start)
-    return min(found)
