@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from treetap import terminal
 from treetap.commands.audit.cli import needs
 from treetap.errors import BadInput
 
@@ -134,6 +133,7 @@ def _measured(path: Path, key: KeyKind, obfuscation: str, *, anew: bool) -> Meas
     known = Measurements.load(path) if path.exists() and not anew else None
     if known is not None and known.of(key, obfuscation) is not None:
         return known
+    from treetap import terminal
     from treetap.commands.capacity.measuring import add_key, measure
 
     terminal.err.print(f"measuring this machine under {key.scheme}, {key.bits} bits: some seconds, kept in {path}")
@@ -149,6 +149,8 @@ def _print_measured(costs: Measurements, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(costs.document(), indent=1), flush=True)
         return
+    from treetap import terminal
+
     table = terminal.table("cost", "seconds of a processor, or bytes")
     for name, value in costs.figures():
         table.add_row(name, f"{value:.3g}")
