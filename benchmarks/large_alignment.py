@@ -2,7 +2,7 @@
 
     python benchmarks/large_alignment.py [--records 1000000] [--columns 20] [--alignment psi] [--common 1.0] [--json]
 
-Two parties with two workers each and a coordinator. A party's table is a Parquet file of so many records, their ids
+Two parties with two workers each and a coordinator. A party's table is a Parquet file of these records, their ids
 in an order of its own; the share `--common` of them is in both tables. The job is a training by boosting, which ends as
 soon as its columns are binned. A process's memory is its high-water mark (VmHWM) by then.
 """

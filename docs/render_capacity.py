@@ -94,7 +94,7 @@ def table(found: list[Point], records: int) -> str:
 
 
 def demands(found: list[Point]) -> str:
-    """What a tree of the smaller table asks of each resource, by nodes: Paillier, the faster line."""
+    """Demands of a tree of the smaller table on each resource, by nodes: Paillier, the faster line."""
     some = [each for each in found if each.records == RECORDS[0] and each.scheme == PAILLIER]
     some = [each for each in some if each.line == list(LINES)[1]]
     names = dict.fromkeys((d["party"], d["kind"]) for each in some for d in each.found["demands"])

@@ -79,7 +79,7 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def more_table(results: Sequence[Mapping[str, Any]]) -> str:
-    """What one more record, column, party or worker costs."""
+    """Costs of one more record, column, party or worker."""
     lines = ["| one more | CPU ms | KiB, all processes | KiB, largest process | kB sent |\n", "|---|---|---|---|---|\n"]
     for axis, one in AXES.items():
         figures = (("cpu_s", 1000), ("all_mib", 1024), ("largest_process_mib", 1024), ("bytes", 1e-3))

@@ -283,7 +283,7 @@ class Federation:
         return node
 
     def remembered(self, name: str) -> dict[str, Any]:
-        """What a party's only worker, in this process, holds in its memory."""
+        """Memory of a party's only worker, in this process."""
         _, engine = self.node(name)._workers.lease()
         assert isinstance(engine, InProcessEngine)
         return engine._state

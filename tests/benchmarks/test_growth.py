@@ -26,7 +26,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_the_page_has_the_table_of_its_results(tmp_path: Path) -> None:
-    """The committed results give the committed table; with others it is told as stale."""
+    """The committed results give the committed table; with others it is called stale."""
     results = ROOT / "benchmarks" / "growth.jsonl"
     lines = [json.loads(line) for line in results.read_text().splitlines()]
     lines[0]["bytes"] *= 3

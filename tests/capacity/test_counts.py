@@ -93,7 +93,7 @@ def _training(
     params: BoostingParams,
     scheme: str,
 ) -> Training:
-    """What a grown tree was to the simulation; each node above the depth could be split, as no weight is asked for."""
+    """A grown tree as the simulation has it; each node above the depth could be split, as no weight is asked for."""
     owners = {made["node"]: names.index(made["owner"]) for made in tree["splits"]}
     levels = grown_levels(owners, defaultdict(lambda: n), params.max_depth)
     others = {name: columns[name] for name in names[1:]}

@@ -93,7 +93,7 @@ def _written(file: int) -> Iterator[bytes]:
 
 
 def _memory(pid: int) -> Iterator[bytes]:
-    """What a process can write to, without files."""
+    """Descriptors that a process can write to, without files."""
     with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
         for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
             extent, rights, _, _, inode, *_ = line.split()

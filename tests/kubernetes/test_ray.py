@@ -51,7 +51,7 @@ def _party(manifests: Manifests) -> Pod:
 
 
 def start_parameters(manifests: Manifests) -> list[dict[str, str]]:
-    """What `ray start` is told at each of the nodes."""
+    """Options of `ray start` at each of the nodes."""
     _, beside = nodes(manifests)[-1]
     words = [word.removeprefix("--").partition("=") for word in beside["args"]]
     return [*(each["rayStartParams"] for each in groups(manifests)), {key: value for key, _, value in words}]

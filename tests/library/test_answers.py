@@ -98,6 +98,6 @@ CUT = pickle.dumps([1, 2])[:-3]
 
 @pytest.mark.parametrize("data", [b"", b"\x80", b"no pickle", CUT, b"\x80\x04.", b"h\xff."], ids=repr)
 def test_damaged_answers_are_named(data: bytes) -> None:
-    """What is no pickle, or part of one, is the worker's fault."""
+    """Bytes that are no pickle, or part of one, are the worker's fault."""
     with pytest.raises(Malformed, match="cannot be read"):
         read_answer(data)

@@ -174,7 +174,7 @@ def test_other_software_of_a_node(change: dict[str, str], message: str) -> None:
 
 
 def test_a_report_of_another_treetap_stops_the_start(ray_cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an actor reports is checked before it gets a call."""
+    """Reports of actors are checked before they get a call."""
     fake = partial(replace, own_report(), treetap="9.9.9")
     monkeypatch.setattr(worker_actor, "own_report", fake)
     found = asyncio.run(refused(ClusterConfig(address=ray_cluster.address, cpus=0.1)))

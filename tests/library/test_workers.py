@@ -54,7 +54,7 @@ def test_contract(scenario):
     ids=lambda each: each.__name__,
 )
 def test_silence(scenario):
-    """A worker process that hangs is told from one that works."""
+    """A worker process that hangs is distinguished from one that works."""
     with_workers(1, partial(scenario, silence_s=SILENCE_S), SILENCE_S)
 
 

@@ -47,7 +47,7 @@ def shards(federation: LocalFederation, world: World, job: str) -> dict[str, byt
 
 
 def has_stored(federation: LocalFederation, party: str, job: str) -> bool:
-    """Whether a party has stored a tree of a job that is under way."""
+    """True if a party has stored a tree of a job that is under way."""
     shard = federation.state(party) / "jobs" / job / TREES
     return shard.is_file() and shard.stat().st_size > 0
 

@@ -1,4 +1,4 @@
-"""What was measured on a machine, in a file: costs of operations on ciphertexts by kind of key, and of all else."""
+"""Measurements of a machine, in a file: costs of operations on ciphertexts by kind of key, and of all else."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ PHASES = ("prepare", "encrypt", "send", "sum", "pack", "open", "decide")
 
 
 class World:
-    """What all processes of a simulation share."""
+    """State that all processes of a simulation share."""
 
     def __init__(self, site: Site, host: HostCosts) -> None:
         self.env = simpy.Environment()

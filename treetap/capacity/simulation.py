@@ -51,7 +51,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Simulated:
-    """What the simulation of one tree found; `streamed_s`: when the last block had been added to the root's cells."""
+    """Findings of the simulation of one tree; `streamed_s`: when the last block had been added to the root's cells."""
 
     seconds: float
     streamed_s: float

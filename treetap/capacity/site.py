@@ -32,7 +32,7 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Site:
-    """Where the processes run.
+    """Machines on which the processes run.
 
     Attributes:
         label_holder: its nodes.

@@ -21,7 +21,7 @@ LARGEST_SHARE = 0.5
 
 @dataclass(frozen=True)
 class Level:
-    """What happens at one level of a tree.
+    """Events at one level of a tree.
 
     Attributes:
         built: drawn records of each node whose sums the feature parties make.

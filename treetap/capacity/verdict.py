@@ -1,4 +1,4 @@
-"""What a tree asks of each resource, and which of them saturates first.
+"""Demands of a tree on each resource, and the resource that saturates first.
 
 The demand on a resource is the time that a tree would take if that resource alone bounded it. A simulated tree takes at
 least the largest demand; how much more, is waiting of one for another.
@@ -41,7 +41,7 @@ class Verdict:
 
     @property
     def first(self) -> str:
-        """What saturates first, in words."""
+        """Name of the resource that saturates first, in words."""
         if self.too_full:
             return f"memory of {', '.join(self.too_full)}"
         return f"{self.demands[0].party}: {self.demands[0].kind}"

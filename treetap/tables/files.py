@@ -56,7 +56,7 @@ class TableFile:
         return self.opener()
 
     def stamp(self) -> object:
-        """What differs once the file has been written again or replaced; `DataError` if it is not there."""
+        """A value that differs once the file has been written again or replaced; `DataError` if it is not there."""
         try:
             return self.stamper()
         except OSError as failure:

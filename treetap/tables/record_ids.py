@@ -131,7 +131,7 @@ def _slices(texts: pa.Array) -> Iterator[pa.Array]:
 
 
 def _buffers(texts: pa.LargeStringArray) -> tuple[Rows, npt.NDArray[np.uint8]]:
-    """Where each text begins and the last ends (N + 1,), and the bytes between the first and the last of these."""
+    """Offsets of the texts and of the end of the last (N + 1,), and the bytes from the first to the last of these."""
     _, ends, content = texts.buffers()
     if ends is None or not len(texts):
         return np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.uint8)

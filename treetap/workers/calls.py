@@ -23,7 +23,7 @@ def pickled_call(kernel: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
 
 
 def outcome_of(answer: bytes) -> tuple[bool, Any]:
-    """Whether the call failed, and its value or exception; `Malformed` for what is neither."""
+    """True if the call failed, and its value or exception; `Malformed` for what is neither."""
     match read_answer(answer):
         case (False, value):
             return False, value

@@ -31,7 +31,7 @@ class Incarnation(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is and where: a process by its number."""
+        """Kind and place: a process by its number."""
         ...
 
     @property
@@ -40,7 +40,7 @@ class Incarnation(Protocol):
         ...
 
     def alive(self) -> bool:
-        """Whether the next call may go there; never waits."""
+        """True if the next call may go there; never waits."""
         ...
 
     def exchange(self, message: bytes) -> bytes:

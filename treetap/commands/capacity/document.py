@@ -25,7 +25,7 @@ MOST_RECORDS, MOST_COLUMNS = 10**10, 1 << 12
 
 @dataclass(frozen=True)
 class Question:
-    """What is to be trained.
+    """A training to be simulated.
 
     Attributes:
         records: aligned records.
@@ -85,7 +85,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a simulation says."""
+    """Answer of a simulation."""
 
     question: Question
     training: Training

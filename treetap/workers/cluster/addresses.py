@@ -26,7 +26,7 @@ def why_closed(address: str, timeout_s: float) -> str:
 
 
 def is_own(host: str) -> bool:
-    """Whether all addresses of a host, by name or number, belong to this machine; one that is unknown does not."""
+    """True if all addresses of a host, by name or number, belong to this machine; one that is unknown does not."""
     if on_loopback(f"{host}:0"):
         return True
     try:
@@ -46,7 +46,7 @@ def _can_be_bound(number: str) -> bool:
 
 
 def encrypted() -> bool:
-    """Whether Ray encrypts its connections, by the environment of this process."""
+    """True if Ray encrypts its connections, by the environment of this process."""
     return os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
 
 

@@ -57,10 +57,10 @@ class Board:
         return int(self._rows[worker].units)
 
     def loss(self, worker: int, life: int) -> str | None:
-        """How an incarnation was lost; None if it was not."""
+        """Description of how an incarnation was lost; None if it was not."""
         row = self._rows[worker]
         return row.why.decode(errors="ignore") if row.lost == life else None
 
     def usage(self) -> list[Usage]:
-        """What each worker has used."""
+        """Memory and time that each worker has used."""
         return [Usage(row.peak_rss_mb, row.cpu_seconds) for row in self._rows]

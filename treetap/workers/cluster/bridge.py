@@ -51,13 +51,13 @@ class Bridge:
 
     @property
     def usable(self) -> bool:
-        """Whether actors can be asked for: it is alive, has not failed to connect, and is not suspended."""
+        """True if actors can be asked for: it is alive, has not failed to connect, and is not suspended."""
         suspended = self.connected and time.monotonic() - self._beat.value > self._patience_s
         return self.alive and self._phase.value != _FAILED and not suspended
 
     @property
     def alive(self) -> bool:
-        """Whether it has not ended, and was not killed."""
+        """True if it has not ended, and was not killed."""
         return not self._killed and self._process.is_alive()
 
     def open(self, worker: int, life: int) -> socket.socket:
@@ -83,11 +83,11 @@ class Bridge:
 
     @property
     def connected(self) -> bool:
-        """Whether it has connected to the cluster."""
+        """True if it has connected to the cluster."""
         return bool(self._phase.value == _CONNECTED)
 
     def loss(self) -> str:
-        """How all actors were lost with this bridge, once it has ended."""
+        """Description of how all actors were lost with this bridge, once it has ended."""
         if not self._loss:
             self._loss = self._find_loss()
         return self._loss
@@ -167,7 +167,7 @@ def why_unconnected(plan: Plan, phase: Any) -> str:
     os.environ |= {
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_ENABLE_AUTO_CONNECT": "0",  # a late call after the end would start a cluster here
-        # Without the head this process ends after so many seconds, and the party names what it lost.
+        # Without the head this process ends after that number of seconds, and the party names what it lost.
         "RAY_gcs_rpc_server_reconnect_timeout_s": str(max(1, min(60, int(plan.silence_s / 2)))),
         "RAY_max_direct_call_object_size": str(INLINE),
         "RAY_task_rpc_inlined_bytes_limit": str(INLINE),

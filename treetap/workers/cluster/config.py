@@ -30,7 +30,7 @@ def _check_resources(resources: dict[str, Amount]) -> dict[str, Amount]:
 
 
 class ClusterConfig(Strict):
-    """Where the cluster is, and what each worker reserves there.
+    """Address of the cluster, and what each worker reserves there.
 
     `address`: HOST:PORT of the head (of its global control service), or "auto": the cluster that `ray start` has
     started on this machine. Either way this machine is one of its nodes, if only with `--num-cpus=0`.

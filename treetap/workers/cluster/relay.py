@@ -133,7 +133,7 @@ def remote_class() -> Any:
 
 
 def _how_lost(error: RayError, node_id: str) -> str:
-    """Whether the head, the node or the actor alone is gone."""
+    """Description of the loss: of the head, the node or the actor alone."""
     head = ray.get_runtime_context().gcs_address
     if why := addresses.why_closed(head, ANSWER_S):
         return f"was lost with its cluster: the head at {head} does not answer ({why})"
@@ -146,5 +146,5 @@ def _how_lost(error: RayError, node_id: str) -> str:
 
 
 def _deserted(node: dict[str, Any]) -> bool:
-    """Whether a node's own process does not answer: the head learns of its end later."""
+    """True if a node's own process does not answer: the head learns of its end later."""
     return bool(addresses.why_closed(f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}", ANSWER_S))

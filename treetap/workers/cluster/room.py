@@ -20,7 +20,7 @@ class Room:
         self._group = placement_group([plan.needs for _ in range(plan.workers)], strategy="SPREAD")
 
     def reserved(self) -> bool:
-        """Whether every worker has its bundle on a node that lives."""
+        """True if every worker has its bundle on a node that lives."""
         return bool(placement_group_table(self._group)["state"] == "CREATED")
 
     def options(self, worker: int) -> dict[str, Any]:
