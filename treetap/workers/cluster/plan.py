@@ -36,3 +36,8 @@ class Plan:
         """Amounts of Ray's resources that one worker reserves."""
         memory = {} if self.config.memory is None else {"memory": float(self.config.memory)}
         return {"CPU": self.config.cpus, **memory, **self.config.resources}
+
+    @property
+    def needs_in_words(self) -> str:
+        """Amounts that each worker reserves, for messages."""
+        return " and ".join(f"{amount:g} {name}" for name, amount in self.needs.items())

@@ -32,12 +32,11 @@ class Room:
 
     def lack(self) -> str:
         """The error about a cluster that has too little room."""
-        all_of, free = ray.cluster_resources(), ray.available_resources()
-        has = ", ".join(f"{all_of.get(name, 0.0):g} {name} ({free.get(name, 0.0):g} free)" for name in self._plan.needs)
-        each = " and ".join(f"{amount:g} {name}" for name, amount in self._plan.needs.items())
+        plan, all_of, free = self._plan, ray.cluster_resources(), ray.available_resources()
+        has = ", ".join(f"{all_of.get(name, 0.0):g} {name} ({free.get(name, 0.0):g} free)" for name in plan.needs)
         nodes = sum(node["Alive"] for node in ray.nodes())
         return (
-            f"workers = {self._plan.workers} need {each} each (cluster.cpus, cluster.memory, cluster.resources), and "
-            f"the cluster had no room for all of them within cluster.start_s = {self._plan.config.start_s:g} s: its "
-            f"{nodes} nodes have {has}; add nodes, or lower workers or what each needs"
+            f"workers = {plan.workers} need {plan.needs_in_words} each (cluster.cpus, cluster.memory, "
+            "cluster.resources), and the cluster had no room for all of them within cluster.start_s = "
+            f"{plan.config.start_s:g} s: its {nodes} nodes have {has}; add nodes, or lower workers or what each needs"
         )

@@ -92,8 +92,7 @@ def _count(plan: Plan, nodes: list[dict[str, Any]], free: dict[str, float], foun
     """Compare what the workers need with what the cluster has."""
     needs = plan.needs
     room = sum(int(min(node["Resources"].get(name, 0.0) / amount for name, amount in needs.items())) for node in nodes)
-    each = " and ".join(f"{amount:g} {name}" for name, amount in needs.items())
     left = ", ".join(f"{free.get(name, 0.0):g} {name}" for name in needs)
-    said = f"room for {room} workers of {each} each, workers = {plan.workers}; free now: {left}"
+    said = f"room for {room} workers of {plan.needs_in_words} each, workers = {plan.workers}; free now: {left}"
     (found.facts if room >= plan.workers else found.faults).append(said)
     found.facts.append("Ray encrypts" if addresses.encrypted() else "Ray does not encrypt")
