@@ -14,6 +14,18 @@ ARG EXTRAS=
 RUN python -c "import sys, tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
       print(*(d for e in sys.argv[1:] for d in p['optional-dependencies'][e]), sep='\n')" $EXTRAS > extras.txt
 
+FROM ${BASE} AS wheel
+WORKDIR /src
+COPY pyproject.toml LICENSE README.md ./
+COPY build_backend build_backend
+COPY attacks attacks
+COPY coordinator coordinator
+COPY party party
+COPY treetap treetap
+# Kernels for processors with AVX-512 IFMA, whichever builds the image; --build-arg TREETAP_NATIVE=0 leaves them out.
+ARG TREETAP_NATIVE=1
+RUN python -m pip wheel --no-cache-dir --disable-pip-version-check --no-deps --wheel-dir /wheels .
+
 FROM ${BASE} AS build
 WORKDIR /src
 RUN python -m venv --without-pip /opt/treetap
@@ -23,20 +35,13 @@ RUN python -m pip --python /opt/treetap install --no-cache-dir --disable-pip-ver
  && cd /opt/treetap/lib/python3*/site-packages \
  && rm -rf pyarrow/include pyarrow/src pyarrow/tests \
  && find numpy -type d -name tests -prune -exec rm -rf {} +
-# What extras need beside it: images with and without them share the layer above.
+# What extras need beside it: images with and without them share the layer above, and the wheel of treetap below.
 COPY --from=requirements /src/extras.txt ./
 ARG PIP_EXTRA_INDEX_URL=
 RUN test -z "$(cat extras.txt)" || python -m pip --python /opt/treetap install --no-cache-dir --disable-pip-version-check \
       -r requirements.txt -r extras.txt
-COPY pyproject.toml LICENSE README.md ./
-COPY build_backend build_backend
-COPY attacks attacks
-COPY coordinator coordinator
-COPY party party
-COPY treetap treetap
-# Kernels for processors with AVX-512 IFMA, whichever builds the image; --build-arg TREETAP_NATIVE=0 leaves them out.
-ARG TREETAP_NATIVE=1
-RUN python -m pip --python /opt/treetap install --no-cache-dir --disable-pip-version-check --no-deps .
+COPY --from=wheel /wheels /wheels
+RUN python -m pip --python /opt/treetap install --no-cache-dir --disable-pip-version-check --no-deps /wheels/*.whl
 
 FROM ${BASE}
 # A fixed user id, so that files on a host can belong to it.
