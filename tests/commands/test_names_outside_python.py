@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGES = "treetap|party|coordinator|attacks|tests|benchmarks"
 #: But for the campaign's, which only a clone has.
-RUN = re.compile(rf"""-m[\s,"']+(?!tests\.campaign\b)(?:{PACKAGES})\b[\w.]*""")
+RUN = re.compile(rf"""-m[\s,"']+(?!tests\.(?:campaign|weight)\b)(?:{PACKAGES})\b[\w.]*""")
 #: A path below a folder of the clone, and the name or the end of the path of a source or a page.
 BELOW = re.compile(rf"(?<![\w./*-])(?:protos|docs|examples|{PACKAGES})/[\w./*-]*")
 ENDING = re.compile(r"(?<![\w./*<>{}$-])(?!google/)(?:[\w-]+/)*[\w-]+\.(?:py|pyi|proto|md)\b")
