@@ -10,11 +10,19 @@ from nbclient import NotebookClient
 
 from tests import forks
 
+pytestmark = pytest.mark.second_tier
+
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "notebooks"
 NOTEBOOKS = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 #: Outputs that a cell may have: two of progress, one of its own, one that a library adds when it is imported.
 MOST_OUTPUTS = 5
+
+
+def _forked() -> nbformat.NotebookNode:
+    """A cell after which the kernel forks the processes of its federations."""
+    forked = f"import sys; sys.path.append({str(ROOT)!r})\nfrom tests import forks\n"
+    return nbformat.v4.new_code_cell(f"{forked}forks.fork_federations({forks.start_server()!r})")
 
 
 def test_there_are_three() -> None:
@@ -34,9 +42,7 @@ def test_a_notebook_runs(name: str, tmp_path: Path) -> None:
         pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
     notebook = nbformat.read(FOLDER / f"{name}.ipynb", 4)
     if name != "first-federation":
-        forked = f"import sys; sys.path.append({str(ROOT)!r})\nfrom tests import forks\n"
-        forked += f"forks.fork_federations({forks.start_server()!r})"
-        notebook.cells.insert(0, nbformat.v4.new_code_cell(forked))
+        notebook.cells.insert(0, _forked())
     client = NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}})
     client.execute()
     for cell in notebook.cells:
@@ -47,7 +53,7 @@ def test_a_notebook_runs(name: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.campaign
+@pytest.mark.second_tier
 def test_progress_is_one_line_that_is_replaced(tmp_path: Path) -> None:
     """While a model trains a cell shows one bar; at the end it is empty, and `verbose=False` shows none."""
     shown = []
@@ -57,7 +63,7 @@ def test_progress_is_one_line_that_is_replaced(tmp_path: Path) -> None:
         "treetap.FederatedClassifier(**given).fit(X, y);",
         "treetap.FederatedClassifier(**given, verbose=False).fit(X, y);",
     ]
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in cells])
+    notebook = nbformat.v4.new_notebook(cells=[_forked(), *(nbformat.v4.new_code_cell(source) for source in cells)])
 
     class Client(NotebookClient):
         def process_message(self, message, cell, number):  # type: ignore[no-untyped-def]
@@ -68,5 +74,5 @@ def test_progress_is_one_line_that_is_replaced(tmp_path: Path) -> None:
     Client(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
     assert any('<progress value="0.' in each and "tree" in each for each in shown)
     assert 2 <= len(shown) < 200
-    assert [each["data"]["text/html"] for each in notebook.cells[1].outputs] == [""]
-    assert notebook.cells[2].outputs == []
+    assert [each["data"]["text/html"] for each in notebook.cells[2].outputs] == [""]
+    assert notebook.cells[3].outputs == []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,18 +11,11 @@ from tests.campaign.plans import Plan, drawn
 from tests.campaign.schedule import carry_out
 from tests.campaign.stages import playable
 
+pytestmark = pytest.mark.second_tier
+
 FOUND = sorted((Path(__file__).parent / "found").glob("*.json"))
 #: Schedules of each test, and how many tests of them there are.
 EACH, TESTS = 5, 15
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _settled() -> Iterator[None]:
-    """Exempt imported objects from garbage collection meanwhile: schedules make much garbage."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.mark.parametrize("path", FOUND, ids=lambda path: path.stem)

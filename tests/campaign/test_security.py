@@ -25,6 +25,8 @@ from treetap.wire import callers
 from treetap.wire.frame import PATHS
 from treetap.wire.v2 import control_pb2, exchange_pb2
 
+pytestmark = [pytest.mark.second_tier, pytest.mark.filterwarnings("ignore:a 512-bit")]
+
 SAMPLE = 18
 #: Tests of recorded stories run in one worker, which records them once.
 of_recorded_stories = pytest.mark.xdist_group("recorded-stories")

@@ -19,6 +19,11 @@ from treetap.commands.experiment.command import run_file
 from treetap.commands.experiment.tracking import to_mlflow
 from treetap.errors import BadInput, Interrupted
 
+pytestmark = [
+    pytest.mark.second_tier,
+    pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy"),  # of MLflow
+]
+
 FILE = """[data]\npath = "t.csv"\nlabel = "y"\nseed = {seed}
 [[party]]\nname = "clinic"\nlabels = true\ncolumns = ["a"]\n[[party]]\nname = "lab"\ncolumns = ["b", "c"]
 [job]\nn_estimators = 4\n[output]\n{output}\n"""

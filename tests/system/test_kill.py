@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +13,7 @@ import pytest
 
 from coordinator.jobs import Jobs
 from coordinator.runtime.journal import Journal
+from tests.commands.command import Outcome, treetap
 from tests.system.federations import ended, settings, shards, states, until
 from tests.worlds import PARTIES, joined_model, spec, world
 from treetap.commands.local_federation import LocalFederation
@@ -67,11 +66,9 @@ def _wait_for_tree(federation: LocalFederation, job: str, tree: int) -> None:
         federation.operator.watch(job, look)
 
 
-def _resume(federation: LocalFederation, job: str) -> subprocess.CompletedProcess[str]:
+def _resume(federation: LocalFederation, job: str) -> Outcome:
     """`treetap resume`, as a person would type it."""
-    operator = str(federation.write_operator_file())
-    command = [sys.executable, "-m", "treetap", "resume", job, "--operator", operator, "--json"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return treetap("resume", job, "--operator", federation.write_operator_file(), "--json")
 
 
 def _processes() -> dict[int, tuple[int, str]]:
@@ -104,6 +101,7 @@ def _alive(family: set[tuple[int, str]]) -> set[tuple[int, str]]:
     return family & {(pid, born) for pid, (_, born) in _processes().items()}
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("victim", [*PARTIES, "coordinator"])
 def test_killed_and_resumed(victim: str, federation: LocalFederation, undisturbed: dict[str, bytes]) -> None:
     """SIGKILL in the middle of training, start again, resume: the shards of an undisturbed run, byte for byte."""
@@ -121,7 +119,7 @@ def test_killed_and_resumed(victim: str, federation: LocalFederation, undisturbe
     assert status.state == "interrupted"
     assert f"treetap resume {job}" in status.error
     resumed = _resume(federation, job)
-    assert (resumed.returncode, resumed.stderr) == (0, "")
+    assert (resumed.status, resumed.err) == (0, "")
     assert federation.operator.status(job)[0].attempt == 2
     assert shards(federation, HERE, job) == undisturbed
     assert joined_model(states(federation, HERE), job) == joined_model(states(federation, HERE), "undisturbed")
@@ -138,6 +136,7 @@ def test_killed_and_resumed(victim: str, federation: LocalFederation, undisturbe
         assert grown == set(range(min(grown), PARAMS.n_estimators))
 
 
+@pytest.mark.second_tier
 def test_cancelled(federation: LocalFederation) -> None:
     """A cancelled job ends at once, leaves neither progress nor key nor model anywhere, and cannot be resumed."""
     _submit(federation, "cancelled", LONG)
@@ -154,15 +153,17 @@ def test_cancelled(federation: LocalFederation) -> None:
         assert list((state / "jobs").iterdir()) == []
     status = ended(federation, "cancelled")
     assert (status.state, status.error) == ("cancelled", "cancelled by an operator")
-    assert "there is nothing to resume" in _resume(federation, "cancelled").stderr
+    assert "there is nothing to resume" in _resume(federation, "cancelled").err
 
 
+@pytest.mark.second_tier
 def test_the_name_of_a_cancelled_job_stays_taken(federation: LocalFederation) -> None:
     """Its record is in the coordinator's journal and must not be mixed with another job's."""
     with pytest.raises(ConfigError, match="there is a job 'cancelled' already"):
         _submit(federation, "cancelled", PARAMS)
 
 
+@pytest.mark.second_tier
 @pytest.mark.parametrize("name", [*PARTIES, "coordinator"])
 def test_sigterm_in_the_middle_of_training(name: str, federation: LocalFederation) -> None:
     """Told to stop, a busy process ends with status 0 within seconds and takes its workers with it."""
@@ -181,6 +182,7 @@ def test_sigterm_in_the_middle_of_training(name: str, federation: LocalFederatio
     federation.operator.cancel(job)
 
 
+@pytest.mark.second_tier
 def test_a_party_that_stays_away(federation: LocalFederation) -> None:
     """Without it the job is interrupted within half a minute, with its name and the cause; the others stay usable."""
     _submit(federation, "away", LONG)
@@ -198,6 +200,7 @@ def test_a_party_that_stays_away(federation: LocalFederation) -> None:
     assert ended(federation, "after-all").state == "finished"
 
 
+@pytest.mark.second_tier
 def test_a_suspended_party_is_named_within_the_silence(federation: LocalFederation, tmp_path: Path) -> None:
     """SIGSTOP: a process that takes connections and does nothing else ends a job by its name; awake, it works again."""
     silence_s, victim = 1.0, "feature-b"
@@ -228,6 +231,7 @@ def test_a_suspended_party_is_named_within_the_silence(federation: LocalFederati
     assert awake.state == "finished", awake.error
 
 
+@pytest.mark.second_tier
 def test_the_coordinators_death_is_told(federation: LocalFederation) -> None:
     """Whoever watches hears that the coordinator is gone and what to type when it is back."""
     _submit(federation, "gone", LONG)
@@ -243,6 +247,7 @@ def test_the_coordinators_death_is_told(federation: LocalFederation) -> None:
     assert federation.operator.cancel("gone").state == "cancelled"
 
 
+@pytest.mark.second_tier
 def test_no_process_met_a_defect(federation: LocalFederation) -> None:
     """After all this no log has a traceback, a lost exception or an open file that nobody closed."""
     for name in [*PARTIES, "coordinator"]:

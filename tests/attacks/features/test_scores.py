@@ -13,11 +13,12 @@ import pytest
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
 import torch
-from matplotlib.image import imread
 
 from attacks.features.class_scores import class_scores, r2
 from attacks.features.image_scores import mse, psnr, ssim
 from attacks.features.pictures import png_url
+
+pytestmark = pytest.mark.second_tier
 
 
 def pair(height: int, width: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -88,6 +89,8 @@ def test_pictures_are_png_files(channels: int) -> None:
     image: npt.NDArray[np.float32] = np.random.default_rng(0).random((channels, 5, 7)).astype(np.float32)
     kind, _, content = png_url(image).partition(",")
     assert kind == "data:image/png;base64"
+    from matplotlib.image import imread  # of this test alone, and half a second for each worker
+
     read = imread(io.BytesIO(base64.b64decode(content)), format="png")
     expected = np.rint(image * 255).transpose(1, 2, 0) / 255
     assert np.allclose(read.reshape(5, 7, channels), expected, atol=1e-6)
