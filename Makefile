@@ -1,27 +1,37 @@
-# Commands for a newcomer: `make demo` runs a whole federation, `make test` passes the tests.
+# Commands for a newcomer: `make demo` runs a whole federation, `make test` passes the tests in minutes.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BUILT := $(wildcard build_backend/*.py treetap/native/*.[ch])
 PROTOS := $(wildcard protos/treetap/wire/v2/*.proto)
 
-.PHONY: demo test lint campaign campaign-sockets soak security assurance bench protos threats orders clean
+PYTEST = $(BIN)/python -m pytest --numprocesses auto --dist loadgroup --durations 10
+
+.PHONY: demo test test-all lint weight campaign campaign-sockets soak security assurance bench protos threats orders clean
 
 $(VENV)/.demo: pyproject.toml $(BUILT)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo]'
 	@touch $@
 
+$(VENV)/.test: pyproject.toml $(BUILT)
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo,test]'
+	@touch $@ $(VENV)/.demo
+
 $(VENV)/.dev: pyproject.toml $(BUILT)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo,dev]'
-	@touch $@ $(VENV)/.demo
+	@touch $@ $(VENV)/.test $(VENV)/.demo
 
 demo: $(VENV)/.demo  ## a whole federation on loopback: train, predict, audit, report
 	@$(BIN)/treetap demo --audit-report runs/audit.html
 
-test: $(VENV)/.dev  ## all tests, on all cores
-	$(BIN)/python -m pytest --numprocesses auto --dist loadgroup --durations 10 $(SELECTED)
+test: $(VENV)/.test  ## the first tier of the tests, on all cores: minutes, with few libraries
+	$(PYTEST) $(SELECTED)
+
+test-all: $(VENV)/.dev  ## all tests but those of campaigns: what CI runs
+	$(PYTEST) --tier all $(SELECTED)
 
 lint: $(VENV)/.dev  ## formatting, lint, types, import rules
 	$(BIN)/ruff check .
@@ -29,8 +39,11 @@ lint: $(VENV)/.dev  ## formatting, lint, types, import rules
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-campaign: $(VENV)/.dev  ## examples of pages, 10,000 fault schedules, 640 crash points, all kills of four jobs, 3,000 corruptions; status 1 at any finding
-	$(BIN)/python -m pytest -m campaign
+weight: $(VENV)/.test  ## figures of the size of the code and of what a feature costs, beside their limits
+	@$(BIN)/python -m tests.weight
+
+campaign: $(VENV)/.dev  ## tests of minutes, 10,000 fault schedules, 640 crash points, all kills of four jobs, 3,000 corruptions; status 1 at any finding
+	$(BIN)/python -m pytest --tier all -m campaign
 	$(BIN)/python -m tests.campaign schedules
 	$(BIN)/python -m tests.campaign crash-points
 	$(BIN)/python -m tests.campaign kills

@@ -19,6 +19,7 @@ import hypothesis
 import pytest
 
 from tests import forks
+from treetap import logs
 
 if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from tests.ray_cluster import RayCluster
     from tests.replay import Conducted
 
+pytest_plugins = ["tests.tiers"]
 #: Starts a server process by its words; its log.
 Begin = Callable[[Sequence[str], IO[bytes]], Any]
 #: Free bytes that the memory file system must have before temporary folders are put there.
@@ -37,6 +39,7 @@ PACKAGES = ("treetap", "party", "coordinator", "attacks")
 # Processes that tests start inherit these. Tables of tests are small: threads of numpy, scikit-learn and xgboost only
 # wait for each other. Without stored bytecode each of several hundred processes would compile all sources again.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+logs.quiet_grpc()
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 # Every step of a party is flushed to disk before it is acknowledged, which in memory takes no time.
@@ -94,9 +97,12 @@ def pytest_configure_node(node: WorkerController) -> None:
     node.workerinput["forks"] = forks.start_server()
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """Two more than there are cores: at any time some tests wait for processes or containers."""
-    return len(os.sched_getaffinity(0)) + 2
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """As many as there are cores, and one more for the first tier, which is waited for.
+
+    Some tests wait for processes; but every worker imports all test files, and beyond that they hinder each other.
+    """
+    return len(os.sched_getaffinity(0)) + (config.option.tier == "first")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -104,6 +110,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
     Every worker imports all of them. Without stored bytecode, all would compile each of them at the same time.
     """
+    from tests import tiers  # pytest has read it as a plugin
+
     config = session.config
     worker = getattr(config, "workerinput", None)
     if worker is None or config.args != config.getini("testpaths"):
@@ -112,11 +120,13 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     share = slice(number, None, worker["workercount"])
     for path in sorted(path for folder in PACKAGES for path in (root / folder).rglob("*.py"))[share]:
         compileall.compile_file(path, quiet=2)
-    tests = sorted(path.relative_to(root) for path in (root / "tests").rglob("test_*.py") if "files" not in path.parts)
+    tests = sorted(path for path in (root / "tests").rglob("test_*.py") if "files" not in path.parts)
     for path in tests[share]:
+        if tiers.left_out(path, config.option.tier):
+            continue
         # What is wrong with a file is said when it is collected.
         with contextlib.suppress(Exception, pytest.skip.Exception):
-            importlib.import_module(".".join(path.with_suffix("").parts))
+            importlib.import_module(".".join(path.relative_to(root).with_suffix("").parts))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -155,15 +165,24 @@ def as_typed(_typed: Begin) -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def _small_tables() -> Iterator[None]:
-    """Let this process build small tables of powers: those of production would take half the time of a small job.
-
-    Windows change no power, only how many products it takes. Processes that tests start have those of production.
-    """
+    """Let this process build small tables of powers."""
+    from tests.prepared import SMALL_WINDOWS
     from treetap.additive.residues import fixed_base
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fixed_base, "WINDOWS", range(4, 7))
+        patch.setattr(fixed_base, "WINDOWS", SMALL_WINDOWS)
         yield
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """For a test that interrupts this process: no collection of garbage begins by itself.
+
+    Hypothesis times collections by a callback. A KeyboardInterrupt that is raised in there is printed and lost.
+    """
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture(scope="module")

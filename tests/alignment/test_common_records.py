@@ -25,6 +25,7 @@ def _federation(folder: Path, train: int, predict: int, policies: dict[str, dict
     return Federation(folder, joined, policies=policies)
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("mode", ["psi", "sorted-ids"])
 @pytest.mark.parametrize("party", PARTIES[:2])
 def test_a_training_has_thirty_common_records_unless_a_policy_says_otherwise(

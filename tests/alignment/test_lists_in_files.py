@@ -29,6 +29,7 @@ def _open_files(folder: Path) -> list[str]:
     return found
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("parties", [2, 3])
 def test_lists_of_many_blocks(parties: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls, messages, blocks and groups that end in the middle of each other give the records that all hold."""

@@ -97,6 +97,7 @@ def intersect(folder: Path, ids: list[list[str]], seed: int = 0) -> list[list[st
     return found
 
 
+@pytest.mark.second_tier(but=3)
 @pytest.mark.parametrize("shape", range(20))
 def test_everybody_finds_the_plain_intersection_in_one_order(
     shape: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -258,6 +259,7 @@ def _killed_and_resumed(folder: Path, number: int, victim: str) -> None:
         run(main())
 
 
+@pytest.mark.second_tier
 @pytest.mark.long
 def test_killed_at_messages_of_the_alignment(tmp_path: Path) -> None:
     """Whoever is killed whenever: records are sampled by their place, and the model is that of one common order.
@@ -374,6 +376,7 @@ BAD_POINTS = {
 }
 
 
+@pytest.mark.second_tier(but=4)
 @pytest.mark.parametrize("fault", BAD_POINTS)
 @pytest.mark.parametrize("parties", [2, 3])
 def test_points_that_cannot_be_are_told(parties: int, fault: str, tmp_path: Path) -> None:

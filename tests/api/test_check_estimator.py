@@ -12,6 +12,8 @@ from sklearn.utils.estimator_checks import check_estimator
 import treetap
 from treetap.api.conventions import EXEMPT
 
+pytestmark = pytest.mark.second_tier
+
 #: One tree with a leaf value for every class; keys of 1024 bits, which the parties of a loopback federation permit.
 QUICK: dict[str, Any] = {
     "parties": 2,

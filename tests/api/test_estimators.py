@@ -63,6 +63,7 @@ def test_it_predicts_as_the_centralised_model_does() -> None:
     assert (model.label_holder_, model.columns_) == ("party-2", PARTIES)
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("classes", [(-1, 1), ("no", "yes"), (False, True), (1.0, 2.0), ("z", "a", "m")], ids=str)
 def test_predictions_are_the_callers_own_labels(classes: tuple[Any, ...]) -> None:
     """Their values, their type and their order, as scikit-learn sorts them."""
@@ -75,6 +76,7 @@ def test_predictions_are_the_callers_own_labels(classes: tuple[Any, ...]) -> Non
     assert (found == model.classes_[model.predict_proba(X).argmax(axis=1)]).all()
 
 
+@pytest.mark.second_tier
 @pytest.mark.parametrize("library", ["pandas", "polars", "arrow", "numpy"])
 def test_tables_of_every_library_train_the_same_model(library: str) -> None:
     """Names of columns are kept where there are some; predictions are an array, `predict_frame` is like the input."""
@@ -92,6 +94,7 @@ def test_tables_of_every_library_train_the_same_model(library: str) -> None:
     assert np.argmax(model.feature_importances_) in (0, 3)
 
 
+@pytest.mark.second_tier
 def test_parties_with_other_records_train_on_those_that_all_have() -> None:
     """A frame of each party, known by an index; the label is a column of the label holder's frame."""
     bank = X.iloc[:80, :2].assign(owes=TRUE[:80])
@@ -130,6 +133,7 @@ def test_columns_of_text_and_constants() -> None:
     assert model.score(frame, TRUE) == 1
 
 
+@pytest.mark.second_tier
 def test_constraints_and_encodings_by_column_reach_the_owner() -> None:
     """Predictions only increase in a constrained column; a column that no party has is a ValueError."""
     kind = np.where(RNG.random(90) < 0.5, "x", "y")
@@ -145,6 +149,7 @@ def test_constraints_and_encodings_by_column_reach_the_owner() -> None:
         treetap.FederatedRegressor(**{**given, "monotone_constraints": {"z": 1}}).fit(frame, y)
 
 
+@pytest.mark.second_tier
 def test_a_training_goes_on_from_a_model() -> None:
     """Rounds are added to those of a fitted estimator: the same trees as of one longer training."""
     first = treetap.FederatedClassifier(**{**SMALL, "n_estimators": 1}).fit(X, TRUE)
@@ -199,6 +204,7 @@ def test_wrong_input_is_a_value_error_and_leaves_the_federation_up() -> None:
     assert model.fit(X, TRUE).score(X, TRUE) > 0.7
 
 
+@pytest.mark.second_tier
 def test_a_search_uses_one_federation(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of all candidates and folds: no process is started for any of them."""
     treetap.FederatedClassifier(**SMALL).fit(X, TRUE)
@@ -221,6 +227,8 @@ def test_a_running_event_loop_is_no_hindrance() -> None:
     assert asyncio.run(cell()) > 0.7
 
 
+@pytest.mark.second_tier
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("looped", [False, True], ids=["plain", "in a notebook"])
 def test_ctrl_c_cancels_the_job(looped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The job is cancelled at the coordinator, and the federation takes the next one."""
@@ -242,6 +250,7 @@ def test_ctrl_c_cancels_the_job(looped: bool, monkeypatch: pytest.MonkeyPatch) -
     assert treetap.FederatedClassifier(**SMALL).fit(X, TRUE).score(X, TRUE) > 0.7
 
 
+@pytest.mark.second_tier
 def test_a_federation_of_ones_own() -> None:
     """It runs while the block does, predicts for its models, and leaves nothing behind; its models predict on."""
     iris = load_iris()
@@ -263,6 +272,7 @@ def test_a_federation_of_ones_own() -> None:
     assert (model.predict_proba(iris.data) == inside).all()
 
 
+@pytest.mark.second_tier
 def test_a_federation_whose_process_died_is_replaced() -> None:
     """A model that it trained predicts in this process; the next fit has a federation again."""
     model = treetap.FederatedClassifier(**SMALL).fit(X, TRUE)
@@ -286,6 +296,7 @@ atexit.register(left)
 """
 
 
+@pytest.mark.second_tier
 def test_a_party_loads_nothing_of_the_api(tmp_path: Path) -> None:
     """A real party that has trained and predicted has no scikit-learn, pandas or polars among its modules.
 

@@ -36,6 +36,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> ExperimentResult:
     return treetap.experiment(CONTENT, frame=X.assign(y=np.where(TRUE, "yes", "no")), workdir=folder, verbose=False)
 
 
+@pytest.mark.second_tier
 def test_an_experiment_is_data_frames(result: ExperimentResult) -> None:
     """Metrics, traffic, importances, rounds, times and predictions; as HTML in a notebook."""
     assert set(result.metrics["set"]) >= {"train", "test"}
@@ -64,6 +65,7 @@ def test_predictions_in_csv_have_the_ids_of_the_table(tmp_path: Path) -> None:
     assert found["probability"].tolist() == [1, 0, 0.25, 0]
 
 
+@pytest.mark.second_tier
 def test_an_audit_is_a_data_frame(result: ExperimentResult) -> None:
     """That of the run, and another one of the same transcripts; what is wrong with a call is a ValueError."""
     assert result.audits[["party", "attack"]].to_numpy().tolist() == [["telco", "uni"]]
@@ -81,6 +83,7 @@ def test_an_audit_is_a_data_frame(result: ExperimentResult) -> None:
         treetap.audit(result.folder / "predictions")
 
 
+@pytest.mark.second_tier
 def test_a_model_of_an_experiment_predicts(result: ExperimentResult, tmp_path: Path) -> None:
     """As the federation did: the label holder's own predictions of the held-out rows, in the classes of the table."""
     model = treetap.load_model(result.folder)
@@ -110,6 +113,7 @@ def test_one_partys_shard_predicts_nothing(result: ExperimentResult) -> None:
         shard.predict(X)
 
 
+@pytest.mark.second_tier
 def test_a_saved_estimator_is_loaded_as_a_model(tmp_path: Path) -> None:
     """Its shards, one folder a party."""
     model = treetap.FederatedClassifier(**SMALL).fit(X, TRUE, sample_weight=np.where(TRUE, 3.0, 1.0))
@@ -133,6 +137,7 @@ def test_experiments_that_cannot_be() -> None:
         treetap.experiment(CONTENT)
 
 
+@pytest.mark.second_tier
 def test_a_federation_elsewhere(tmp_path: Path) -> None:
     """Its tables are the parties' own, by name; predictions are read where the label holder is on this machine."""
     ids = [str(row) for row in range(len(X))]

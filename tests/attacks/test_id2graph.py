@@ -69,6 +69,7 @@ def test_features_that_separate_give_cl_the_labels() -> None:
     assert found.groups is None
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(("seed", "records"), [(0, 120), (1, 160), (2, 200)])
 def test_exact_and_quotient_forms_reach_the_same_modularity(seed: int, records: int) -> None:
     """On the leaves of boosted trees; chunks as large as the leaves change nothing either."""
@@ -78,6 +79,7 @@ def test_exact_and_quotient_forms_reach_the_same_modularity(seed: int, records: 
     assert max(r.modularity for r in reached) - min(r.modularity for r in reached) < 1e-9  # type: ignore[type-var,operator]
 
 
+@pytest.mark.second_tier(but=3)
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_seed_repeats_an_attack(name: str) -> None:
     """Labels, groups and parameters are the same twice."""

@@ -92,6 +92,7 @@ def test_what_was_solved_before_the_bound_is_told() -> None:
     assert not found.complete
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("name", ["logistic-plain", "squarederror-missing", "softprob-plain", "softprob-joint-missing"])
 def test_paths_of_small_models_lie_open(name: str) -> None:
     """A few trees, every record: the decoded leaves are those reached, by the score and with attributions."""

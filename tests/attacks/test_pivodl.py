@@ -291,6 +291,7 @@ def _is_barred(name: str, tree: Any, node: int) -> bool:
     return name in barred(node, {split: it.source for split, it in tree.splits.items()}, leaves)
 
 
+@pytest.mark.second_tier
 def test_sums_to_all_parties_give_sources_exact_weights(tmp_path: Path) -> None:
     """Sums of children as in the paper: more sources know exact weights of their leaves, and the audit counts them."""
     here = shared_world(200, seed=4)

@@ -130,6 +130,7 @@ def test_page_and_terminal_show_the_figures(document: Document) -> None:
     )
 
 
+@pytest.mark.second_tier
 def test_the_command_runs_one_attack(file: AuditFile, document: Document, sound: Path) -> None:
     """`treetap attack` prints one party's figures, those of the document; of another protocol's job it says so."""
     one = file.party[1]
@@ -151,6 +152,7 @@ def test_the_command_runs_one_attack(file: AuditFile, document: Document, sound:
     )
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_jobs_of_every_kind_are_audited(kind: str, tmp_path: Path) -> None:
     """What does not apply to a job is null or none, and the page is made."""

@@ -105,6 +105,7 @@ def test_records_at_several_unknown_leaves_wait_for_the_others() -> None:
     assert [tree.known.tolist() for tree in invert(trees, scores, work=1)] != [[True] * 4] * 3
 
 
+@pytest.mark.second_tier
 @pytest.mark.filterwarnings("ignore:a 512-bit")
 def test_a_recipient_finds_weights_and_paths_on_its_own_disk(tmp_path: Path) -> None:
     """Of a federation with noise: what its transcripts and its shard say gives exact weights that no message held."""

@@ -16,6 +16,7 @@ from tests.attacks.browser import Browser, found
 from tests.attacks.documents import made
 
 pytestmark = [
+    pytest.mark.second_tier,
     pytest.mark.skipif(found() is None, reason="no Chromium on this machine: apt-get install chromium"),
     pytest.mark.xdist_group("browser"),
 ]

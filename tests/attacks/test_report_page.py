@@ -77,6 +77,7 @@ def test_the_policy_names_the_one_script() -> None:
     assert f"script-src 'sha256-{digest}'" in _ordinary()[1]
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("evil", HOSTILE)
 def test_hostile_names_stay_text(evil: str) -> None:
     """Names change the text of the page and nothing else: elements and attributes are those of harmless names."""
@@ -116,6 +117,7 @@ def test_bytes_and_messages_of_each_class() -> None:
             assert f"<small>{messages:,} message" in row[0]
 
 
+@pytest.mark.second_tier
 def test_a_large_job_is_a_small_file() -> None:
     """Ten parties, a hundred trees of depth 6: below 4 MB, and the page says how many trees it draws."""
     document, page = _large()

@@ -19,6 +19,7 @@ def _printed(document: Document, width: int) -> list[str]:
     return text.getvalue().splitlines()
 
 
+@pytest.mark.second_tier(but=3)
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 120, 200])
 def test_no_figure_is_cut(width: int) -> None:
     """All scores, sizes and bounds stand whole in a line; no table is wider than the terminal."""
@@ -68,6 +69,7 @@ def test_names_are_neither_markup_nor_commands(width: int) -> None:
     assert not any("\x1b" in line for line in lines)
 
 
+@pytest.mark.second_tier
 def test_ten_parties_and_a_hundred_columns_of_terminal() -> None:
     """The matrix of many receivers is printed in parts, each of which says which class a row is."""
     lines = _printed(made(parties=10, trees=1), 100)

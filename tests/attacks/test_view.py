@@ -44,6 +44,7 @@ def _assert_consistent(tree: TreeView) -> None:
     assert all((cells[leaf.records] == leaf.node).all() for leaf in tree.leaves())
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("seed", range(6))
 def test_a_view_is_what_the_oracles_tree_and_the_owners_say(seed: int, tmp_path: Path) -> None:
     """For many small worlds, each feature party: every knowable node with just its records and how it is known."""

@@ -49,6 +49,7 @@ def _world(params: TreeParams, dims: tuple[int, ...], **changes: Any) -> Any:
     return world(50, dims, objective=objective, classes=classes, missing=0.15, **changes)
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.filterwarnings("ignore:a 1024-bit Okamoto-Uchiyama key")
 @pytest.mark.parametrize(
     ("model", "shape", "scheme"),
@@ -175,6 +176,7 @@ def test_what_crosses(tmp_path: Path) -> None:
         assert len(tree.leaves) == len(own)  # as many as its own turns part: nothing tells by which sets
 
 
+@pytest.mark.second_tier
 def test_killed_on_the_way_it_is_resumed(tmp_path: Path) -> None:
     """Parties killed in turn at every seventh message, records in another order each time: all is there in the end."""
 

@@ -76,6 +76,7 @@ def test_a_feature_partys_own_bound(players: list[set[int]], spare: float) -> No
     assert found.entries.spare == pytest.approx(spare)
 
 
+@pytest.mark.second_tier
 def test_paths_that_attributions_would_show(tmp_path: Path) -> None:
     """Where trees hide the paths behind scores, min_candidate_bits lets those pass and refuses attributions."""
     here = world(40, (0, 4), fresh=3)

@@ -13,6 +13,8 @@ import pytest
 
 from tests.commands.command import python
 
+pytestmark = pytest.mark.second_tier
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 

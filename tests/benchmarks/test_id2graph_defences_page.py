@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.benchmarks.page_commands import REPRODUCTIONS, python
+
+pytestmark = pytest.mark.second_tier
 
 DEFENCES = REPRODUCTIONS / "id2graph_defences"
 

@@ -10,6 +10,8 @@ from benchmarks import measured_frontiers
 from tests.attacks.frontiers import frontier, point
 from treetap.privacy.frontiers import Measured
 
+pytestmark = pytest.mark.second_tier
+
 
 @pytest.mark.parametrize("protocol", ["boosting", "forest"])
 def test_every_point_is_asked_for(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.benchmarks.page_commands import REPRODUCTIONS, page_is_of_its_results, python
+
+pytestmark = pytest.mark.second_tier
 
 PIVODL = REPRODUCTIONS / "pivodl"
 

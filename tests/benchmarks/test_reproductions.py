@@ -14,6 +14,8 @@ import pytest
 from tests.commands.command import python
 from treetap.errors import BadInput
 
+pytestmark = pytest.mark.second_tier
+
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "reproductions"
 
 

@@ -11,6 +11,8 @@ import pytest
 
 from tests.benchmarks.page_commands import REPRODUCTIONS, page_is_of_its_results, python
 
+pytestmark = pytest.mark.second_tier
+
 SENSFL = REPRODUCTIONS / "sensfl"
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs treetap[neural]")
 

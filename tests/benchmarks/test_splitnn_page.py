@@ -11,6 +11,8 @@ import pytest
 
 from tests.benchmarks.page_commands import REPRODUCTIONS, page_is_of_its_results, python
 
+pytestmark = pytest.mark.second_tier
+
 SPLITNN = REPRODUCTIONS / "splitnn"
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs treetap[neural]")
 needs_tables = pytest.mark.skipif("TREETAP_DATA" not in os.environ, reason="needs TREETAP_DATA, the public tables")

@@ -16,6 +16,8 @@ from treetap import terminal
 from treetap.native import arithmetic
 from treetap.terminal import PlainConsole
 
+pytestmark = pytest.mark.second_tier
+
 ROOT = Path(__file__).resolve().parents[2]
 FOUND: dict[str, Any] = {
     "seconds": {"startup": 9.0, "prepare": 1.0, "align": 5.0, "keys": 7.0, "bin": 2.0, "train": 4.0, "publish": 3.0},

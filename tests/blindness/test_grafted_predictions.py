@@ -19,6 +19,8 @@ from tests.serving.served import ask, config, serve
 from tests.simulator import Federation, run
 from treetap.protocols.prediction import predict_request
 
+pytestmark = pytest.mark.second_tier
+
 WAYS: dict[str, dict[str, Any]] = {
     "interactive": {"protocol": "interactive", "explain": True},
     "interactive, per tree": {"protocol": "interactive", "form": "per-tree"},

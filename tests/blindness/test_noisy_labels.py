@@ -18,6 +18,8 @@ from tests.simulator import COORDINATOR
 from tests.worlds import PARTIES, Tables, spec, world
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 
+pytestmark = pytest.mark.second_tier
+
 LABEL_HOLDER = PARTIES[0]
 N = 40
 HERE = world(N, (1, 2, 1), seed=4, missing=0.1)

@@ -97,6 +97,7 @@ def _moved(*, far: bool) -> Tables:
     return with_cell(HERE, MOVER, "train", f"r{record:05d}", float(value), 0)
 
 
+@pytest.mark.second_tier(but=1)
 def test_a_value_that_stays_in_its_bin_changes_nothing(runs: Runs) -> None:
     """The coordinator receives the same bytes, and parties the same but for ciphertexts, record sets included."""
     before, near = runs.before.crossed, runs.near.crossed
@@ -104,6 +105,7 @@ def test_a_value_that_stays_in_its_bin_changes_nothing(runs: Runs) -> None:
     assert between_parties(before, PLAIN | RECORDS) == between_parties(near, PLAIN | RECORDS)
 
 
+@pytest.mark.second_tier(but=1)
 def test_a_value_that_changes_the_trees_shows_in_topology_first(runs: Runs) -> None:
     """Up to the first message whose topology differs, control and sizes are the same in every message."""
     before, far = runs.before.crossed, runs.far.crossed
@@ -129,6 +131,7 @@ def _topology(crossed: Crossed) -> Shown:
     return shown(crossed.message, {"TOPOLOGY"})
 
 
+@pytest.mark.second_tier(but=1)
 def test_counts_follow_from_the_job_the_number_of_records_and_the_topology(runs: Runs) -> None:
     """The parties' accounts are what these three give, of the trees before and after."""
     for crossed, accounts in (runs.before, runs.far):

@@ -61,6 +61,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(("before", "after", "alignment"), CASES.values(), ids=CASES)
 def test_a_continued_model_is_the_oracles(
     before: dict[str, Any], after: dict[str, Any], alignment: str, tmp_path: Path
@@ -128,6 +129,7 @@ def _known(line: dict[str, Any]) -> dict[str, Any]:
     return {name: (row["sets"], row["signatures"], row["bound_nats"]) for name, row in line["parties"].items()}
 
 
+@pytest.mark.second_tier
 @pytest.mark.parametrize("victim", [LABEL_HOLDER, FEATURE, COORDINATOR])
 def test_a_continued_training_outlives_its_processes(victim: str, tmp_path: Path) -> None:
     """Killed before the base model's trees are stored, while they are, and between later steps."""

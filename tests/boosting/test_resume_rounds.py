@@ -38,6 +38,7 @@ def test_the_job_stops_early_after_some_better_rounds() -> None:
     assert rounds < PARAMS.n_estimators
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("victim", PARTIES[:2])
 def test_killed_before_every_tree_and_before_publishing(victim: str, tmp_path: Path) -> None:
     """Scores of the round's start, best round and the decision to stop outlive the process that made them."""
@@ -72,6 +73,7 @@ def test_killed_before_every_tree_and_before_publishing(victim: str, tmp_path: P
     assert ("publish", len(ORACLE)) in killed
 
 
+@pytest.mark.second_tier
 def test_the_manifest_tells_the_importance_of_parties_in_the_trees_that_are_used(tmp_path: Path) -> None:
     """Number of splits, mean gain and mean cover up to the best round; what was grown after it does not count."""
 

@@ -95,7 +95,7 @@ def test_a_damaged_row_group_ends_the_job_before_a_message(tmp_path: Path) -> No
     run(main())
 
 
-@pytest.mark.campaign
+@pytest.mark.second_tier
 def test_cuts_of_more_records_than_exact_ones_are_for() -> None:
     """With the limits of production: every cut's rank is within 10⁻⁴ of that of the exact cut, or within its ties."""
     n = EXACT_RECORDS + 500_000

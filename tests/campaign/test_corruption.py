@@ -11,6 +11,8 @@ from tests.campaign import corruption
 from tests.campaign.corruption import HOW, STAGES, Corruption, carry_out, carry_out_all, drawn, kept
 from treetap.models import checksums
 
+pytestmark = pytest.mark.second_tier
+
 
 def test_damage_is_named_or_does_no_harm(tmp_path: Path) -> None:
     """Whatever is changed in whichever file: the right model and scores, or an error that names the file."""

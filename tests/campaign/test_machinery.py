@@ -31,6 +31,8 @@ from treetap.errors import Unreachable
 from treetap.models.durable import append, write_whole
 from treetap.trees.boosting_criterion import BoostingCriterion
 
+pytestmark = pytest.mark.second_tier
+
 PLAIN = Plan(1, "boosting", "train")
 
 

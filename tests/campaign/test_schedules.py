@@ -1,4 +1,4 @@
-"""A share of the campaign with every run of the tests, and every plan that has failed once."""
+"""A share of the campaign with every run of all tests, and every plan that has failed once."""
 
 from __future__ import annotations
 

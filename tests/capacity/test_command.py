@@ -15,6 +15,8 @@ from treetap.commands.cli import app
 from treetap.errors import BadInput
 from treetap.protocols.key_options import PAILLIER, KeyKind
 
+pytestmark = pytest.mark.second_tier
+
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
@@ -67,7 +69,7 @@ def test_a_file_of_another_machine_gets_no_figures_of_this_one(file: Path) -> No
         measuring.add_key(Measurements.load(file), KeyKind(PAILLIER, 1024), "short-exponent", file)
 
 
-@pytest.mark.campaign
+@pytest.mark.second_tier
 def test_a_measurement_has_all_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Real processes, TLS and kernels, with few messages and a short key."""
     for name, few in {"MESSAGES": 4, "SMALL": 20, "CALLS": 20, "RECORDS": 20_000}.items():

@@ -20,6 +20,8 @@ from treetap.protocols.key_options import OKAMOTO_UCHIYAMA, PAILLIER, KeyKind
 from treetap.trees.binning import FeatureBins, bin_table
 from treetap.trees.params import BoostingParams
 
+pytestmark = pytest.mark.second_tier
+
 SHAPES: dict[str, tuple[dict[str, Any], BoostingParams, str]] = {
     "three parties": (
         {"dims": (2, 2, 1), "n": 70},

@@ -18,6 +18,8 @@ from treetap.errors import BadInput, ConfigError
 from treetap.protocols.key_options import OKAMOTO_UCHIYAMA, PAILLIER, KeyKind
 from treetap.trees.params import BoostingParams
 
+pytestmark = pytest.mark.second_tier
+
 KEY = KeyKind(PAILLIER, 2048)
 #: Round figures, of no machine.
 HOST = HostCosts(1e-4, 1e-9, 1e-4, 4e-9, 1e-4, 5e-10, 5e-10, 1e-8, 1e-8, 1e-8, 1e-8, 1e-9, 100.0, 50.0)

@@ -27,6 +27,7 @@ from treetap.workers.cluster.config import ClusterConfig
 from treetap.workers.engines import Engine, FitForKeys, KeyEngine
 
 pytestmark = [
+    pytest.mark.second_tier,
     pytest.mark.xdist_group("ray"),
     pytest.mark.long,
     pytest.mark.skipif(os.geteuid() != 0, reason="no user but root can read the memory of actors"),
@@ -93,7 +94,7 @@ def test_no_key_that_stays_here_is_in_the_cluster(ray_cluster: RayCluster, tmp_p
     asyncio.run(main())
 
 
-@pytest.mark.campaign
+@pytest.mark.second_tier
 def test_a_key_is_in_the_cluster_that_the_policy_entrusts(ray_cluster: RayCluster, tmp_path: Path) -> None:
     """With `cluster_holds_key = true` the same computation leaves the key in an actor, and none in a process here."""
 

@@ -29,7 +29,7 @@ from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams, ForestParams
 from treetap.wire.v2 import jobs_pb2, setup_pb2
 
-pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.campaign, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.second_tier, pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
 HERE = world(120, (2, 2, 1), seed=8)
 PARAMS = BoostingParams(n_estimators=40, max_depth=3, max_bin=8)
@@ -116,6 +116,7 @@ def test_every_kind_of_job_runs_on_a_cluster(everywhere: LocalFederation) -> Non
         assert_oracles_scores(status.predictions, oracle, HERE.newcomers, len(HERE.y), within)
 
 
+@pytest.mark.campaign
 @pytest.mark.skipif(os.geteuid() != 0, reason="no user but root can read the memory of actors")
 def test_no_key_of_a_training_is_in_the_cluster(
     ray_cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -104,6 +104,7 @@ def test_kernels_of_other_sources_are_refused(monkeypatch, tmp_path):
         library.compiled()
 
 
+@pytest.mark.second_tier
 def test_workers_compute_as_their_parent():
     """A worker uses the backend that its parent used when it made the worker."""
 

@@ -105,6 +105,7 @@ def test_an_experiment_scores_every_attack_on_every_feature_party(run: tuple[Pat
     assert all(row["nats"] >= 0 for row in document["parties"]["shop"]["bounds"])
 
 
+@pytest.mark.second_tier
 def test_audit_of_a_moved_folder_finds_the_same(run: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     """audit.toml has relative paths: the folder can be sent; the figures depend on the transcripts alone."""
     folder, found = run
@@ -118,6 +119,7 @@ def test_audit_of_a_moved_folder_finds_the_same(run: tuple[Path, dict[str, Any]]
     assert "<svg" in (tmp_path / "report.html").read_text()
 
 
+@pytest.mark.second_tier
 def test_a_frontier_is_known_by_its_digest(run: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     """An experiment's audit.toml has its table's digest: a frontier with it is of this table, another one is not."""
     folder, _ = run
@@ -150,6 +152,7 @@ def test_an_experiment_with_a_frontier_of_another_protocol_does_not_start(
     assert not (tmp_path / "work").exists()
 
 
+@pytest.mark.second_tier
 def test_fail_above_is_status_1_and_says_who(run: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     """A pipeline stops where an attack finds more than is allowed; a form of ID2Graph counts as ID2Graph."""
     folder, found = run
@@ -194,6 +197,7 @@ def _id(folder: Path) -> str:
     return str(pq.read_schema(folder / "bank" / "train.parquet").names[0])
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -249,6 +253,7 @@ def test_audit_refuses_a_transcript_that_was_changed(run: tuple[Path, dict[str, 
     assert str(file.parent) in refused(treetap("audit", tmp_path / "sent", "--json"))
 
 
+@pytest.mark.second_tier
 def test_a_limit_is_not_judged_by_half_a_transcript(run: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     """Records missing at the end show in no chain: the gate says so instead of passing, unless it is told to."""
     shutil.copytree(run[0], tmp_path / "sent")
@@ -260,6 +265,7 @@ def test_a_limit_is_not_judged_by_half_a_transcript(run: tuple[Path, dict[str, A
     assert treetap(*words, "--allow-partial").status == 0
 
 
+@pytest.mark.second_tier
 def test_a_regression_is_reported_without_scores(tmp_path: Path) -> None:
     """Numbers for labels: the run ends well, the report says what was received and why nothing is scored."""
     rng = np.random.default_rng(1)

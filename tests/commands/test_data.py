@@ -79,6 +79,7 @@ def test_layout_of_each_source_is_converted(source: Source, tmp_path: Path) -> N
     assert found.to_pydict() == table.to_pydict()
 
 
+@pytest.mark.second_tier
 @pytest.mark.parametrize("source", FETCHED, ids=lambda source: source.name)
 def test_real_data_in_its_source_layout_has_the_pinned_digest(source: Source, tmp_path: Path) -> None:
     """The real table, put into its public source's layout and fetched back, is what the catalogue pins."""

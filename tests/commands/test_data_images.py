@@ -62,6 +62,7 @@ def test_halves_are_two_columns(folder: Path) -> None:
     np.testing.assert_array_equal(whole, COLOUR[:4].transpose(0, 3, 1, 2))
 
 
+@pytest.mark.second_tier(but=5)
 @pytest.mark.parametrize(
     ("words", "changes", "says"),
     [

@@ -85,6 +85,7 @@ def test_jobs_without_such_defences(defences: dict[str, Any], job: dict[str, Any
     assert expected in str(raised.value)
 
 
+@pytest.mark.second_tier
 @pytest.mark.parametrize(
     ("defences", "expected"),
     [
@@ -105,6 +106,7 @@ def test_networks_have_defences_of_gradients(defences: dict[str, Any], expected:
     assert expected in str(raised.value)
 
 
+@pytest.mark.second_tier
 def test_a_feature_party_may_have_an_optimiser_of_its_own(tmp_path: Path) -> None:
     """In its own file, of networks alone; the centralised model, which has the job's, is no measure of such a run."""
     pytest.importorskip("torch", reason="needs treetap[neural]")
@@ -131,6 +133,7 @@ def _table() -> pa.Table:
     return pa.table({ID: [str(k) for k in range(10)], **cells})
 
 
+@pytest.mark.second_tier
 @pytest.mark.parametrize("lab", [SENSITIVITY, NOISE, NOISE | {"sensitivity": 0.0, "sensitivity_norm": "batch"}])
 def test_a_feature_partys_file_has_its_own(lab: dict[str, Any], tmp_path: Path) -> None:
     """Its file alone, as they were given; the centralised network steps by them, and is the federation's."""
@@ -152,6 +155,7 @@ def test_a_feature_partys_file_has_its_own(lab: dict[str, Any], tmp_path: Path) 
     assert not Comparison(own, settings, 0, rows).comparable
 
 
+@pytest.mark.second_tier
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -182,6 +186,7 @@ def test_defences_in_the_wrong_place(changes: dict[str, Any], expected: str, tmp
     assert expected in str(raised.value)
 
 
+@pytest.mark.second_tier
 @pytest.mark.parametrize(
     ("lab", "job", "expected"),
     [
@@ -207,6 +212,7 @@ def test_jobs_without_defences_of_columns(lab: dict[str, Any], job: dict[str, An
     assert str(raised.value).startswith(expected)
 
 
+@pytest.mark.second_tier
 def test_sentences_of_columns() -> None:
     """SensFL against an attacker who standardises; noise with the accountant's ε, and what neither covers."""
     pytest.importorskip("torch", reason="needs treetap[neural]")

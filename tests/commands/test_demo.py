@@ -14,7 +14,8 @@ from treetap.commands.experiment.joined_table import read_table, split
 
 
 @pytest.mark.parametrize(
-    ("protocol", "count", "with_labels"), [("boosting", 3, 1), ("splitnn", 3, 1), ("pivodl", 4, 4)]
+    ("protocol", "count", "with_labels"),
+    [("boosting", 3, 1), pytest.param("splitnn", 3, 1, marks=pytest.mark.second_tier), ("pivodl", 4, 4)],
 )
 def test_the_parties(protocol: str, count: int, with_labels: int, tmp_path: Path) -> None:
     """All thirty columns are shared out; of PIVODL four hospitals label a quarter of the training rows each."""

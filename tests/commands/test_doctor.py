@@ -144,6 +144,7 @@ def test_clients_and_the_policy(receivers: list[str], level: str, says: str, cer
     assert _of(_doctor(file, 2 if level == "fault" else 0), level)["serve.clients"].startswith(says)
 
 
+@pytest.mark.second_tier
 def test_whatever_is_down(federation: LocalFederation, tmp_path: Path) -> None:
     """A stopped, a suspended, a wrongly named and thirty absent parties: each has its line, all within ten seconds."""
     with ExitStack() as stack:

@@ -69,6 +69,7 @@ def _day(share: float) -> str:
     return (datetime(2024, 1, 1) + timedelta(days=round(share * 366), minutes=round(share * 1000))).isoformat()
 
 
+@pytest.mark.second_tier
 @pytest.mark.parametrize(
     ("encode", "defences"),
     [
@@ -111,6 +112,7 @@ def test_a_forest_on_a_table_with_text(encode: str, defences: str, tmp_path: Pat
     assert defences or {"colour" if "ordinal" in encode else "colour=red", "opened"} <= names
 
 
+@pytest.mark.second_tier
 def test_the_report_is_json_and_nothing_else(report: tuple[Path, Outcome]) -> None:
     """Standard output is one JSON document with a run per seed, standard error is empty."""
     _, outcome = report
@@ -121,6 +123,7 @@ def test_the_report_is_json_and_nothing_else(report: tuple[Path, Outcome]) -> No
         assert {"metrics", "seconds", "traffic", "ciphertexts", "peak_rss_mb", "model"} <= set(run)
 
 
+@pytest.mark.second_tier
 def test_the_metrics_are_worth_something(report: tuple[Path, Outcome]) -> None:
     """Three trees tell most tumours apart, on rows that were held out."""
     for run in json.loads(report[1].out)["runs"]:
@@ -129,6 +132,7 @@ def test_the_metrics_are_worth_something(report: tuple[Path, Outcome]) -> None:
         assert run["metrics"]["train"]["auc"] > 0.95
 
 
+@pytest.mark.second_tier
 def test_held_out_rows_are_measured_after_every_round(report: tuple[Path, Outcome]) -> None:
     """The last round's figures are those of the finished model; the file of all runs has the same."""
     folder, outcome = report
@@ -143,6 +147,7 @@ def test_held_out_rows_are_measured_after_every_round(report: tuple[Path, Outcom
     assert "</svg>held-out rows</li>" in (folder / "kept" / "report.html").read_text()
 
 
+@pytest.mark.second_tier
 def test_predictions_are_kept_with_their_labels(report: tuple[Path, Outcome]) -> None:
     """Each run's file has the held-out rows, from which the measures follow; no private key lies beside them."""
     folder, outcome = report
@@ -180,6 +185,7 @@ def _margins(model: Path, table: pa.Table) -> np.ndarray[Any, np.dtype[Any]]:
     return found
 
 
+@pytest.mark.second_tier
 def test_models_for_xgboost(report: tuple[Path, Outcome]) -> None:
     """Each run's model predicts the same in XGBoost; the command writes the same file from the run's folder."""
     folder, outcome = report
@@ -200,6 +206,7 @@ def test_models_for_xgboost(report: tuple[Path, Outcome]) -> None:
     assert "--table names a table of the label holder's configuration" in refused(treetap(*words, folder=folder))
 
 
+@pytest.mark.second_tier
 def test_the_costs_are_those_of_the_job(report: tuple[Path, Outcome]) -> None:
     """Every phase has its seconds, every process its memory, and ciphertexts are as many as records, trees, readers."""
     for run in json.loads(report[1].out)["runs"]:
@@ -217,6 +224,7 @@ def test_the_costs_are_those_of_the_job(report: tuple[Path, Outcome]) -> None:
         assert sum(row["bytes"] for row in sent) == pytest.approx(456 * 3 * 2 * 256, rel=0.01)
 
 
+@pytest.mark.second_tier
 def test_shares_are_drawn_anew_for_each_seed(report: tuple[Path, Outcome]) -> None:
     """Half of the columns that nobody names goes to each, other halves for another seed, none to two parties."""
     runs = json.loads(report[1].out)["runs"]
@@ -227,6 +235,7 @@ def test_shares_are_drawn_anew_for_each_seed(report: tuple[Path, Outcome]) -> No
     assert runs[0]["columns"]["lab"] != runs[1]["columns"]["lab"]
 
 
+@pytest.mark.second_tier
 def test_what_was_kept(report: tuple[Path, Outcome]) -> None:
     """The folder of the run holds models and the transcripts that were asked for, and no other party's columns."""
     folder, outcome = report
@@ -242,6 +251,7 @@ def test_what_was_kept(report: tuple[Path, Outcome]) -> None:
         assert pq.read_schema(state / party / "train.parquet").names == ["treetap_id", *run["columns"][party]]
 
 
+@pytest.mark.second_tier
 def test_the_report_for_people(folder: Path) -> None:
     """Without --json there are tables of metrics, seconds and who received what; ids are the table's, less blanks."""
     table = (folder / "small.csv").read_text()
@@ -253,6 +263,7 @@ def test_the_report_for_people(folder: Path) -> None:
         assert word in outcome.out
 
 
+@pytest.mark.second_tier
 def test_predictions_by_several_protocols(folder: Path) -> None:
     """As many rows as wanted, by each protocol; seconds, bytes, and scores that are the centralised model's.
 
@@ -289,6 +300,7 @@ def test_predictions_by_several_protocols(folder: Path) -> None:
     assert "largest difference" in treetap("experiment", file, "--discard").out
 
 
+@pytest.mark.second_tier(but=4)
 @pytest.mark.parametrize(
     ("data", "parties", "expected"),
     [

@@ -27,6 +27,8 @@ from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.local_federation import LocalFederation, clean_end
 from treetap.errors import Interrupted, TreetapError
 
+pytestmark = pytest.mark.second_tier
+
 FILE = """[data]\npath = "t.csv"\nlabel = "y"\nseed = [4, 5]
 [[party]]\nname = "clinic"\nlabels = true\ncolumns = ["a"]\n[[party]]\nname = "lab"\ncolumns = ["b"]
 [job]\nkey_bits = 2048\nn_estimators = 400\n"""

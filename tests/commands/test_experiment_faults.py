@@ -194,6 +194,7 @@ def test_a_party_whose_columns_are_all_constant(refused: Refused, tmp_path: Path
     assert says in refused("drop_constant = true", parties, job)
 
 
+@pytest.mark.second_tier
 def test_exports_that_cannot_be(tmp_path: Path) -> None:
     """A model that XGBoost cannot have is refused before the table is read, and so is a file where none is kept."""
     file = tmp_path / "exp.toml"

@@ -125,6 +125,7 @@ def test_options_that_exclude_each_other(file: Path) -> None:
         run_file(file, as_json=True, workdir=Path("w"), discard=True)
 
 
+@pytest.mark.second_tier
 @pytest.mark.parametrize("failure", [Interrupted("lab is gone"), KeyboardInterrupt()])
 def test_an_experiment_is_resumed(
     failure: BaseException, file: Path, made: list[str], capsys: pytest.CaptureFixture[str]

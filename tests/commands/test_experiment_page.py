@@ -15,6 +15,8 @@ from treetap.commands.experiment.histories import histories_csv
 from treetap.commands.experiment.results_page import curves, figures
 from treetap.commands.experiment.results_page.page import html
 
+pytestmark = pytest.mark.second_tier
+
 THREE = "multi:softprob"
 CLASSES = ("setosa", "versicolor", "virginica")
 EVIL = '"><img src=x onerror=document.title="run"><script>document.title="run"</script>{{ 7 * 7 }}</style>'

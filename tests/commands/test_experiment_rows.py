@@ -145,7 +145,11 @@ def test_rows_that_cannot_be_held_out(content: dict[str, Any], data: dict[str, A
         ({"cv": 5, "test_share": 0.2}, "test_share and cv exclude each other"),
         ({"cv": 1}, "greater than or equal to 2"),
         ({"evaluate_rounds": True, "stop": 3}, "early_stopping_rounds would choose the model by the held-out rows"),
-        ({"evaluate_rounds": True, "protocol": "splitnn"}, "evaluate_rounds: protocol 'splitnn' has no eval table"),
+        pytest.param(
+            {"evaluate_rounds": True, "protocol": "splitnn"},
+            "evaluate_rounds: protocol 'splitnn' has no eval table",
+            marks=pytest.mark.second_tier,
+        ),
         ({"time": "y"}, "time column 'y' is the label, the id or dropped"),
         ({"time": "q", "drop": ["q"]}, "time column 'q' is the label, the id or dropped"),
     ],

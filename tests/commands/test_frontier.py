@@ -131,6 +131,7 @@ def test_protocols_and_tables_that_a_frontier_does_not_have(folder: Path) -> Non
         load(_file(folder, job="key_bits = 1024\n", data=DATA + 'weight = "w"\n'), FrontierFile)
 
 
+@pytest.mark.second_tier
 def test_networks_have_no_frontier(folder: Path) -> None:
     """Its attacks and most of its defences are of trees; the refusal names the command that has theirs."""
     pytest.importorskip("torch", reason="needs treetap[neural]")
@@ -138,6 +139,7 @@ def test_networks_have_no_frontier(folder: Path) -> None:
         load(_file(folder, job='protocol = "splitnn"\n'), FrontierFile)
 
 
+@pytest.mark.second_tier
 def test_a_finished_training_is_not_repeated(
     folder: Path, encoded: str, trained: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -159,6 +161,7 @@ def test_a_finished_training_is_not_repeated(
     assert trained[9:] == ["id_lmid-2.0-shown-seed-0", "id_lmid-2.0-shown-seed-1"]
 
 
+@pytest.mark.second_tier
 def test_what_ctrl_c_leaves_is_kept(
     folder: Path, encoded: str, monkeypatch: pytest.MonkeyPatch, trained: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -201,6 +204,7 @@ def test_a_full_disk(
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.second_tier
 def test_points_of_other_data_or_settings_are_refused(folder: Path, encoded: str) -> None:
     """Another cell, job, split or attack than the folder's points have is refused by name, before any training."""
     kept, small = folder / "kept", 'trainer = "centralised"\n'
@@ -237,6 +241,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, FrontierDocume
     return kept, load_frontier(kept / "frontier.json").document
 
 
+@pytest.mark.second_tier
 @of_one_document
 def test_the_document(made: tuple[Path, FrontierDocument]) -> None:
     """It has each point with its figures over the seeds, and is read back as points for an adviser."""
@@ -265,6 +270,7 @@ def test_the_document(made: tuple[Path, FrontierDocument]) -> None:
     assert strict.auc_sd is not None
 
 
+@pytest.mark.second_tier
 def test_one_training_with_label_dp_gives_four_points(
     folder: Path, encoded: str, trained: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -301,6 +307,7 @@ def test_defences_that_a_job_cannot_have(folder: Path, encoded: str) -> None:
     assert not (folder / "kept").exists()
 
 
+@pytest.mark.second_tier
 @of_one_document
 def test_documents_that_are_none(made: tuple[Path, FrontierDocument], tmp_path: Path) -> None:
     """A newer version, another file and no file are refused with the path."""
@@ -313,6 +320,7 @@ def test_documents_that_are_none(made: tuple[Path, FrontierDocument], tmp_path: 
         load_frontier(tmp_path / "absent.json")
 
 
+@pytest.mark.second_tier
 @of_one_document
 def test_the_page(made: tuple[Path, FrontierDocument]) -> None:
     """A panel for each attack, both reference lines in each, a marker and a row for each point; names are escaped."""
@@ -328,6 +336,7 @@ def test_the_page(made: tuple[Path, FrontierDocument]) -> None:
     assert "<b>.csv" not in html(odd)
 
 
+@pytest.mark.second_tier
 @of_one_document
 def test_larger_parameters_have_larger_markers(made: tuple[Path, FrontierDocument]) -> None:
     """Of one defence's points the last has the largest marker; a point without an AUC is in the table alone."""
@@ -350,6 +359,7 @@ def test_figures_over_seeds() -> None:
     assert measured([0.5, None]) == Measured(mean=None)
 
 
+@pytest.mark.second_tier
 def test_the_table_for_people(folder: Path, encoded: str) -> None:
     """Without --json there is a table of all points and the place of the page; progress is on standard error."""
     file = _file(folder, QUICK.replace("id_lmid", "# id_lmid"), data=encoded)
@@ -361,6 +371,7 @@ def test_the_table_for_people(folder: Path, encoded: str) -> None:
     assert "names a value twice" in refused(treetap("frontier", _file(folder, "reduced_leakage = [1, 1]\n")))
 
 
+@pytest.mark.second_tier
 def test_a_federation_gives_the_points_of_the_joined_table(folder: Path, encoded: str) -> None:
     """A point by processes and sockets has the figures of the centralised trainer, and its costs beside them.
 

@@ -91,6 +91,7 @@ def test_a_process_that_is_somebody_else_is_status_1(
     assert "that of 'coordinator', not of 'bank'" in said.err
 
 
+@pytest.mark.second_tier
 def test_nobody_there_is_status_1_within_the_timeout(
     federation: LocalFederation, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -239,6 +239,7 @@ def test_models(screen: io.StringIO) -> None:
     assert all(letter.isprintable() or letter == "\n" for letter in written)
 
 
+@pytest.mark.second_tier
 def test_a_transcript(tmp_path: Path, screen: io.StringIO) -> None:
     """A transcript of another host may hold any peer and step."""
     with TranscriptWriter(tmp_path) as log:

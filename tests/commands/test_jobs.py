@@ -127,6 +127,7 @@ def test_an_evaluated_prediction(federation: LocalFederation, trained: Outcome) 
     assert {name: float(f"{value:.4g}") for name, value in document["measures"].items()} == status["metrics"]
 
 
+@pytest.mark.second_tier
 def test_predicting_without_showing_paths(federation: LocalFederation, trained: Outcome) -> None:
     """Encrypted under either scheme and --form per-tree find a plain prediction's scores; the status counts records."""
     scores = []
@@ -147,6 +148,7 @@ def test_predicting_without_showing_paths(federation: LocalFederation, trained: 
     np.testing.assert_allclose(scores[3], scores[2], rtol=0, atol=1e-4)
 
 
+@pytest.mark.second_tier(but=3)
 @pytest.mark.parametrize(
     ("words", "status", "expected"),
     [
@@ -193,6 +195,7 @@ def test_predictions_that_cannot_be(
     assert "r99999" not in outcome.err
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(
     ("table", "expected"),
     [
@@ -221,6 +224,7 @@ def test_faults_of_a_partys_table(table: str, expected: str, federation: LocalFe
     assert (status["state"], status["bad_input"]) == ("failed", True)
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -251,6 +255,7 @@ def test_finished_is_finished(federation: LocalFederation, trained: Outcome) -> 
         assert "there is no job 'nobodys'" in refused(_run(federation, command, "nobodys"))
 
 
+@pytest.mark.second_tier
 def test_a_job_in_the_background(federation: LocalFederation) -> None:
     """--detach prints the job's name and returns; status shows it running, cancel ends it."""
     outcome = _run(federation, "train", _job(federation, "background", n_estimators=5000), "--detach")
@@ -264,6 +269,7 @@ def test_a_job_in_the_background(federation: LocalFederation) -> None:
     assert json.loads(cancelled.out)["state"] == "cancelled"
 
 
+@pytest.mark.second_tier
 def test_pruning(federation: LocalFederation, trained: Outcome) -> None:
     """A cancelled job is forgotten by name or by age, and named; a model is not by age; wrong usage is refused."""
     for name in ("one", "another"):
@@ -282,6 +288,7 @@ def test_pruning(federation: LocalFederation, trained: Outcome) -> None:
     assert _run(federation, "prune", "--older-than", "-1").status == 2
 
 
+@pytest.mark.second_tier
 def test_ctrl_c_stops_the_watching(federation: LocalFederation) -> None:
     """Interrupting `treetap train` leaves the job running."""
     watching = start("train", _job(federation, "watched", n_estimators=5000), folder=federation.folder)
@@ -318,6 +325,7 @@ def test_reading_a_transcript(federation: LocalFederation, trained: Outcome) -> 
     assert f"{damaged}: byte " in refused(treetap("transcript", damaged))
 
 
+@pytest.mark.second_tier
 def test_predicting_without_a_party(federation: LocalFederation, trained: Outcome) -> None:
     """--away degrade goes on without a killed party, says so in JSON and on the terminal, and flags the records."""
     federation.kill(FEATURE_C)
@@ -339,6 +347,7 @@ def test_predicting_without_a_party(federation: LocalFederation, trained: Outcom
         federation.restart(FEATURE_C)
 
 
+@pytest.mark.second_tier
 def test_a_party_that_is_not_there(federation: LocalFederation, trained: Outcome) -> None:
     """Within half a minute the terminal names party and cause, with status 1; when it is back the job is resumed."""
     federation.kill(FEATURE_C)
@@ -361,6 +370,7 @@ def test_a_party_that_is_not_there(federation: LocalFederation, trained: Outcome
     assert models[0].read_bytes() == models[1].read_bytes()
 
 
+@pytest.mark.second_tier
 def test_a_coordinator_that_is_not_there(federation: LocalFederation) -> None:
     """Every command that asks it exits with 1 and the cause; back again it knows its jobs."""
     federation.kill("coordinator")

@@ -132,6 +132,7 @@ def of_another_version(federation: LocalFederation, tmp_path: Path) -> Iterator[
     )
 
 
+@pytest.mark.second_tier
 @pytest.mark.parametrize("misfit", ["of_another_name", "of_another_authority", "of_another_version"])
 def test_a_job_with_a_party_that_does_not_fit(
     misfit: str, federation: LocalFederation, request: pytest.FixtureRequest
@@ -148,6 +149,7 @@ def test_a_job_with_a_party_that_does_not_fit(
     assert (status["state"], status["bad_input"]) == ("interrupted", True)
 
 
+@pytest.mark.second_tier
 def test_a_coordinator_that_does_not_fit(federation: LocalFederation, tmp_path: Path) -> None:
     """An operator of another authority, and one who asks for another name, are told so with status 2.
 
@@ -165,6 +167,7 @@ def test_a_coordinator_that_does_not_fit(federation: LocalFederation, tmp_path: 
     assert "that of 'coordinator', not of 'chief'" in _soon(lambda: treetap("status", folder=tmp_path))
 
 
+@pytest.mark.second_tier
 def test_an_operator_of_another_version(federation: LocalFederation) -> None:
     """The coordinator answers with both versions and the remedy."""
     began = time.monotonic()
@@ -189,6 +192,7 @@ def test_certificates_at_the_start(tmp_path: Path, certs: Path, monkeypatch: pyt
     assert "check this host's clock" in message
 
 
+@pytest.mark.second_tier
 def test_a_key_that_others_can_read(tmp_path: Path, certs: Path) -> None:
     """It is a warning with its remedy, and the party serves."""
     key = certs / "bank.key"
@@ -256,6 +260,7 @@ def test_a_format_that_is_none(tmp_path: Path, certs: Path) -> None:
     assert "--log-format xml: must be one of text, json" in refused(outcome)
 
 
+@pytest.mark.second_tier
 def test_mended_and_resumed(federation: LocalFederation, tmp_path: Path) -> None:
     """Once the right feature-c is back, the job that a stranger in its place interrupted finishes."""
     files = issue(tmp_path, "somebody", Role.PARTY, ca_folder=federation.folder / "certs")

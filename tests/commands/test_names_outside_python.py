@@ -102,6 +102,7 @@ def lines(file: str) -> list[str]:
     return judged
 
 
+@pytest.mark.second_tier
 def test_every_name_outside_python_is_of_something_there() -> None:
     """Image, compose files, units, scripts, settings, messages, pages and their templates."""
     files = [file for file in tracked() if not file.endswith((".py", ".pyi")) and (ROOT / file).stat().st_size < 2**20]

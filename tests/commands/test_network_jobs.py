@@ -23,6 +23,8 @@ from treetap.protocols.job_spec import params_of
 from treetap.strict import load
 from treetap.tables.tensors import tensor_column
 
+pytestmark = pytest.mark.second_tier
+
 ROOT = Path(__file__).parents[2]
 JOB: dict[str, Any] = {"protocol": "splitnn", "label_holder": "bank", "feature_parties": ["telco"]}
 

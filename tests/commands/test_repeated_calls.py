@@ -82,6 +82,7 @@ def operator(flaky: Flaky, monkeypatch: pytest.MonkeyPatch) -> Iterator[Operator
     server.stop(None).wait()
 
 
+@pytest.mark.second_tier
 def test_watching_survives_refusals_and_breaks(flaky: Flaky, operator: Operator) -> None:
     """The first Watch is refused, the next ones break: the watcher sees every status, then the end."""
     flaky.refuses, flaky.breaks = 1, 8  # whose pauses together take longer than one break may last
@@ -92,6 +93,7 @@ def test_watching_survives_refusals_and_breaks(flaky: Flaky, operator: Operator)
     assert flaky.calls == ["watch"] * 10
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("call", ["status", "cancel"])
 def test_what_changes_nothing_twice_is_asked_again(call: str, flaky: Flaky, operator: Operator) -> None:
     """Two refusals, then the answer."""
@@ -120,6 +122,7 @@ def test_what_begins_a_job_is_asked_once(
     assert flaky.calls == [call]
 
 
+@pytest.mark.second_tier
 def test_who_never_takes_the_call_is_given_up(flaky: Flaky, operator: Operator) -> None:
     """After the time for one break, with the cause and what to type."""
     flaky.refuses = 1000
@@ -141,6 +144,7 @@ def test_an_answer_is_not_asked_for_again(flaky: Flaky, operator: Operator) -> N
     assert flaky.calls == ["watch"]
 
 
+@pytest.mark.second_tier
 @pytest.mark.parametrize("call", ["status", "watch"])
 def test_who_seems_to_be_absent_is_asked_once_more(
     call: str, flaky: Flaky, operator: Operator, monkeypatch: pytest.MonkeyPatch

@@ -141,6 +141,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]
     return folder, found
 
 
+@pytest.mark.second_tier
 def test_test_metrics_are_of_each_rows_own_prediction(run: tuple[Path, dict[str, Any]]) -> None:
     """AUC and accuracy, counted here from the prediction file and the table, joined by id."""
     folder, report = run
@@ -161,6 +162,7 @@ def test_test_metrics_are_of_each_rows_own_prediction(run: tuple[Path, dict[str,
     assert abs(_auc(scores, [label[who] for who in held_out]) - expected) > 0.05  # had the order been the file's
 
 
+@pytest.mark.second_tier
 def test_the_seed_of_a_run_is_added_to_that_of_the_job(run: tuple[Path, dict[str, Any]]) -> None:
     """Another data seed samples other rows and columns in training too: the model's seed is the sum of both."""
     _, report = run

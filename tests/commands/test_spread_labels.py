@@ -20,6 +20,8 @@ from treetap.commands.experiment.spread_labels import truth, with_classes
 from treetap.tables import reading
 from treetap.tables.config import TableConfig
 
+pytestmark = pytest.mark.second_tier
+
 ROWS = 60
 
 

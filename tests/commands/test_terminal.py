@@ -148,6 +148,7 @@ def test_a_damaged_transcript(tmp_path: Path) -> None:
     assert refused(treetap("transcript", tmp_path)) == f"{path}: byte 21: the record is damaged\n"
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("buffering", ["", "1"])
 @pytest.mark.parametrize("words", ["--help", "--version", "data list", "data list --json"])
 def test_an_output_that_is_full(words: str, buffering: str) -> None:
@@ -160,6 +161,7 @@ def test_an_output_that_is_full(words: str, buffering: str) -> None:
     assert ended.stderr == "treetap: standard output cannot be written: No space left on device\n"
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("buffering", ["", "1"])
 def test_a_reader_who_went_away(buffering: str) -> None:
     """Output that nobody reads any more ends the command without a word."""

@@ -69,6 +69,7 @@ def test_after_early_stopping_the_best_round_is_reported(tmp_path: Path, monkeyp
     run(main())
 
 
+@pytest.mark.second_tier
 @pytest.mark.parametrize("word", ["publish", "account"])
 def test_a_resumed_job_reports_the_published_model(word: str, tmp_path: Path) -> None:
     """Also one whose coordinator was killed while the model was published, or just after."""

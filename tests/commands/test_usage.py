@@ -52,6 +52,7 @@ def _job(**changes: Any) -> dict[str, Any]:
     return {"job": {"label_holder": "bank", "feature_parties": ["telco"], **changes}}
 
 
+@pytest.mark.second_tier
 def test_help_of_every_command() -> None:
     """`--help` exits with 0 and describes each option; nothing is said on standard error."""
     for command in COMMANDS:
@@ -67,6 +68,7 @@ def test_every_command_is_listed() -> None:
     assert listed == {command.split()[0] for command in COMMANDS if command}
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(
     "words", [["nonsense"], ["status", "--nonsense"], ["train"], ["party"], ["demo", "--key-bits", "many"]]
 )
@@ -79,6 +81,7 @@ def test_wrong_usage(words: list[str]) -> None:
     assert "Traceback" not in outcome.err
 
 
+@pytest.mark.second_tier(but=3)
 @pytest.mark.parametrize(
     "words",
     [
@@ -198,6 +201,7 @@ def test_an_unknown_log_level(tmp_path: Path, certs: Path) -> None:
     assert message == "--log-level loud: must be one of debug, info, warning, error\n"
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("kind", ["party", "coordinator"])
 def test_serving_and_stopping(kind: str, tmp_path: Path, certs: Path) -> None:
     """A server prints one line of JSON with its address when it serves, and ends with 0 on SIGINT."""
@@ -236,6 +240,7 @@ def test_making_certificates(tmp_path: Path) -> None:
     assert files.read() == before
 
 
+@pytest.mark.second_tier(but=4)
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -262,6 +267,7 @@ def test_a_demo_that_cannot_be(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
+@pytest.mark.second_tier(but=3)
 @pytest.mark.parametrize(
     ("words", "name"),
     [

@@ -9,7 +9,12 @@ import pytest
 from tests.containers.composed import AUDIT_IMAGE, JOB, ROOT, Answer, Composed
 
 # An image is built before the first test.
-pytestmark = [pytest.mark.long, pytest.mark.timeout(1200), pytest.mark.xdist_group("containers")]
+pytestmark = [
+    pytest.mark.second_tier,
+    pytest.mark.long,
+    pytest.mark.timeout(1200),
+    pytest.mark.xdist_group("containers"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,12 @@ from treetap.trees.centralised import CentralModel, train
 from treetap.wire.transcript_summary import summarise
 
 # The image is built and a federation runs before the first test.
-pytestmark = [pytest.mark.long, pytest.mark.timeout(1200), pytest.mark.xdist_group("containers")]
+pytestmark = [
+    pytest.mark.second_tier,
+    pytest.mark.long,
+    pytest.mark.timeout(1200),
+    pytest.mark.xdist_group("containers"),
+]
 DATA = ROOT / "examples" / "compose" / "data"
 #: Tries to connect to all addresses at once and prints those it reached; a refusal comes from a host that was reached.
 CONNECT = """

@@ -27,6 +27,8 @@ from treetap.wire.transcript import TranscriptReader
 from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2.types_pb2 import NamedMetric
 
+pytestmark = pytest.mark.second_tier
+
 NAMES = ("coordinator", "operator", *PARTIES)
 
 

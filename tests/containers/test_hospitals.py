@@ -21,6 +21,8 @@ from treetap.strict import load, read_toml
 from treetap.tables.partial_labels import read_partial_labels
 from treetap.tables.reading import Table, read_table
 
+pytestmark = pytest.mark.second_tier
+
 FOLDER = ROOT / "examples" / "pivodl-hospitals"
 JOB = load(FOLDER / "operator" / "job.toml", JobFile).job
 HOSPITALS = ("north", "south", "east", "west")

@@ -29,7 +29,12 @@ from treetap.commands.jobs.client import read as read_operator
 from treetap.commands.jobs.job_file import JobFile
 from treetap.strict import load
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(1200), pytest.mark.xdist_group("containers")]
+pytestmark = [
+    pytest.mark.second_tier,
+    pytest.mark.long,
+    pytest.mark.timeout(1200),
+    pytest.mark.xdist_group("containers"),
+]
 HOSTS = ROOT / "examples" / "hosts"
 DOMAIN = "example.org"
 

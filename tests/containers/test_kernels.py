@@ -8,7 +8,12 @@ from tests.containers.composed import Composed
 from tests.native import emulation
 
 # The image is built and a federation runs before the first test.
-pytestmark = [pytest.mark.long, pytest.mark.timeout(1200), pytest.mark.xdist_group("containers")]
+pytestmark = [
+    pytest.mark.second_tier,
+    pytest.mark.long,
+    pytest.mark.timeout(1200),
+    pytest.mark.xdist_group("containers"),
+]
 
 
 def test_doctor_names_the_kernels_of_the_image(serving: Composed) -> None:

@@ -46,6 +46,7 @@ def test_trees_whose_labels_were_not_noted_were_grown_on_labels_as_they_are(tmp_
     assert other.bind(AS_THEY_ARE, "labels", AS_THEY_ARE)
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(("params", "before", "after", "shared"), CHANGES.values(), ids=CHANGES)
 def test_what_a_tree_withheld_stays_hidden(
     params: TreeParams, before: dict[str, Any], after: dict[str, Any], shared: list[bool], tmp_path: Path

@@ -94,6 +94,7 @@ def _spent(folder: Path) -> float:
     return float(LabelBudget(_state(folder), None).spent())
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(("setting", "params", "own"), CASES.values(), ids=CASES)
 def test_the_model_is_that_of_the_noisy_labels(
     setting: dict[str, Any], params: TreeParams, own: LabelDp, tmp_path: Path

@@ -56,6 +56,7 @@ CASES: dict[str, tuple[dict[str, Any], TreeParams, Defences]] = {
 }
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(("setting", "params", "own"), CASES.values(), ids=CASES)
 def test_a_federation_repairs_as_the_joined_table_does(
     setting: dict[str, Any], params: TreeParams, own: Defences, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -129,6 +130,7 @@ def _read(line: dict[str, Any]) -> RepairedTree:
     return in_order_of_nodes(RepairedTree(*(Tree.from_dict(line[name]) for name in VARIANTS)))
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("params", [BOOSTING, FOREST], ids=["boosting", "forest"])
 def test_no_message_tells_whether_trees_are_repaired(
     params: TreeParams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -164,6 +166,7 @@ def _training(params: TreeParams, job: str) -> Act:
     return act
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("word", ["store_tree", "publish"])
 def test_a_resumed_job_repairs_the_same_trees(word: str, tmp_path: Path) -> None:
     """Killed before its last tree is stored, or once its repairs are written but not published, it ends as if never."""

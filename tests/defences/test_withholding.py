@@ -77,6 +77,7 @@ CASES: dict[str, tuple[dict[str, Any], TreeParams, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(("setting", "params", "defences"), CASES.values(), ids=CASES)
 def test_the_federation_finds_the_oracles_trees_and_shows_no_more(
     setting: dict[str, Any], params: TreeParams, defences: dict[str, Any], tmp_path: Path
@@ -100,6 +101,7 @@ def test_the_federation_finds_the_oracles_trees_and_shows_no_more(
     _assert_nothing_below_withdrawn(trees, states, sent, steps)
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("seed", range(6))
 def test_no_set_in_a_transcript_breaks_the_limit(seed: int, tmp_path: Path) -> None:
     """Random jobs: labels, protocol, depth, draws and ξ; every set that a party receives, makes or derives keeps ξ."""
@@ -127,6 +129,7 @@ def test_no_set_in_a_transcript_breaks_the_limit(seed: int, tmp_path: Path) -> N
         assert max(_bounds(here, shown), default=0.0) <= xi
 
 
+@pytest.mark.second_tier
 def test_without_a_limit_the_model_is_the_same_bit_for_bit(tmp_path: Path) -> None:
     """ξ = ∞ changes no byte of any party's shard, and ξ = 0 leaves the other parties nothing but the root."""
     here = world(60, seed=3)

@@ -21,6 +21,7 @@ from treetap.wire.v2 import eini_pb2, exchange_pb2
 LABEL_HOLDER, FIRST, LAST = PARTIES
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("protocol", ["eini", "eini-lattice"])
 @pytest.mark.parametrize(
     ("party", "fault"),
@@ -90,6 +91,7 @@ def test_a_feature_partys_own_bound(outputs: list[tuple[int, ...]], spare: float
     assert run(take_layout(parcels(), "b", "a", shard, columns)).spare == pytest.approx(spare)
 
 
+@pytest.mark.second_tier
 def test_paths_enough_to_hide(tmp_path: Path) -> None:
     """Forty trees of eight leaves, all splits at one feature party: both policies are content, and scores are right."""
     here = world(40, (0, 4), fresh=3)

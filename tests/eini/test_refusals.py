@@ -177,6 +177,7 @@ LIES: dict[str, Lie] = {
 }
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("case", LIES)
 def test_what_cannot_be_is_named(case: str, tmp_path: Path) -> None:
     """One parcel changed on its way: an error that says what is wrong, no file; on an honest line the right scores."""
@@ -210,6 +211,7 @@ SHARDS: dict[str, tuple[Callable[[Federation], None], str]] = {
 }
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("protocol", ["eini", "eini-lattice"])
 @pytest.mark.parametrize("case", SHARDS)
 def test_shards_of_different_jobs_are_refused(case: str, protocol: str, tmp_path: Path) -> None:
@@ -266,6 +268,7 @@ def test_a_short_key_for_a_papers_figure(tmp_path: Path, caplog: pytest.LogCaptu
     assert "uses a 512-bit key: it can be broken" in caplog.text
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
@@ -321,6 +324,7 @@ def test_an_opening_of_before_there_was_a_choice_of_scheme_is_paillier() -> None
     assert EiniOptions(2048, "short-exponent", "magic").faults()
 
 
+@pytest.mark.second_tier
 def test_more_classes_than_a_key_holds(tmp_path: Path) -> None:
     """Seventeen classes do not fit 1024 bits; a longer key is named, and does."""
     params = replace(PARAMS, objective="multi:softprob", n_estimators=1)

@@ -93,6 +93,7 @@ def test_degrade_in_the_middle(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     run(main())
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("alignment", ["sorted-ids", "psi"])
 @pytest.mark.parametrize("away", [[B], [B, C]], ids=["one", "all but the label holder"])
 def test_degrade_from_the_start(away: list[str], alignment: str, tmp_path: Path) -> None:
@@ -117,6 +118,7 @@ def test_degrade_from_the_start(away: list[str], alignment: str, tmp_path: Path)
     run(main())
 
 
+@pytest.mark.second_tier
 def test_degrade_whenever_it_happens(tmp_path: Path) -> None:
     """Killed for good at every message: every record has its exact score, or the one without the party, and says so."""
     scores, shares = oracle_without(ORACLE, HERE.newcomers, {B})
@@ -152,6 +154,7 @@ def test_degrade_whenever_it_happens(tmp_path: Path) -> None:
     assert kinds == {(True, True), (True, False), (False, True)}
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("protocol", ["interactive", "eini", "eini-lattice"])
 def test_retry_goes_on_with_the_records_without_a_score(protocol: str, tmp_path: Path) -> None:
     """A party that is back within its deadline, restarted without the job, is asked again; no block is done twice."""

@@ -82,6 +82,7 @@ def test_every_wrong_order_of_a_forest_is_refused(played: Conducted, tmp_path: P
     run(main())
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("victim", [*PARTIES, COORDINATOR])
 def test_killed_and_resumed(victim: str, tmp_path: Path) -> None:
     """Killed while labels are shared, and at some messages of each tree: the resumed job finds the oracle's forest."""

@@ -58,6 +58,7 @@ def _model(federation: Federation) -> Path:
     return federation.state(HOLDER) / "models" / "job"
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("case", CASES)
 def test_the_model_is_that_of_the_training_and_the_metrics_those_of_the_eval_table(case: str, tmp_path: Path) -> None:
     """Splits, bins, draws and base score follow from the training alone; every round is measured on the eval table."""
@@ -86,6 +87,7 @@ def test_the_model_is_that_of_the_training_and_the_metrics_those_of_the_eval_tab
         run(main())
 
 
+@pytest.mark.second_tier
 def test_feature_parties_get_no_ciphertext_of_the_eval_table(tmp_path: Path) -> None:
     """No gradient and no label of its records is sent, and no tree draws one: even if ID-LMID counts all records."""
     sent: Counter[str] = Counter()

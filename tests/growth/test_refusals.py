@@ -182,6 +182,7 @@ def test_nodes_of_one_sampled_record_are_told_to_nobody(tmp_path: Path) -> None:
     assert told > 5
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("side", [1, -1])
 def test_sums_at_the_border_of_their_slot_are_exact(side: int, tmp_path: Path) -> None:
     """A start so far away that every gradient is nearly 1 (or −1) fills the slot, and the model is still the oracle's.

@@ -42,6 +42,7 @@ def _shown(status: jobs_pb2.JobStatus) -> Rounds:
     return found
 
 
+@pytest.mark.second_tier
 def test_every_round_of_an_interrupted_boosting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A round of three trees has one entry; after a kill within a round the history is as without one."""
 

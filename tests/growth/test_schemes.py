@@ -129,6 +129,7 @@ LIES: dict[str, tuple[str, Callable[[exchange_pb2.PeerMessage, bytes], None], st
 }
 
 
+@pytest.mark.second_tier(but=4)
 @pytest.mark.parametrize("case", LIES)
 def test_what_cannot_be_is_named(case: str, tmp_path: Path) -> None:
     """One parcel changed on its way: an error that says what is wrong, and no model."""

@@ -40,6 +40,7 @@ def _stop_after_one(sender: str, event: object) -> None:
         event.result.growth.finished_tree.stop = True
 
 
+@pytest.mark.second_tier(but=4)
 @pytest.mark.parametrize("params", [PARAMS, FOREST], ids=["boosting", "forest"])
 @pytest.mark.parametrize(
     ("lie", "says"),

@@ -20,6 +20,7 @@ PARAMS = BoostingParams(n_estimators=4, max_depth=3, max_bin=6)
 HERE = world(60, (1, 2, 2), seed=4)
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("form", ["batched", "per-tree"])
 def test_what_a_round_asks_about(form: str, tmp_path: Path) -> None:
     """Batched: all trees at one depth, as many rounds as the trees are deep. Per tree: one tree, one depth a round."""

@@ -11,7 +11,7 @@ import pytest
 from tests.kubernetes.manifests import FOLDER, ORGANISATIONS, ROOT, Manifests, build
 from tests.needs import kustomize_command
 
-pytestmark = pytest.mark.xdist_group("kubernetes")
+pytestmark = [pytest.mark.second_tier, pytest.mark.xdist_group("kubernetes")]
 
 
 def secrets_of(manifests: Manifests) -> list[str]:

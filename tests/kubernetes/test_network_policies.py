@@ -11,7 +11,7 @@ import pytest
 from tests.kubernetes.manifests import ORGANISATIONS, PARTIES, SETTINGS, Manifests, Pod
 from tests.kubernetes.network import Endpoint, Network
 
-pytestmark = pytest.mark.xdist_group("kubernetes")
+pytestmark = [pytest.mark.second_tier, pytest.mark.xdist_group("kubernetes")]
 PARTY_PORT, COORDINATOR_PORT = 7101, 7100
 RAY_PORTS = {6379, 6380, 6381, 10100, 10999}
 #: Ports of all processes, those beside them, and some that nothing uses.

@@ -23,7 +23,7 @@ from treetap.process.config import Process
 from treetap.strict import load
 from treetap.wire.tls import TlsFiles
 
-pytestmark = pytest.mark.xdist_group("kubernetes")
+pytestmark = [pytest.mark.second_tier, pytest.mark.xdist_group("kubernetes")]
 
 
 def kind_of(organisation: str) -> str:

@@ -20,7 +20,7 @@ from tests.kubernetes.manifests import ROOT, Manifests, Object, Pod
 from tests.kubernetes.test_processes import config_of
 from treetap.wire.tls import TlsFiles
 
-pytestmark = pytest.mark.xdist_group("kubernetes")
+pytestmark = [pytest.mark.second_tier, pytest.mark.xdist_group("kubernetes")]
 PARTY = "telco"
 
 

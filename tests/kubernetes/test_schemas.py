@@ -12,7 +12,7 @@ import yaml
 
 from tests.kubernetes.manifests import FOLDER, Manifests, Object, pods_of
 
-pytestmark = pytest.mark.xdist_group("kubernetes")
+pytestmark = [pytest.mark.second_tier, pytest.mark.xdist_group("kubernetes")]
 #: 1.29 is the first in which containers may run beside the others from before their start, as Ray's node does.
 VERSIONS = ("1.29", "1.33", "1.37")
 #: The kinds in the manifests; another one needs a thought about who may apply it.

@@ -43,6 +43,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("model", MODELS)
 def test_the_oracles_scores(model: str, shape: str, tmp_path: Path) -> None:
@@ -213,6 +214,7 @@ def test_a_layout_tells_a_members_own_turns_only(crossed: Crossed) -> None:
         assert len(handles) == own
 
 
+@pytest.mark.second_tier
 def test_a_tree_shows_no_order_of_its_columns(crossed: Crossed, tmp_path: Path) -> None:
     """The order within a tree is drawn for each prediction: of ten predictions of the same model not all are alike."""
 

@@ -203,6 +203,7 @@ LIES: dict[str, Lie] = {
 }
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("case", LIES)
 def test_what_cannot_be_is_named(case: str, tmp_path: Path) -> None:
     """One parcel changed on its way: an error that says what is wrong, no file; on an honest line the right scores."""
@@ -236,6 +237,7 @@ def test_without_the_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     run(main())
 
 
+@pytest.mark.second_tier
 def test_paths_enough_to_hide(tmp_path: Path) -> None:
     """28 trees of eight leaves, all splits at one feature party: enough for both, where Paillier's sums need more."""
     here = world(40, (0, 4), fresh=3)

@@ -33,7 +33,7 @@ from treetap.workers.cluster.engine import ClusterEngine
 from treetap.workers.cluster.report import fault_of, message_of, own_report
 from treetap.workers.engines import Engine, InProcessEngine, ProcessEngine, await_workers
 
-pytestmark = pytest.mark.xdist_group("ray")
+pytestmark = [pytest.mark.second_tier, pytest.mark.xdist_group("ray")]
 MODULES = ["treetap.psi"]
 #: Long enough for Ray to notice a loss first.
 SILENCE_S = 3.0

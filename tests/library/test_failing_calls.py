@@ -60,6 +60,7 @@ class OneDies:
         raise AssertionError("a call that failed forgets nothing")
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("dies", [False, True])
 @pytest.mark.parametrize("call", ["add_block", "candidates"])
 def test_a_tree_that_is_dropped_while_it_opens_leaves_nothing(dies: bool, call: str) -> None:

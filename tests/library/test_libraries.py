@@ -37,6 +37,7 @@ print([name for name in names if name in sys.modules])
 """
 
 
+@pytest.mark.second_tier
 def test_no_process_loads_a_library_that_no_job_needs() -> None:
     """Nor do the descriptions of all protocols, and the search for what they need."""
     done = subprocess.run([sys.executable, "-c", _IMPORTS], capture_output=True, text=True, timeout=60, check=False)

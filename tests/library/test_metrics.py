@@ -58,6 +58,7 @@ def test_silent_connections_do_not_keep_collectors_out(monkeypatch: pytest.Monke
         each.close()
 
 
+@pytest.mark.second_tier
 @pytest.mark.parametrize("begun", [b"GET /", b"GET /metrics HTTP/1.0\r\nX: "], ids=["first line", "header"])
 def test_a_trickling_connection_has_one_deadline(begun: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """A byte now and then does not keep the place of a collector, which comes in when the time is over."""

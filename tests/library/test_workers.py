@@ -42,12 +42,14 @@ def alive(pid):
         return False
 
 
+@pytest.mark.second_tier(but=5)
 @pytest.mark.parametrize("scenario", worker_contract.PEACEFUL + worker_contract.FATAL, ids=lambda each: each.__name__)
 def test_contract(scenario):
     """Worker processes have the properties that every engine's workers have."""
     with_workers(2, scenario, modules=["treetap.psi"])
 
 
+@pytest.mark.second_tier
 @pytest.mark.parametrize(
     "scenario",
     [worker_contract.a_suspended_worker_is_ended, worker_contract.who_finishes_units_may_take_long],
@@ -136,6 +138,7 @@ def test_nothing_secret_in_arguments_or_environment():
     with_workers(1, scenario)
 
 
+@pytest.mark.second_tier
 def test_workers_vanish_when_their_parent_is_killed(tmp_path):
     """After a SIGKILL of the parent no worker survives, not even one inside a long kernel."""
     script = tmp_path / "parent.py"

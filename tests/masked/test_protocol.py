@@ -31,6 +31,7 @@ def _model_scores(here: World, params: PivodlParams) -> Any:
     return scores * model.loss.label_scale + model.loss.base_score if params.regression else scores
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("parties", [2, 3, 4])
 def test_scores_are_those_of_the_model(objective: str, parties: int, tmp_path: Path) -> None:
@@ -84,6 +85,7 @@ def test_noised_weights_are_those_of_the_release(tmp_path: Path) -> None:
         run(main())
 
 
+@pytest.mark.second_tier
 def test_shares_are_masked_afresh_in_every_prediction(tmp_path: Path) -> None:
     """The same records twice: no element of any share comes again, and all are spread over the whole ring."""
 

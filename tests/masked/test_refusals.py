@@ -37,6 +37,7 @@ def _restarted(federation: Observed, party: str, **changes: Any) -> None:
     federation.start(party)
 
 
+@pytest.mark.second_tier
 def test_records_of_the_training_are_refused_unless_every_policy_says_otherwise(tmp_path: Path) -> None:
     """The error names the party, the rule and where it stands; with the rule everywhere they are scored."""
 
@@ -58,6 +59,7 @@ def test_records_of_the_training_are_refused_unless_every_policy_says_otherwise(
         run(main())
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("party", PARTIES)
 def test_a_policy_that_wants_more_paths(party: str, tmp_path: Path) -> None:
     """Few small trees leave fewer paths open than a score has bits."""

@@ -12,6 +12,8 @@ import pytest
 
 from tests.new_protocol.sources import LINES, NAME, Line, add_protocol, assert_cheap, changes, copy_of_sources
 
+pytestmark = pytest.mark.second_tier
+
 BIN = Path(sys.executable).parent
 #: A line of the frame, to which no protocol adds any.
 FRAME = 'import "treetap/wire/v2/reveals.proto";'

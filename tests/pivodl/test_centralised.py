@@ -34,6 +34,7 @@ def assert_oracles(model: CentralPivodlModel, oracle: OracleModel) -> None:
             assert split.gain / 2**24 == node.gain
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("rules", RULES)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_a_naive_trainer_finds_the_same_model(objective: str, rules: str) -> None:
@@ -53,6 +54,7 @@ def _statistics(oracle: OracleModel) -> tuple[int, int]:
     return len([1 for tree in oracle for node in tree.nodes.values() if isinstance(node, OracleSplit)]), oracle.ties
 
 
+@pytest.mark.second_tier
 def test_the_worlds_try_every_rule() -> None:
     """Each changes some model: deviations, thresholds, the spread of labels; the naive trainer follows them all."""
     models: dict[str, list[Any]] = {}

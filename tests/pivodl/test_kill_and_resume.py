@@ -34,6 +34,7 @@ def test_the_job_has_all_that_a_job_can_have() -> None:
     assert words - told == secure | {"grow_from_bins", "candidate_records", "grown_tree"}
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("part", range(2))
 def test_killed_at_some_messages(part: int, tmp_path: Path) -> None:
     """The resumed job finds the oracle's model; whatever stopped is named, and nothing is left behind."""
@@ -87,6 +88,7 @@ def _found(federation: Federation) -> dict[str, Any]:
     return {"manifests": manifests, "shards": shards}
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(
     ("word", "victim", "nth"),
     [

@@ -89,6 +89,7 @@ def _federation(folder: Path, here: World, params: PivodlParams) -> Federation:
     return federation_of(folder, here, job_of(here, params))
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("name", JOBS)
 def test_every_wrong_order_is_refused(name: str, tmp_path: Path) -> None:
     """After each wave of steps every other step of the job is asked for; the model is the centralised one all the same.
@@ -117,6 +118,7 @@ def test_every_wrong_order_is_refused(name: str, tmp_path: Path) -> None:
         run(main())
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("name", ["labels of several", "labels of one"])
 def test_every_line_is_taken(name: str, tmp_path: Path) -> None:
     """Interrupted in a tree, while models are published, and when all trees of a model without splits are stored."""

@@ -34,6 +34,7 @@ def _train(folder: Path, here: World, params: PivodlParams, faults: Faults | Non
     return sum(len(tree.splits) for tree in model.trees)
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_the_federation_finds_the_centralised_model(objective: str, tmp_path: Path) -> None:
     """In random worlds of 2 to 6 parties, with random labels and thresholds, some parties without labels."""
@@ -48,6 +49,7 @@ def test_the_federation_finds_the_centralised_model(objective: str, tmp_path: Pa
     assert unlabelled > 0
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("rules", list(RULES)[1:])
 def test_each_deviation_from_the_paper_has_the_papers_way_too(rules: str, tmp_path: Path) -> None:
     """The federation follows the centralised model there as well."""
@@ -59,6 +61,7 @@ def test_each_deviation_from_the_paper_has_the_papers_way_too(rules: str, tmp_pa
     assert splits > 5
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_gains_compared_in_secret_give_the_same_model(seed: int, tmp_path: Path) -> None:
     """Under real keys: the model is that of announced gains."""
@@ -74,6 +77,7 @@ def test_the_papers_ways_together(tmp_path: Path) -> None:
         assert _train(tmp_path, some_world(1, params.objective), params) > 0
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_with_keys_that_hide(objective: str, tmp_path: Path) -> None:
     """Three parties under real keys of 512 bits, over a network that loses, doubles and reorders."""
@@ -82,6 +86,7 @@ def test_with_keys_that_hide(objective: str, tmp_path: Path) -> None:
     assert _train(tmp_path, some_world(2, params.objective, 3), params, faults) > 0
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_one_party_with_all_labels_grows_the_same_trees(objective: str, tmp_path: Path) -> None:
     """The paper's modification: of whichever party the labels are, with the check of instances in both ways."""

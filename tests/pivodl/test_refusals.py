@@ -127,6 +127,7 @@ CASES: dict[str, tuple[World, dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.second_tier(but=5)
 @pytest.mark.parametrize("name", CASES)
 def test_bad_input_is_named_before_any_ciphertext(name: str, tmp_path: Path) -> None:
     """The job fails; nothing encrypted has crossed, no file is left. Labels and values are not in the error."""
@@ -289,6 +290,7 @@ def test_a_tree_that_is_none(change: Callable[[Any], None], tmp_path: Path) -> N
     run(main())
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("name", LIES)
 def test_messages_that_cannot_be_are_named(name: str, tmp_path: Path) -> None:
     """The first message of a kind is changed on its way: the job fails by name, and an honest one finishes after it."""

@@ -53,6 +53,7 @@ def _of_a_job(here: Crossed) -> Iterator[Sent]:
         yield from (("label_moments", 0, 0, opener, other) for other in _others(opener))
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("form", ["ours", "the paper's"])
 def test_who_sends_what_to_whom(form: str) -> None:
     """Of each step those messages of each role, and no other message of this protocol."""

@@ -148,6 +148,7 @@ def _announced(parties: Parties, opened: OpenedByParty) -> dict[int, Winner]:
     return {node: winner for node, (_, _, winner) in best.items()}
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("count", [2, 3, 5, 10])
 def test_the_winners_are_those_of_announced_gains(count: int, tmp_path: Path) -> None:
     """All parties find them, with ties, with parties that have no gain, and whoever runs ahead."""

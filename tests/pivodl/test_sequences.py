@@ -71,6 +71,7 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("parties", [2, 3, 5])
 def test_every_message_is_a_roles(parties: int, way: str, tmp_path: Path) -> None:

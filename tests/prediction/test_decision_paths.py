@@ -49,6 +49,7 @@ def _conditions(joined: Joined, tree: Any, leaf: int, *, sides: bool) -> list[st
     return said
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("way", WAYS)
 def test_every_record_has_exactly_its_candidate_leaves(way: str, tmp_path: Path) -> None:
     """Encrypted: all leaves that the own columns leave open, the reached one too. Interactive: that one alone."""

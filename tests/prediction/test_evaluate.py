@@ -73,6 +73,7 @@ CASES: dict[str, tuple[JobParams, Any, str]] = {
 }
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("case", CASES)
 def test_the_label_holder_compares_predictions_with_its_labels(case: str, tmp_path: Path) -> None:
     """By every protocol of predictions of trees, and for classes as for numbers."""
@@ -110,6 +111,7 @@ def test_the_recipient_of_masked_sums_compares_too(tmp_path: Path) -> None:
     assert f"{B}: evaluate: the configuration names no label column for table 'eval'" in error
 
 
+@pytest.mark.second_tier
 @pytest.mark.skipif(bool(missing_library("splitnn", training("splitnn"))), reason="needs treetap[neural]")
 def test_predictions_of_networks_are_compared_too(tmp_path: Path) -> None:
     """With the same document as those of trees."""

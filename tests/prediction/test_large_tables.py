@@ -27,6 +27,7 @@ HERE = world(40, (2, 2, 1), missing=0.15, fresh=23)
 PARAMS = BoostingParams(n_estimators=2, max_depth=2, max_bin=8)
 
 
+@pytest.mark.second_tier
 @given(st.integers(1, 300), st.lists(st.integers(0, 299), max_size=60), st.sampled_from([1, 8]))
 def test_stored_values_are_those_in_memory(total: int, asked: list[int], spread: int) -> None:
     """Of records in any order, side by side or far apart, once and again, or of none."""
@@ -41,6 +42,7 @@ def test_stored_values_are_those_in_memory(total: int, asked: list[int], spread:
             assert np.array_equal(stored.columns(places)(feature), held.columns(places)(feature), equal_nan=True)
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("protocol", ["interactive", "eini", "eini-lattice"])
 def test_streamed_tables_have_the_same_predictions(
     protocol: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -46,6 +46,7 @@ PROTOCOLS: dict[str, tuple[Any, Any, list[dict[str, bool]]]] = {
 POLICIES = {name: {"emits": {"EXPLANATION": ["parties"], "FEATURE_NAME": ["parties"]}} for name in (B, C)}
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_line_is_taken(protocol: str, tmp_path: Path) -> None:
     """A served model with and without requests, then predictions of two blocks, explained and not."""

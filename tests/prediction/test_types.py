@@ -48,6 +48,7 @@ def _tables(labels: pa.DataType, ids: pa.DataType, column: str = "customer") -> 
     return found
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(
     ("labels", "ids"),
     [
@@ -131,6 +132,7 @@ def test_a_class_in_json(tmp_path: Path) -> None:
     assert describe(MODELS / "v1" / "bank")["classes"] == ["0", "1"]
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("column", ["prediction", "score", "score_a", "paths"])
 def test_an_id_column_of_a_taken_name(column: str, tmp_path: Path) -> None:
     """It is refused before any work; it would replace a column of the predictions."""
@@ -146,6 +148,7 @@ def test_an_id_column_of_a_taken_name(column: str, tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(
     ("labels", "told", "classes"),
     [

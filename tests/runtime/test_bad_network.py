@@ -66,6 +66,7 @@ def _train_and_predict(folder: Path, faults: Faults) -> int:
         return run(main())
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("network", NETWORKS)
 def test_a_bad_network_costs_time_but_not_the_model(network: str, tmp_path: Path) -> None:
     """Eight seeds of each kind: training and prediction come out as the oracle has them."""
@@ -84,6 +85,7 @@ def test_repeats_suffice_for_short_faults_and_resuming_for_long_ones(tmp_path: P
     assert _train_and_predict(tmp_path / "c", Faults(seed=1, **NETWORKS["hardly there"])) > 1
 
 
+@pytest.mark.second_tier(but=3)
 @pytest.mark.parametrize(("sender", "to"), LINES)
 def test_a_cut_line_is_named_and_heals(sender: str, to: str, tmp_path: Path) -> None:
     """With one direction of one line cut the job stops within 30 s and names both ends; healed, it goes on."""

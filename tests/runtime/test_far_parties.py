@@ -16,6 +16,8 @@ from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams, ForestParams
 from treetap.wire.rpc import GIVE_UP_S
 
+pytestmark = pytest.mark.second_tier
+
 HERE = world(60, (2, 2, 1), seed=5)
 SILENCE_S = 5.0
 #: Seconds of a round trip, and round trips of a message over a used and a new connection: TCP and TLS to look at the

@@ -367,6 +367,7 @@ def test_a_slow_watcher_is_told_the_end(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.second_tier
 def test_cancelled_at_every_message(tmp_path: Path) -> None:
     """Whatever is under way, the order to cancel is never lost: the job ends within seconds and leaves nothing."""
 

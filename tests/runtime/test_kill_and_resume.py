@@ -114,6 +114,7 @@ def _kill_and_resume(folder: Path, victim: str, number: int, served: bool, back_
         return run(main())
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.long
 @pytest.mark.parametrize("victim", [*PARTIES, COORDINATOR])
 def test_killed_at_every_message(victim: str, tmp_path: Path) -> None:
@@ -132,6 +133,7 @@ def test_killed_at_every_message(victim: str, tmp_path: Path) -> None:
     assert "interrupted" in states
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("victim", [*PARTIES, COORDINATOR])
 def test_a_killed_prediction_is_resumed(victim: str, tmp_path: Path) -> None:
     """At every message of a prediction too: its file comes whole or not at all, and right after resuming."""

@@ -175,6 +175,7 @@ def test_every_request_comes_again_much_later(cancelled: bool, tmp_path: Path) -
     run(main())
 
 
+@pytest.mark.second_tier
 def test_the_memory_of_attempts_is_bounded_and_durable(tmp_path: Path) -> None:
     """The last submissions are kept, those that changed last; a damaged file is named."""
     path = tmp_path / "attempts.json"

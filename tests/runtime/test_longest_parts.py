@@ -214,6 +214,7 @@ def longest(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     return sink.longest
 
 
+@pytest.mark.second_tier
 @pytest.mark.parametrize("kind", PARTS)
 def test_the_longest_part_arrives(kind: str, longest: dict[str, int]) -> None:
     """It has been taken, and is as long as its sender's own limit says."""

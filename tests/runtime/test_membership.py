@@ -83,6 +83,7 @@ def test_a_stolen_coordinator_key_and_a_second_certificate_open_no_table(source:
     run(main())
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("party", PARTIES)
 @pytest.mark.parametrize("kind", ["training", "prediction"])
 def test_a_party_that_names_nobody_refuses_every_job_with_the_lines_to_add(

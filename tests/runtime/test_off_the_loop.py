@@ -58,6 +58,7 @@ class Watch:
         return watched
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("kind", ASKED)
 def test_the_model_is_laid_out_off_the_event_loop(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a constructor of a role nor a step itself goes through all leaves; each such work is done once."""

@@ -76,9 +76,11 @@ def _jobs() -> Iterator[tuple[str, tuple[control_pb2.StepRequest, list[Sent]]]]:
                 yield f"{protocol}, {alignment}, {name}", _open(protocol, alignment, **option)
 
 
-OPENINGS = dict(_jobs())
+#: Those of networks, which need PyTorch, last.
+OPENINGS = dict(sorted(_jobs(), key=lambda job: job[0].startswith("splitnn")))
 
 
+@pytest.mark.second_tier(but=14)
 @pytest.mark.parametrize("name", OPENINGS)
 def test_each_class_to_each_receiver_is_asked_for_at_the_opening(name: str, tmp_path: Path) -> None:
     """With one receiver of one class taken out the opening is refused by both names; with none it is not."""

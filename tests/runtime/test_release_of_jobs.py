@@ -64,6 +64,7 @@ def _of_all(federation: Federation) -> dict[str, Counter[str]]:
     return {**found, COORDINATOR: kept}
 
 
+@pytest.mark.second_tier
 def test_many_jobs_leave_nothing_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trained, predicted, refused, interrupted, cancelled: the fourth round of jobs leaves as much as the first.
 

@@ -40,6 +40,7 @@ def _end(journal: Journal, job: str, kind: str, state: str, *, bad_input: bool =
     journal.write(job, "ended", attempt=1, status=to_base64(status))
 
 
+@pytest.mark.second_tier
 def test_a_job_that_is_over_costs_little(tmp_path: Path) -> None:
     """Of many jobs memory keeps less than 2 kB each, beside the last ones; a list opens no file, and has no costs."""
     journal = Journal(tmp_path)

@@ -93,6 +93,7 @@ def _reads(folder: Path, trees: int) -> tuple[dict[str, int], dict[str, int]]:
     return run(main())
 
 
+@pytest.mark.second_tier
 def test_reads_do_not_grow_with_the_trees(tmp_path: Path) -> None:
     """Nine trees take as many reads as three, in a first attempt and in a resumed one that rolls a tree back."""
     few, many = (_reads(tmp_path / str(trees), trees) for trees in (3, 9))

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from tests.replay import HERE, JOB, ORACLE, faultless
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model
+
+pytestmark = pytest.mark.second_tier
 
 SILENCE_S = 20.0
 #: Seconds after the silence within which the job has ended: the coordinator has all parties leave it.

@@ -19,6 +19,7 @@ from party.server.threads import MOST_IDLE, Threads
 from treetap.errors import Interrupted, Malformed
 
 
+@pytest.mark.second_tier
 def test_results_and_errors_come_back() -> None:
     """The caller gets the result or the error of a function, also after many times `silence_s` of work."""
 
@@ -73,6 +74,7 @@ async def _ends(holds: Callable[[], bool]) -> bool:
     return False
 
 
+@pytest.mark.second_tier
 def test_a_thread_that_waits_for_ever_is_named(tmp_path: Path) -> None:
     """To open a pipe without a writer blocks in the kernel, as a dead disk does."""
     os.mkfifo(tmp_path / "pipe")
@@ -87,6 +89,7 @@ def test_a_thread_that_waits_for_ever_is_named(tmp_path: Path) -> None:
     os.close(os.open(tmp_path / "pipe", os.O_RDWR | os.O_NONBLOCK))
 
 
+@pytest.mark.second_tier
 def test_a_cancelled_caller_waits_for_work_that_is_to_be_whole() -> None:
     """It is cancelled when the work has ended, and not before; work of which nothing is said goes on alone."""
 

@@ -22,6 +22,8 @@ from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.workers.engines import InProcessEngine
 
+pytestmark = pytest.mark.second_tier
+
 T = TypeVar("T")
 MODULES = (
     "treetap.lattice.kernels",

@@ -75,6 +75,7 @@ async def _seconds_open(reader: asyncio.StreamReader) -> float:
     return loop.time() - began
 
 
+@pytest.mark.second_tier
 @pytest.mark.usefixtures("hasty")
 def test_who_sends_no_request_is_hung_up_on(tmp_path: Path) -> None:
     """Nothing, half a head, a head that comes byte by byte, half of a second one, and idling: all have an end."""
@@ -109,6 +110,7 @@ def test_who_sends_no_request_is_hung_up_on(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.second_tier
 @pytest.mark.usefixtures("hasty")
 def test_a_connection_that_is_used_stays(tmp_path: Path) -> None:
     """Requests one after the other go over one connection for longer than it might be idle."""
@@ -164,6 +166,7 @@ def test_http_where_one_address_is_taken(tmp_path: Path, monkeypatch: pytest.Mon
         socket.create_server(("127.0.0.1", port)).close()
 
 
+@pytest.mark.second_tier
 @pytest.mark.usefixtures("hasty")
 def test_grpc_hangs_up_too(tmp_path: Path) -> None:
     """A connection that never speaks HTTP/2, and one without a call, are closed by the server."""

@@ -159,6 +159,7 @@ def test_asking_again_does_not_disturb_those_who_are_present(tmp_path: Path) -> 
     run(main())
 
 
+@pytest.mark.second_tier
 @pytest.mark.usefixtures("_allowed")
 def test_requests_that_wait_are_answered_or_refused(tmp_path: Path) -> None:
     """No client hangs while a party goes or comes back: each has an answer, or an error that says to ask again."""
@@ -196,6 +197,7 @@ def test_requests_that_wait_are_answered_or_refused(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.second_tier
 @pytest.mark.usefixtures("_allowed")
 def test_a_party_that_is_back_and_fails_is_asked_less_often(tmp_path: Path) -> None:
     """It answers the coordinator and cannot reach the others: the service goes on without it, with longer pauses."""
@@ -226,6 +228,7 @@ def test_a_party_that_is_back_and_fails_is_asked_less_often(tmp_path: Path) -> N
     run(main())
 
 
+@pytest.mark.second_tier
 @pytest.mark.usefixtures("_allowed")
 def test_a_party_that_comes_back_without_its_table_is_left_out_again(tmp_path: Path) -> None:
     """Bad input of a party that is back does not end the service of the others; the operator's log names it."""
@@ -265,6 +268,7 @@ def test_a_party_that_is_suspended(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.second_tier
 @pytest.mark.usefixtures("_allowed")
 def test_a_bad_network_while_parties_go_and_come_back(tmp_path: Path) -> None:
     """Lost, doubled and late messages: every answer is the one of the parties that it does not list."""
@@ -282,6 +286,7 @@ def test_a_bad_network_while_parties_go_and_come_back(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.second_tier
 @pytest.mark.usefixtures("_allowed")
 def test_the_coordinator_starts_again_while_a_party_is_away(tmp_path: Path) -> None:
     """It asks all parties, finds the same one away, and goes on without it."""

@@ -49,6 +49,7 @@ async def answered(federation: Federation, *ids: str) -> list[object]:
                 await asyncio.sleep(0.5)
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("way", ["interactive", "eini", "eini-lattice"])
 def test_cancelling_ends_it_everywhere(way: str, tmp_path: Path) -> None:
     """Who waits is told at once, who asks afterwards too; no party keeps anything; the model can be served anew."""
@@ -123,6 +124,7 @@ def test_a_party_that_goes_is_named_and_resuming_serves_on(busy: bool, tmp_path:
     run(main())
 
 
+@pytest.mark.second_tier
 def test_retry_goes_on_by_itself_for_ever(tmp_path: Path) -> None:
     """Policy retry: a feature party that is restarted again and again is waited for each time."""
 
@@ -146,6 +148,7 @@ def test_retry_goes_on_by_itself_for_ever(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.second_tier
 def test_retry_goes_on_although_nobody_asks(tmp_path: Path) -> None:
     """A served model is not given up for having had no clients between the times at which a party was away."""
 
@@ -167,6 +170,7 @@ def test_retry_goes_on_although_nobody_asks(tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.second_tier
 def test_a_block_that_always_fails_is_not_tried_for_ever(tmp_path: Path) -> None:
     """Being asked is not enough: an attempt counts as good once it has scored a block, or served for a minute."""
 
@@ -353,6 +357,7 @@ def test_nothing_grows_while_nobody_asks(tmp_path: Path, monkeypatch: pytest.Mon
     run(main())
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("way", ["interactive", "eini", "eini-lattice"])
 def test_late_repeats_do_not_pile_up(way: str, tmp_path: Path) -> None:
     """Parcels that come once more when their round is over lie nowhere, however many rounds there have been."""
@@ -372,6 +377,7 @@ def test_late_repeats_do_not_pile_up(way: str, tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("way", ["interactive", "eini", "eini-lattice"])
 def test_a_bad_network(way: str, tmp_path: Path) -> None:
     """Lost requests and answers, doubles and delays: every answer is the oracle's, and all come."""

@@ -54,6 +54,7 @@ class _Request:
             return int((await self._reader.readline()).split()[1])
 
 
+@pytest.mark.second_tier
 def test_a_client_has_four_bodies_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fifth waits until one is read, and is turned away if none is; another client's is read at once."""
 

@@ -107,6 +107,7 @@ async def _listening(folder: Path, *, secured: bool, **serve: object) -> AsyncIt
         await servers.close(0)
 
 
+@pytest.mark.second_tier
 @pytest.mark.parametrize("secured", [False, True], ids=["plain", "tls"])
 def test_an_address_has_a_share_of_handshakes(secured: bool, tmp_path: Path) -> None:
     """One too many is closed at once, and another address is answered: also when those that end are renewed."""

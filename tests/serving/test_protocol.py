@@ -48,6 +48,7 @@ def rounds(federation: Federation, job: str = "s") -> int:
     )
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("way", WAYS)
 def test_concurrent_requests_are_one_round(way: str, tmp_path: Path) -> None:
     """Thirty requests that come at once, five about each record, get the oracle's scores from one round of six."""
@@ -115,6 +116,7 @@ def test_classes_and_values(objective: str, tmp_path: Path) -> None:
     run(main())
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("way", ["interactive", "eini", "eini-lattice"])
 def test_ids_that_cannot_be_predicted_do_not_fail_a_round(way: str, tmp_path: Path) -> None:
     """An id that the label holder lacks, and one that another party lacks, each say so; the rest is answered."""

@@ -184,6 +184,7 @@ def test_a_failed_job_can_be_tried_again_with_better_input(tmp_path: Path) -> No
     run(main())
 
 
+@pytest.mark.second_tier
 def test_more_classes_than_a_plaintext_holds_are_told_before_the_alignment(tmp_path: Path) -> None:
     """Fifteen classes of vector leaves do not fit 1024 bits: the remedies are named; a tree per class does fit."""
     params = replace(PARAMS, objective="multi:softprob", multi_strategy="multi_output_tree", n_estimators=1)

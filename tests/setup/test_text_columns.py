@@ -43,6 +43,7 @@ def _with_text(encode: Encode):
     return here, list(zip(here.tables, blocks, strict=True)), list(zip(here.tables, new, strict=True))
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("params", [FOREST, BOOSTING], ids=["forest", "boosting"])
 @pytest.mark.parametrize("encode", ["ordinal", "one-hot"])
 def test_text_is_trained_on_and_predicted_with(encode: Encode, params: TreeParams, tmp_path: Path) -> None:

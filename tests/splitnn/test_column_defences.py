@@ -24,6 +24,8 @@ from treetap.tables.config import TableConfig
 from treetap.trees.job_params import JobParams
 from treetap.trees.params import BoostingParams
 
+pytestmark = pytest.mark.second_tier
+
 HOLDER, FEATURE, OTHER = PARTIES
 HERE = world(49, (2, 2, 1), seed=3)
 TABLE = TableConfig(path=Path("t.csv"), id="id", columns=["a"])

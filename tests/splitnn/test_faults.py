@@ -29,6 +29,8 @@ from treetap.neural.schedule import Schedule
 from treetap.wire.frame import filled
 from treetap.wire.v2 import exchange_pb2
 
+pytestmark = pytest.mark.second_tier
+
 T = TypeVar("T")
 HOLDER, B, _ = PARTIES
 #: Two epochs of two batches, the last of which has five records.

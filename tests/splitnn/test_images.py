@@ -23,6 +23,8 @@ from treetap.protocols.prediction import predict_request
 from treetap.tables.tensors import tensor_column
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 
+pytestmark = pytest.mark.second_tier
+
 HERE = world(40, (1, 2, 1), fresh=5)
 B = PARTIES[1]
 TREES = {

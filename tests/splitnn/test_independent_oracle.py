@@ -19,6 +19,8 @@ from treetap.tables.features import Held  # noqa: E402
 from treetap.tables.reading import Table  # noqa: E402
 from treetap.tables.record_ids import Ids  # noqa: E402
 
+pytestmark = pytest.mark.second_tier
+
 RECORDS = 33
 BOTTOM = {"default": Bottom(hidden=(6, 5), width=4), "shop": Bottom(width=3)}
 

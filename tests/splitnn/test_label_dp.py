@@ -26,6 +26,8 @@ from treetap.models.store import read_manifest
 from treetap.neural.params import Bottom, SplitnnParams
 from treetap.wire.v2 import jobs_pb2
 
+pytestmark = pytest.mark.second_tier
+
 HOLDER, FEATURE, _ = PARTIES
 N = 49
 HERE = world(N, (2, 2, 1), seed=3)

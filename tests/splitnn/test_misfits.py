@@ -16,6 +16,8 @@ from tests.splitnn.test_faults import THREE, TINY
 from tests.worlds import World, spec, world
 from treetap.neural.params import DEFAULT, Bottom, SplitnnParams, Top
 
+pytestmark = pytest.mark.second_tier
+
 REGRESSION = world(20, (1, 1, 1), objective="reg:squarederror", seed=3)
 CLASSES = world(20, (1, 1, 1), objective="multi:softprob", classes=3, seed=3)
 DIVERGING = replace(

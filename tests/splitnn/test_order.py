@@ -22,6 +22,8 @@ from tests.worlds import PARTIES, spec
 from treetap.errors import OutOfOrder
 from treetap.wire.v2 import control_pb2
 
+pytestmark = pytest.mark.second_tier
+
 HOLDER, B, C = PARTIES
 TABLES: dict[str, StepTable] = {HOLDER: label_holder.STEPS, B: feature_party.STEPS, C: feature_party.STEPS}
 

@@ -20,6 +20,8 @@ from treetap.tables.features import Held
 from treetap.tables.reading import Table
 from treetap.tables.record_ids import Ids
 
+pytestmark = pytest.mark.second_tier
+
 N = 90
 MLP = SplitnnParams(epochs=20, batch_size=10, learning_rate=0.1, bottom={"a": Bottom(hidden=(8,), width=4)})
 THREE = replace(MLP, objective="multi:softprob")

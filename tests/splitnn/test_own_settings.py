@@ -21,6 +21,8 @@ from tests.worlds import spec as spec_of_trees
 from treetap.neural.centralised import CentralNetwork
 from treetap.trees.params import BoostingParams
 
+pytestmark = pytest.mark.second_tier
+
 HOLDER, FEATURE, OTHER = PARTIES
 HERE = world(49, (2, 2, 1), seed=3)
 LONGER = replace(PARAMS, epochs=3)

@@ -18,6 +18,8 @@ from tests.worlds import PARTIES, World, world
 from treetap.neural.params import SplitnnParams
 from treetap.wire.v2 import jobs_pb2
 
+pytestmark = pytest.mark.second_tier
+
 HOLDER, FEATURE, OTHER = PARTIES
 HERE = world(49, (2, 2, 1), seed=3)
 NUMBERS = world(49, (2, 2, 1), seed=3, objective="reg:squarederror")

@@ -28,6 +28,8 @@ from treetap.trees.loss import outcome_of
 from treetap.wire.frame import content_of, name_of
 from treetap.wire.v2 import exchange_pb2, jobs_pb2
 
+pytestmark = pytest.mark.second_tier
+
 HOLDER, B, C = PARTIES
 DROPPED = replace(PARAMS, party_dropout={B: 0.3, C: 0.3})
 FRESH = 11

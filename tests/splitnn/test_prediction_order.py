@@ -30,6 +30,8 @@ from treetap.protocols.prediction import predict_request
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import control_pb2
 
+pytestmark = pytest.mark.second_tier
+
 #: Virtual seconds after which everybody who waited for a dead process has given up.
 GIVEN_UP_S = 200.0
 

@@ -29,6 +29,8 @@ from treetap.models.store import WEIGHTS
 from treetap.neural.params import SplitnnParams
 from treetap.wire.v2 import jobs_pb2
 
+pytestmark = pytest.mark.second_tier
+
 HOLDER, B, _ = PARTIES
 LONGER = replace(TINY, epochs=4, optimizer="adam", learning_rate=0.05)
 #: Where the job stops: the word, the receiver and the nth time that the request is served.

@@ -26,6 +26,8 @@ from treetap.wire.disclosure import bytes_by_class_of
 from treetap.wire.frame import content_of, name_of
 from treetap.wire.v2 import control_pb2, setup_pb2, splitnn_pb2
 
+pytestmark = pytest.mark.second_tier
+
 HOLDER, FEATURE, OTHER = PARTIES
 LAMBDA, SCALE = 0.3718281828459045, 0.0031415926535897
 DEFENCES: dict[str, Any] = {"dimip": {FEATURE: LAMBDA}, "gradient": {"kind": "noise", "scale": SCALE}}

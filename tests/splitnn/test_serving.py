@@ -29,6 +29,8 @@ from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire.v2 import serving_pb2
 
+pytestmark = pytest.mark.second_tier
+
 HOLDER, B, C = PARTIES
 
 

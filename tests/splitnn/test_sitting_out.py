@@ -28,6 +28,8 @@ from treetap.tables.tensors import tensor_column
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2
 
+pytestmark = pytest.mark.second_tier
+
 HOLDER, B, C = PARTIES
 
 

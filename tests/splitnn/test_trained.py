@@ -24,6 +24,8 @@ from treetap.tables.features import Held
 from treetap.tables.reading import Table
 from treetap.tables.record_ids import Ids
 
+pytestmark = pytest.mark.second_tier
+
 HOLDER, B, C = "label-holder", "feature-b", "feature-c"
 N = 40
 PARAMS = SplitnnParams(

@@ -17,6 +17,8 @@ from tests.splitnn.networks import assert_same_bits, oracle, published, trained
 from tests.worlds import world
 from treetap.neural.params import SplitnnParams
 
+pytestmark = pytest.mark.second_tier
+
 HERE = world(49, (2, 2, 1), seed=3)
 TWO = world(49, (2, 2), seed=4)
 DROPOUT = {"feature-b": 0.4}

@@ -19,6 +19,8 @@ from tests.worlds import PARTIES, world
 from treetap.wire.frame import content_of, name_of
 from treetap.wire.v2 import exchange_pb2
 
+pytestmark = pytest.mark.second_tier
+
 HOLDER, FEATURE, _ = PARTIES
 HERE = world(49, (2, 2, 1), seed=3)
 #: What is changed in a body.

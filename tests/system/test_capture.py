@@ -27,6 +27,8 @@ from treetap.trees.job_params import JobParams
 from treetap.trees.params import BoostingParams
 from treetap.wire.v2 import jobs_pb2
 
+pytestmark = pytest.mark.second_tier
+
 PARAMS = BoostingParams(objective="reg:squarederror", n_estimators=2, max_depth=2, max_bin=8)
 NETWORK = replace(NETWORK_PARAMS, objective="reg:squarederror")
 #: Record types of TLS: change of cipher, alert, handshake, data.

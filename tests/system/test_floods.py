@@ -29,7 +29,7 @@ from treetap.wire.rpc import MESSAGE_LIMIT
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import jobs_pb2
 
-pytestmark = pytest.mark.xdist_group("identity")
+pytestmark = [pytest.mark.second_tier, pytest.mark.xdist_group("identity")]
 LABEL_HOLDER, _, FLOODER = PARTIES
 HERE = world(20, (1, 1, 1))
 SPEC = spec(BoostingParams(n_estimators=1, max_depth=1, max_bin=2), parties=2)

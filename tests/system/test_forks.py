@@ -58,6 +58,7 @@ def test_bad_input_of_a_forked_process(tmp_path: Path) -> None:
         LocalFederation(tmp_path, {"bank": {"workers": 0}}).__enter__()
 
 
+@pytest.mark.second_tier
 @pytest.mark.usefixtures("as_typed")
 def test_a_typed_federation(tmp_path: Path) -> None:
     """The fixture for tests of how processes begin and end."""

@@ -381,6 +381,7 @@ def test_the_health_service(process: str, federation: LocalFederation) -> None:
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
+@pytest.mark.second_tier
 def test_a_job_outlasts_its_certificates(
     federation: LocalFederation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,7 +29,7 @@ from treetap.wire.ports import Address
 from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import jobs_pb2, serving_pb2, serving_pb2_grpc
 
-pytestmark = pytest.mark.xdist_group("insecure")
+pytestmark = [pytest.mark.second_tier, pytest.mark.xdist_group("insecure")]
 
 HERE = world(20, (1, 1, 1))
 SPEC = spec(BoostingParams(n_estimators=1, max_depth=1, max_bin=2))

@@ -21,6 +21,8 @@ from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.local_federation import to_toml
 from treetap.trees.params import BoostingParams
 
+pytestmark = pytest.mark.second_tier
+
 HERE = world(60, (2, 1, 1), seed=8, missing=0.1)
 PARAMS = BoostingParams(n_estimators=2, max_depth=2, max_bin=8)
 #: A host per party, and one more for coordinator and operator.

@@ -214,6 +214,7 @@ def test_grpc_answers_and_faults(served: Served) -> None:
         assert failure.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED  # type: ignore[attr-defined]
 
 
+@pytest.mark.second_tier
 def test_the_openapi_document_is_valid_and_true(served: Served) -> None:
     """It is OpenAPI 3.1, has the server's own limit, and describes what the endpoint really answers."""
     status, document, _ = served.ask("GET", "/openapi.json")
@@ -230,6 +231,7 @@ def test_the_openapi_document_is_valid_and_true(served: Served) -> None:
     assert document["security"] == [{"certificate": []}]
 
 
+@pytest.mark.second_tier
 def test_concurrent_clients_share_rounds(served: Served, federation: LocalFederation) -> None:
     """Forty requests over both ways at once are answered in fewer rounds; metrics and status count them."""
     before = federation.operator.status(served.job)[0].serving
@@ -255,6 +257,7 @@ def test_concurrent_clients_share_rounds(served: Served, federation: LocalFedera
     assert "p99" in shown.out
 
 
+@pytest.mark.second_tier
 def test_the_doctor_knows_both_places(served: Served, federation: LocalFederation) -> None:
     """Each is told to be this very party's; somebody else at the port is a fault, a free one is well."""
     certs = federation.folder / "certs"
@@ -267,6 +270,7 @@ def test_the_doctor_knows_both_places(served: Served, federation: LocalFederatio
     assert [each.level for each in check_http(HOLDER, "127.0.0.1:0", tls)] == ["ok"]
 
 
+@pytest.mark.second_tier
 def test_what_cannot_be_served_is_said(federation: LocalFederation, served: Served) -> None:
     """A second job of a model that is served, and a model that is none, are refused with status 2."""
     message = refused(treetap("serve", "here", "--table", "here-new", folder=federation.folder))
@@ -274,6 +278,7 @@ def test_what_cannot_be_served_is_said(federation: LocalFederation, served: Serv
     assert "there is no model 'nobody'" in refused(treetap("serve", "nobody", folder=federation.folder))
 
 
+@pytest.mark.second_tier
 def test_ctrl_c_cancels(tmp_path: Path) -> None:
     """`treetap serve` says where, stays, and ends the job when it is told to stop; clients then hear 503.
 
@@ -358,6 +363,7 @@ def _plainly(address: str, client: str | None) -> tuple[int, dict[str, Any]]:
     return int(status), json.loads(body)
 
 
+@pytest.mark.second_tier
 def test_a_coordinator_that_is_killed_goes_on_serving(federation: LocalFederation, served: Served) -> None:
     """Started again it serves on by itself, as the same job."""
     with ThreadPoolExecutor(1) as thread:

@@ -115,6 +115,7 @@ def _tables(path: Path, kind: str) -> Counter[tuple[str, str, str]]:
     )
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("job", JOBS)
 def test_the_same_model_and_predictions(job: str, done: Run, simulated: dict[str, tuple[list[Any], pa.Table]]) -> None:
     """Node for node, score for score, the processes find what the simulator finds, which is the oracle's model."""
@@ -236,6 +237,7 @@ def test_an_encrypted_prediction_tells_ciphertexts_only(job: str, protocol: str,
     assert received == {"CONTROL", "BLINDED_ID", "PREDICTION"}
 
 
+@pytest.mark.second_tier
 def test_nothing_secret_is_left(done: Run) -> None:
     """After publishing there is no key, no score and no progress on any disk."""
     for party in PARTIES:

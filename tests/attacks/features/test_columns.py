@@ -20,6 +20,8 @@ from treetap.neural.architectures import bottom_to_load
 from treetap.neural.inputs import InputScaler
 from treetap.neural.params import Bottom
 
+pytestmark = pytest.mark.second_tier
+
 KNOWN, VICTIMS = 60, 20
 
 

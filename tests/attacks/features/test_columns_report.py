@@ -18,6 +18,8 @@ from tests.attacks.documents import made
 from tests.attacks.features.documents import HOLDER, VICTIM, attribute, figures, number, of_label_holder
 from treetap.errors import BadInput
 
+pytestmark = pytest.mark.second_tier
+
 DATA_URL = r"data:image/png;base64,[A-Za-z0-9+/=]+"
 
 

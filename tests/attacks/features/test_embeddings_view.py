@@ -23,6 +23,8 @@ from tests.attacks.networks.planted import by_class, planted
 from treetap.errors import BadInput, Malformed
 from treetap.wire.v2 import exchange_pb2
 
+pytestmark = pytest.mark.second_tier
+
 
 def read(log: EmbeddingLog, **options: Any) -> EmbeddingsView:
     """The embeddings of a log."""

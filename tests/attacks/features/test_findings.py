@@ -19,6 +19,8 @@ from attacks.features.settings import FeatureSettings
 from tests.attacks.features.planted import QUICK, Planted, figures, linear, planted, table_of
 from treetap.errors import BadInput
 
+pytestmark = pytest.mark.second_tier
+
 RECORDS, KNOWN = 160, 120
 #: Patterns of which every planted image is a mixture.
 PATTERNS = 3

@@ -42,7 +42,7 @@ from treetap.trees.params import BoostingParams
 
 HOLDER, B, C = PARTIES
 RECORDS, FRESH, KNOWN = 160, 60, 60
-pytestmark = pytest.mark.xdist_group("label-holder-audit")  # of one federation
+pytestmark = [pytest.mark.second_tier, pytest.mark.xdist_group("label-holder-audit")]  # of one federation
 #: Settings of few steps.
 QUICK = {"matched": 8, "match_steps": 20, "pictures": 2}
 

@@ -27,6 +27,8 @@ from treetap.neural.feature_side import BOTTOM, embedded
 from treetap.neural.inputs import Inputs, InputScaler
 from treetap.protocols.prediction import predict_request
 
+pytestmark = pytest.mark.second_tier
+
 HOLDER, B, C = PARTIES
 JOB = replace(
     PARAMS, epochs=2, party_dropout={C: 0.3}, early_stopping_rounds=5, validation_share=0.2, wire_type="bfloat16"

@@ -16,6 +16,8 @@ from tests.attacks.features.planted import table_of
 from treetap.neural.inputs import ImageScaler, InputScaler
 from treetap.neural.params import Bottom
 
+pytestmark = pytest.mark.second_tier
+
 DRAWS = attack_draws(0)
 TABLE = InputScaler(("free", "text"), (0.0, 0.0), (1.0, 1.0), (1,), {})
 IMAGES = InputScaler((), (), (), (), {"face": ImageScaler((1, 6, 4), (0.25,), (0.5,))})

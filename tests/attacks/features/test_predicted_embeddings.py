@@ -26,6 +26,8 @@ from tests.attacks.features.embedding_logs import (
 from treetap.errors import BadInput, Malformed
 from treetap.wire.v2 import exchange_pb2
 
+pytestmark = pytest.mark.second_tier
+
 #: Rows of the label holder's table that the records of both other parties are, in the common order.
 ROWS = np.array([7, 3, 9, 0, 4, 12, 5, 1])
 

@@ -22,6 +22,8 @@ from treetap.neural.inputs import Inputs
 from treetap.neural.params import Bottom
 from treetap.tables.labels import Labels
 
+pytestmark = pytest.mark.second_tier
+
 RECORDS, COLUMNS, CLASSES = 400, 30, 3
 SHAPE = InputShape(COLUMNS)
 SETTINGS = Bottom(width=2)

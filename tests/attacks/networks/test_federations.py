@@ -36,7 +36,11 @@ from treetap.models.store import WEIGHTS, read_weights
 HOLDER, PARTY = PARTIES[:2]
 RECORDS = 160
 
-pytestmark = [pytest.mark.long, pytest.mark.xdist_group("audited-networks")]  # of one federation
+pytestmark = [
+    pytest.mark.second_tier,
+    pytest.mark.long,
+    pytest.mark.xdist_group("audited-networks"),
+]  # of one federation
 
 
 @pytest.fixture(scope="module")

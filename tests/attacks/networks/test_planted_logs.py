@@ -41,6 +41,8 @@ from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2 import exchange_pb2
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
+pytestmark = pytest.mark.second_tier
+
 
 def audited(log: Planted, **changes: Any) -> Document:
     """The audit of a log by all labels."""

@@ -11,6 +11,8 @@ from treetap.lattice.member import MaskedSum, Member
 from treetap.lattice.parameters import TOTAL_BITS, Parameters
 from treetap.lattice.scheme import scheme_of
 
+pytestmark = pytest.mark.second_tier
+
 RNG = np.random.default_rng(41)
 EACH = pytest.mark.parametrize(
     "seal", [Parameters(8192, 4, 22, 100, 1), Parameters(16384, 8, 22, 10, 4)], indirect=True, ids=["8192", "16384"]

@@ -161,6 +161,7 @@ def test_an_older_model_loads_with_one_warning(tmp_path: Path, caplog: pytest.Lo
     ]
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize("name", ["manifest.json", "job.json", "trees.jsonl"])
 def test_no_byte_can_change_unnoticed(name: str, tmp_path: Path) -> None:
     """Every byte of every file of a model of this format, changed in three ways, is an error, or means the same."""

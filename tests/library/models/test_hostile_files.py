@@ -66,6 +66,7 @@ def test_arrays_come_back(tmp_path: Path) -> None:
         found["ints"][0, 0] = 5
 
 
+@pytest.mark.second_tier(but=4)
 @pytest.mark.parametrize(
     "content",
     [

@@ -17,6 +17,8 @@ from treetap.neural.architectures import InputShape, bottom_model, top_model  # 
 from treetap.neural.draws import Draws  # noqa: E402
 from treetap.neural.params import Bottom, Top  # noqa: E402
 
+pytestmark = pytest.mark.second_tier
+
 DRAWS = Draws(b"k")
 GREY, COLOUR = InputShape(0, ((1, 28, 14),)), InputShape(0, ((3, 8, 8),))
 RESNET_18 = Bottom(kind="resnet", channels=(64,), blocks=(2, 2, 2, 2), width=10, norm="batch")

@@ -17,6 +17,8 @@ from treetap.neural.label_defences import GradientDefence, LabelDefences  # noqa
 from treetap.neural.numbers import rounded  # noqa: E402
 from treetap.neural.params import Bottom, SplitnnParams, Top  # noqa: E402
 
+pytestmark = pytest.mark.second_tier
+
 NOISE = GradientDefence("noise", scale=0.001)
 MLP, SMALL = Bottom(hidden=(5,), width=4), Bottom(hidden=(4,), width=3)
 

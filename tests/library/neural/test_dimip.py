@@ -16,6 +16,8 @@ from treetap.neural import dimip  # noqa: E402
 from treetap.neural.dimip import HIDDEN, RATE, Dimip  # noqa: E402
 from treetap.neural.draws import Draws  # noqa: E402
 
+pytestmark = pytest.mark.second_tier
+
 #: Three records with embeddings of two numbers, and three classes.
 EMBEDDINGS = np.array([[0.5, -1.0], [2.0, 0.25], [-0.75, 1.5]])
 LABELS = np.array([2, 0, 1])

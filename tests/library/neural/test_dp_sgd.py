@@ -21,6 +21,8 @@ from treetap.neural.draws import Draws
 from treetap.neural.feature_defences import DpSgd, FeatureDefences
 from treetap.neural.params import Bottom
 
+pytestmark = pytest.mark.second_tier
+
 DRAWS = Draws(b"dp")
 IMAGES = InputShape(0, ((1, 6, 4),))
 MODELS = {

@@ -11,6 +11,8 @@ from treetap.neural.draws import Draws  # noqa: E402
 from treetap.neural.gradient_defences import applied, digest_of  # noqa: E402
 from treetap.neural.label_defences import GradientDefence  # noqa: E402
 
+pytestmark = pytest.mark.second_tier
+
 DRAWS = Draws(b"the label holder's")
 GRADIENT = torch.tensor([[0.5, -2.0, 0.1], [0.0, 1.0, -0.3]])
 PATH = ("gradient", "shop", 3, 1)

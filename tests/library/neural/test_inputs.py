@@ -18,6 +18,8 @@ from treetap.tables.features import Held  # noqa: E402
 from treetap.tables.reading import Table  # noqa: E402
 from treetap.tables.record_ids import Ids  # noqa: E402
 
+pytestmark = pytest.mark.second_tier
+
 NAN = float("nan")
 
 

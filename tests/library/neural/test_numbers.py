@@ -16,6 +16,8 @@ torch = pytest.importorskip("torch", reason="needs treetap[neural]")
 from treetap.neural.numbers import from_bytes, rounded, to_bytes  # noqa: E402
 from treetap.neural.params import NUMBER_BYTES  # noqa: E402
 
+pytestmark = pytest.mark.second_tier
+
 SHAPES = st.tuples(st.integers(1, 6), st.integers(1, 5))
 #: The largest number that bfloat16 has is a little below that of float32.
 FLOATS = st.floats(-(2.0**127), 2.0**127, width=32)

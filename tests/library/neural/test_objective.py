@@ -14,6 +14,8 @@ from treetap.neural.objective import Objective  # noqa: E402
 from treetap.neural.params import SplitnnParams  # noqa: E402
 from treetap.trees.metrics import rmse  # noqa: E402
 
+pytestmark = pytest.mark.second_tier
+
 
 def objective(name: str, classes: int, labels: list[float]) -> Objective:
     """The objective of a job whose training labels are these."""

@@ -16,6 +16,8 @@ from treetap.neural.gradient_descent import Adam  # noqa: E402
 from treetap.neural.optimiser import Optimiser, load_weights, weights_of  # noqa: E402
 from treetap.neural.params import Bottom, SplitnnParams  # noqa: E402
 
+pytestmark = pytest.mark.second_tier
+
 SGD = SplitnnParams(optimizer="sgd", momentum=0.9, weight_decay=0.01)
 ADAM = SplitnnParams(optimizer="adam", weight_decay=0.01)
 PLAIN = SplitnnParams(optimizer="sgd", momentum=0.0)

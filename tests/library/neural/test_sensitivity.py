@@ -20,6 +20,8 @@ from treetap.neural.own_step import own_gradients
 from treetap.neural.params import Bottom
 from treetap.neural.sensitivity import sensitivity
 
+pytestmark = pytest.mark.second_tier
+
 DRAWS = Draws(b"sensitivity")
 IMAGES = InputShape(0, ((1, 6, 4),))
 MODELS = {

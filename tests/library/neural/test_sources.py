@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.second_tier
+
 ROOT = Path(__file__).parents[3]
 FOLDERS = ("treetap/neural", "treetap/models", "party/splitnn", "attacks/networks")
 #: Modules that execute what they read, and names of PyTorch that use them.

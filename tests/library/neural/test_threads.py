@@ -15,6 +15,8 @@ from tests.library.neural.worlds import World  # noqa: E402
 from treetap.neural.params import Bottom, SplitnnParams  # noqa: E402
 from treetap.neural.threads import pin  # noqa: E402
 
+pytestmark = pytest.mark.second_tier
+
 Found = TypeVar("Found")
 
 

@@ -24,6 +24,7 @@ def _parts(order: Rows, rows: Raw, size: int) -> Iterator[tuple[Rows, Raw]]:
         yield places, rows[places]
 
 
+@pytest.mark.second_tier
 @given(st.integers(1, 1500), st.integers(1, 9), st.integers(1, 400), st.data())
 def test_rows_lie_at_their_places(total: int, width: int, size: int, data: st.DataObject) -> None:
     """Of any number and width, in whatever order and parts they come."""
@@ -36,6 +37,7 @@ def test_rows_lie_at_their_places(total: int, width: int, size: int, data: st.Da
     found.close()
 
 
+@pytest.mark.second_tier
 def test_memory_does_not_grow_with_the_rows() -> None:
     """Beside the parts as they come there is one of 256 groups."""
 

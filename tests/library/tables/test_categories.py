@@ -155,6 +155,7 @@ def test_too_many_numbers_are_no_categories(tmp_path: Path) -> None:
         _read(_file(tmp_path, "parquet", many), {"n": "categorical", "*": "ordinal"})
 
 
+@pytest.mark.second_tier
 def test_networks_do_not_take_codes_for_numbers(tmp_path: Path) -> None:
     """A split network refuses a column of categories by name, with the encodings that it takes."""
     pytest.importorskip("torch")

@@ -20,7 +20,7 @@ from treetap.tables import object_store as store_module
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import Table, read_table
 
-pytestmark = pytest.mark.xdist_group("object store")
+pytestmark = [pytest.mark.second_tier, pytest.mark.xdist_group("object store")]
 
 
 def parquet(**columns: Any) -> bytes:

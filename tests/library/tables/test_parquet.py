@@ -42,6 +42,7 @@ def test_any_table_comes_back(tmp_path: Path) -> None:
             assert found.column(name).to_pylist() == made.column(name).to_pylist()
 
 
+@pytest.mark.second_tier
 @pytest.mark.parametrize(
     "column",
     [_repeated(200_000, "a" * (20 << 20)), _repeated(1_000_000, "a" * 100_000)],

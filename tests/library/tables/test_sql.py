@@ -76,6 +76,7 @@ def fault(*columns: str, **keys: Any) -> str:
     return str(caught.value)
 
 
+@pytest.mark.second_tier
 @pytest.mark.parametrize("given", [{"table": "clinic.Patients"}, {"query": 'SELECT * FROM clinic."Patients"; '}])
 def test_types_of_postgresql(given: dict[str, str], uri: str) -> None:
     """Numbers are those that `float` makes of the database's digits; times, text, booleans and NULL."""
@@ -111,6 +112,7 @@ def test_rows_come_in_the_order_of_their_ids(uri: str) -> None:
         np.testing.assert_array_equal(table.features[:, 0], [float(each) for each in table.ids])
 
 
+@pytest.mark.second_tier(but=5)
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
@@ -168,6 +170,7 @@ def test_a_user_without_rights(uri: str, monkeypatch: pytest.MonkeyPatch, caplog
     assert address not in caplog.text
 
 
+@pytest.mark.second_tier
 def test_deadlines(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A query that is too slow ends at the server; one that listens and says nothing is given up."""
     began = time.monotonic()
@@ -265,6 +268,7 @@ def test_keys_of_databases(keys: dict[str, Any], said: str) -> None:
         TableConfig.model_validate({"id": "id", **keys})
 
 
+@pytest.mark.second_tier
 def test_drivers_are_imported_for_queries_alone(sqlite_file: sqlite3.Connection, tmp_path: Path) -> None:
     """A process that reads files has no driver, and one that reads a database no DBAPI of data frames."""
     sqlite_file.execute("CREATE TABLE t (id TEXT)")

@@ -85,6 +85,7 @@ OPTIONS: list[tuple[float, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.second_tier(but=6)
 @pytest.mark.parametrize("options", range(len(OPTIONS)))
 @pytest.mark.parametrize(("objective", "classes"), OBJECTIVES)
 def test_trainer_equals_oracle(objective: str, classes: int, options: int) -> None:

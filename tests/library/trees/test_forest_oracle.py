@@ -74,6 +74,7 @@ def assert_same(forest: CentralForest, oracle: OracleModel) -> None:
             assert leaf.cover == other.cover
 
 
+@pytest.mark.second_tier(but=6)
 @pytest.mark.parametrize("binning", ["global", "per-node"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", SHAPES)

@@ -21,6 +21,7 @@ from treetap.trees.params import ForestParams
 SHAPES = [case for case in cases() if case.name.endswith(("missing", "sampled", "trees out"))]
 
 
+@pytest.mark.second_tier(but=6)
 @pytest.mark.parametrize("case", SHAPES, ids=lambda case: case.name)
 def test_boosting_without_some_parties(case: Case) -> None:
     """Scores and guessed shares for every set of absent parties, of every objective."""

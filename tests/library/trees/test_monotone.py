@@ -91,6 +91,7 @@ SHAPES: list[tuple[dict[str, Any], dict[str, Any], list[list[int]]]] = [
 ]
 
 
+@pytest.mark.second_tier(but=3)
 @pytest.mark.parametrize(
     ("objective", "shape"),
     [*((each, shape) for each in ("binary:logistic", "reg:squarederror") for shape in range(3)), ("multi:softprob", 1)],

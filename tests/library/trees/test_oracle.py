@@ -43,6 +43,7 @@ def assert_same(model: CentralModel, oracle: OracleModel, tables: list[tuple[str
             assert leaf.weights == pytest.approx(other.weights, abs=1e-9)
 
 
+@pytest.mark.second_tier(but=12)
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 def test_trainer_equals_oracle(case: Case) -> None:
     """Trees and predictions agree for every objective, strategy, missing pattern, sampling and stopping rule."""
@@ -55,6 +56,7 @@ def test_trainer_equals_oracle(case: Case) -> None:
     np.testing.assert_allclose(model.predict(tables), oracle_predict(oracle, case.parties), atol=1e-9)
 
 
+@pytest.mark.second_tier(but=12)
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 def test_new_records_follow_the_same_thresholds(case: Case) -> None:
     """Records that were not trained on, some with values missing where training had none, get the oracle's score."""

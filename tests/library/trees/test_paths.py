@@ -35,6 +35,7 @@ TREE = Tree(
 LEFT = {"a": np.array([True, False, False]), "b": np.array([True, True, False])}
 
 
+@pytest.mark.second_tier(but=12)
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 def test_the_leaf_reached_is_the_one_in_all_candidate_sets(case: Case) -> None:
     """Proposition 1: the parties' candidate sets share exactly one leaf per tree, and routing ends there."""

@@ -105,6 +105,7 @@ class Case:
 CASES = [(seed, vector) for seed in range(8) for vector in (False, True)]
 
 
+@pytest.mark.second_tier(but=8)
 @pytest.mark.parametrize(("seed", "vector"), CASES)
 def test_the_walk_gives_the_values_of_local_subtrees(seed: int, vector: bool) -> None:
     """As recursion record by record does; also where an owner is away and a record is at several leaves."""

@@ -72,6 +72,7 @@ def problem(classes: int, seed: int, own: int = 2) -> tuple[Parties, Ints, Ints]
     return parties, flipped(clean, classes, 0.5, seed), clean
 
 
+@pytest.mark.second_tier(but=10)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("case", CASES)
 def test_a_repair_is_that_of_a_naive_recursion(case: str, seed: int) -> None:

@@ -81,6 +81,7 @@ def test_values_are_those_of_the_definition(case: Case) -> None:
     assert np.abs(expected).max() > 1e-3
 
 
+@pytest.mark.second_tier(but=12)
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 def test_values_add_up_to_the_score(case: Case) -> None:
     """Efficiency: expected value and attributions sum to the prediction, for every objective and strategy."""

@@ -84,6 +84,7 @@ def _split(model: CentralModel, handle: int, chain: list[str]) -> Split:
     )
 
 
+@pytest.mark.second_tier(but=8)
 @pytest.mark.parametrize("averaged", [False, True], ids=["sum", "mean"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_chain_finds_the_shapley_values(case: Case, averaged: bool) -> None:

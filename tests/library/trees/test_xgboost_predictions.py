@@ -77,6 +77,7 @@ SHAPES: list[tuple[dict[str, Any], dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.second_tier(but=6)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: f"{kind[0]}-{kind[1]}")
 @pytest.mark.parametrize("shape", range(len(SHAPES)))
 def test_scores_equal_xgboost(kind: tuple[str, str, int], shape: int) -> None:
@@ -134,6 +135,7 @@ def test_raw_thresholds_route_new_records_as_xgboost_does() -> None:
     np.testing.assert_allclose(ours, expected, rtol=1e-5)
 
 
+@pytest.mark.second_tier(but=2)
 @pytest.mark.parametrize(
     ("kind", "positive"),
     [*((kind, 1.0) for kind in KINDS), (KINDS[0], 3.0)],

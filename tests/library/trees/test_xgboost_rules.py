@@ -210,6 +210,7 @@ def test_an_output_without_hessian_is_mute() -> None:
     assert assert_agree([0, 1], [[-1, -1], [1, 1]], [[0, 0], [1, 1]]) is None
 
 
+@pytest.mark.second_tier
 def test_a_best_candidate_without_hessian_blocks_the_node_in_xgboost_only() -> None:
     """Xgboost makes a leaf if the best candidate has a side with H = 0; here that candidate is left out.
 

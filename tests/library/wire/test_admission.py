@@ -310,6 +310,7 @@ def test_a_call_that_is_given_up_leaves_its_share(certificates: dict[str, TlsFil
     asyncio.run(main())
 
 
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of libraries that it finds among all objects
 def test_paths_that_callers_invent_are_not_kept(certificates: dict[str, TlsFiles]) -> None:
     """The refusal of another version answers any path; a server remembers those of its own services only."""
 

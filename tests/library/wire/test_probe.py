@@ -126,6 +126,7 @@ def test_nobody_listens(us: TlsFiles) -> None:
         assert ": connection refused: no process listens there" in _diagnose(f"{host}:{port}", us)
 
 
+@pytest.mark.second_tier
 def test_a_host_that_drops_packets(us: TlsFiles) -> None:
     """A connection attempt that gets no answer ends with the timeout and says so."""
     with socket.create_server(("127.0.0.1", 0), backlog=0) as listener, ExitStack() as stack:
@@ -152,6 +153,7 @@ def test_a_name_that_does_not_exist(us: TlsFiles) -> None:
     assert "the name 'party.invalid' cannot be looked up" in _diagnose("party.invalid:1", us)
 
 
+@pytest.mark.second_tier
 def test_a_name_service_that_hangs_does_not_hang_the_diagnosis(us: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     """Look-ups have no timeout of their own; the diagnosis has, and names the phase."""
     release = threading.Event()
@@ -258,6 +260,7 @@ def test_other_servers_that_do_not_speak_tls(
     assert "accepts connections but does not shake hands" in _diagnose(listen(kept.append), us, timeout=0.3)
 
 
+@pytest.mark.second_tier
 def test_a_server_that_resets_the_connection_before_the_handshake(
     listen: Callable[[Callable[[socket.socket], None]], str], us: TlsFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:

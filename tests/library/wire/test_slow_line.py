@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import grpc.aio
+import pytest
 
 from treetap.wire import rpc
 from treetap.wire.insecure import Insecure
@@ -52,6 +53,7 @@ async def _main() -> str:
         await server.stop(None)
 
 
+@pytest.mark.second_tier
 def test_the_first_call_over_a_slow_line_is_answered() -> None:
     """Each way takes 0.15 s: gRPC's first frame comes later than the first pause between attempts (0.1 s) would end."""
     assert asyncio.run(_main()) == "slow"

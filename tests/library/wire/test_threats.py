@@ -8,6 +8,8 @@ import pytest
 
 from tests.commands.command import python
 
+pytestmark = pytest.mark.second_tier
+
 DOCS = Path(__file__).parents[3] / "docs"
 
 

@@ -110,6 +110,7 @@ def test_the_command_prints_the_figures_of_version_1() -> None:
     assert json.loads(outcome.out) == {**_expected("transcripts.json")[folder], "signed": UNSIGNED}
 
 
+@pytest.mark.second_tier
 @pytest.mark.parametrize("job", ["boosting", "forest"])
 def test_audits_have_the_figures_of_version_1(job: str) -> None:
     """The whole document but for its time, the version, and seconds; paths are those below the fixtures.
@@ -301,6 +302,8 @@ def _federation(folder: Path) -> Federation:
     return federation
 
 
+@pytest.mark.second_tier
+@pytest.mark.filterwarnings("ignore:a 512-bit")
 def test_models_of_version_1_predict_as_they_did(tmp_path: Path) -> None:
     """On the disks of version 1 each way to predict gives the scores, paths and attributions that it gave then."""
 

@@ -55,6 +55,7 @@ def test_comparisons_are_pythons(key: SecretKey) -> None:
         assert champion_is_larger(_opened(key, y, x, WIDTH)) == (y < x), (y, x)
 
 
+@pytest.mark.second_tier
 def test_the_challenger_sees_one_bit(key: SecretKey) -> None:
     """The zero is at a uniform place, all other numbers are uniform: chi-square and Kolmogorov-Smirnov at 1e-9 each."""
     places: Counter[int] = Counter()
@@ -81,6 +82,7 @@ def test_ciphertexts_are_fresh_and_their_number_is_the_width(key: SecretKey) -> 
         assert len(set(blocks)) == 3 * WIDTH
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("processes", [False, True], ids=["in this process", "in two workers"])
 def test_workers_compare_many_numbers(key: SecretKey, processes: bool) -> None:
     """Outcomes come in the order of the numbers; answers that no champion gives are refused."""

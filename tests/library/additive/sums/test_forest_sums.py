@@ -28,6 +28,7 @@ async def pooled(engine, columns):
     return owner, pool
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_trees_with_other_bins_and_draws_open_to_what_numpy_sums(number):
     """Two trees over one pool: other columns, an order per node, records drawn twice, an empty node."""

@@ -98,6 +98,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.second_tier(but=9)
 @pytest.mark.filterwarnings("ignore:a 1024-bit Okamoto-Uchiyama key")
 @pytest.mark.parametrize("shapes", SHAPES)
 @pytest.mark.parametrize(("joint_cells", "scheme"), [(True, PAILLIER), (False, PAILLIER), (True, OKAMOTO_UCHIYAMA)])
