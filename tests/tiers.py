@@ -97,7 +97,7 @@ def _installed(name: str) -> bool:
 
 
 class Tier:
-    """What one run of tests leaves out, and says of it at the end."""
+    """The tests and libraries that one run does without, which it says at the end."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.tier = config.option.tier

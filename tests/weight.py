@@ -1,4 +1,4 @@
-"""What the house weighs: figures of its size, and of how far a message, a step and a feature spread.
+"""Weight of the house: figures of its size, and of how far a message, a step and a feature spread.
 
 `python -m tests.weight` (`make weight`) prints them beside their limits, which `tests/library/test_house.py` holds:
 a figure may fall and not rise.
@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 PRODUCTION = ("treetap", "party", "coordinator", "attacks")
@@ -46,13 +45,6 @@ THIN = 60
 #: The share of its limit below which a figure has the limit lowered.
 SLACK = 0.99
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-
-
-class Figure(NamedTuple):
-    """A figure and what it counts."""
-
-    name: str
-    value: int
 
 
 def generated(path: Path) -> bool:
@@ -269,12 +261,12 @@ def prose(pattern: str) -> int:
     return count
 
 
-def figures() -> list[Figure]:
-    """All figures."""
+def figures() -> list[tuple[str, int]]:
+    """What is counted, and how many there are."""
     files = production().values()
     own, made = modules_of_a_training_party()
     boosting = [name for name in reached_from(BOOSTING) if name.partition(".")[0] in {"party", "coordinator"}]
-    counted: list[tuple[str, int]] = [
+    return [
         ("lines of production", sum(len(text_of(path).splitlines()) for path in files)),
         ("files of production", len(files)),
         ("classes of production", sum(1 for _ in nodes_of(ast.ClassDef))),
@@ -294,7 +286,6 @@ def figures() -> list[Figure]:
         ("words of the README", words("README.md")),
         *((f"files that {name} costs", len(files_that_name(pattern))) for name, pattern in FEATURES.items()),
     ]
-    return [Figure(name, value) for name, value in counted]
 
 
 def _naming(word: str) -> int:

@@ -53,7 +53,6 @@ def test_a_notebook_runs(name: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.second_tier
 def test_progress_is_one_line_that_is_replaced(tmp_path: Path) -> None:
     """While a model trains a cell shows one bar; at the end it is empty, and `verbose=False` shows none."""
     shown = []

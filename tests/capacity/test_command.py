@@ -69,7 +69,6 @@ def test_a_file_of_another_machine_gets_no_figures_of_this_one(file: Path) -> No
         measuring.add_key(Measurements.load(file), KeyKind(PAILLIER, 1024), "short-exponent", file)
 
 
-@pytest.mark.second_tier
 def test_a_measurement_has_all_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Real processes, TLS and kernels, with few messages and a short key."""
     for name, few in {"MESSAGES": 4, "SMALL": 20, "CALLS": 20, "RECORDS": 20_000}.items():

@@ -77,7 +77,7 @@ def test_the_model_is_the_same_bit_for_bit(running: Running, tmp_path: Path) -> 
     assert f"2 on the cluster at {where}, and 1 processes here for the keys" in running.log()
 
 
-@pytest.mark.parametrize(("workers", "level"), [pytest.param(2, "ok", marks=pytest.mark.second_tier), (5, "fault")])
+@pytest.mark.parametrize(("workers", "level"), [(2, "ok"), (5, "fault")])
 def test_doctor_asks_the_cluster(running: Running, workers: int, level: str) -> None:
     """It reports nodes, room and encryption of a cluster that is in use, or that the workers do not fit."""
     config = read(running.federation.folder / ON_CLUSTER / "config.toml").model_copy(update={"workers": workers})

@@ -94,7 +94,6 @@ def test_no_key_that_stays_here_is_in_the_cluster(ray_cluster: RayCluster, tmp_p
     asyncio.run(main())
 
 
-@pytest.mark.second_tier
 def test_a_key_is_in_the_cluster_that_the_policy_entrusts(ray_cluster: RayCluster, tmp_path: Path) -> None:
     """With `cluster_holds_key = true` the same computation leaves the key in an actor, and none in a process here."""
 
