@@ -111,7 +111,7 @@ class Model:
         splits = {party: _own_splits(party, dict(self._binned)[party], model) for party in self.columns}
         for party in self.columns:
             job = Store(self.folder / party).job(JOB)
-            job.claim(SUBMISSION)
+            job.claim(SUBMISSION, "")
             for number, tree in enumerate(model.ensemble.trees):
                 ordered = _left_to_right(tree)
                 own = [splits[party][s.handle].to_dict() for s in ordered.splits if s.owner == party]

@@ -25,6 +25,7 @@ from treetap import logs
 from treetap.errors import ConfigError, Conflict, Interrupted, Malformed, OutOfOrder, Refused, UnknownJob
 from treetap.names import NAME
 from treetap.native import arithmetic
+from treetap.protocols.agreement import check_peer
 from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.frame import name_of, result
 from treetap.wire.ports import Dialer
@@ -56,7 +57,9 @@ class PartyNode:
         self._store = Store(config.state)
         self._attempts = Attempts(config.state / "attempts.json")
         self.served_models = ServedModels(config, metrics)  #: answers clients of served models
-        self._opener = Opener(config, workers, dialer, recorders, offload, metrics, self._store, self.served_models)
+        self._opener = Opener(
+            config, workers, dialer, recorders, offload, metrics, self._store, self._attempts, self.served_models
+        )
         self._sessions: dict[str, Session] = {}
         # No opening or leaving of a job may run between the old session's end and the new one.
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -123,6 +126,7 @@ class PartyNode:
         if session is None or caller not in session.members:
             raise self._unknown(message.job)
         session.check_attempt(message.attempt)
+        check_peer(message.job, self._config.name, caller, session.context.outbox.job_digest, message.job_digest)
         if not name_of(message):
             raise Malformed("a message without content; is the sender of another version?")
         if await session.context.mailbox.file(caller, message):
@@ -174,12 +178,12 @@ class PartyNode:
                     return current
                 check_latest(request.job, request.attempt, current.context.attempt)
                 await self._end(current)
-            self._attempts.check(request.job, submission, request.attempt)
             with disk_faults(self._config.name, kind):
                 session = self._opener.session(caller, request, kind, opening)
-                self._attempts.opened(request.job, submission, request.attempt)
+                digest = session.context.digest
+                self._attempts.opened(request.job, submission, request.attempt, digest.hex())
             self._sessions[request.job] = session
-            self._recorders.keep_open(request.job)
+            self._recorders.keep_open(request.job, digest)
             self._expect_more(session)
             log.info("job %s, attempt %d: %s for %s", request.job, request.attempt, kind, caller)
             return session

@@ -6,6 +6,7 @@ from party.config import PartyConfig
 from party.defences.checks import check_defences
 from party.defences.constraints import check_constraints
 from party.protocols import role_for_prediction, role_for_training
+from party.runtime.attempts import Attempts
 from party.runtime.context import Offload, Role, Session, StepContext
 from party.runtime.costs import CostAccount
 from party.runtime.job_store import Store
@@ -19,6 +20,7 @@ from party.runtime.workers import PartyWorkers
 from party.serving.registry import ServedModels
 from party.setup.membership import check_members
 from treetap.errors import BadInput, Refused
+from treetap.protocols.agreement import attempt_digest, job_digest
 from treetap.protocols.emissions import members_of
 from treetap.protocols.job_spec import check_spec, sent_in_training
 from treetap.protocols.key_options import KeyKind
@@ -27,7 +29,7 @@ from treetap.protocols.prediction import check_prediction, sent_in_prediction
 from treetap.protocols.registry import prediction, prediction_name, training, training_name
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.timeouts import Timeouts
-from treetap.wire.v2 import control_pb2
+from treetap.wire.v2 import control_pb2, prediction_pb2, setup_pb2
 
 
 class Opener:
@@ -42,43 +44,56 @@ class Opener:
         offload: Offload,
         metrics: PartyMetrics,
         store: Store,
+        attempts: Attempts,
         served_models: ServedModels,
     ) -> None:
         self._config, self._workers, self._dialer = config, workers, dialer
         self._recorders, self._offload, self._metrics = recorders, offload, metrics
-        self._store, self._served_models = store, served_models
+        self._store, self._attempts, self._served_models = store, attempts, served_models
 
-    def session(self, caller: str, request: control_pb2.StepRequest, kind: str, digest: bytes) -> Session:
-        """The session that a request for the step `kind`, of the SHA-256 `digest`, opens.
+    def session(self, caller: str, request: control_pb2.StepRequest, kind: str, content: bytes) -> Session:
+        """The session that a request for the step `kind`, of the SHA-256 `content`, opens.
 
         Raises:
             Refused: this party is not one of the job's, or its policy forbids the job.
-            BadInput: the job is not valid, or this party's table does not fit it.
+            BadInput: the job is not valid, another one than at an attempt before, or this party's table does not fit.
+            OutOfOrder: the attempt is over.
         """
-        preparing, opening_model = request.setup.prepare, request.prediction.open_model
-        spec, peers = (preparing.spec, preparing.peers) if kind == "prepare" else (opening_model, opening_model.peers)
+        opening = request.setup.prepare if kind == "prepare" else request.prediction.open_model
+        spec = opening.spec if isinstance(opening, setup_pb2.Prepare) else opening
         members = set(members_of(spec, caller).parties)
         if self._config.name not in members:
             raise Refused(f"{self._config.name} is not a party of job {request.job}")
-        context = self._context(caller, request, [Address(peer.name, peer.address) for peer in peers])
         try:
-            role = self._role(caller, context, request, kind)
+            self._check(caller, opening)
+            submission, digest = submission_of(request), job_digest(request.job, opening)
+            self._attempts.check(request.job, submission, request.attempt, digest.hex())
+            peers = [Address(peer.name, peer.address) for peer in opening.peers]
+            context = self._context(caller, request, peers, digest, attempt_digest(digest, opening))
+            role = self._role(context, opening)
         except BadInput as failure:
             raise failure.at(self._config.name) from None
         context.mailbox.expect(role.receives)
-        return Session(context, role, caller, frozenset(members - {self._config.name}), digest, submission_of(request))
+        return Session(context, role, caller, frozenset(members - {self._config.name}), content, submission)
 
-    def _role(self, caller: str, context: StepContext, request: control_pb2.StepRequest, kind: str) -> Role:
-        """The role, if the job is valid and the policy permits every message that this party would send."""
+    def _role(self, context: StepContext, opening: setup_pb2.Prepare | prediction_pb2.OpenModel) -> Role:
+        """The role in a job that `_check` has passed."""
+        if isinstance(opening, prediction_pb2.OpenModel):
+            return role_for_prediction(self._config, self._store, context, opening, self._served_models)
+        role = role_for_training(self._config, context, opening.spec)
+        context.store.claim(opening.submission, context.digest.hex())  # last: a refused job leaves no file
+        return role
+
+    def _check(self, caller: str, opening: setup_pb2.Prepare | prediction_pb2.OpenModel) -> None:
+        """Raise unless the job is valid and the policy permits every message that this party would send."""
         name, policy = self._config.name, self._config.policy
-        if kind == "open_model":
-            opening = request.prediction.open_model
+        if isinstance(opening, prediction_pb2.OpenModel):
             check_prediction(opening)
             check_members(self._config, members_of(opening, caller), prediction(prediction_name(opening)).opens_sums)
             policy.check_job(name, sent_in_prediction(opening, caller))
             require_library(prediction_name(opening), prediction(prediction_name(opening)))
-            return role_for_prediction(self._config, self._store, context, opening, self._served_models)
-        spec = request.setup.prepare.spec
+            return
+        spec = opening.spec
         check_spec(spec)
         members, protocol = members_of(spec, caller), training(training_name(spec))
         check_members(self._config, members, protocol.opens_sums)
@@ -94,11 +109,11 @@ class Opener:
         check_constraints(name, self._config.defences, policy, own, spec)
         check_defences(name, self._config.defences, policy, own, spec)
         require_library(training_name(spec), protocol)
-        role = role_for_training(self._config, context, spec)
-        context.store.claim(request.setup.prepare.submission)  # last: a refused job leaves no file
-        return role
 
-    def _context(self, caller: str, request: control_pb2.StepRequest, peers: list[Address]) -> StepContext:
+    def _context(
+        self, caller: str, request: control_pb2.StepRequest, peers: list[Address], digest: bytes, compared: bytes
+    ) -> StepContext:
+        """The tools for one attempt. `digest`: of the job; `compared`: of the attempt, as peers must have it."""
         costs = CostAccount(self._config.name, self._workers.usage(), self._metrics)
         recorder = self._recorders.of(request.job)
         engine, key_engine = self._workers.lease()
@@ -108,10 +123,12 @@ class Opener:
             coordinator=caller,
             job=request.job,
             attempt=request.attempt,
+            digest=digest,
             mailbox=Mailbox(self._config.silence_s, self._config.state, self._metrics.waiting),
             outbox=Outbox(
                 request.job,
                 request.attempt,
+                compared,
                 by_name,
                 self._dialer,
                 costs,

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES, World, spec, world
+from treetap.protocols.agreement import job_digest
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire.frame import filled, name_of
@@ -24,6 +25,8 @@ ORACLE = HERE.oracle(PARAMS)
 JOB = spec(PARAMS, obfuscation="standard")
 #: What the coordinator calls its submission of the job.
 SUBMISSION = "replayed"
+#: What parties put into each message of the job of that submission.
+DIGEST = job_digest("job", setup_pb2.Prepare(spec=JOB, submission=SUBMISSION))
 #: Steps that end a job or only report on it.
 CLOSING = ("account", "leave")
 

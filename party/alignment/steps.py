@@ -59,7 +59,7 @@ def alignment_steps(members: Sequence[str], mode: str, party: str) -> list[StepI
 
 
 def received(members: Sequence[str], mode: str, party: str, most: Callable[[str, int, int], int]) -> Receives:
-    """Messages that a party receives: lists of points in the passes of its turns; at the label holder, digests.
+    """Messages that a party receives: lists of points in the passes of its turns, and digests.
 
     `most`: bytes of a list, by sender, round and stage.
     """
@@ -68,7 +68,8 @@ def received(members: Sequence[str], mode: str, party: str, most: Callable[[str,
         for here, there in turn.routes:
             if there == me != here:
                 stages[members[here]].add(turn.stage)
-    digests = {"record_digest": Expected(members[1:], lambda: 0)} if me == 0 else {}
+    digesting = members[1:] if me == 0 else members[:1] if mode == "sorted-ids" else []
+    digests = {"record_digest": Expected(digesting, lambda: 0)} if digesting else {}
     longest = MOST_IDS * POINT_BYTES
     return {"blinded_ids": Expected(list(stages), lambda: longest, stages=stages, of_series=most), **digests}
 
@@ -176,23 +177,24 @@ class Alignment:
     # ---- sorted-ids
 
     async def send_digest(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Send the digest of the sorted ids to the label holder, if there are enough."""
+        """Send the digest of the sorted ids to the label holder, if there are enough, and compare its own."""
         self._order.check(request)
         self._enough_of(np.arange(len(self._ids)))
-        digest = alignment_pb2.RecordDigest(digest=self._ids.digest(), records=len(self._ids))
-        await self._context.outbox.send(self._members[0], "record_digest", [digest])
+        await self._send_digest(self._members[0])
+        async for party, records in self._differing(self._ids.digest(), self._members[:1]):
+            raise self._other_ids(party, records)
         self._finish(np.arange(len(self._ids)))
         return self._end(request)
 
     async def compare_digests(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Compare the parties' digests; `DataError` unless every party holds the same ids."""
+        """Compare the parties' digests, and answer with the own; `DataError` unless every party holds the same ids.
+
+        By the answer each party knows, before it sends anything of its columns, that its peers have the same job.
+        """
         self._order.check(request)
-        async for party, records in self._differing(self._ids.digest()):
-            raise DataError(
-                f"the ids of {party} ({records} records) are not those of {self._context.party} ({len(self._ids)} "
-                f'records, {self._path}); sorted-ids needs the same ids at every party, alignment = "psi" finds the '
-                "common ones"
-            )
+        async for party, records in self._differing(self._ids.digest(), self._members[1:]):
+            raise self._other_ids(party, records)
+        await together(*map(self._send_digest, self._members[1:]))
         self._finish(np.arange(len(self._ids)))
         return self._end(request)
 
@@ -304,7 +306,7 @@ class Alignment:
         """Label holder: check that every party has found the same points; detects a party that changed a list."""
         self._order.check(request)
         records, digest = self._found
-        async for party, theirs in self._differing(digest):
+        async for party, theirs in self._differing(digest, self._members[1:]):
             raise Malformed(
                 f"{party} found {theirs} common records, {self._context.party} {len(records)}, or others: a party has "
                 "changed a list of blinded identifiers"
@@ -318,9 +320,21 @@ class Alignment:
         self._order.done(request)
         return empty_result()
 
-    async def _differing(self, digest: bytes) -> AsyncIterator[tuple[str, int]]:
-        """The feature parties with a different digest, each with its number of records."""
-        for party in self._members[1:]:
+    async def _send_digest(self, to: str) -> None:
+        """Send the digest of the sorted ids."""
+        digest = alignment_pb2.RecordDigest(digest=self._ids.digest(), records=len(self._ids))
+        await self._context.outbox.send(to, "record_digest", [digest])
+
+    def _other_ids(self, party: str, records: int) -> DataError:
+        return DataError(
+            f"the ids of {party} ({records} records) are not those of {self._context.party} ({len(self._ids)} "
+            f'records, {self._path}); sorted-ids needs the same ids at every party, alignment = "psi" finds the '
+            "common ones"
+        )
+
+    async def _differing(self, digest: bytes, parties: Sequence[str]) -> AsyncIterator[tuple[str, int]]:
+        """Those of the parties with a different digest, each with its number of records."""
+        for party in parties:
             async for message in self._context.mailbox.series(party, "record_digest", 0, 0):
                 if message.alignment.record_digest.digest != digest:
                     yield party, message.alignment.record_digest.records

@@ -58,7 +58,7 @@ class BatchPrediction:
         self._evaluated = EvaluatedPrediction(config, context, opening, opened) if opening.evaluate else None
         if self._evaluated is not None:
             self._beside = [*beside, self._evaluated.write]
-        self._scored = ScoreStore(context.store, opening.prediction, context.scratch.file)
+        self._scored = ScoreStore(context.store, opening.prediction, context.digest.hex(), context.scratch.file)
         self._done = 0  # records with a score, those of earlier attempts included
         self._own: IdColumn | None = None
         self._asked_for: Rows = np.zeros(0, dtype=np.int64)  # places in the own table, ascending

@@ -29,9 +29,10 @@ class ScoreStore:
     intersection aligns in another order every time. In memory there are the places alone.
     """
 
-    def __init__(self, store: JobStore, submission: str, files: Open) -> None:
-        """`files`: opens those in which arrays are put in order."""
-        self._store, self._submission, self._files = store, submission, files
+    def __init__(self, store: JobStore, submission: str, digest: str, files: Open) -> None:
+        """`digest`: of the job, in hexadecimal; `files`: opens those in which arrays are put in order."""
+        self._store, self._files = store, files
+        self._submission, self._digest = submission, digest
         self._table = ""
         self._blocks: list[Rows] = []
 
@@ -43,7 +44,7 @@ class ScoreStore:
         """
         self._table, self._blocks = table, []
         if self._store.has(JOB):
-            self._store.claim(self._submission)
+            self._store.claim(self._submission, self._digest)
         while (arrays := self._store.load_arrays(self._name())) is not None:
             if str(arrays["table"]) != table:
                 raise DataError(
@@ -59,7 +60,7 @@ class ScoreStore:
 
     def add(self, records: Rows, scores: Floats, imputed: Imputed, further: Arrays) -> None:
         """Put a block on disk, before its step ends. `further`: arrays with a row per record, by name."""
-        self._store.claim(self._submission)
+        self._store.claim(self._submission, self._digest)
         arrays = {"scores": scores, "guessed": imputed, **further}
         keys = {"table": np.array(self._table), "records": records}
         self._store.save_arrays(self._name(), {**keys, **arrays})

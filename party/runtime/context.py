@@ -44,6 +44,7 @@ class Offload(Protocol):
 class StepContext:
     """A role's tools; a role never sees sockets, callers or other jobs. `coordinator`: the name of the job's.
 
+    `digest`: of the job, see `treetap.protocols.agreement`.
     `engine`: workers for plans, codes and ciphertexts; `key_engine`: those for secret keys, exponents and plain values.
     """
 
@@ -51,6 +52,7 @@ class StepContext:
     coordinator: str
     job: str
     attempt: int
+    digest: bytes
     mailbox: Mailbox
     outbox: Outbox
     costs: CostAccount

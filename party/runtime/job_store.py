@@ -1,6 +1,6 @@
 """A party's files: progress of running jobs, shards of published models.
 
-    state/jobs/<job>/     job.json (which submission of the job), the shard, a file of a kind (trees.jsonl: one tree a
+    state/jobs/<job>/     job.json (which submission of which job), the shard, a file of a kind (trees.jsonl: one tree a
                           line), alignment.npz, and at the label holder scores.npz and perhaps reached-T.npz; of a
                           network epochs-even.npz, epochs-odd.npz, best.npz and private.npz, a key
     state/models/<job>/   job.json and the shard, copied there with manifest.json: appears whole, by one rename, when
@@ -51,6 +51,7 @@ from treetap.models.store import (
     read_names,
 )
 from treetap.names import NAME
+from treetap.protocols.agreement import changed
 
 log = logging.getLogger(__name__)
 Arrays = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
@@ -132,11 +133,11 @@ class JobStore:
         """The manifest of the published model; `DataError` if it is damaged."""
         return read_manifest(self.model)
 
-    def claim(self, submission: str) -> None:
-        """Make the job's files those of one submission.
+    def claim(self, submission: str, digest: str) -> None:
+        """Make the job's files those of one submission of one job, of which `digest` is in hexadecimal.
 
         Raises:
-            ConfigError: they belong to another submission, or an earlier release wrote them.
+            ConfigError: they belong to another submission or another job, or an earlier release wrote them.
             DataError: they are damaged.
 
         Two submissions share a name if the coordinator has lost its journal or if there are two coordinators.
@@ -145,12 +146,14 @@ class JobStore:
         if held is None:
             if self.folder.is_dir() and any(not remnant(path) for path in self.folder.iterdir()):
                 raise DataError(f"{self.folder / JOB}: is not there; bring a back-up of it back, or cancel the job")
-            self._write_job({"submission": submission})
+            self._write_job({"submission": submission, "digest": digest})
         elif held != submission:
             raise ConfigError(
                 f"there are files of another job of this name, in {self.model if self.published else self.folder}; "
                 "choose another name for the job, or remove them"
             )
+        elif (first := str(self._job().get("digest"))) != digest:
+            raise ConfigError(changed(self.folder.name, first, digest))
         elif self.published:
             remove_folder(self.folder)  # what a kill after the publication has left
 
@@ -231,7 +234,8 @@ class JobStore:
             write_whole(draft / kind, content)
         job = self._job()
         seed = manifest_seed(str(job.get("submission")))
-        whole = with_checksum({"version": MODEL_FORMAT, "files": digests, **manifest}, seed)
+        described = {"version": MODEL_FORMAT, "job_digest": str(job.get("digest")), "files": digests, **manifest}
+        whole = with_checksum(described, seed)
         write_whole(draft / JOB, json.dumps(with_checksum(job, JOB_SEED)).encode())
         write_whole(draft / MANIFEST, json.dumps(whole, indent=1, sort_keys=True, allow_nan=False).encode())
         return draft

@@ -39,6 +39,7 @@ class Outbox:
         self,
         job: str,
         attempt: int,
+        job_digest: bytes,
         peers: Mapping[str, Address],
         dialer: Dialer,
         costs: CostAccount,
@@ -47,6 +48,7 @@ class Outbox:
         timeouts: Timeouts,
     ) -> None:
         self._job, self._attempt = job, attempt
+        self.job_digest = job_digest  #: of the attempt, with every message: what peers' messages must have too
         self._peers, self._dialer = peers, dialer
         self._costs, self._recorder, self._policy = costs, recorder, policy
         self.timeouts = timeouts  #: deadlines of each message, its repeats included
@@ -77,7 +79,13 @@ class Outbox:
 
         def message_of(content: Message | None) -> exchange_pb2.PeerMessage:
             frame = exchange_pb2.PeerMessage(
-                job=self._job, attempt=self._attempt, round=round, stage=stage, part=part, last=last
+                job=self._job,
+                attempt=self._attempt,
+                job_digest=self.job_digest,
+                round=round,
+                stage=stage,
+                part=part,
+                last=last,
             )
             return filled(frame, kind, content)
 

@@ -88,16 +88,19 @@ class Recorders:
 
     def __init__(self, folder: Path, mode: Mode, signer: Signer | None = None) -> None:
         self._folder, self._mode, self._signer = folder, mode, signer
-        self._under_way: set[str] = set()
+        self._under_way: dict[str, bytes] = {}  # job → its digest
         self._writers: dict[str, TranscriptWriter] = {}
 
     def of(self, job: str) -> Recorder:
         """A recorder of a job; all of one job write the same transcript."""
         return Recorder(self, job, self._mode)
 
-    def keep_open(self, job: str) -> None:
-        """From its next record on, hold a job's transcript open until it is closed: the job is under way."""
-        self._under_way.add(job)
+    def keep_open(self, job: str, digest: bytes) -> None:
+        """From its next record on, hold a job's transcript open until it is closed: the job is under way.
+
+        `digest`: of the job, for the heads.
+        """
+        self._under_way[job] = digest
 
     @contextmanager
     def writer(self, job: str) -> Iterator[TranscriptWriter]:
@@ -108,6 +111,7 @@ class Recorders:
                 self._writers[job] = TranscriptWriter(folder, signer=self._signer)
             except Malformed as damage:
                 raise Interrupted(f"{damage}: move {folder} away for a new transcript, then resume the job") from None
+        self._writers[job].job_digest = self._under_way.get(job, b"")
         try:
             yield self._writers[job]
         finally:
@@ -116,12 +120,12 @@ class Recorders:
 
     def close(self, job: str) -> None:
         """Close a job's transcript: the job is not under way any more."""
-        self._under_way.discard(job)
+        self._under_way.pop(job, None)
         if job in self._writers:
             self._writers.pop(job).close()
 
     def close_all(self) -> None:
         """Close every job's transcript."""
         with ExitStack() as each:
-            for job in sorted(self._under_way | set(self._writers)):
+            for job in sorted({*self._under_way, *self._writers}):
                 each.callback(self.close, job)

@@ -106,7 +106,7 @@ def test_everybody_finds_the_plain_intersection_in_one_order(
 
     No list is longer than its bound, where that leaves no more than a message's own fields.
     """
-    monkeypatch.setattr(expected, "ALLOWANCE", OVERHEAD + 64)
+    monkeypatch.setattr(expected, "ALLOWANCE", OVERHEAD + 100)
     rng = random.Random(shape)
     parties = 2 + shape % 4
     common = [f"c{number:03d}" for number in range(rng.randrange(4, 30))]

@@ -94,6 +94,7 @@ class Cost:
         for party in members:
             digest = alignment_pb2.RecordDigest(digest=bytes(32), records=self._records)
             self._send(party, holder, "record_digest", [digest])
+            self._send(holder, party, "record_digest", [digest])
             modulus = bytes(self._spec.key_bits // 8)
             key = setup_pb2.PublicKeyMessage(scheme=self._spec.scheme, modulus=modulus, slot_widths=self._widths)
             self._send(holder, party, "public_key", [key])
@@ -169,7 +170,13 @@ class Cost:
     def _send(self, sender: str, to: str, kind: str, bodies: Sequence[Message], tree: int = 0, level: int = 0) -> None:
         for part, body in enumerate(bodies):
             frame = exchange_pb2.PeerMessage(
-                job="job", attempt=1, round=tree, stage=level, part=part, last=part + 1 == len(bodies)
+                job="job",
+                attempt=1,
+                round=tree,
+                stage=level,
+                part=part,
+                last=part + 1 == len(bodies),
+                job_digest=bytes(32),
             )
             self.messages[sender, to, kind] += 1
             self.sent[sender, to, kind] += filled(frame, kind, body).ByteSize()

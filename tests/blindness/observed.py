@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import AsyncIterator, Callable, Coroutine
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
+from coordinator import jobs
 from tests.simulator import COORDINATOR, Federation, run
 from tests.worlds import Tables, World
 from treetap.wire.frame import name_of
@@ -70,6 +73,8 @@ def observed(
 
     async def main() -> tuple[list[Crossed], Any]:
         shutil.rmtree(folder, ignore_errors=True)
+        numbers = count()  # of submissions, which differ between runs, and with them the digests of jobs
+        monkeypatch.setattr(jobs, "new_submission", lambda: str(next(numbers)))
         federation = Observed(folder, tables, **more)
         if trained is not None:
             for name in [*tables, COORDINATOR]:
@@ -82,7 +87,8 @@ def observed(
         await federation.close()
         return federation.crossed, found
 
-    return run(main())
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        return run(main())
 
 
 def with_cell(here: World, party: str, table: str, record: str, value: float, columns: int | None = None) -> Tables:

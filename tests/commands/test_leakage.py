@@ -44,7 +44,7 @@ def test_a_job_that_trains_has_its_trees_so_far(tmp_path: Path) -> None:
     """The lines that are stored, before the model is published."""
     config = _party(tmp_path)
     store = JobStore(tmp_path / "state" / "jobs" / "new", tmp_path / "state" / "models" / "new")
-    store.claim("nonce")
+    store.claim("nonce", "d")
     store.lines(LEAKAGE).put(read_leakage(MODEL)[0], 0)
     found = json.loads(treetap("leakage", "new", "--config", config, "--json").out)
     assert (found["published"], len(found["trees"])) == (False, 1)

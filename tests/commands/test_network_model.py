@@ -30,6 +30,7 @@ def _network(folder: Path, role: str, **changes: Any) -> Path:
     arrays = {**own, **({"top/linear0.weight": np.full((1, 4), SECRET)} if role == "label_holder" else {})}
     common = {
         "version": MODEL_FORMAT,
+        "job_digest": "d",
         "job": "net",
         "protocol": "splitnn",
         "role": role,

@@ -55,7 +55,13 @@ def _shards(folder: Path, best_round: int | None, trees_per_round: int = 1) -> d
             else {"splits": own[party][t]}
             for t in range(3)
         ]
-        content = {"party": party, "columns": [f"{party}-x", f"{party}-y"], "version": MODEL_FORMAT, **role}
+        content = {
+            "party": party,
+            "columns": [f"{party}-x", f"{party}-y"],
+            "version": MODEL_FORMAT,
+            "job_digest": "d",
+            **role,
+        }
         write_job(models[party], "one")
         write_trees(models[party], content, lines)
     return models

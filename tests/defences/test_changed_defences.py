@@ -37,10 +37,10 @@ CHANGES: dict[str, tuple[TreeParams, dict[str, Any], dict[str, Any], list[bool]]
 def test_trees_whose_labels_were_not_noted_were_grown_on_labels_as_they_are(tmp_path: Path) -> None:
     """Such a job, begun by an earlier treetap, goes on without label_dp alone; one without trees with any labels."""
     store = Store(tmp_path).job("job")
-    store.claim("s")
+    store.claim("s", "d")
     assert store.bind("noisy", "labels", AS_THEY_ARE)
     other = Store(tmp_path).job("other")
-    other.claim("s")
+    other.claim("s", "d")
     other.lines(TREES).put({"tree": {}, "own": []}, 0)
     assert not other.bind("noisy", "labels", AS_THEY_ARE)
     assert other.bind(AS_THEY_ARE, "labels", AS_THEY_ARE)

@@ -212,7 +212,7 @@ def _write_remains(folder: Path, word: str) -> None:
 def test_trees_that_were_grown_without_their_leaves_are_not_repaired(tmp_path: Path) -> None:
     """A resumed job to which repairs were added is refused by name; without repairs nothing is kept or missed."""
     store = Store(tmp_path).job("job")
-    store.claim("s")
+    store.claim("s", "d")
     off, on = (ReachedLeaves(store, kept=kept) for kept in (False, True))
     off.keep(0, {1: np.arange(3)}, 3)
     off.check(1)

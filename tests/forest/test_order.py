@@ -260,7 +260,7 @@ def test_a_policy_forbids_what_a_forest_needs(party: str, policy: dict[str, Any]
 
 SENT_BY_A_LABEL_HOLDER = {
     *("CONTROL", "TOPOLOGY", "METRIC", "SIZE", "USAGE"),
-    *("CIPHERTEXT", "PUBLIC_KEY", "INSTANCE_SPACE"),
+    *("CIPHERTEXT", "PUBLIC_KEY", "INSTANCE_SPACE", "BLINDED_ID"),
 }
 
 

@@ -29,8 +29,8 @@ ROOMS = {"treetap": 24, "party": 14}
 #: What the house weighs at most (`tests.weight`). A limit falls with its figure; it rises by the size of a module that
 #: was ordered, in the commit that adds the module.
 LIMITS = {
-    "lines of production": 80_615,
-    "files of production": 727,
+    "lines of production": 80_801,
+    "files of production": 728,
     "classes of production": 834,
     "files of party and coordinator that boosting reaches": 57,
     "kinds of places that declare candidate_sums": 5,
@@ -41,7 +41,7 @@ LIMITS = {
     "files that name begin_tree": 8,
     "files that name choose_splits": 4,
     "growers of trees": 2,
-    "modules of a training party": 254,
+    "modules of a training party": 255,
     "generated modules of a training party": 25,
     "modules of 60 lines or fewer that one sibling imports": 34,
     "most parameters of a function": 26,

@@ -83,7 +83,7 @@ def _with_a_kill(folder: Path, word: str, victim: str, nth: int) -> dict[str, An
 def _found(federation: Federation) -> dict[str, Any]:
     manifests = {party: manifest(state) for party, state in federation.states.items()}
     for each in manifests.values():
-        del each["sha256"]  # of the whole model, which names its submission
+        del each["sha256"], each["job_digest"]  # of the whole model and of the job, which names its submission
     shards = {party: read_model(state / "models" / "job")[1] for party, state in federation.states.items()}
     return {"manifests": manifests, "shards": shards}
 

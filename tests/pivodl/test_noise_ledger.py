@@ -27,7 +27,7 @@ class PowerCut(BaseException):
 
 def _job(root: Path) -> JobStore:
     job = Store(root).job("job")
-    job.claim("one")
+    job.claim("one", "d")
     return job
 
 

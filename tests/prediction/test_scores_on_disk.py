@@ -29,7 +29,7 @@ def _scored(folder: Path) -> tuple[ScoreStore, dict[str, Any]]:
         "open_leaves": draws.integers(0, 256, size=(RECORDS, 3), dtype=np.uint8),
         "attributions": draws.normal(size=(RECORDS, 4, 2)),
     }
-    scored = ScoreStore(_store(folder), "submission", FILE)
+    scored = ScoreStore(_store(folder), "submission", "d", FILE)
     scored.open("digest", folder)
     order = draws.permutation(RECORDS)
     for first in range(0, RECORDS - BLOCK, BLOCK):  # the last records have no score
@@ -43,7 +43,7 @@ def _scored(folder: Path) -> tuple[ScoreStore, dict[str, Any]]:
 def test_arrays_in_the_order_of_ids(at_once: int, tmp_path: Path) -> None:
     """All of them or some, of all records or some, also in a later attempt."""
     scored, arrays = _scored(tmp_path)
-    again = ScoreStore(_store(tmp_path), "submission", FILE)
+    again = ScoreStore(_store(tmp_path), "submission", "d", FILE)
     again.open("digest", tmp_path)
     assert len(scored.records()) == 56
     assert np.array_equal(scored.records(), again.records())

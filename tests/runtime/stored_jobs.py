@@ -21,7 +21,7 @@ def tree(number: int) -> dict[str, Any]:
 def with_trees(root: Path, count: int) -> JobStore:
     """That many trees of submission "one"."""
     job = Store(root).job("job")
-    job.claim("one")
+    job.claim("one", "d")
     for number in range(count):
         job.lines(TREES).put(tree(number), number)
     return job

@@ -35,7 +35,7 @@ def _progress(root: Path) -> JobStore:
 def _read_all(root: Path) -> object:
     """All that a resumed job reads."""
     job = Store(root).job("job")
-    job.claim("one")
+    job.claim("one", "d")
     arrays = job.load_arrays("scores")
     assert arrays is not None
     found = {name: array.tolist() for name, array in arrays.items()}
@@ -72,7 +72,7 @@ def test_lines_that_are_missing_doubled_or_moved_are_told(tmp_path: Path) -> Non
         with pytest.raises(DataError, match=rf"trees\.jsonl: line {number} is damaged; bring a back-up"):
             Store(tmp_path).job("job").lines(TREES).read()
     another = Store(tmp_path).job("another")
-    another.claim("two")
+    another.claim("two", "d")
     another.lines(TREES).put(tree(0), 0)
     shard(job).write_bytes(shard(another).read_bytes())
     with pytest.raises(DataError, match="line 1 is damaged"):
@@ -93,7 +93,7 @@ def test_unfinished_jobs_without_checksums_are_refused_and_discarded(tmp_path: P
     job = with_trees(tmp_path, 1)
     path = job.folder / "job.json"
     path.write_text('{"submission": "one"}')
-    for ask in (lambda: job.claim("one"), lambda: job.bind("table"), lambda: job.lines(TREES).read()):
+    for ask in (lambda: job.claim("one", "d"), lambda: job.bind("table"), lambda: job.lines(TREES).read()):
         with pytest.raises(
             ConfigError, match=rf"{path}: has no checksum; if an earlier release began the job, .* cancel"
         ):
@@ -102,6 +102,6 @@ def test_unfinished_jobs_without_checksums_are_refused_and_discarded(tmp_path: P
     assert path.is_file()
     path.unlink()
     with pytest.raises(DataError, match=rf"{path}: is not there; bring a back-up of it back, or cancel the job"):
-        job.claim("one")
+        job.claim("one", "d")
     job.discard("one")
     assert not job.folder.exists()

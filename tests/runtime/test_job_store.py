@@ -103,7 +103,7 @@ def test_discarding_takes_the_files_of_one_submission(tmp_path: Path) -> None:
     """Progress of the submission goes, twice if asked twice; that of another submission stays, and every model."""
     job = Store(tmp_path).job("job")
     for published in (False, True):
-        job.claim("one")
+        job.claim("one", "d")
         job.lines(TREES).put(tree(0), 0)
         if published:
             job.publish({}, (TREES,))
@@ -119,20 +119,20 @@ def test_discarding_takes_the_files_of_one_submission(tmp_path: Path) -> None:
 def test_a_name_belongs_to_one_submission(published: bool, tmp_path: Path) -> None:
     """The same submission finds its files again; another one of this name is refused and told where they lie."""
     job = Store(tmp_path).job("job")
-    job.claim("one")
+    job.claim("one", "d")
     if published:
         job.publish({}, (TREES,))
-    job.claim("one")
+    job.claim("one", "d")
     place = tmp_path / ("models" if published else "jobs") / "job"
     with pytest.raises(ConfigError, match=f"files of another job of this name, in {place}"):
-        job.claim("two")
+        job.claim("two", "d")
     assert not published or list((tmp_path / "jobs").iterdir()) == []
 
 
 def test_stored_trees_belong_to_one_table(tmp_path: Path) -> None:
     """Until a tree is stored the table may change; then it is the one of that tree."""
     job = Store(tmp_path).job("job")
-    job.claim("one")
+    job.claim("one", "d")
     assert job.bind("a")
     assert job.bind("b")
     job.lines(TREES).put(tree(0), 0)
@@ -158,12 +158,12 @@ def test_a_deletion_that_the_disk_refuses_is_told_and_done_later(
             job.discard("one")
     assert not job.folder.exists()
     assert [path.name for path in (tmp_path / "jobs").iterdir()] == [".job.gone"]
-    job.claim("two")
+    job.claim("two", "d")
     job.discard("two")
     assert list((tmp_path / "jobs").iterdir()) == []
     with monkeypatch.context() as patch:
         patch.setattr(os, "unlink", refuse)
-        job.claim("three")
+        job.claim("three", "d")
         with pytest.raises(OSError, match="Input/output error"):
             job.discard("three")
     Store(tmp_path)

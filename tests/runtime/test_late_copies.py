@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import os
 from pathlib import Path
 
 import pytest
 
-from party.runtime.attempts import MOST, Attempts
+from party.runtime.attempts import MOST, SEED, Attempts
 from tests.replay import HERE, JOB, ORACLE
 from tests.simulator import COORDINATOR, Faults, Federation, Message, run
 from tests.worlds import PARTIES, assert_oracles_model
 from treetap.errors import ConfigError, DataError, OutOfOrder
+from treetap.models.checksums import with_checksum
 from treetap.wire.frame import filled, name_of
 from treetap.wire.v2 import control_pb2, jobs_pb2, setup_pb2
 
@@ -181,31 +183,34 @@ def test_the_memory_of_attempts_is_bounded_and_durable(tmp_path: Path) -> None:
     path = tmp_path / "attempts.json"
     attempts = Attempts(path)
     for number in range(MOST + 2):
-        attempts.opened(f"job-{number}", "one", 1)
+        attempts.opened(f"job-{number}", "one", 1, "d")
         if number == MOST:
             attempts.left("job-0", "one", 3)
     again = Attempts(path)
     with pytest.raises(OutOfOrder, match="attempt 3 of job job-0 is over: this party has left it"):
-        again.check("job-0", "one", 3)
+        again.check("job-0", "one", 3, "d")
     with pytest.raises(OutOfOrder, match="attempt 2 of job job-0 is over: attempt 3 has begun"):
-        again.check("job-0", "one", 2)
-    again.check("job-0", "one", 4)
-    again.check("job-0", "another", 1)
-    again.check(f"job-{MOST}", "one", 1)  # opened here: a repeat after a restart begins it anew
+        again.check("job-0", "one", 2, "d")
+    again.check("job-0", "one", 4, "d")
+    again.check("job-0", "another", 1, "d")
+    with pytest.raises(ConfigError, match=r"job job-5 is not the one that its first attempt began \(digest d, now e\)"):
+        again.check("job-5", "one", 2, "e")
+    again.check(f"job-{MOST}", "one", 1, "d")  # opened here: a repeat after a restart begins it anew
     assert again.later_begun("job-0", "one", 2)
     assert not again.later_begun("job-1", "one", 0)  # forgotten
     assert path.read_text().count("job-") == MOST
     whole = path.read_text()
-    for damaged in ("{", "[" * 100_000, whole.replace("job-9", "job-8", 1)):
+    earlier = json.dumps(with_checksum({"job/one": [1, True]}, SEED))
+    for damaged in ("{", "[" * 100_000, whole.replace("job-9", "job-8", 1), earlier):
         path.write_text(damaged)
-        with pytest.raises(DataError, match=r"attempts\.json: is damaged; remove it; late copies of requests are then"):
+        with pytest.raises(DataError, match=r"attempts\.json: is damaged, or .*; remove it; late copies of requests"):
             Attempts(path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Path, "read_text", _unreadable)
         with pytest.raises(DataError, match=r"attempts\.json: cannot be read: Input/output error; start this party"):
             Attempts(path)
     path.unlink()
-    Attempts(path).check("job-0", "one", 2)
+    Attempts(path).check("job-0", "one", 2, "d")
 
 
 def _unreadable(_path: Path, **_options: object) -> str:

@@ -19,7 +19,7 @@ from party.runtime.messages import (
     take_drawn,
     take_spaces,
 )
-from tests.replay import HERE, JOB, ORACLE, Conducted, Replay
+from tests.replay import DIGEST, HERE, JOB, ORACLE, Conducted, Replay
 from tests.simulator import COORDINATOR, Federation, run
 from tests.worlds import PARTIES, assert_oracles_model
 from treetap.errors import Conflict, Malformed, OutOfOrder, Refused, UnknownJob
@@ -34,7 +34,7 @@ def parcel(
     kind: str = "gradients", part: int = 0, *, last: bool = False, job: str = "job", attempt: int = 1, content: int = 0
 ) -> exchange_pb2.PeerMessage:
     """A parcel of a tree that the job does not have; `content` makes gradients differ."""
-    made = exchange_pb2.PeerMessage(job=job, attempt=attempt, round=9, part=part, last=last)
+    made = exchange_pb2.PeerMessage(job=job, attempt=attempt, job_digest=DIGEST, round=9, part=part, last=last)
     filled(made, kind)
     if content:
         made.protocol.boosting.gradients.ciphertexts = bytes([content]) * 10
@@ -67,7 +67,7 @@ def test_only_members_reach_a_running_job(jobs: tuple[Conducted, Conducted], tmp
         with pytest.raises(UnknownJob, match="attempt 2 of job job has not been prepared here"):
             await node.deliver(LABEL_HOLDER, parcel(attempt=2))
         with pytest.raises(Malformed, match="a message without content; is the sender of another version"):
-            await node.deliver(LABEL_HOLDER, exchange_pb2.PeerMessage(job="job", attempt=1))
+            await node.deliver(LABEL_HOLDER, exchange_pb2.PeerMessage(job="job", attempt=1, job_digest=DIGEST))
         await federation.close()
 
     run(main())

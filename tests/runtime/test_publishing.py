@@ -134,7 +134,7 @@ def test_a_kill_at_any_operation_of_publishing(tmp_path: Path) -> None:
         again = Store(root).job("job")
         if not again.published:
             assert {path.name: path.read_bytes() for path in again.folder.iterdir()} == progress
-        again.claim("one")
+        again.claim("one", "d")
         again.publish({"role": "label_holder"}, (TREES,))
         assert read_model(Store(root).model("job", "one"))[1] == [tree(0), tree(1)]
         files = [str(path.relative_to(root)) for path in sorted(root.rglob("*")) if path.is_file()]
@@ -149,12 +149,12 @@ def test_progress_beside_its_model_goes(tmp_path: Path, caplog: pytest.LogCaptur
     for start in (False, True):
         job = with_trees(tmp_path, 1)
         job.publish({}, (TREES,))
-        job._write_job({"submission": "one"})
+        job._write_job({"submission": "one", "digest": "d"})
         caplog.clear()
         if start:
             Store(tmp_path)
             assert str(job.folder) in caplog.text
         else:
-            job.claim("one")
+            job.claim("one", "d")
         assert not job.folder.exists()
         job.discard("one")

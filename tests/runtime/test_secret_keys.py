@@ -104,7 +104,7 @@ def test_keys_of_earlier_releases_go_at_the_start(tmp_path: Path, caplog: pytest
     names = ["secret.json", ".secret.json.5f0c2d1e", "secret.json.part"]
     store = Store(tmp_path)
     for job in ("finished", "unfinished"):
-        store.job(job).claim("one")
+        store.job(job).claim("one", "d")
         store.job(job).lines(TREES).put({"tree": 0}, 0)
     store.job("finished").publish({}, (TREES,))
     folders = [store.job("finished").model, store.job("unfinished").folder]
@@ -120,7 +120,7 @@ def test_keys_of_earlier_releases_go_at_the_start(tmp_path: Path, caplog: pytest
 def test_a_model_has_no_file_but_its_own(tmp_path: Path) -> None:
     """Whatever lies beside the progress, under any name, does not travel with the model."""
     job = Store(tmp_path).job("job")
-    job.claim("one")
+    job.claim("one", "d")
     for name in ("secret.json", ".secret.json.5f0c2d1e", "any", "manifest.json.part", "model"):
         job.path(name).write_text(hex(primes_of(KEY)[0]))
     job.path("model").unlink()

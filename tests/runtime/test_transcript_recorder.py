@@ -115,6 +115,7 @@ def test_a_message_of_a_round_that_is_over_is_not_written(tmp_path: Path) -> Non
         federation.hook = lambda sent: publishing.set() if sent.word == "publish" else None
         federation.jobs.submit(jobs_pb2.SubmitRequest(job="job", spec=JOB))
         await publishing.wait()
+        message.job_digest = federation.node(B)._sessions["job"].context.digest
         for _ in range(20):
             await federation.node(B).deliver(LABEL_HOLDER, message)
         assert (await federation.jobs.wait("job")).state == "finished"
@@ -161,7 +162,7 @@ def test_a_transcript_is_open_while_its_job_is_under_way(tmp_path: Path) -> None
     recorder = recorders.of("job")
     recorder.own(0, 0, 1, OWN)
     TranscriptWriter(tmp_path / "job").close()
-    recorders.keep_open("job")
+    recorders.keep_open("job", b"digest")
     recorder.own(0, 0, 2, OWN)
     recorder.own(0, 1, 2, OWN)
     with pytest.raises(BadInput, match="another process writes this transcript"):

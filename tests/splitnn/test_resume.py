@@ -136,7 +136,7 @@ FATES: dict[str, tuple[Callable[[Federation], None], str]] = {
 def test_weights_of_an_attempt_that_broke_off_are_not_published(tmp_path: Path) -> None:
     """The third epoch was the best, and is not when it is trained again: another party has sent other embeddings."""
     store = JobStore(tmp_path / "jobs" / "job", tmp_path / "models" / "job")
-    store.claim("1")
+    store.claim("1", "d")
     context = cast(StepContext, SimpleNamespace(store=store, job="job", party=B))
     state, second, third = ({"own/weight": np.full(3, value)} for value in (0.0, 2.0, 3.0))
     states = StoredStates(context)

@@ -22,6 +22,7 @@ from treetap import version
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.local_federation import LocalFederation
 from treetap.errors import ConfigError, Incompatible, Interrupted, Refused, TreetapError, UnknownJob, Unreachable
+from treetap.protocols.agreement import job_digest
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire import channels
@@ -81,7 +82,9 @@ def _prepare(federation: LocalFederation, job: str = "open") -> control_pb2.Step
 
 
 def _children(job: str = "open") -> exchange_pb2.PeerMessage:
-    return filled(exchange_pb2.PeerMessage(job=job, attempt=1, last=True), "children", growth_pb2.Children())
+    digest = job_digest(job, setup_pb2.Prepare(spec=SPEC))
+    frame = exchange_pb2.PeerMessage(job=job, attempt=1, last=True, job_digest=digest)
+    return filled(frame, "children", growth_pb2.Children())
 
 
 async def _step(

@@ -208,7 +208,7 @@ def test_what_was_sent_is_what_arrived(receiver: str, job: str, done: Run) -> No
 def test_feature_parties_receive_no_more_than_they_must(party: str, job: str, done: Run) -> None:
     """Nothing that a feature party received is a sum that it could open, a leaf's weight, a prediction or a label."""
     received = {kind for _, _, kind in _tables(done.transcript(party, job), "received")}
-    assert received == {"CONTROL", "TOPOLOGY", "PUBLIC_KEY", "CIPHERTEXT", "INSTANCE_SPACE"}
+    assert received == {"CONTROL", "TOPOLOGY", "PUBLIC_KEY", "BLINDED_ID", "CIPHERTEXT", "INSTANCE_SPACE"}
 
 
 @pytest.mark.parametrize("job", EVERYTHING)
@@ -232,7 +232,7 @@ def test_an_encrypted_prediction_tells_ciphertexts_only(job: str, protocol: str,
     """Feature parties see ciphertexts, the layout and which records; the label holder the sums and no direction."""
     for party in FEATURE_PARTIES:
         received = {kind for _, _, kind in _tables(done.transcript(party, f"{job}-{protocol}"), "received")}
-        assert received == {"CONTROL", "TOPOLOGY", "PUBLIC_KEY", "CIPHERTEXT", "INSTANCE_SPACE"}
+        assert received == {"CONTROL", "TOPOLOGY", "PUBLIC_KEY", "BLINDED_ID", "CIPHERTEXT", "INSTANCE_SPACE"}
     received = {kind for _, _, kind in _tables(done.transcript(LABEL_HOLDER, f"{job}-{protocol}"), "received")}
     assert received == {"CONTROL", "BLINDED_ID", "PREDICTION"}
 

@@ -20,11 +20,11 @@ from treetap.models.json_text import parse
 #: 1: `shard.jsonl`, the trees, with its SHA-256 under `shard`. 2: `files`, from the name of each file of the shard,
 #: which says its kind, to the file's SHA-256. 3: manifest.json and job.json have checksums, see `checksums`.
 #: 4: trees may have local subtrees, and values of repairs in a file of their own.
-#: 5: splits may be of categories.
-MODEL_FORMAT = 5
+#: 5: splits may be of categories. 6: `job_digest`, of the job that all its parties agreed on.
+MODEL_FORMAT = 6
 
-#: The first format with checksums.
-_WITH_CHECKSUMS = 3
+#: The first format with checksums, and the first with the job's digest.
+_WITH_CHECKSUMS, _WITH_DIGEST = 3, 6
 
 log = logging.getLogger(__name__)
 
@@ -198,6 +198,8 @@ def _read_checked(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
         _warn_of(folder, version)
     else:
         manifest = checksums.without_checksum(path, manifest, manifest_seed(str(read_job(folder).get("submission"))))
+    if version >= _WITH_DIGEST and not isinstance(manifest.get("job_digest"), str):
+        raise DataError(f"{path}: job_digest is missing; bring a back-up of the file back")
     field = "shard" if version == 1 else "files"
     digests = {TREES: manifest.get(field)} if version == 1 else manifest.get(field)
     if not isinstance(digests, dict) or not digests or not all(isinstance(each, str) for each in digests.values()):

@@ -187,7 +187,7 @@ BLOCKS = (
 #: Method of record alignment → its contents.
 ALIGNMENTS: Mapping[str, tuple[Emission, ...]] = {
     "psi": (Emission("blinded_ids", _turns_of_psi), Emission("record_digest", to_label_holder)),
-    "sorted-ids": (Emission("record_digest", to_label_holder),),
+    "sorted-ids": (Emission("record_digest", to_label_holder), Emission("record_digest", to_feature_parties)),
 }
 
 

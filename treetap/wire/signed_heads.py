@@ -38,8 +38,8 @@ _DIGEST = hashes.SHA256()
 class Signer(Protocol):
     """The signature at the end of a transcript's files."""
 
-    def sign(self, record: TranscriptRecord) -> TranscriptHead:
-        """The content of a head with this number, predecessor and time. Raises ConfigError without a usable key."""
+    def sign(self, record: TranscriptRecord, job_digest: bytes) -> TranscriptHead:
+        """The content of a head with this number, predecessor, time and job; ConfigError without a usable key."""
 
 
 @dataclass(frozen=True)
@@ -48,25 +48,26 @@ class KeySigner:
 
     files: TlsFiles
 
-    def sign(self, record: TranscriptRecord) -> TranscriptHead:
+    def sign(self, record: TranscriptRecord, job_digest: bytes) -> TranscriptHead:
         """See `Signer.sign`."""
         certificate, key = self.files.pair()
         if isinstance(key, ec.EllipticCurvePrivateKey):
-            signature = key.sign(statement(record), ec.ECDSA(_DIGEST))
+            signature = key.sign(statement(record, job_digest), ec.ECDSA(_DIGEST))
         elif isinstance(key, rsa.RSAPrivateKey):
-            signature = key.sign(statement(record), padding.PKCS1v15(), _DIGEST)
+            signature = key.sign(statement(record, job_digest), padding.PKCS1v15(), _DIGEST)
         else:
             raise ConfigError(f"{self.files.key}: neither an elliptic-curve nor an RSA key: it signs no transcript")
-        return TranscriptHead(certificate=certificate.public_bytes(serialization.Encoding.DER), signature=signature)
+        content = certificate.public_bytes(serialization.Encoding.DER)
+        return TranscriptHead(certificate=content, signature=signature, job_digest=job_digest)
 
 
 class PlainText:
     """Heads without a signature: of a federation in plain text, whose parties have no key."""
 
-    def sign(self, record: TranscriptRecord) -> TranscriptHead:
+    def sign(self, record: TranscriptRecord, job_digest: bytes) -> TranscriptHead:
         """See `Signer.sign`."""
         del record
-        return TranscriptHead()
+        return TranscriptHead(job_digest=job_digest)
 
 
 def signer_of(transport: Transport) -> Signer:
@@ -74,10 +75,10 @@ def signer_of(transport: Transport) -> Signer:
     return PlainText() if isinstance(transport, Insecure) else KeySigner(transport)
 
 
-def statement(record: TranscriptRecord) -> bytes:
-    """The bytes that a head signs: its purpose, number (8 bytes, big-endian), time (8), digest of its predecessor."""
+def statement(record: TranscriptRecord, job_digest: bytes) -> bytes:
+    """The bytes that a head signs: purpose, number and time (8, big-endian), digests of its predecessor and the job."""
     numbers = record.sequence.to_bytes(8, "big") + record.unix_nanos.to_bytes(8, "big", signed=True)
-    return _PURPOSE + numbers + record.previous
+    return _PURPOSE + numbers + record.previous + job_digest
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,7 @@ class Anchor:
     certificates; `version-1`, of a format without heads; `empty`. `up_to`: number of the last signed record.
     `signer`, `fingerprint`: of the certificate of the last signature. `verified`: it is of the given authority.
     `listed`: it was looked up in a list of revoked certificates. `revoked`: since when it is, after the signature.
+    `job_digest`: of the job, in the last head that has one.
     """
 
     state: Literal["signed", "partly", "unsigned", "plain-text", "version-1", "empty"]
@@ -97,6 +99,7 @@ class Anchor:
     verified: bool = False
     listed: bool = False
     revoked: str = ""
+    job_digest: str = ""
 
     def plain(self) -> dict[str, Any]:
         """As JSON types."""
@@ -109,14 +112,15 @@ class Anchor:
             "version-1": "not signed: version 1 of the format has no signatures",
             "unsigned": "not signed: the party's process was killed, is at work, or could not sign",
         }
+        job = f"; job digest {self.job_digest[:16]}" if self.job_digest else ""
         if self.state in unsigned:
-            return unsigned[self.state]
+            return unsigned[self.state] + job
         known = "of the given authority" if self.verified else "not verified: no authority was given, see --ca"
         if self.listed:
             known += f", revoked on {self.revoked}, after the signature" if self.revoked else ", not revoked"
         signed = f"signed up to record {self.up_to} by {self.signer!r} (certificate {self.fingerprint}, {known})"
         rest = ", the rest unsigned: the party's process was killed, is at work, or could not sign"
-        return signed + (rest if self.state == "partly" else "")
+        return signed + (rest if self.state == "partly" else "") + job
 
 
 class Heads:
@@ -134,7 +138,7 @@ class Heads:
         self._certificate: x509.Certificate | None = None
         self._since: datetime | None = None
         self._signer = ""
-        self._plain = False
+        self._plain, self._job_digest = False, ""
         self._versions: set[int] = set()
 
     def record(self, sequence: int, version: int) -> None:
@@ -147,13 +151,14 @@ class Heads:
         if version == 1 or self._last is None or record.message_type != TranscriptHead.DESCRIPTOR.full_name:
             raise Malformed("a head that cannot be there: it was inserted or changed")
         head = TranscriptHead.FromString(record.message)
+        self._job_digest = head.job_digest.hex() or self._job_digest
         if not (head.certificate or head.signature):
             self._plain = True
             return
         certificate, signer = _certificate(head)
         if self._signer not in ("", signer):
             raise Malformed(f"it is signed by {signer!r}, those before it by {self._signer!r}")
-        if not _fits(certificate, head.signature, record):
+        if not _fits(certificate, head, record):
             raise Malformed("its signature does not fit the records before it: records or the signature were changed")
         moment = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=record.unix_nanos // 1000)
         since = _revoked(certificate, self._authorities, self._lists)
@@ -166,7 +171,9 @@ class Heads:
         if self._last is None:
             return Anchor("empty")
         if self._certificate is None:
-            return Anchor("version-1" if self._versions == {1} else "plain-text" if self._plain else "unsigned")
+            state: Literal["version-1", "plain-text", "unsigned"]
+            state = "version-1" if self._versions == {1} else "plain-text" if self._plain else "unsigned"
+            return Anchor(state, job_digest=self._job_digest)
         return Anchor(
             "signed" if self._signed == self._last else "partly",
             self._signed,
@@ -175,6 +182,7 @@ class Heads:
             self._authorities is not None,
             self._lists is not None,
             "" if self._since is None else date(self._since),
+            self._job_digest,
         )
 
 
@@ -227,15 +235,16 @@ def _revoked(
     return None if signer is None else lists.since(certificate, signer)
 
 
-def _fits(certificate: x509.Certificate, signature: bytes, record: TranscriptRecord) -> bool:
+def _fits(certificate: x509.Certificate, head: TranscriptHead, record: TranscriptRecord) -> bool:
     """True if the signature was made for the head by the holder of the certificate's key."""
+    signed = statement(record, head.job_digest)
     try:
         public = certificate.public_key()
         if isinstance(public, ec.EllipticCurvePublicKey):
-            public.verify(signature, statement(record), ec.ECDSA(_DIGEST))
+            public.verify(head.signature, signed, ec.ECDSA(_DIGEST))
             return True
         if isinstance(public, rsa.RSAPublicKey):
-            public.verify(signature, statement(record), padding.PKCS1v15(), _DIGEST)
+            public.verify(head.signature, signed, padding.PKCS1v15(), _DIGEST)
             return True
     except (ValueError, UnsupportedAlgorithm, InvalidSignature):
         pass

@@ -55,6 +55,7 @@ class TranscriptWriter:
         self._unlock = weakref.finalize(self, os.close, _claim(folder))
         self._sequence, self._previous, self._number = 0, ORIGIN, 0
         self._job, self._signed = "", True  # of the last record; True where no record follows the last head
+        self.job_digest = b""  #: of the job at which the party is at work, for the next head
         self._torn = False  # a part of a record is at the file's end
         try:
             self._continue(files_of(folder))
@@ -149,7 +150,7 @@ class TranscriptWriter:
             unix_nanos=self._clock(),
         )
         try:
-            head = self._signer.sign(record)
+            head = self._signer.sign(record, self.job_digest)
         except ConfigError as failure:  # as while a certificate is replaced: the next head signs these too
             log.warning("%s: the transcript is not signed up to here: %s", self._file.name, failure)
             return

@@ -45,6 +45,8 @@ def _change(folder: Path, **fields: object) -> None:
         (4, "telco", "feature_party", 3, [1, 4, 2]),
         (5, "bank", "label_holder", 10, [6, 6, 5]),
         (5, "telco", "feature_party", 4, [6, 6, 5]),
+        (6, "bank", "label_holder", 4, [6, 6, 5]),
+        (6, "telco", "feature_party", 10, [6, 6, 5]),
     ],
 )
 def test_every_format_loads(number: int, party: str, role: str, splits: int, leaves: list[int], tmp_path: Path) -> None:
@@ -61,7 +63,14 @@ def test_every_format_loads(number: int, party: str, role: str, splits: int, lea
 
 @pytest.mark.parametrize(
     ("number", "name"),
-    [(1, "shard.jsonl"), (2, "trees.jsonl"), (3, "trees.jsonl"), (4, "trees.jsonl"), (5, "trees.jsonl")],
+    [
+        (1, "shard.jsonl"),
+        (2, "trees.jsonl"),
+        (3, "trees.jsonl"),
+        (4, "trees.jsonl"),
+        (5, "trees.jsonl"),
+        (6, "trees.jsonl"),
+    ],
 )
 def test_a_file_is_found_by_its_kind_in_every_format(number: int, name: str, tmp_path: Path) -> None:
     """A changed file and a missing one are named as the format names them."""
@@ -119,6 +128,14 @@ def test_a_model_of_another_kind_has_no_trees(tmp_path: Path) -> None:
 def test_every_format_has_its_sample() -> None:
     """Whoever raises the format keeps a model of the one before."""
     assert sorted(path.name for path in MODELS.glob("v[0-9]*")) == [f"v{k}" for k in range(1, MODEL_FORMAT + 1)]
+
+
+def test_the_digest_of_the_job_is_required(tmp_path: Path) -> None:
+    """Of format 6: a model does not come without the job that its parties agreed on."""
+    folder = _copy(tmp_path, "bank")
+    _change(folder, job_digest=None)
+    with pytest.raises(DataError, match=r"manifest\.json: job_digest is missing; bring a back-up"):
+        read_model(folder)
 
 
 def test_a_manifest_without_a_number_is_of_format_1(tmp_path: Path) -> None:

@@ -131,6 +131,12 @@ class TreeMessages:
 
     def _size(self, kind: str, body: Message | None, stage: int, part: int, *, last: bool) -> int:
         frame = exchange_pb2.PeerMessage(
-            job=self._job, attempt=self._attempt, round=self._round, stage=stage, part=part, last=last
+            job=self._job,
+            attempt=self._attempt,
+            job_digest=bytes(32),
+            round=self._round,
+            stage=stage,
+            part=part,
+            last=last,
         )
         return filled(frame, kind, body).ByteSize()

@@ -107,7 +107,7 @@ Global___AlignmentBody: typing_extensions.TypeAlias = AlignmentBody
 class SendDigest(google.protobuf.message.Message):
     """---- control plane: sorted-ids ----
 
-    Feature party: send the digest of the sorted ids to the label holder.
+    Feature party: send the digest of the sorted ids to the label holder, and compare its answer.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -120,7 +120,7 @@ Global___SendDigest: typing_extensions.TypeAlias = SendDigest
 
 @typing.final
 class CompareDigests(google.protobuf.message.Message):
-    """Label holder: compare the digests with its own."""
+    """Label holder: compare the digests with its own, and answer with that."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

@@ -30,7 +30,7 @@ from treetap.wire.v2 import reveals_pb2 as treetap_dot_wire_dot_v2_dot_reveals__
 from treetap.wire.v2 import setup_pb2 as treetap_dot_wire_dot_v2_dot_setup__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1etreetap/wire/v2/exchange.proto\x12\x0ftreetap.wire.v2\x1a\x1ftreetap/wire/v2/alignment.proto\x1a\x1ctreetap/wire/v2/growth.proto\x1a treetap/wire/v2/prediction.proto\x1a\x1ftreetap/wire/v2/protocols.proto\x1a\x1dtreetap/wire/v2/reveals.proto\x1a\x1btreetap/wire/v2/setup.proto\"\xa2\x03\n\x0bPeerMessage\x12\x11\n\x03job\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x15\n\x07\x61ttempt\x18\x02 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x13\n\x05round\x18\x03 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x13\n\x05stage\x18\x04 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x12\n\x04part\x18\x05 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x12\n\x04last\x18\x06 \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x31\n\x05setup\x18\n \x01(\x0b\x32\x1a.treetap.wire.v2.SetupBodyB\x04\xa8\xd4\x18\x01H\x00\x12\x39\n\talignment\x18\x0b \x01(\x0b\x32\x1e.treetap.wire.v2.AlignmentBodyB\x04\xa8\xd4\x18\x01H\x00\x12\x33\n\x06growth\x18\x0c \x01(\x0b\x32\x1b.treetap.wire.v2.GrowthBodyB\x04\xa8\xd4\x18\x01H\x00\x12;\n\nprediction\x18\r \x01(\x0b\x32\x1f.treetap.wire.v2.PredictionBodyB\x04\xa8\xd4\x18\x01H\x00\x12/\n\x08protocol\x18\x0e \x01(\x0b\x32\x15.treetap.wire.v2.BodyB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04\x62ody\"\t\n\x07Receipt2M\n\x08\x45xchange\x12\x41\n\x07\x44\x65liver\x12\x1c.treetap.wire.v2.PeerMessage\x1a\x18.treetap.wire.v2.Receiptb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1etreetap/wire/v2/exchange.proto\x12\x0ftreetap.wire.v2\x1a\x1ftreetap/wire/v2/alignment.proto\x1a\x1ctreetap/wire/v2/growth.proto\x1a treetap/wire/v2/prediction.proto\x1a\x1ftreetap/wire/v2/protocols.proto\x1a\x1dtreetap/wire/v2/reveals.proto\x1a\x1btreetap/wire/v2/setup.proto\"\xbc\x03\n\x0bPeerMessage\x12\x11\n\x03job\x18\x01 \x01(\tB\x04\xa8\xd4\x18\x01\x12\x15\n\x07\x61ttempt\x18\x02 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x13\n\x05round\x18\x03 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x13\n\x05stage\x18\x04 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x12\n\x04part\x18\x05 \x01(\rB\x04\xa8\xd4\x18\x01\x12\x12\n\x04last\x18\x06 \x01(\x08\x42\x04\xa8\xd4\x18\x01\x12\x18\n\njob_digest\x18\x07 \x01(\x0c\x42\x04\xa8\xd4\x18\x01\x12\x31\n\x05setup\x18\n \x01(\x0b\x32\x1a.treetap.wire.v2.SetupBodyB\x04\xa8\xd4\x18\x01H\x00\x12\x39\n\talignment\x18\x0b \x01(\x0b\x32\x1e.treetap.wire.v2.AlignmentBodyB\x04\xa8\xd4\x18\x01H\x00\x12\x33\n\x06growth\x18\x0c \x01(\x0b\x32\x1b.treetap.wire.v2.GrowthBodyB\x04\xa8\xd4\x18\x01H\x00\x12;\n\nprediction\x18\r \x01(\x0b\x32\x1f.treetap.wire.v2.PredictionBodyB\x04\xa8\xd4\x18\x01H\x00\x12/\n\x08protocol\x18\x0e \x01(\x0b\x32\x15.treetap.wire.v2.BodyB\x04\xa8\xd4\x18\x01H\x00\x42\x06\n\x04\x62ody\"\t\n\x07Receipt2M\n\x08\x45xchange\x12\x41\n\x07\x44\x65liver\x12\x1c.treetap.wire.v2.PeerMessage\x1a\x18.treetap.wire.v2.Receiptb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -49,6 +49,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PEERMESSAGE'].fields_by_name['part']._serialized_options = b'\250\324\030\001'
   _globals['_PEERMESSAGE'].fields_by_name['last']._loaded_options = None
   _globals['_PEERMESSAGE'].fields_by_name['last']._serialized_options = b'\250\324\030\001'
+  _globals['_PEERMESSAGE'].fields_by_name['job_digest']._loaded_options = None
+  _globals['_PEERMESSAGE'].fields_by_name['job_digest']._serialized_options = b'\250\324\030\001'
   _globals['_PEERMESSAGE'].fields_by_name['setup']._loaded_options = None
   _globals['_PEERMESSAGE'].fields_by_name['setup']._serialized_options = b'\250\324\030\001'
   _globals['_PEERMESSAGE'].fields_by_name['alignment']._loaded_options = None
@@ -60,9 +62,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PEERMESSAGE'].fields_by_name['protocol']._loaded_options = None
   _globals['_PEERMESSAGE'].fields_by_name['protocol']._serialized_options = b'\250\324\030\001'
   _globals['_PEERMESSAGE']._serialized_start=242
-  _globals['_PEERMESSAGE']._serialized_end=660
-  _globals['_RECEIPT']._serialized_start=662
-  _globals['_RECEIPT']._serialized_end=671
-  _globals['_EXCHANGE']._serialized_start=673
-  _globals['_EXCHANGE']._serialized_end=750
+  _globals['_PEERMESSAGE']._serialized_end=686
+  _globals['_RECEIPT']._serialized_start=688
+  _globals['_RECEIPT']._serialized_end=697
+  _globals['_EXCHANGE']._serialized_start=699
+  _globals['_EXCHANGE']._serialized_end=776
 # @@protoc_insertion_point(module_scope)

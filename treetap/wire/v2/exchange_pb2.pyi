@@ -33,6 +33,7 @@ class PeerMessage(google.protobuf.message.Message):
     STAGE_FIELD_NUMBER: builtins.int
     PART_FIELD_NUMBER: builtins.int
     LAST_FIELD_NUMBER: builtins.int
+    JOB_DIGEST_FIELD_NUMBER: builtins.int
     SETUP_FIELD_NUMBER: builtins.int
     ALIGNMENT_FIELD_NUMBER: builtins.int
     GROWTH_FIELD_NUMBER: builtins.int
@@ -47,6 +48,8 @@ class PeerMessage(google.protobuf.message.Message):
     part: builtins.int
     """Place in the series, from 0."""
     last: builtins.bool
+    job_digest: builtins.bytes
+    """SHA-256 of the job as the sender has it: the receiver takes no message of a job that differs from its own."""
     @property
     def setup(self) -> treetap.wire.v2.setup_pb2.SetupBody: ...
     @property
@@ -66,6 +69,7 @@ class PeerMessage(google.protobuf.message.Message):
         stage: builtins.int = ...,
         part: builtins.int = ...,
         last: builtins.bool = ...,
+        job_digest: builtins.bytes = ...,
         setup: treetap.wire.v2.setup_pb2.SetupBody | None = ...,
         alignment: treetap.wire.v2.alignment_pb2.AlignmentBody | None = ...,
         growth: treetap.wire.v2.growth_pb2.GrowthBody | None = ...,
@@ -73,7 +77,7 @@ class PeerMessage(google.protobuf.message.Message):
         protocol: treetap.wire.v2.protocols_pb2.Body | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["alignment", b"alignment", "body", b"body", "growth", b"growth", "prediction", b"prediction", "protocol", b"protocol", "setup", b"setup"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["alignment", b"alignment", "attempt", b"attempt", "body", b"body", "growth", b"growth", "job", b"job", "last", b"last", "part", b"part", "prediction", b"prediction", "protocol", b"protocol", "round", b"round", "setup", b"setup", "stage", b"stage"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["alignment", b"alignment", "attempt", b"attempt", "body", b"body", "growth", b"growth", "job", b"job", "job_digest", b"job_digest", "last", b"last", "part", b"part", "prediction", b"prediction", "protocol", b"protocol", "round", b"round", "setup", b"setup", "stage", b"stage"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["setup", "alignment", "growth", "prediction", "protocol"] | None: ...
 
 Global___PeerMessage: typing_extensions.TypeAlias = PeerMessage

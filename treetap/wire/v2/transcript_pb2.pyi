@@ -137,24 +137,29 @@ Global___TranscriptRecord: typing_extensions.TypeAlias = TranscriptRecord
 @typing.final
 class TranscriptHead(google.protobuf.message.Message):
     """The content of a record of kind HEAD. What is signed is the record's own number, time and previous digest, as
-    docs/transcript.md lays them out. Both fields are empty in a federation in plain text.
+    docs/transcript.md lays them out, and the digest of the job. Certificate and signature are empty in a federation in
+    plain text.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     CERTIFICATE_FIELD_NUMBER: builtins.int
     SIGNATURE_FIELD_NUMBER: builtins.int
+    JOB_DIGEST_FIELD_NUMBER: builtins.int
     certificate: builtins.bytes
     """The party's certificate at that time, X.509 in DER."""
     signature: builtins.bytes
     """Made with its key: ECDSA as in X.509, or RSA with PKCS #1 v1.5, of SHA-256."""
+    job_digest: builtins.bytes
+    """SHA-256 of the job as this party has it; empty where the party was not at work on the job."""
     def __init__(
         self,
         *,
         certificate: builtins.bytes = ...,
         signature: builtins.bytes = ...,
+        job_digest: builtins.bytes = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["certificate", b"certificate", "signature", b"signature"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["certificate", b"certificate", "job_digest", b"job_digest", "signature", b"signature"]) -> None: ...
 
 Global___TranscriptHead: typing_extensions.TypeAlias = TranscriptHead
 

@@ -1,0 +1,99 @@
+"""The job as all its parties hold it: its digest, by which each party compares its own job with its peers'.
+
+A coordinator tells every party what the job is, at each attempt anew. A party notes the digest of what it was told
+first, takes no other job at a later attempt, and no message of a peer that was told another. The digest is of a
+document, not of bytes of a message: two encodings of one job have one digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import asdict
+from typing import Any
+
+from google.protobuf.message import Message
+
+from treetap.errors import Malformed, Refused
+from treetap.protocols.job_spec import params_of
+from treetap.protocols.prediction import options_of
+from treetap.protocols.registry import prediction_name, training_name
+from treetap.wire.v2 import prediction_pb2, setup_pb2
+
+#: Fields of an opening that are no part of the job: parsed on their own, or of one attempt at it.
+_APART = frozenset({"parameters", "peers", "away"})
+
+
+def job_document(job: str, opening: setup_pb2.Prepare | prediction_pb2.OpenModel) -> dict[str, Any]:
+    """The job that a step opens, as JSON types: its name, submission, parties, table, protocol and every parameter.
+
+    Addresses, the attempt, and the parties that are away from one attempt are no part of it.
+
+    Raises:
+        Malformed: the step has fields that this release does not know, and which nobody could compare.
+    """
+    known = deepcopy(opening)
+    known.DiscardUnknownFields()
+    if known.ByteSize() != opening.ByteSize():
+        raise Malformed(
+            "the job has fields that this release does not know: is the coordinator, or the operator, of a later one?"
+        )
+    if isinstance(opening, setup_pb2.Prepare):
+        own = {"protocol": training_name(opening.spec), "parameters": _plain(asdict(params_of(opening.spec)))}
+        return {"job": job, "submission": opening.submission, **own, **_fields(opening.spec)}
+    own = {"protocol": prediction_name(opening), "parameters": _plain(asdict(options_of(opening)))}
+    return {"job": job, **own, **_fields(opening)}
+
+
+def job_digest(job: str, opening: setup_pb2.Prepare | prediction_pb2.OpenModel) -> bytes:
+    """SHA-256 of the document as sorted JSON, 32 bytes; raises as `job_document` does."""
+    text = json.dumps(job_document(job, opening), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).digest()
+
+
+def attempt_digest(digest: bytes, opening: setup_pb2.Prepare | prediction_pb2.OpenModel) -> bytes:
+    """The digest of an attempt, 32 bytes: the job's and, of a prediction, of the parties that it goes on without."""
+    away = [] if isinstance(opening, setup_pb2.Prepare) else sorted(opening.away)
+    return hashlib.sha256(digest + json.dumps(away).encode()).digest() if away else digest
+
+
+def check_peer(job: str, me: str, peer: str, mine: bytes, theirs: bytes) -> None:
+    """`Refused` unless a peer has sent the digest of this party's own attempt."""
+    if theirs != mine:
+        raise Refused(
+            f"job {job} is not the same at {peer} and at {me} (digests {_shown(theirs)} and {_shown(mine)}): the "
+            "coordinator has told them different jobs, or they run different releases; nothing of it was used"
+        )
+
+
+def changed(job: str, before: str, now: str) -> str:
+    """The fault of an attempt at another job than the attempts before it. Digests: in hexadecimal."""
+    return (
+        f"job {job} is not the one that its first attempt began (digest {before[:12]}, now {now[:12]}): a job keeps "
+        "its parameters, its parties and its tables; submit a new one, or resume with the release that began it"
+    )
+
+
+def _shown(digest: bytes) -> str:
+    return digest.hex()[:12] or "none"
+
+
+def _fields(message: Message) -> dict[str, Any]:
+    """Fields of a message by name, as JSON types, those apart from the job left out."""
+    return {
+        field.name: _plain(getattr(message, field.name))
+        for field in message.DESCRIPTOR.fields
+        if field.name not in _APART
+    }
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON types; None for a number that is none, as an absent one is."""
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    return value if isinstance(value, str | float | int | None) else [_plain(item) for item in value]
