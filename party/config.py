@@ -197,7 +197,7 @@ class PartyConfig(WorkerSettings, Process):
     def under(self, policy: Policy) -> PartyConfig:
         """A copy of this configuration with another policy."""
         config = self.model_copy()
-        config._policy = policy
+        config._policy = policy  # noqa: SLF001 - of the copy
         return config
 
 

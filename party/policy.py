@@ -50,6 +50,7 @@ class Policy(Strict):
     reproducible: bool = False
     category_partitions: bool = False
     label_budget: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    evaluate_clean_labels: bool = False
     min_sensitivity: Annotated[float, Field(gt=0, le=1e6)] | None = None
     max_leakage: Annotated[float, Field(ge=0)] | None = None
     on_max_leakage: Literal["stop", "withdraw"] = "stop"
@@ -122,15 +123,6 @@ class Policy(Strict):
                 f"{party} takes no part in a job of {count} parties that share labels: its policy says "
                 f"min_label_parties = {self.min_label_parties}, and the fewer there are, the more a sum over their "
                 "labels tells about each"
-            )
-
-    def check_labels(self, party: str, *, private: bool) -> None:
-        """Raise `Refused` if the labels have a budget and a job would use them as they are, not by `label_dp`."""
-        if self.label_budget is not None and not private:
-            raise Refused(
-                f"{party} takes no part in a job that uses its labels as they are: its policy says label_budget = "
-                f"{self.label_budget:g}; write label_dp = {{epsilon = 1.0}} under [defences] of {party}'s file and "
-                f"restart {party}"
             )
 
     def check_sensitivity(self, party: str, sensitivity: float) -> None:

@@ -30,6 +30,7 @@ from treetap.commands.experiment.joined_table import ID, Split, read_table, spli
 from treetap.commands.experiment.run import run_seed
 from treetap.commands.local_federation import clean_end, working_folder
 from treetap.tables.features import Held
+from treetap.tables.label_cells import LabelCells
 from treetap.tables.labels import read_labels
 from treetap.tables.reading import Table
 from treetap.tables.record_ids import Ids
@@ -229,7 +230,7 @@ def _labels(asked: ExperimentFile, table: pa.Table, drawn: Split) -> Ints:
     part = table.take(pa.array(drawn.train))
     ids = Ids.of_column(part.column(ID))
     none = Held(np.empty((len(ids), 0)))
-    alone = Table(Path(asked.data.title), ids, [], none, part.column(asked.data.label), drawn.train)
+    alone = Table(Path(asked.data.title), ids, [], none, LabelCells(part.column(asked.data.label)), drawn.train)
     return read_labels(alone, asked.data.label, asked.job.params().objective).values.astype(np.int64)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from party.defences.clean_labels import LabelRules, Use
 from party.defences.settings import Defences
 from party.policy import Policy
 from treetap.errors import ConfigError, Refused
@@ -41,12 +42,9 @@ def check_defences(
             f"{', '.join(lacking)} under [defences]: protocol {name!r} has no such defence of labels; train with "
             f"another protocol, or leave it out of {party}'s file, which has table {spec.table!r} with a label column"
         )
-    policy.check_labels(party, private=defences.label_dp is not None)
-    if spec.eval_table and defences.label_dp is not None:
-        raise ConfigError(
-            "eval_table: metrics by the labels of an eval table are outside the guarantee of label_dp, whose noisy "
-            f"labels are those of the training; leave eval_table out of the job, or label_dp out of {party}'s file"
-        )
+    rules = LabelRules.of(party, defences, policy)
+    for use in (Use.NOISE if rules.noisy else Use.TRAINING, *((Use.EVAL_TABLE,) if spec.eval_table else ())):
+        rules.check(use)
     params = params_of(spec)
     if policy.max_leakage is not None and ("id_lmid" not in protocol.defences or params.objective in REGRESSIONS):
         what = f"protocol {name!r}" if "id_lmid" not in protocol.defences else params.objective

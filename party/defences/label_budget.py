@@ -1,4 +1,4 @@
-"""The ledger of a party's label differential privacy: what each draw of noisy labels has cost, and what may be spent.
+"""The ledgers of a party's labels: what draws of noisy ones have cost, what may be spent, and what left by clean ones.
 
 A draw adds its ε, whatever table or model it is for: by basic composition all that was ever computed from noisy labels
 is Σ ε-differentially private in the label of each record. A charge is on disk before the labels are. A crash between
@@ -15,9 +15,9 @@ from party.runtime.sweep import DRAWS
 from treetap.errors import DataError, Refused
 from treetap.models.line_file import LineFile
 
-#: The ledger in a party's state folder.
-LEDGER = "label_budget.jsonl"
-SEED = "label budget"
+#: The ledger in a party's state folder, and that of what was computed from labels as they are, for others.
+LEDGER, RELEASED = "label_budget.jsonl", "label_releases.jsonl"
+SEED, RELEASED_SEED = "label budget", "label releases"
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,41 @@ class Charge:
     priors: str
     key: str
     labels: str
+
+
+@dataclass(frozen=True)
+class Release:
+    """Measures by labels as they are that left a party which protects these; no ε bounds what they tell.
+
+    Attributes:
+        at: when, in UTC.
+        job: the prediction, with model `model` on table `table`.
+        records: the labels that they were computed from.
+        measures: their names.
+    """
+
+    at: str
+    job: str
+    model: str
+    table: str
+    records: int
+    measures: list[str]
+
+
+class LabelReleases:
+    """The releases of a state folder."""
+
+    def __init__(self, state: Path) -> None:
+        self.path = state / RELEASED
+        self._lines = LineFile(self.path, lambda: RELEASED_SEED)
+
+    def all(self) -> list[Release]:
+        """The first one first; `DataError` if the file is damaged."""
+        return [Release(**line) for line in self._lines.read()]
+
+    def note(self, release: Release) -> None:
+        """Enter one, durably and before it leaves. Raises `OSError` if it cannot be written."""
+        self._lines.put(asdict(release), len(self._lines.read()))
 
 
 class LabelBudget:

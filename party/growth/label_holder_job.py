@@ -15,6 +15,7 @@ import numpy as np
 from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, alignment_steps, begin_alignment, check_evaluated
 from party.config import PartyConfig
 from party.defences.checks import check_own_trees
+from party.defences.clean_labels import Use
 from party.defences.reached_leaves import ReachedLeaves
 from party.defences.released_sets import SIGNATURES, ReleasedSets
 from party.defences.repair import Repair, published_values
@@ -167,10 +168,9 @@ class LabelHolderJob:
 
     def released_sets(self) -> ReleasedSets | None:
         """The account of what feature parties come to know of the labels; None where these are no classes."""
-        labels, clean = self.data.labels, self.data.clean
+        labels, context = self.data.labels, self._context
         if not labels.classes:
             return None
-        context = self._context
         return ReleasedSets(
             context.job,
             context.party,
@@ -180,7 +180,7 @@ class LabelHolderJob:
             context.store,
             context.policy,
             context.metrics,
-            None if clean is None else clean.values,
+            None if self.data.clean is None else self.clean.values,
         )
 
     async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
@@ -229,7 +229,7 @@ class LabelHolderJob:
     @property
     def clean(self) -> Labels:
         """The labels of the table's records as they are, for files of the label holder alone: see `LabelledTable`."""
-        return self.data.labels if self.data.clean is None else self.data.clean
+        return self.data.labels if self.data.clean is None else self.data.clean.for_use(Use.OWN_FILES)
 
     @property
     def split_table(self) -> SplitTable:

@@ -11,6 +11,7 @@ import numpy as np
 
 from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, alignment_steps
 from party.config import PartyConfig
+from party.defences.clean_labels import LabelRules, Use, read_some
 from party.growth.label_state import stored_trees
 from party.growth.published_model import published_model
 from party.growth.round_history import keep_round, stored_rounds
@@ -24,7 +25,7 @@ from party.setup.steps import PUBLISHED, UNPUBLISHED, bin_features, load_job_tab
 from treetap.errors import DataError, OutOfOrder
 from treetap.models.store import HISTORY, TREES
 from treetap.models.trained_ids import TRAINED_IDS, trained_ids
-from treetap.tables.partial_labels import PartialLabels, read_partial_labels
+from treetap.tables.partial_labels import PartialLabels
 from treetap.tables.reading import Table
 from treetap.trees.shared_label_loss import Moments, SharedLabelLoss
 from treetap.wire.frame import result
@@ -107,7 +108,9 @@ class PivodlJob:
             ).at(context.party)
         if own.label is not None:
             try:
-                self._labels = read_partial_labels(table, own.label, params.objective, params.class_names)
+                rules = LabelRules.of(context.party, self._config.defences, context.policy)
+                held = read_some(table, own.label, params.objective, params.class_names, rules)
+                self._labels = held.for_use(Use.TRAINING)
             except DataError as failure:
                 raise failure.at(context.party) from None
         self._table = table

@@ -1,20 +1,25 @@
 """An evaluated prediction: the recipient compares it with the labels of its own table, as far as that has some.
 
 The document (`treetap.trees.evaluation`) stays beside the predictions. Its measures go to the coordinator, to four
-significant digits, if the policy lets METRIC go there. The policy also says of how many records there must be labels.
+significant digits, if the policy lets METRIC go there; where the party protects its labels, only if the policy says
+`evaluate_clean_labels = true`, and then they are noted. The policy also says of how many records there must be labels.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from party.config import PartyConfig
+from party.defences.clean_labels import LabelRules, Use, read_some
+from party.defences.label_budget import LabelReleases, Release
 from party.prediction.opened_model import OpenedModel
 from party.prediction.scores_on_disk import ScoreStore
 from party.runtime.context import StepContext
@@ -22,13 +27,14 @@ from party.runtime.messages import Rows
 from party.setup.steps import load_table, table_config
 from treetap.errors import DataError, Refused
 from treetap.models.durable import write_whole
-from treetap.tables.partial_labels import PartialLabels, read_partial_labels
+from treetap.tables.partial_labels import PartialLabels
 from treetap.tables.record_ids import Ids
 from treetap.tables.typed import IdColumn
 from treetap.trees.evaluation import evaluate
 from treetap.trees.loss import outcome_of
 from treetap.wire.v2 import prediction_pb2, types_pb2
 
+log = logging.getLogger(__name__)
 #: Significant digits of the measures that leave the party.
 DIGITS = 4
 
@@ -40,6 +46,7 @@ class EvaluatedPrediction:
         self, config: PartyConfig, context: StepContext, opening: prediction_pb2.OpenModel, opened: OpenedModel
     ) -> None:
         self._config, self._context, self._opening, self._opened = config, context, opening, opened
+        self._rules = LabelRules.of(config.name, config.defences, config.policy)
         self._labels = PartialLabels(np.zeros(0, dtype=np.int64), np.zeros(0))  # by places in the own table
 
     async def read(self, ids: Ids) -> None:
@@ -57,7 +64,9 @@ class EvaluatedPrediction:
         own = named.model_copy(update={"columns": [], "encode": None, "drop_constant": False, "weight": None})
         table = await load_table(self._context, own, with_label=True, missing=None)
         try:
-            found = read_partial_labels(table, named.label, opened.objective, opened.classes, public=False)
+            found = read_some(table, named.label, opened.objective, opened.classes, self._rules, public=False).for_use(
+                Use.EVALUATION
+            )
         except DataError as failure:
             raise failure.at(self._config.name) from None
         places = ids.places_of(table.ids.take(found.rows))
@@ -82,8 +91,29 @@ class EvaluatedPrediction:
         document = await self._context.offload(lambda: self._document(known, scored))
         write_whole(target, (json.dumps(document, indent=1, allow_nan=False) + "\n").encode())
         written.evaluation = str(target)
-        if self._context.policy.may_emit(self._context.coordinator, "METRIC"):
-            written.metrics.extend(_shown(document["measures"]))
+        if self._rules.released and self._context.policy.may_emit(self._context.coordinator, "METRIC"):
+            shown = list(_shown(document["measures"]))
+            if self._rules.protect:
+                await self._context.offload(lambda: self._note(len(known) - document["without_label"], shown))
+            written.metrics.extend(shown)
+        elif not self._rules.released:
+            log.info(
+                "job %s: the evaluation stays in %s: label_dp or label_budget protects the labels, and the policy says "
+                "evaluate_clean_labels = false",
+                self._context.job, target,
+            )  # fmt: skip
+
+    def _note(self, records: int, measures: list[types_pb2.NamedMetric]) -> None:
+        LabelReleases(self._config.state).note(
+            Release(
+                at=datetime.now(UTC).isoformat(timespec="seconds"),
+                job=self._context.job,
+                model=self._opening.model,
+                table=self._opening.table,
+                records=records,
+                measures=[measure.name for measure in measures],
+            )
+        )
 
     def _document(self, known: Rows, scored: ScoreStore) -> dict[str, Any]:
         labels = self._labels.take(known)

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from party.defences.clean_labels import LabelRules, Use, read_evaluated
 from party.runtime.messages import Rows
 from treetap.errors import DataError
-from treetap.tables.labels import Labels, label_column, read_classes, read_targets
+from treetap.tables.labels import Labels, label_column
 from treetap.tables.reading import Table
-from treetap.trees.job_params import REGRESSIONS
 
 
 class Measured(NamedTuple):
@@ -34,9 +34,9 @@ class EvaluatedLabels:
     weights: np.ndarray[tuple[int], np.dtype[np.float64]] | None = None
 
     @classmethod
-    def read(cls, table: Table, column: str, objective: str) -> EvaluatedLabels:
+    def read(cls, table: Table, column: str, objective: str, rules: LabelRules) -> EvaluatedLabels:
         """The labels of an eval table; `DataError` where they do not fit the objective, of one class only they do."""
-        read = read_targets(table, column, objective) if objective in REGRESSIONS else read_classes(table, column)
+        read = read_evaluated(table, column, objective, rules).for_use(Use.EVAL_TABLE)
         return cls(read, label_column(table, column), table.weights)
 
     def take(self, records: Rows) -> EvaluatedLabels:

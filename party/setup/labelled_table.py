@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from party.config import PartyConfig
+from party.defences import clean_labels
+from party.defences.clean_labels import CleanLabels, LabelRules, Use
 from party.defences.noisy_labels import NoisyLabels
 from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
@@ -18,7 +20,7 @@ from treetap.protocols.job_spec import params_of
 from treetap.protocols.registry import training, training_name
 from treetap.tables.config import TableConfig
 from treetap.tables.evaluated import JobRecords
-from treetap.tables.labels import Labels, learnable, read_labels
+from treetap.tables.labels import Labels, learnable
 from treetap.tables.reading import Table
 from treetap.tables.weights import check_job
 from treetap.wire.v2 import setup_pb2
@@ -41,7 +43,7 @@ class LabelledTable:
     labels: Labels
     column: str
     objective: str
-    clean: Labels | None = None
+    clean: CleanLabels[Labels] | None = None
     further: JobRecords | None = None
     evaluated: EvaluatedLabels | None = None
 
@@ -88,13 +90,9 @@ async def load_labelled_table(
         Refused: noisy labels would cost more than the policy's budget has left.
     """
     table = await load_job_table(context, config, spec, with_label=True, missing=missing)
-    own = table_config(config, spec.table)
-    column = required(own.label)
     try:
-        _check_weights(own, table, spec, bounded=True)
-        labels = read_labels(table, column, objective)
-        data = LabelledTable(context.party, replace(table, label=None), labels, column, objective)
-        data = await _as_trained(context, config, spec, data)
+        _check_weights(table_config(config, spec.table), table, spec, bounded=True)
+        data = await _as_trained(context, config, spec, table, objective)
         return await _with_eval_table(context, config, spec, data, missing)
     except DataError as failure:
         raise failure.at(context.party) from None
@@ -110,7 +108,8 @@ async def _with_eval_table(
     own = table_config(config, spec.eval_table)
     _check_weights(own, table, spec, bounded=False)
     column = required(own.label)
-    evaluated = EvaluatedLabels.read(table, column, data.objective)
+    rules = LabelRules.of(config.name, config.defences, config.policy)
+    evaluated = EvaluatedLabels.read(table, column, data.objective, rules)
     return replace(data, further=records, evaluated=evaluated)
 
 
@@ -126,27 +125,30 @@ def _check_weights(own: TableConfig, table: Table, spec: setup_pb2.JobSpec, *, b
 
 
 async def _as_trained(
-    context: StepContext, config: PartyConfig, spec: setup_pb2.JobSpec, data: LabelledTable
+    context: StepContext, config: PartyConfig, spec: setup_pb2.JobSpec, read: Table, objective: str
 ) -> LabelledTable:
     """The table with the labels that training uses: the same ones as when the stored trees were grown."""
-    settings = config.defences.label_dp
+    settings, column = config.defences.label_dp, required(table_config(config, spec.table).label)
+    rules = LabelRules.of(config.name, config.defences, config.policy)
+    table, clean = replace(read, label=None), clean_labels.read(read, column, objective, rules)
     if settings is None:
-        _bind(context, data, AS_THEY_ARE)
-        return data
+        _bind(context, table, AS_THEY_ARE)
+        return LabelledTable(context.party, table, clean.for_use(Use.TRAINING), column, objective)
     own_priors, params = required(training(training_name(spec)).own_priors), params_of(spec)
+    labels = clean.for_use(Use.NOISE)
     noisy = NoisyLabels(
         context.party,
         config.state,
         settings,
         context.policy.label_budget,
-        lambda table, classes: own_priors(table, classes, context.party, params),
+        lambda of, classes: own_priors(of, classes, context.party, params),
     )
-    known = await context.offload(lambda: noisy.stored(data.table, data.labels))
-    _bind(context, data, known.digest if known else "")  # before a draw is charged
-    drawn = await context.offload(lambda: noisy.of(data.table, data.labels, data.column))
-    _bind(context, data, drawn.digest)
-    _check_noisy(drawn.labels, data.table)
-    return replace(data, labels=drawn.labels, clean=data.labels)
+    known = await context.offload(lambda: noisy.stored(table, labels))
+    _bind(context, table, known.digest if known else "")  # before a draw is charged
+    drawn = await context.offload(lambda: noisy.of(table, labels, column))
+    _bind(context, table, drawn.digest)
+    _check_noisy(drawn.labels, table)
+    return LabelledTable(context.party, table, drawn.labels, column, objective, clean)
 
 
 def _check_noisy(labels: Labels, table: Table) -> None:
@@ -158,9 +160,9 @@ def _check_noisy(labels: Labels, table: Table) -> None:
         )
 
 
-def _bind(context: StepContext, data: LabelledTable, digest: str) -> None:
+def _bind(context: StepContext, table: Table, digest: str) -> None:
     if not context.store.bind(digest, "labels", AS_THEY_ARE):
         raise DataError(
-            f"{data.table.path}: the stored trees of job {context.job} were grown on other labels: label_dp under "
+            f"{table.path}: the stored trees of job {context.job} were grown on other labels: label_dp under "
             "[defences] has changed since, or its noisy labels are gone; restore it, or cancel the job and train again"
         )

@@ -13,7 +13,6 @@ from itertools import groupby
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from party.config import PartyConfig
 from party.runtime.context import StepContext
@@ -162,11 +161,7 @@ def fingerprint(table: Table) -> str:
         state.update(f"{name}\0{cells.shape}\0".encode())
         state.update(np.ascontiguousarray(cells).data)
     if table.label is not None:
-        sink = pa.BufferOutputStream()
-        column = pa.table({"label": table.label.combine_chunks()})
-        with pa.ipc.new_stream(sink, column.schema) as stream:
-            stream.write_table(column)
-        state.update(sink.getvalue())
+        state.update(table.label.digest_part())
     if table.weights is not None:
         state.update(b"weights" + np.ascontiguousarray(table.weights).data)
     if table.monotone:

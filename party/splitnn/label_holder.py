@@ -12,6 +12,7 @@ import torch
 
 from party.alignment.steps import ALIGNED, ALIGNMENT
 from party.config import PartyConfig
+from party.defences.clean_labels import Use
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.expected import Expected, Receives
 from party.runtime.messages import Rows
@@ -261,7 +262,7 @@ class LabelHolder:
             return (scores, labels.values[trained]), (held, labels.values[schedule.validation])
 
         if clean is not None:
-            self._figures.take_clean(epoch, objective, *beside(clean))
+            self._figures.take_clean(epoch, objective, *beside(clean.for_use(Use.OWN_FILES)))
         return self._figures.take(epoch, objective, loss, *beside(self.data.labels))
 
     def _clean_metrics(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.commands.command import treetap_here
 from treetap.tables.config import TableConfig
+from treetap.tables.label_cells import cells_of
 from treetap.tables.reading import Table, read_table
 
 COLOUR = np.random.default_rng(3).integers(0, 256, (6, 4, 7, 3), dtype=np.uint8)
@@ -44,7 +45,7 @@ def test_images_come_back_channels_first(folder: Path, capsys: pytest.CaptureFix
     np.testing.assert_array_equal(table.tensors["image"], COLOUR.transpose(0, 3, 1, 2))
     assert table.ids[:2] == ["train-00000", "train-00001"]
     assert table.label is not None
-    assert table.label.to_pylist() == LABELS.tolist()
+    assert cells_of(table.label).to_pylist() == LABELS.tolist()
     _save(folder, "fashion_mnist", COLOUR[..., 0])
     assert treetap_here("data", "images", "fashion_mnist", str(out), "--part", "test") == 0
     table = _read(out, "image")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from party.defences.label_budget import LabelReleases, Release
 from party.defences.noisy_labels import NoisyLabels
 from party.defences.settings import LabelDp
 from tests.commands.command import refused, treetap, treetap_here, write
@@ -63,8 +65,20 @@ def test_without_draws_nothing_is_spent(tmp_path: Path, capsys: Any) -> None:
     assert json.loads(capsys.readouterr().out) == {
         **{"party": "bank", "budget": None, "spent": 0.0, "left": None},
         "draws": [],
+        "releases": [],
     }
     assert not (tmp_path / "state").exists()
+
+
+def test_releases_by_labels_as_they_are_are_listed(tmp_path: Path, capsys: Any) -> None:
+    """With their measures, the number of labels and the table; no label is kept."""
+    config = write(tmp_path / "bank.toml", {"name": "bank", "state": "state", "insecure": True})
+    release = Release("2026-11-26T10:00:00+00:00", "new", "first", "loans", 240, ["auc", "logloss"])
+    LabelReleases(tmp_path / "state").note(release)
+    assert treetap_here("labels", "--config", str(config), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["releases"] == [asdict(release)]
+    assert treetap_here("labels", "--config", str(config)) == 0
+    assert "new released auc, logloss by 240 labels as they are, of table loans" in capsys.readouterr().out
 
 
 def test_a_damaged_ledger_is_bad_input(tmp_path: Path) -> None:

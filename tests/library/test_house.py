@@ -29,10 +29,10 @@ ROOMS = {"treetap": 24, "party": 14}
 #: What the house weighs at most (`tests.weight`). A limit falls with its figure; it rises by the size of a module that
 #: was ordered, in the commit that adds the module.
 LIMITS = {
-    "lines of production": 80_801,
-    "files of production": 728,
-    "classes of production": 834,
-    "files of party and coordinator that boosting reaches": 57,
+    "lines of production": 81_031,
+    "files of production": 730,
+    "classes of production": 840,
+    "files of party and coordinator that boosting reaches": 59,
     "kinds of places that declare candidate_sums": 5,
     "kinds of places that declare begin_tree": 4,
     "files that name candidate_sums": 5,
@@ -41,7 +41,7 @@ LIMITS = {
     "files that name begin_tree": 8,
     "files that name choose_splits": 4,
     "growers of trees": 2,
-    "modules of a training party": 255,
+    "modules of a training party": 258,
     "generated modules of a training party": 25,
     "modules of 60 lines or fewer that one sibling imports": 34,
     "most parameters of a function": 26,
@@ -54,11 +54,11 @@ LIMITS = {
     "files that monotone costs": 25,
     "files that partitions costs": 27,
     "files that base_model costs": 16,
-    "files that eval_table costs": 15,
+    "files that eval_table costs": 16,
     "files that party_dropout costs": 19,
     "files that early stopping costs": 18,
     "files that id_lmid costs": 12,
-    "files that label_dp costs": 24,
+    "files that label_dp costs": 25,
 }
 
 

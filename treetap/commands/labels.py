@@ -1,4 +1,4 @@
-"""`treetap labels`: the noisy labels that a party has drawn, and what they have cost of its budget."""
+"""`treetap labels`: the noisy labels that a party has drawn, their cost, and what left by labels as they are."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def labels(
     config: Annotated[Path, typer.Option(help="The party's own configuration file.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON and nothing else.")] = False,
 ) -> None:
-    """Show a party's ledger of label differential privacy: draws of noisy labels, ε spent, budget left."""
+    """Show a party's ledgers of its labels: draws of noisy ones, ε spent, budget left; measures released by clean."""
     found = _ledger(config)
     if as_json:
         print(json.dumps(found, indent=1), flush=True)
@@ -42,12 +42,16 @@ def labels(
     budget = found["budget"]
     limit = "its policy has no label_budget" if budget is None else f"{found['left']:g} of {budget:g} left"
     terminal.out.print(f"{found['party']}: ε {found['spent']:g} spent, {limit}", soft_wrap=True)
+    for release in found["releases"]:
+        measures, counted = ", ".join(release["measures"]), f"{release['records']} labels as they are"
+        text = f"{release['at']}: {release['job']} released {measures} by {counted}, of table {release['table']}"
+        terminal.out.print(terminal.text(text), soft_wrap=True)
 
 
 def _ledger(config: Path) -> dict[str, Any]:
     """The ledger as JSON types. Raises `BadInput` if a file is wrong, damaged or cannot be read."""
     from party.config import read
-    from party.defences.label_budget import LabelBudget
+    from party.defences.label_budget import LabelBudget, LabelReleases
     from treetap.commands.model.view import reading
 
     party = read(config)
@@ -58,12 +62,16 @@ def _ledger(config: Path) -> dict[str, Any]:
             for number, charge in enumerate(ledger.charges())
         ]
         spent, left = ledger.spent(), ledger.left()
+    released = LabelReleases(party.state)
+    with reading(released.path):
+        releases = [asdict(release) for release in released.all()]
     return {
         "party": party.name,
         "budget": ledger.budget,
         "spent": float(spent),
         "left": None if left is None else float(left),
         "draws": draws,
+        "releases": releases,
     }
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from treetap.errors import DataError
 from treetap.tables.categories import is_text, most_categories
+from treetap.tables.label_cells import cells_of
 from treetap.tables.numbers import kind_name
 from treetap.tables.reading import Table
 from treetap.tables.typed import STRING
@@ -109,8 +110,8 @@ def is_number(kind: pa.DataType) -> bool:
 
 def _complete(table: Table, column: str) -> pa.ChunkedArray:
     """The cells, of which none may be missing or infinite."""
-    cells = table.label
-    assert cells is not None
+    assert table.label is not None
+    cells = cells_of(table.label)
     if pa.types.is_floating(cells.type):
         values = np.asarray(cells.to_numpy(zero_copy_only=False), dtype=np.float64)
         bad = np.flatnonzero(~np.isfinite(values))

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from treetap.errors import DataError
 from treetap.tables.categories import is_text
+from treetap.tables.label_cells import cells_of
 from treetap.tables.labels import class_name, is_number, label_column
 from treetap.tables.numbers import kind_name
 from treetap.tables.reading import Table
@@ -62,8 +63,8 @@ def read_partial_labels(
         DataError: a cell is no number (regression), infinite, or none of the classes. The error names its row, never
             the label.
     """
-    cells = table.label
-    assert cells is not None
+    assert table.label is not None
+    cells = cells_of(table.label)
     rows = _filled(cells)
     held = cells.take(pa.array(rows)).combine_chunks()
     if not len(rows):

@@ -24,6 +24,7 @@ from treetap.tables.features import Extent, Features, Held
 from treetap.tables.files import TableFile
 from treetap.tables.formats import HEAD, SUFFIXES, content_of
 from treetap.tables.ids import distinct_ids, ids_of, sorted_ids
+from treetap.tables.label_cells import LabelCells
 from treetap.tables.loading import check_columns, columns_of, plain_column, read_columns
 from treetap.tables.numbers import kind_name
 from treetap.tables.opening import file_source, source_of
@@ -43,7 +44,7 @@ class Table:
     """Records in the order of their sorted ids.
 
     `path`: where the table comes from, for messages. `ids`: N texts. `columns`: names of the d features. `values`:
-    these, held or streamed. `label`: N values as read, or None. `rows`: (N,) each record's row in the file,
+    these, held or streamed. `label`: N cells as read, or None. `rows`: (N,) each record's row in the file,
     from 0. `sources`: the file's columns that the features were made of, and those of tensors; `categories`: how those
     of text were encoded. `tensors`: each column of images, (N, height, width) or (N, channels, height, width); none of
     them is among `columns`. `id_column`, `id_type`: name and type of the ids in the file. `dropped`: columns that were
@@ -56,7 +57,7 @@ class Table:
     ids: Ids
     columns: list[str]
     values: Features
-    label: pa.ChunkedArray | None
+    label: LabelCells | None
     rows: np.ndarray[tuple[int], np.dtype[np.int64]]
     sources: list[str] = field(default_factory=list)
     categories: Mapping[str, Category] = field(default_factory=dict)
@@ -129,7 +130,7 @@ class Table:
             self,
             ids=self.ids.take(records),
             values=self.values.take(records),
-            label=None if self.label is None else self.label.take(pa.array(records)),
+            label=None if self.label is None else self.label.take(records),
             weights=None if self.weights is None else self.weights[records],
             rows=self.rows[records],
             tensors={name: cells[records] for name, cells in self.tensors.items()},
@@ -175,7 +176,7 @@ def read_table(
         columns = _columns(source, config, further, categories)
         ids, order = sorted_ids(source, f"column {config.id!r}", columns[config.id])
         read = _held(source, config, columns, ids, order, missing, categories, shapes)
-    label = _ordered(source, config.label, columns[config.label], order) if with_label and config.label else None
+    label = _label(source, config.label, columns[config.label], order) if with_label and config.label else None
     kind = id_type(ids, columns[config.id].type, in_csv=not source.typed)
     read = replace(read, label=label, id_type=kind, monotone=config.monotone_constraints)
     if with_label and config.weight:
@@ -267,10 +268,10 @@ def _id_lines(path: Path) -> Ids:
     return distinct_ids(path, "column 'id'", Ids.of(line.strip() for line in lines if line.strip()))
 
 
-def _ordered(
+def _label(
     path: Origin, name: str, column: pa.ChunkedArray, order: np.ndarray[tuple[int], np.dtype[np.int64]]
-) -> pa.ChunkedArray:
+) -> LabelCells:
     try:
-        return column.take(pa.array(order))
+        return LabelCells(column.take(pa.array(order)))
     except pa.ArrowNotImplementedError:
         raise DataError(f"{path}: label column {name!r} holds {kind_name(column.type)}, which is no label") from None

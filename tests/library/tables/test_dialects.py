@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from treetap.errors import DataError
 from treetap.tables.config import TableConfig
 from treetap.tables.csv_dialect import Dialect, Given, detect
+from treetap.tables.label_cells import cells_of
 from treetap.tables.loading import columns_of
 from treetap.tables.reading import Table, read_table
 
@@ -277,7 +278,7 @@ def test_a_label_in_a_dialect(tmp_path: Path) -> None:
     table = read_table(config, with_label=True, missing=None)
     assert table.ids == ["1.000", "2.000"]
     assert table.label is not None
-    assert table.label.to_pylist() == [1234.5, 2000.0]
+    assert cells_of(table.label).to_pylist() == [1234.5, 2000.0]
 
 
 @pytest.mark.parametrize("ending", [".gz", ".zst", ".bz2"])

@@ -13,6 +13,7 @@ import pytest
 from treetap.errors import DataError
 from treetap.tables.config import TableConfig
 from treetap.tables.features import Held
+from treetap.tables.label_cells import LabelCells
 from treetap.tables.partial_labels import PartialLabels, read_partial_labels
 from treetap.tables.reading import Table, read_table
 from treetap.tables.record_ids import Ids
@@ -24,7 +25,9 @@ def _labels(cells: Any, objective: str, classes: list[str], kind: pa.DataType | 
     """The labels of records that stand in a Parquet file in the opposite order of their ids."""
     label = pa.chunked_array([pa.array(cells, kind)])
     ids = [f"r{i:03}" for i in range(len(label))]
-    table = Table(Path("t.parquet"), Ids.of(ids), [], Held(np.zeros((len(ids), 0))), label, np.arange(len(ids))[::-1])
+    table = Table(
+        Path("t.parquet"), Ids.of(ids), [], Held(np.zeros((len(ids), 0))), LabelCells(label), np.arange(len(ids))[::-1]
+    )
     return read_partial_labels(table, "y", objective, classes)
 
 

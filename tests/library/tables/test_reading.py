@@ -12,6 +12,7 @@ import pytest
 
 from treetap.errors import DataError
 from treetap.tables.config import TableConfig
+from treetap.tables.label_cells import cells_of
 from treetap.tables.reading import Table, read_ids, read_table
 
 NAN = float("nan")
@@ -55,7 +56,7 @@ def test_records_come_sorted_by_id(kind: str, tmp_path: Path) -> None:
     assert table.columns == ["b", "a"]
     np.testing.assert_array_equal(table.features, [[8, NAN], [9, -2], [7, 1.5]])
     assert table.label is not None
-    assert table.label.to_pylist() == ["yes", "no", "no"]
+    assert cells_of(table.label).to_pylist() == ["yes", "no", "no"]
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
@@ -281,7 +282,7 @@ def test_categories(tmp_path: Path) -> None:
     assert table.ids == ["b", "c", "d"]
     np.testing.assert_array_equal(table.features, [[NAN, 10], [7.5, NAN], [7.5, 2]])
     assert table.label is not None
-    assert table.label.to_pylist() == ["yes", "no", "no"]
+    assert cells_of(table.label).to_pylist() == ["yes", "no", "no"]
     assert "row 3, column 'c': the cell is not a number; encode text" in _fault(path, "c")
 
 

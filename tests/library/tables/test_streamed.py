@@ -21,6 +21,7 @@ from treetap.tables.categories import most_categories
 from treetap.tables.config import TableConfig
 from treetap.tables.evaluated import JobRecords
 from treetap.tables.features import Held, Joined, Streamed
+from treetap.tables.label_cells import cells_of
 from treetap.tables.reading import Table, read_table
 
 N = 500
@@ -92,7 +93,7 @@ def assert_same(whole: Table, streamed: Table) -> None:
     np.testing.assert_array_equal(whole.features, streamed.features)
     assert whole.label is not None
     assert streamed.label is not None
-    assert whole.label.to_pylist() == streamed.label.to_pylist()
+    assert cells_of(whole.label).to_pylist() == cells_of(streamed.label).to_pylist()
     np.testing.assert_array_equal(whole.weights, streamed.weights)
 
 

@@ -14,6 +14,7 @@ import pytest
 from treetap.errors import DataError
 from treetap.tables.config import TableConfig
 from treetap.tables.features import Held
+from treetap.tables.label_cells import LabelCells
 from treetap.tables.labels import read_classes
 from treetap.tables.reading import Table, read_table
 from treetap.tables.record_ids import Ids
@@ -78,7 +79,9 @@ def test_ids_of_csv(cells: list[str], kind: pa.DataType, tmp_path: Path) -> None
 def test_classes(labels: pa.Array) -> None:
     """A class's text, with the name of its type as a manifest keeps it, gives its value again."""
     none: Any = np.empty((3, 0))
-    table = Table(Path("t.parquet"), Ids.of("abc"), [], Held(none), pa.chunked_array([labels]), np.arange(3))
+    table = Table(
+        Path("t.parquet"), Ids.of("abc"), [], Held(none), LabelCells(pa.chunked_array([labels])), np.arange(3)
+    )
     found = read_classes(table, "y")
     kind = named_type(str(found.kind))
     assert kind == labels.type

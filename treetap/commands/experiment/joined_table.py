@@ -29,6 +29,7 @@ from treetap.tables.config import ORDERED, encoded_by_name
 from treetap.tables.dates import timestamps
 from treetap.tables.features import Held
 from treetap.tables.ids import ids_of
+from treetap.tables.label_cells import LabelCells
 from treetap.tables.labels import Labels, read_labels
 from treetap.tables.loading import columns_of, plain_column, read_columns
 from treetap.tables.numbers import numbers_of
@@ -106,7 +107,7 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
         column = plain_column(path, place, table.column(data.id))
         ids = ids_of(path, place, column)
         kind = id_type(ids, column.type, in_csv=not path.typed)
-    records = Table(path, ids, [], Held(np.empty((len(ids), 0))), columns[data.label], np.arange(len(ids)))
+    records = Table(path, ids, [], Held(np.empty((len(ids), 0))), LabelCells(columns[data.label]), np.arange(len(ids)))
     read_labels(records, data.label, experiment.job.params().objective)
     if data.weight is not None:
         column = plain_column(path, f"column {data.weight!r}", columns[data.weight])
@@ -151,7 +152,7 @@ def labels_of(experiment: ExperimentFile, table: pa.Table) -> Labels:
     """The labels of the joined table that `read_table` has checked."""
     data, count = experiment.data, table.num_rows
     ids, rows = Ids.of([""] * count), np.arange(count)
-    records = Table(Path(data.title), ids, [], Held(np.empty((count, 0))), table.column(data.label), rows)
+    records = Table(Path(data.title), ids, [], Held(np.empty((count, 0))), LabelCells(table.column(data.label)), rows)
     return read_labels(records, data.label, experiment.job.params().objective)
 
 
