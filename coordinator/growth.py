@@ -1,12 +1,9 @@
 """The growth of one tree, stage by stage, for every training protocol (docs/protocol-boosting.md).
 
-The coordinator calls the steps. It sees owners, handles and node numbers, and the metrics that the label holder
-publishes.
+The coordinator calls the steps. It sees owners and node numbers, and the metrics that the label holder publishes.
 """
 
 from __future__ import annotations
-
-from collections import defaultdict
 
 from coordinator.runtime.answers import answered
 from coordinator.runtime.progress import Progress
@@ -25,7 +22,7 @@ async def grow_tree(
     1. The label holder sends the sampled records and, in boosting, streams their ⟦g, h⟧. The feature parties work on
        the root while messages still arrive.
     2. At each stage the feature parties send the candidate sums of the nodes to build,
-    3. the label holder chooses the splits,
+    3. the label holder chooses the splits, and sends their owners the winning candidates,
     4. their owners apply them,
     5. and the label holder relays the children that may be split.
     6. The label holder computes the leaf weights;
@@ -52,15 +49,8 @@ async def grow_tree(
         decisions = answered(label_holder, chosen, "chosen_splits").decisions
         if not decisions:
             break
-        won = defaultdict(list)
-        for decision in decisions:
-            won[decision.owner].append(decision)
-        await together(
-            *(
-                roster.ask(owner, "apply_splits", growth_pb2.ApplySplits(decisions=theirs), tree, stage)
-                for owner, theirs in won.items()
-            )
-        )
+        owners = list(dict.fromkeys(decision.owner for decision in decisions))
+        await roster.ask_all(owners, "apply_splits", growth_pb2.ApplySplits(), tree, stage)
         relayed = await roster.ask(label_holder, "relay_children", growth_pb2.RelayChildren(), tree, stage)
         build, stage = list(answered(label_holder, relayed, "relayed_children").build), stage + 1
     ended = await roster.ask(label_holder, "finish_tree", growth_pb2.FinishTree(), tree)

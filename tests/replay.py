@@ -14,7 +14,7 @@ from treetap.protocols.agreement import job_digest
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire.frame import filled, name_of
-from treetap.wire.v2 import control_pb2, growth_pb2, jobs_pb2, setup_pb2
+from treetap.wire.v2 import control_pb2, jobs_pb2, setup_pb2
 
 Conducted = list[tuple[Literal["begin", "end"], str, control_pb2.StepRequest]]
 PARAMS = BoostingParams(n_estimators=2, max_depth=2, max_bin=3, min_child_weight=0.1)
@@ -108,8 +108,7 @@ async def ask(
 class Replay:
     """Conducts again; `answers` holds what each party was asked and has answered so far, in order.
 
-    Everything but the places of the winning candidates is the same again; those are permuted afresh in every run, so
-    `apply_splits` is asked for with the decisions of this run.
+    Everything but the places of the winning candidates is the same again; those are permuted afresh in every run.
     """
 
     def __init__(self, federation: Federation, events: Conducted) -> None:
@@ -117,7 +116,6 @@ class Replay:
         self.answers: dict[str, list[tuple[control_pb2.StepRequest, control_pb2.StepResult]]] = {
             party: [] for party in federation.configs
         }
-        self._decisions: list[growth_pb2.Decision] = []
 
     def vocabulary(self, party: str) -> list[control_pb2.StepRequest]:
         """Every request that this party gets in the job."""
@@ -138,7 +136,6 @@ class Replay:
             else:
                 request, task = running.pop(key)
                 result = await task
-                self._decisions = list(result.growth.chosen_splits.decisions) or self._decisions
                 self.answers[to].append((request, result))
         yield
 
@@ -154,7 +151,4 @@ class Replay:
         if name_of(request) == "open_model":  # of whichever job the model here was trained by
             job = self.federation.state(to) / "models" / request.prediction.open_model.model / "job.json"
             request.prediction.open_model.submission = json.loads(job.read_text())["submission"]
-        if name_of(request) == "apply_splits":
-            del request.growth.apply_splits.decisions[:]
-            request.growth.apply_splits.decisions.extend(d for d in self._decisions if d.owner == to)
         return request

@@ -201,6 +201,7 @@ class Federation:
         self.seen_by_coordinator: list[bytes] = []  # every event that reached it, as it was on the wire
         self.told_coordinator: list[str] = []  # every error that reached it
         self.conducted: list[tuple[Literal["begin", "end"], str, control_pb2.StepRequest]] = []
+        self.decided: list[tuple[int, int, int]] = []  # (tree, stage, node) of each split, as the coordinator heard it
         self.configs = {name: self._config(name, *spec) for name, spec in tables.items()}
         self._processes: dict[str, Process] = {}
         for name in [*self.configs, *coordinators]:
@@ -452,6 +453,8 @@ class SimDialer:
             carried.cancel()
         federation.conducted.append(("end", to.name, request))
         if result is not None:
+            nodes = [each.node for each in result.result.growth.chosen_splits.decisions]
+            federation.decided += [(request.round, request.stage, node) for node in nodes]
             yield result
 
     async def deliver(self, to: Address, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:

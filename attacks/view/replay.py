@@ -247,8 +247,6 @@ class TranscriptReplay:
         elif record.step == "write_predictions":
             self.finished = True
             self.predicted.written.add(record.attempt)
-        elif record.step == "apply_splits":
-            self.owners |= {decision.owner for decision in request.growth.apply_splits.decisions}
 
     def _take_message(self, record: TranscriptRecord, message: exchange_pb2.PeerMessage, sent: bool) -> None:
         self.peers.add(record.peer)
@@ -269,6 +267,8 @@ class TranscriptReplay:
         elif record.step == "block_records" and sent:
             self.budget.take(len(record.message))
             self.predicted.take(message)
+        elif record.step == "won_splits" and not sent:
+            self.owners.add(message.growth.won_splits.owner)
         elif record.step == "record_digest" and sent:
             self.own_digest = message.alignment.record_digest.digest
 

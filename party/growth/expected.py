@@ -17,6 +17,8 @@ MOST_COLUMNS = 1 << 12
 _BRANCH = 16
 #: Bytes of a node's number.
 _NODE = 5
+#: Bytes of a place of a candidate, and of a split beside its places.
+_PLACE, _SPLIT = 5, 32
 #: Bytes of a partition beside a bit for each category.
 _PARTITION = 32
 
@@ -27,10 +29,12 @@ def of_label_holder(
     trees: int,
     records: Callable[[], int],
     categories: Callable[[], Sequence[int]],
+    candidates: Callable[[], int],
 ) -> Receives:
     """Messages that a feature party receives, without the encrypted values.
 
     `records`: the common ones, or more. `categories`: the numbers of those that are partitioned, by column.
+    `candidates`: the most places that a node of the party has.
     """
     sender, depth = [spec.aggregator], params.max_depth
     rounds = range(trees)
@@ -39,6 +43,12 @@ def of_label_holder(
         "sampled_records": Expected(sender, lambda: record_sets(records(), records()), rounds),
         "instance_spaces": Expected(
             sender, lambda: _spaces(records(), depth), rounds, range(params.expansion.most_stages)
+        ),
+        "won_splits": Expected(
+            sender,
+            lambda: _nodes(records(), depth - 1) * (_SPLIT + _PLACE * candidates()),
+            rounds,
+            range(params.expansion.most_stages),
         ),
         "chosen_partitions": Expected(
             sender,

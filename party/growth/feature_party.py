@@ -16,7 +16,7 @@ from party.growth.partitions import take_partitions
 from party.growth.split_table import TreeColumns
 from party.growth.stored_trees import StoredTrees
 from party.runtime.context import StepContext, empty_result
-from party.runtime.messages import Rows, child_messages, take_spaces
+from party.runtime.messages import Rows, child_messages, take_spaces, take_won
 from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, StepOrder, StepTable
 from treetap.errors import Malformed, OutOfOrder
 from treetap.models.own_split import OwnSplit
@@ -116,26 +116,27 @@ class FeaturePartyGrowth:
     async def apply_splits(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Step 4 of a tree, for the nodes whose best split is this party's.
 
-        1. Take the lowest of the tied candidates, or the partition of categories that the label holder sent, and enter
-           the split in the split table under the next handle.
-        2. Send the handle and the left instance space of each node to the label holder.
+        1. Receive the winning candidates from the label holder.
+        2. Take the lowest of the tied ones, or the partition of categories that came with them, and enter the split in
+           the split table under the next handle.
+        3. Send the handle and the left instance space of each node to the label holder.
         """
         t, stage = request.round, request.stage
         self._order.check(request)
         tree = self._growing(t)
+        won = await take_won(self._context.mailbox.series(self._label_holder, "won_splits", t, stage))
         partitions = await self._take_partitions(tree, stage)
         children: list[tuple[int, int, Rows]] = []
-        for decision in request.growth.apply_splits.decisions:
-            rows = tree.rows_of(decision.node)
-            tied = partitions.get(decision.node, [])
-            split, left = tree.columns.split(decision.node, rows, list(decision.candidates), tied)
+        for node, candidates in won.items():
+            rows = tree.rows_of(node)
+            split, left = tree.columns.split(node, rows, candidates, partitions.get(node, []))
             tree.splits.append(split)
-            tree.rows[2 * decision.node] = left
-            tree.rows[2 * decision.node + 1] = np.setdiff1d(rows, left, assume_unique=True)
-            for child in (2 * decision.node, 2 * decision.node + 1):
+            tree.rows[2 * node] = left
+            tree.rows[2 * node + 1] = np.setdiff1d(rows, left, assume_unique=True)
+            for child in (2 * node, 2 * node + 1):
                 count = int((tree.rows[child] < tree.columns.training).sum())  # without those of an eval table
                 self._context.policy.check_space(self._context.party, self._label_holder, child, count)
-            children.append((decision.node, split.handle, left))
+            children.append((node, split.handle, left))
             self._record(t, stage, tree, split)
         await self._context.outbox.send(
             self._label_holder, "children", child_messages(children, tree.total), round=t, stage=stage

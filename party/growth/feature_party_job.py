@@ -154,13 +154,19 @@ class FeaturePartyJob:
 
     def received(self, trees: int) -> Receives:
         """Messages that the party receives, without the encrypted values. `trees`: the most that the job can have."""
-        expected = of_label_holder(self._spec, self._params, trees, self.records, self._partitioned)
+        expected = of_label_holder(self._spec, self._params, trees, self.records, self._partitioned, self._places)
         return {**self.alignment.receives, **expected}
 
     def _partitioned(self) -> list[int]:
         """The numbers of categories that the label holder partitions, by column; none before `bin`."""
         shapes = [] if self._split_table is None else self._split_table.binned.shapes
         return [shape.n_bins for shape in shapes if shape.kind is Kind.PARTITIONS]
+
+    def _places(self) -> int:
+        """The most places of candidates that a node has; none before `bin`."""
+        shapes = [] if self._split_table is None else self._split_table.binned.shapes
+        # missing values on either side of each cut, and against all others; the sides of any may be exchanged
+        return sum(4 * (shape.n_bins + 1) for shape in shapes)
 
     def records(self) -> int:
         """The number of the party's records; after `bin`, of the common ones."""

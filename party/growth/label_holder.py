@@ -22,7 +22,7 @@ from party.growth.round_history import keep_round
 from party.growth.split_table import TreeColumns
 from party.growth.stored_trees import StoredTrees
 from party.runtime.context import StepContext, empty_result, required
-from party.runtime.messages import Rows, space_messages, take_children
+from party.runtime.messages import Rows, space_messages, take_children, won_messages
 from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, StepOrder, StepTable
 from treetap.errors import ConfigError, Malformed, OutOfOrder
 from treetap.models.own_split import OwnSplit
@@ -157,7 +157,8 @@ class LabelHolderGrowth:
 
         1. Compute the candidate sums of the own columns, and decrypt those of the feature parties that take part.
         2. Choose the best split of every node that has one.
-        3. Send an owner the partitions of its categories that won; no other process sees these.
+        3. Send each owner the places of its candidates that won, and partitions of its categories; no other process
+           sees these.
         """
         t, stage = request.round, request.stage
         self._order.check(request)
@@ -174,12 +175,11 @@ class LabelHolderGrowth:
         groups = [tree.columns.candidates.groups, *(tree.groups.get(party, ()) for party in self._feature_parties)]
         growing.take_candidates(offered, groups)
         choices = await self._context.offload(growing.choose)
-        await together(*(self._send_partitions(party, t, stage, choices) for party in tree.groups))
-        decisions = [
-            # Places of its own candidates are not sent: they are not permuted, so they would reveal feature and bin.
-            growth_pb2.Decision(node=c.node, owner=self._parties[c.party], candidates=c.candidates if c.party else [])
-            for c in choices
-        ]
+        await together(
+            *(self._send_won(number, t, stage, choices) for number in sorted({c.party for c in choices if c.party})),
+            *(self._send_partitions(party, t, stage, choices) for party in tree.groups),
+        )
+        decisions = [growth_pb2.Decision(node=c.node, owner=self._parties[c.party]) for c in choices]
         own_won = any(choice.party == 0 for choice in choices)
         self._order.done(request, OWN_WON if own_won else OTHERS_WON if choices else NONE_SPLITS)
         return result(growth_pb2.ChosenSplits(decisions=decisions))
@@ -281,6 +281,11 @@ class LabelHolderGrowth:
         for leaf in finished.leaves:
             values[growing.rows[leaf.node]] = further.get(leaf.node, leaf.weights)
         return finished, values
+
+    async def _send_won(self, number: int, t: int, stage: int, choices: Sequence[Choice]) -> None:
+        """Send a feature party the winning candidates of its nodes of the stage."""
+        party, own = self._parties[number], {c.node: c.candidates for c in choices if c.party == number}
+        await self._context.outbox.send(party, "won_splits", won_messages(party, own), round=t, stage=stage)
 
     async def _send_partitions(self, party: str, t: int, stage: int, choices: Sequence[Choice]) -> None:
         """Send a feature party the partitions of its nodes of the stage, if it won some."""

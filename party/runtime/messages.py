@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -151,6 +151,29 @@ async def take_spaces(messages: AsyncIterator[exchange_pb2.PeerMessage], total: 
         for space in message.growth.instance_spaces.spaces:
             chunks[space.node].append(space.records)
     return dict(_disjoint(chunks, total))
+
+
+def won_messages(owner: str, won: Mapping[int, Sequence[int]]) -> Iterator[CountedBody]:
+    """Node → places of the tied winners, for their owner; each node counts as one with a single winner."""
+
+    def item(node: int, places: Sequence[int]) -> CountedItem[growth_pb2.WonSplit]:
+        counted = growth_pb2.WonSplit(node=node, candidates=[(1 << 32) - 1])
+        split = growth_pb2.WonSplit(node=node, candidates=places)
+        return CountedItem(split, counted, max(split.ByteSize(), counted.ByteSize()))
+
+    items = (item(node, places) for node, places in won.items())
+    return counted_bodies(lambda splits: growth_pb2.WonSplits(owner=owner, splits=splits), items)
+
+
+async def take_won(messages: AsyncIterator[exchange_pb2.PeerMessage]) -> dict[int, list[int]]:
+    """Node → places of the tied winners, as their owner receives them; `Malformed` if a node comes twice."""
+    won: dict[int, list[int]] = {}
+    async for message in messages:
+        for split in message.growth.won_splits.splits:
+            if split.node in won:
+                raise Malformed(f"node {split.node} is split twice")
+            won[split.node] = list(split.candidates)
+    return won
 
 
 def child_messages(children: Iterable[tuple[int, int, Rows]], total: int) -> Iterator[CountedBody]:

@@ -107,10 +107,10 @@ def _other_attempt(records: Records) -> Records:
 
 
 def _two_parties(records: Records) -> Records:
-    applied = [record for record in records if record.step == "apply_splits"]
-    request = StepRequest.FromString(applied[-1].message)
-    request.growth.apply_splits.decisions[0].owner = PARTIES[2]
-    applied[-1].message = request.SerializeToString()
+    won = [record for record in records if record.step == "won_splits"]
+    message = exchange_pb2.PeerMessage.FromString(won[-1].message)
+    message.growth.won_splits.owner = PARTIES[2]
+    won[-1].message = message.SerializeToString()
     return records
 
 

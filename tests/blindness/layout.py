@@ -123,6 +123,10 @@ class Cost:
                     self._handles[party] += 1
                 children = [growth_pb2.Child(node=node, handle=handles[node], left=self._bitmap()) for node in own]
                 if own:
+                    won = [growth_pb2.WonSplit(node=node, candidates=[2**32 - 1]) for node in own]
+                    self._send(
+                        holder, party, "won_splits", [growth_pb2.WonSplits(owner=party, splits=won)], tree, level
+                    )
                     self._send(party, holder, "children", [growth_pb2.Children(children=children)], tree, level)
         splits = topology.splits(tree)
         for (t, level), frontier in sorted(topology.frontier.items()):

@@ -213,10 +213,9 @@ def _assert_nothing_below_withdrawn(trees: tuple[Tree, ...], states: dict[str, P
             if message.round == tree.index and message.WhichOneof("body") == "growth":
                 growth = message.growth
                 nodes |= set(growth.candidate_sums.nodes) | {each.node for each in growth.children.children}
-                nodes |= {each.node for each in growth.instance_spaces.spaces}
+                nodes |= {each.node for each in (*growth.instance_spaces.spaces, *growth.won_splits.splits)}
         for step in steps:
             if step.round == tree.index:
-                nodes |= {each.node for each in step.growth.apply_splits.decisions}
                 nodes |= set(step.growth.build_histograms.nodes)
         assert nodes or not tree.splits
         assert not nodes & hidden

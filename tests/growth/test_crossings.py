@@ -78,10 +78,10 @@ def test_who_talks_to_whom_about_what(crossed: Crossed) -> None:
     kinds = defaultdict(set)
     for sender, to, parcel in crossed.parcels:
         kinds[sender == LABEL_HOLDER, to == LABEL_HOLDER].add(name_of(parcel))
-    to_features = {"public_key", "sampled_records", "gradients", "instance_spaces", "leaf_paths", "route_queries"}
+    to_features = {"public_key", "sampled_records", "gradients", "won_splits", "instance_spaces", "leaf_paths"}
     to_label_holder = {"candidate_sums", "children", "route_answers"}
     both = {"record_digest"}
-    assert kinds == {(True, False): to_features | both, (False, True): to_label_holder | both}
+    assert kinds == {(True, False): to_features | both | {"route_queries"}, (False, True): to_label_holder | both}
 
 
 @pytest.mark.parametrize("party", PARTIES[1:])

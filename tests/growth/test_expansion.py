@@ -71,6 +71,7 @@ def test_the_federation_finds_the_oracles_trees_in_their_order(case: str, tmp_pa
     here = world(60, (2, 2, 1), seed=3, **of_world)
     oracle = here.oracle(params)
     asked: list[control_pb2.StepRequest] = []
+    decided: list[tuple[int, int, int]] = []
 
     async def main() -> None:
         federation = Federation(tmp_path, here.tables, record="received")
@@ -78,16 +79,16 @@ def test_the_federation_finds_the_oracles_trees_in_their_order(case: str, tmp_pa
         assert (trained.state, trained.error) == ("finished", "")
         assert_oracles_model(federation.states, oracle)
         asked.extend(request for kind, _, request in federation.conducted if kind == "begin")
+        decided.extend(federation.decided)
         await federation.close()
 
     run(main())
     for number, tree in enumerate(oracle):
         mine = [request for request in asked if request.round == number]
         applied: dict[int, set[int]] = {}
-        for request in mine:
-            if name_of(request) == "apply_splits":
-                nodes = {each.node for each in request.growth.apply_splits.decisions}
-                applied.setdefault(request.stage, set()).update(nodes)
+        for at, stage, node in decided:
+            if at == number:
+                applied.setdefault(stage, set()).add(node)
         assert set().union(*applied.values()) == set(_splits(tree))
         built = {
             (request.stage, node)

@@ -27,20 +27,13 @@ SMALL = world(24, (1, 1, 1), seed=25)
 Places = dict[tuple[str, int, int], tuple[list[int], int]]  # (party, tree, node) → (winning places, canonical winner)
 
 
-def _places(federation: Federation, job: str, bins: int) -> Places:
+def _places(federation: Federation, job: str, bins: int, told: dict[tuple[str, int, int], list[int]]) -> Places:
     """What was said of each winner, and which candidate its owner kept; all columns have `bins` bins, none missing."""
     kept = {}
     for party in PARTIES[1:]:
         for tree in read_model(federation.state(party) / "models" / job)[1]:
             for split in tree["splits"]:
                 kept[party, tree["tree"], split["node"]] = split["feature"] * (bins - 1) + split["bin"]
-    told = {
-        (to, request.round, decision.node): list(decision.candidates)
-        for kind, to, request in federation.conducted
-        if kind == "begin" and request.job == job and name_of(request) == "apply_splits"
-        for decision in request.growth.apply_splits.decisions
-        if to != LABEL_HOLDER
-    }
     assert told.keys() == kept.keys()
     return {where: (told[where], kept[where]) for where in told}
 
@@ -55,8 +48,21 @@ def test_winning_places_say_nothing_of_candidates(tmp_path: Path) -> None:
     async def main() -> None:
         federation = Federation(tmp_path, here.tables)
         for job in ("one", "two"):
+            told: dict[tuple[str, int, int], list[int]] = {}
+
+            def keep(
+                _sender: str,
+                to: str,
+                parcel: PeerMessage,
+                told: dict[tuple[str, int, int], list[int]] = told,
+            ) -> PeerMessage:
+                for split in parcel.growth.won_splits.splits:
+                    told[to, parcel.round, split.node] = list(split.candidates)
+                return parcel
+
+            federation.tamper = keep
             assert (await federation.train(spec(params, obfuscation="standard"), job)).state == "finished"
-            found.append(_places(federation, job, bins))
+            found.append(_places(federation, job, bins, told))
         await federation.close()
 
     run(main())

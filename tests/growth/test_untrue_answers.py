@@ -15,6 +15,7 @@ from tests.trainings import oracle
 from tests.worlds import PARTIES, assert_oracles_model, spec
 from treetap.trees.params import TreeParams
 from treetap.wire.frame import name_of
+from treetap.wire.v2 import growth_pb2
 
 LABEL_HOLDER, B, C = PARTIES
 TOLD = "feature-b cannot have published a model of which the label holder has stored 0 of 2 rounds"
@@ -117,6 +118,34 @@ def test_an_owner_that_is_no_party(tmp_path: Path) -> None:
         await federation.close()
 
     run(main())
+
+
+def test_a_coordinator_that_changes_who_won_gets_no_set(tmp_path: Path) -> None:
+    """Winning candidates come from the label holder: a party that did not win waits in vain and sends nothing."""
+    sent: list[str] = []
+
+    async def main() -> None:
+        federation = Federation(tmp_path, HERE.tables)
+
+        def alter(way: str, sender: str, to: str, message: object) -> object:
+            if way == "event" and name_of(message.result) == "chosen_splits":
+                for decision in message.result.growth.chosen_splits.decisions:
+                    decision.owner = {B: C, C: B}.get(decision.owner, decision.owner)
+            if way == "message":
+                sent.append(name_of(message))
+            return message
+
+        intercept(federation, alter)
+        status = await federation.train(JOB)
+        assert status.state == "interrupted"
+        assert "for won_splits of label-holder, in vain" in status.error
+        assert "won_splits" in sent
+        assert "children" not in sent
+        await federation.close()
+
+    run(main())
+    assert not growth_pb2.ApplySplits.DESCRIPTOR.fields
+    assert [field.name for field in growth_pb2.Decision.DESCRIPTOR.fields] == ["node", "owner"]
 
 
 def test_an_answer_to_another_step(tmp_path: Path) -> None:

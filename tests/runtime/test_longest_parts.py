@@ -22,7 +22,7 @@ from party.growth.partitions import partition_messages
 from party.growth.paths import LEAVES_PER_MESSAGE, leaf_paths
 from party.interactive.feature_party import ANSWERS_PER_MESSAGE
 from party.lattice import layout as lattice_layout
-from party.runtime.messages import batches, ciphertext_body, sampled_messages, space_messages
+from party.runtime.messages import batches, ciphertext_body, sampled_messages, space_messages, won_messages
 from party.runtime.messages import child_messages as children_messages
 from party.runtime.outbox import MESSAGE_BYTES, Body, CountedBody
 from tests.certificates import role_of
@@ -126,6 +126,7 @@ PARTS: dict[str, Callable[[], Iterable[Body]]] = {
     "children": lambda: children_messages([(2**19 + node, LONG, _rows()) for node in range(2)], TOTAL),
     "instance_spaces": lambda: space_messages([(2**19 + node, _rows()) for node in range(2)], TOTAL),
     "leaf_paths": _paths,
+    "won_splits": lambda: won_messages("feature-b", {2**19 + node: range(60_000) for node in range(4)}),
     "chosen_partitions": lambda: partition_messages(
         {2**19 + node: [Partition(0, tuple(range(99_999)), missing_left=True)] for node in range(100)}, [100_000]
     ),

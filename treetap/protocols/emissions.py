@@ -172,6 +172,7 @@ GROWTH = (
     Emission("sampled_records", to_feature_parties),
     Emission("candidate_sums", to_label_holder, perhaps=frozenset({"MONOTONE_DIRECTION"})),
     Emission("chosen_splits", label_holder_reports),
+    Emission("won_splits", to_feature_parties),
     Emission("chosen_partitions", to_feature_parties, by_tables=True),
     Emission("children", to_label_holder),
     Emission("instance_spaces", to_feature_parties),

@@ -39,8 +39,8 @@ RENAMED_FIELDS = {
     "TranscriptRecord.level": "stage",
     "TranscriptRecord.tree": "round",
 }
-#: Fields that no message has today; version 1 never stored them.
-REMOVED_FIELDS = {"WrittenPredictions.metrics"}
+#: Fields that no message has today; version 1 never stored them, or nothing reads them.
+REMOVED_FIELDS = {"WrittenPredictions.metrics", "ApplySplits.decisions", "Decision.candidates"}
 #: Frame of version 1 → its oneof, and the frame of today.
 FRAMES = {
     "StepRequest": ("step", control_pb2.StepRequest),

@@ -228,41 +228,29 @@ class Decision(google.protobuf.message.Message):
 
     NODE_FIELD_NUMBER: builtins.int
     OWNER_FIELD_NUMBER: builtins.int
-    CANDIDATES_FIELD_NUMBER: builtins.int
     node: builtins.int
     owner: builtins.str
-    @property
-    def candidates(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """The places of all tied winners among the owner's candidates of this tree, which it permuted; none if the label
-        holder, whose candidates are not permuted, is the owner.
-        """
-
     def __init__(
         self,
         *,
         node: builtins.int = ...,
         owner: builtins.str = ...,
-        candidates: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "node", b"node", "owner", b"owner"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["node", b"node", "owner", b"owner"]) -> None: ...
 
 Global___Decision: typing_extensions.TypeAlias = Decision
 
 @typing.final
 class ApplySplits(google.protobuf.message.Message):
-    """Owner of the winning candidates: keep the splits, send the children's instance spaces to the label holder."""
+    """Owner of the winning candidates: keep the splits, send the children's instance spaces to the label holder. A feature
+    party has the decisions from the label holder itself.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    DECISIONS_FIELD_NUMBER: builtins.int
-    @property
-    def decisions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Decision]: ...
     def __init__(
         self,
-        *,
-        decisions: collections.abc.Iterable[Global___Decision] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["decisions", b"decisions"]) -> None: ...
 
 Global___ApplySplits: typing_extensions.TypeAlias = ApplySplits
 
@@ -364,6 +352,7 @@ class GrowthBody(google.protobuf.message.Message):
     INSTANCE_SPACES_FIELD_NUMBER: builtins.int
     LEAF_PATHS_FIELD_NUMBER: builtins.int
     CHOSEN_PARTITIONS_FIELD_NUMBER: builtins.int
+    WON_SPLITS_FIELD_NUMBER: builtins.int
     @property
     def sampled_records(self) -> Global___SampledRecords: ...
     @property
@@ -376,6 +365,8 @@ class GrowthBody(google.protobuf.message.Message):
     def leaf_paths(self) -> Global___LeafPaths: ...
     @property
     def chosen_partitions(self) -> Global___ChosenPartitions: ...
+    @property
+    def won_splits(self) -> Global___WonSplits: ...
     def __init__(
         self,
         *,
@@ -385,10 +376,11 @@ class GrowthBody(google.protobuf.message.Message):
         instance_spaces: Global___InstanceSpaces | None = ...,
         leaf_paths: Global___LeafPaths | None = ...,
         chosen_partitions: Global___ChosenPartitions | None = ...,
+        won_splits: Global___WonSplits | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["body", b"body", "candidate_sums", b"candidate_sums", "children", b"children", "chosen_partitions", b"chosen_partitions", "instance_spaces", b"instance_spaces", "leaf_paths", b"leaf_paths", "sampled_records", b"sampled_records"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["body", b"body", "candidate_sums", b"candidate_sums", "children", b"children", "chosen_partitions", b"chosen_partitions", "instance_spaces", b"instance_spaces", "leaf_paths", b"leaf_paths", "sampled_records", b"sampled_records"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["sampled_records", "candidate_sums", "children", "instance_spaces", "leaf_paths", "chosen_partitions"] | None: ...
+    def HasField(self, field_name: typing.Literal["body", b"body", "candidate_sums", b"candidate_sums", "children", b"children", "chosen_partitions", b"chosen_partitions", "instance_spaces", b"instance_spaces", "leaf_paths", b"leaf_paths", "sampled_records", b"sampled_records", "won_splits", b"won_splits"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["body", b"body", "candidate_sums", b"candidate_sums", "children", b"children", "chosen_partitions", b"chosen_partitions", "instance_spaces", b"instance_spaces", "leaf_paths", b"leaf_paths", "sampled_records", b"sampled_records", "won_splits", b"won_splits"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["sampled_records", "candidate_sums", "children", "instance_spaces", "leaf_paths", "chosen_partitions", "won_splits"] | None: ...
 
 Global___GrowthBody: typing_extensions.TypeAlias = GrowthBody
 
@@ -459,6 +451,50 @@ class CandidateSums(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "ciphertexts", b"ciphertexts", "marks", b"marks", "nodes", b"nodes", "partitioned", b"partitioned"]) -> None: ...
 
 Global___CandidateSums: typing_extensions.TypeAlias = CandidateSums
+
+@typing.final
+class WonSplits(google.protobuf.message.Message):
+    """Label holder to the owner of winning candidates, which the coordinator thus can neither read nor change."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    OWNER_FIELD_NUMBER: builtins.int
+    SPLITS_FIELD_NUMBER: builtins.int
+    owner: builtins.str
+    @property
+    def splits(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___WonSplit]: ...
+    def __init__(
+        self,
+        *,
+        owner: builtins.str = ...,
+        splits: collections.abc.Iterable[Global___WonSplit] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["owner", b"owner", "splits", b"splits"]) -> None: ...
+
+Global___WonSplits: typing_extensions.TypeAlias = WonSplits
+
+@typing.final
+class WonSplit(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: builtins.int
+    CANDIDATES_FIELD_NUMBER: builtins.int
+    node: builtins.int
+    @property
+    def candidates(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """The places of all tied winners among the owner's candidates of this tree, which it permuted; none where partitions
+        of its categories won.
+        """
+
+    def __init__(
+        self,
+        *,
+        node: builtins.int = ...,
+        candidates: collections.abc.Iterable[builtins.int] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "node", b"node"]) -> None: ...
+
+Global___WonSplit: typing_extensions.TypeAlias = WonSplit
 
 @typing.final
 class ChosenPartitions(google.protobuf.message.Message):
