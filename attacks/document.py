@@ -101,6 +101,20 @@ class AttackResult(_Part):
     by_tree: list[float | None] | None
     accuracy_by_tree: list[float | None] | None
 
+    def largest(self, measure: Literal["v_measure", "accuracy"]) -> tuple[int | None, float] | None:
+        """The number of trees with the largest figure, the first of several, and that figure; None without scores.
+
+        The number is None for an attack that uses no tree.
+        """
+        steps = self.by_tree if measure == "v_measure" else self.accuracy_by_tree
+        found: list[tuple[int | None, float]] = [
+            (trees, value) for trees, value in enumerate(steps or [], start=1) if value is not None
+        ]
+        whole: float | None = getattr(self, measure)
+        if self.after_trees is None or not found:
+            return None if whole is None else (self.after_trees, whole)
+        return max(found, key=lambda figure: figure[1])
+
 
 class BoundRow(_Part):
     """The bound on one known node's leakage of the label, in nats; `nats`: the larger of node's and complement's."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from attacks.document import Document, Party
 from attacks.pivodl.results import GuessFigures, InversionFigures
-from attacks.report.glossary import count, score, share
+from attacks.report.glossary import INVERTED, count, either_way, score, share
 from attacks.report.scale import Linear, short
 
 #: Width of the picture of a party's guesses, on an axis of AUC from 0 to 1.
@@ -36,8 +36,10 @@ KINDS = {
         "own labels and columns", "cl", "a model of the party's own labels by its own columns: without taking part"
     ),
 }
+#: Ways to guess that are no attack: the one has what noise hides, the other takes no part.
+_HIDDEN, _ALONE = "without_noise", "own_labels_and_columns"
 GUESS_HEADS = ("records guessed", *(kind.label for kind in KINDS.values()))
-ACCURACY_HEADS = ("party", "guess", "records", "accuracy", "inverted", "largest class", "AUC")
+ACCURACY_HEADS = ("party", "guess", "records", "accuracy", "largest class", "AUC")
 INVERSION_HEADS = (
     *("party", "splits", "gains at hand", "equations", "solved", "right", "solved ÷ splits"),
     *("weights with noise", "noise removed"),
@@ -107,17 +109,65 @@ def shared_labels(document: Document) -> SharedLabels | None:
     )
 
 
+def sentence(party: Party) -> str:
+    """The labels of other parties that a party can name, beside what takes no part; empty without scores."""
+    found = {key: each for key in KINDS if (each := _guess(party, key)) is not None and each.accuracy is not None}
+    attacks = {key: each for key, each in found.items() if key not in (_HIDDEN, _ALONE)}
+    if not attacks:
+        return ""
+    top = max(attacks, key=lambda key: _right(attacks[key]))
+    right, how = (
+        _right(attacks[top]),
+        _how(top, attacks[top].inverted is not None and (attacks[top].accuracy or 0) < 0.5),
+    )
+    floors = {"always naming their most frequent class": max(each.majority or 0.0 for each in found.values())}
+    if _ALONE in found:
+        floors["a model of its own labels by its own columns"] = _right(found[_ALONE])
+    floor = max(floors, key=lambda name: floors[name])
+    if round(right, 3) > round(floors[floor], 3):
+        beside = "; ".join(f"{name} gives {share(value, 1)}" for name, value in floors.items())
+        text = f"can name {share(right, 1)} of the labels that other parties hold ({how}); {beside}."
+    else:
+        text = (
+            f"can name the labels that other parties hold no better than by {floor}, which is right for "
+            f"{share(floors[floor], 1)}: its guess is right for {share(right, 1)} ({how})."
+        )
+    if ranked := {key: each.auc for key, each in found.items() if each.auc is not None and key != _HIDDEN}:
+        best = max(ranked, key=lambda key: abs(ranked[key] - 0.5))
+        auc, how = score(_strength(ranked[best])), _how(best, ranked[best] < 0.5)
+        text += f" Its best order of them has an AUC of {auc} ({how})."
+    if _HIDDEN in found:
+        hidden = found[_HIDDEN]
+        auc = "" if hidden.auc is None else f", with an AUC of {score(_strength(hidden.auc))}"
+        text += f" By the exact weights, which noise hides from it, it would name {share(_right(hidden), 1)}{auc}."
+    return text
+
+
+def _how(key: str, inverted: bool) -> str:
+    return f"{KINDS[key].label}, {INVERTED}" if inverted else KINDS[key].label
+
+
+def _strength(auc: float) -> float:
+    """The AUC of a guess or of its opposite, whichever is larger."""
+    return max(auc, 1.0 - auc)
+
+
+def _right(guess: GuessFigures) -> float:
+    """The accuracy of a guess or, of two classes, of its opposite, whichever is larger."""
+    return max(guess.accuracy or 0.0, guess.inverted or 0.0)
+
+
 def guess_row(name: str, party: Party) -> list[str]:
     """Party, records, AUC of each way to guess."""
     guess = party.label_guess
     found = [_guess(party, key) for key in KINDS]
     records = None if guess is None else guess.records
-    return [name, count(records), *(score(None if each is None else each.auc) for each in found)]
+    return [name, count(records), *(either_way(None if each is None else each.auc) for each in found)]
 
 
 def _row(name: str, party: Party, x: Linear) -> GuessRow:
     aucs = {key: each.auc for key in KINDS if (each := _guess(party, key)) is not None and each.auc is not None}
-    dots = [Dot(KINDS[key].style, short(x(aucs[key]))) for key in reversed(KINDS) if key in aucs]
+    dots = [Dot(KINDS[key].style, short(x(_strength(aucs[key])))) for key in reversed(KINDS) if key in aucs]
     return GuessRow(name, dots, guess_row(name, party)[1:])
 
 
@@ -133,8 +183,8 @@ def _accuracies(name: str, party: Party) -> list[list[str]]:
     for key, kind in KINDS.items():
         each = _guess(party, key)
         if each is not None:
-            figures = (each.accuracy, each.inverted, each.majority, each.auc)
-            rows.append([name, kind.label, count(each.records), *map(score, figures)])
+            right = score(each.accuracy) if each.inverted is None else either_way(each.accuracy)
+            rows.append([name, kind.label, count(each.records), right, score(each.majority), either_way(each.auc)])
     return rows
 
 

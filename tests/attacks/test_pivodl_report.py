@@ -121,7 +121,8 @@ def test_page_and_terminal_show_the_figures(document: Document) -> None:
         assert guess is not None
         assert counts is not None
         shown = [guess, guess.without_noise, guess.after_inversion, guess.own_labels_and_spaces]
-        figures: list[Any] = [f"{each.auc:.3f}" for each in shown if each is not None and each.auc is not None]
+        aucs = [each.auc for each in shown if each is not None and each.auc is not None]
+        figures = [f"{auc:.3f}" if auc >= 0.5 else f"{1 - auc:.3f} (inverted)" for auc in aucs]
         for figure in [*figures, f"{counts.bins:,}", f"{counts.continuing_ids:,}"]:
             assert figure in section
             assert figure in out.getvalue()

@@ -270,7 +270,14 @@ def _attack_rows(name: str, found: dict[str, Any]) -> list[tuple[str, tuple[str,
     if "v_measure" in found:
         sizes = (str(found["after_trees"] or ""), _shown(found["accuracy"]), str(found["groups"] or ""))
         return [(name, (_shown(found["v_measure"]), *sizes))]
-    return [(name, ("", "", _shown(found["accuracy"]), ""))] if "accuracy" in found else []
+    return [(name, ("", "", _either_way(found["accuracy"], found["inverted"]), ""))] if "accuracy" in found else []
+
+
+def _either_way(accuracy: float | None, inverted: float | None) -> str:
+    """The accuracy of a guess or, of two classes, of its opposite, which knows as much: the larger."""
+    if accuracy is None or inverted is None or accuracy >= inverted:
+        return _shown(accuracy)
+    return f"{_shown(inverted)} (inverted)"
 
 
 def defended(run: Mapping[str, Any]) -> list[str]:
