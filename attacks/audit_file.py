@@ -101,6 +101,16 @@ class Accuracies(Strict):
     undefended: Annotated[float, Field(ge=0, le=1)] | None = None
 
 
+class Defended(Strict):
+    """The defences of labels in a job that grows trees, as the label holder's file has them."""
+
+    id_lmid: dict[str, Any] | None = None
+    label_dp: dict[str, Any] | None = None
+    reduced_leakage: dict[str, Any] | None = None
+    grafting: bool = False
+    refit: bool = False
+
+
 class AuditFile(Strict):
     """The audit file. `ca`: the federation's authority, by which signatures are verified; `revoked`: its list of
     revoked certificates.
@@ -108,7 +118,8 @@ class AuditFile(Strict):
     `classes`: the number of groups that an attack looks for; required without [label].
     `drawn_only`: keep of each leaf the records that the tree was trained on, as far as messages named them.
     `frontier`: a document of `treetap frontier`; `data_digest`: the digest of the audited table, as such a document has
-    it, by which the audit knows that the frontier is of this table.
+    it, by which the audit knows that the frontier is of this table. `defences`: the table [defences] of the label
+    holder's file, which no transcript has, so that the advice does not repeat it.
 
     Of a split network: `known`: labels that each party is assumed to know, otherwise drawn from [label]; `evaluation`:
     labels of the records in the parties' `evaluation` tables; `network`: settings of the attacks; `accuracy`; `victim`:
@@ -124,6 +135,7 @@ class AuditFile(Strict):
     drawn_only: bool = False
     frontier: Path | None = None
     data_digest: str | None = None
+    defences: Defended | None = None
     settings: dict[str, Any] = {}
     known: LabelTable | None = None
     evaluation: LabelTable | None = None
@@ -213,11 +225,6 @@ def read(run: Path) -> AuditFile:
         BadInput: there is no such file, or it is wrong.
     """
     path = run / FILE if run.is_dir() else run
-    if run.is_dir() and not path.is_file():
-        raise BadInput(
-            f"{run}: holds no {FILE}; treetap demo --workdir writes one, and an experiment with an [audit] table, "
-            "and docs/audit.md shows one"
-        )
     file, base = load(path, AuditFile), path.resolve().parent
     update: dict[str, Any] = {name: _beside(base, getattr(file, name)) for name in ("ca", "revoked", "frontier")}
     for name in ("label", "known", "evaluation"):

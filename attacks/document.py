@@ -229,7 +229,7 @@ class Document(_Part):
     `label_holder`: of a PIVODL job all parties with labels.
     `class_names`: the labels as their table has them, in the order of every count by class; null with `classes`.
     `traffic` is the union over the transcripts at hand, each message counted once.
-    `advice`: what lowers the attacks; null for regression, for split networks, and in documents of versions without it.
+    `advice`: what lowers the attacks; null for regression and for split networks.
     Of a split network `trees` and `max_depth` are 0, and `gain` is there, of no other job.
     """
 

@@ -28,13 +28,10 @@ def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in given.items() if _USUAL.get(key) != value}
 
 
-def lines_of(
-    defence: Defence, settings: Mapping[str, Any], label_holder: str, feature_parties: Sequence[str]
-) -> list[Lines]:
+def lines_of(defence: Defence, settings: Mapping[str, Any], label_holder: str) -> list[Lines]:
     """The lines of a defence in the party file of the label holder and in its policy, or those of the job."""
     if defence == JOB:
-        given = {key: _of_all(value, feature_parties) for key, value in settings.items()}
-        return [Lines(file="job file", lines=["[job]", *(f"{key} = {_toml(value)}" for key, value in given.items())])]
+        return [job_lines(settings)]
     name, switches = WRITTEN[defence]
     own = ["[defences]", f"{name} = {_toml(settings)}", *(f"{switch} = true" for switch in switches)]
     found = [Lines(file=f"party file of {label_holder}", lines=own)]
@@ -46,9 +43,9 @@ def lines_of(
     return found
 
 
-def _of_all(value: Any, feature_parties: Sequence[str]) -> Any:
-    """A table by feature party has the names of the job at hand."""
-    return dict.fromkeys(feature_parties, max(value.values())) if isinstance(value, Mapping) else value
+def job_lines(settings: Mapping[str, Any]) -> Lines:
+    """The lines of parameters in the job file."""
+    return Lines(file="job file", lines=["[job]", *(f"{key} = {_toml(value)}" for key, value in settings.items())])
 
 
 def _toml(value: Any) -> str:

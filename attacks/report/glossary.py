@@ -109,8 +109,8 @@ DEFENCES: dict[Defence, tuple[str, str]] = {
 SYMBOLS = {"xi": "ξ", "epsilon": "ε"}
 #: Terms of the advice.
 ADVICE_TERMS = {
-    "V-measure": "0: an attack's groups are independent of the label; 1: they are its classes. Here of ID2Graph, the "
-    "strongest attack, without the defence → with it; at least that of a party's own columns, which it can always use.",
+    "V-measure": "0: an attack's groups are independent of the label; 1: they are its classes. Of ID2Graph on the "
+    "measured table, without the defence → with it; at least that of own columns, which a party can always use.",
     "Taken away": "of what the training adds to the V-measure that a party reaches by its own columns alone. At 100 % "
     "taking part no longer helps these attacks; –: the training adds next to nothing, less than 0.02.",
     "Price": "how much of the model's AUC on held-out records is lost. AUC: the chance that of two records of "

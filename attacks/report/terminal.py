@@ -14,7 +14,7 @@ from rich.text import Text
 from attacks.document import Document, parse
 from attacks.report import columns as on_columns
 from attacks.report import networks, pivodl
-from attacks.report.advice import best_lines
+from attacks.report.advice import terminal_lines
 from attacks.report.glossary import ATTACKS, NOT_A_PROOF, count, rank, unscored
 from attacks.report.matrix import Amount, amounts
 from attacks.report.scores import SCORE_HEADS, figures
@@ -38,10 +38,11 @@ def print_summary(document: Document | Mapping[str, Any], console: Console) -> N
     _say(console, f"audit of {content.job}", line)
     for it in sentences(content):
         _say(console, *_wrapped(f"{it.party} {it.text}", console))
-    if lines := best_lines(content):
-        _say(console, "What lowers this, the best first (the report has more, and where the figures are from):")
-        for advice in lines:
-            _say(console, *_wrapped(f"- {advice}", console, "  "))
+    said, advice = terminal_lines(content)
+    if said:
+        _say(console, "What lowers this (the report has more):", *_wrapped(" ".join(said), console))
+    for sentence, lines in advice:
+        _say(console, *_wrapped(f"- {sentence}", console, "  "), *(f"    {line}" for line in lines))
     for name, party in content.parties.items():
         for fault in party.faults:
             _say(console, f"{name}: {fault}")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from attacks.advice.advise import advise
+from attacks.advice.advised_job import AdvisedJob
 from attacks.report import html
 from tests.attacks.browser import Browser, found
 from tests.attacks.documents import made
@@ -106,7 +107,8 @@ def test_every_picture_is_shown(width: int, scheme: str, page: Path, browser: Br
 def test_nothing_scrolls_sideways_unseen(protocol: str, tmp_path: Path, browser: Browser) -> None:
     """On a telephone the page is as wide as the screen, what is wider says so at its place, and the advice is not."""
     content = made(parties=4, trees=3, classes=3, columns=["a column with a name of quite some length", "hdl"]).plain()
-    advice = advise(protocol, "clinic", list(content["parties"]), None)
+    job = AdvisedJob(protocol, "clinic", list(content["parties"]), 2, 0.6, 0.2)
+    advice = advise(job, None)
     path = tmp_path / "audit.html"
     path.write_text(html(content | {"protocol": protocol, "advice": advice.model_dump()}), encoding="utf-8")
     browser.open(path, width=400)
