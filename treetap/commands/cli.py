@@ -22,6 +22,7 @@ from treetap.commands.certs.cli import certs
 from treetap.commands.data.cli import data
 from treetap.commands.experiment import export_cli
 from treetap.commands.health import cli as health
+from treetap.commands.help_text import literal
 from treetap.commands.jobs import prune, serve
 from treetap.commands.jobs.operator_options import AwayDeadline, OperatorFile, Protocol, operating
 from treetap.commands.leakage import cli as leakage
@@ -436,6 +437,6 @@ def main() -> None:
     """The entry point: errors raised on purpose become one message and an exit status, never a traceback."""
     try:
         with guarded():
-            app()
+            literal(app)()
     except TreetapError as error:
         _fail(str(error), bad_input=isinstance(error, BadInput))
