@@ -13,7 +13,7 @@ import pytest
 from attacks.advice.advise import advise
 from attacks.advice.advised_job import AdvisedJob
 from attacks.report import html
-from tests.attacks.browser import Browser, found
+from tests.attacks.browser import BROKEN, OVERLAPS, Browser, found
 from tests.attacks.documents import made
 
 pytestmark = [
@@ -44,7 +44,7 @@ SIDEWAYS = """(async () => {
   document.querySelectorAll("details").forEach(it => { it.open = true; });
   for (let k = 0; k < 2; k++) await new Promise(requestAnimationFrame);
   const every = [...document.querySelectorAll("body *")];
-  const shown = every.filter(it => it.checkVisibility() && !it.closest(".cards thead"));
+  const shown = every.filter(it => it.checkVisibility() && !it.closest(".cards thead, .bars thead"));
   const wider = shown.filter(it => getComputedStyle(it).overflowX !== "visible" && it.scrollWidth > it.clientWidth + 1);
   const said = shown.filter(it => /scroll sideways/.test(getComputedStyle(it, "::before").content));
   const outside = shown.filter(it => it.getBoundingClientRect().right > innerWidth + 1 && !it.closest(".scroll, svg"));
@@ -117,6 +117,8 @@ def test_nothing_scrolls_sideways_unseen(protocol: str, tmp_path: Path, browser:
     assert browser.evaluate("document.documentElement.scrollWidth") <= 400
     assert found["said"] > 3
     assert [found[name] for name in ("unsaid", "narrow", "outside")] == [[], [], []]
+    assert browser.evaluate(OVERLAPS) == []
+    assert browser.evaluate(BROKEN) == []
     assert browser.evaluate('document.querySelectorAll("#lowers .wide:has(.cards)").length') == 0
 
 
