@@ -183,8 +183,10 @@ def _table(console: Console, title: str, heads: Sequence[str], rows: Rows, names
     """Print a table whose first `names` columns identify a row.
 
     A table that is too wide is printed in parts, each with those columns; if not even one figure fits beside them, each
-    figure gets a line.
+    figure gets a line. A column without any figure is left out.
     """
+    kept = [k for k in range(len(heads)) if k < names or any(row[k] != "–" for row in rows)]
+    heads, rows = [heads[k] for k in kept], [[row[k] for k in kept] for row in rows]
     console.print()
     console.print(Text(title, style="bold"), soft_wrap=True)
     parts = _parts(console, heads, rows, names)
