@@ -221,7 +221,7 @@ def test_measures_stand_in_one_order() -> None:
     }
     table = metrics_table(rows, "measures")
     assert [column.header for column in table.columns] == ["", "auc", "ks", "accuracy", "logloss"]
-    assert [list(column.cells)[0] for column in table.columns] == ["train", "–", "–", "0.5000", "0.1000"]
+    assert [next(iter(column.cells)) for column in table.columns] == ["train", "–", "–", "0.5000", "0.1000"]
 
 
 def test_gains_that_no_party_keeps_have_no_column() -> None:
