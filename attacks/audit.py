@@ -130,14 +130,14 @@ def _advised(
     file: AuditFile, view: View, parties: list[str], labels: Labels | None, results: Mapping[str, Mapping[str, Any]]
 ) -> AdvisedJob:
     """The job for advice, with the scores of the party that the training tells most."""
-    found = [
+    scored = [
         (max(reached), attacks.get("cl", {}).get("v_measure"))
         for attacks in results.values()
         if (
             reached := [it["v_measure"] for name, it in attacks.items() if name != "cl" and it["v_measure"] is not None]
         )
     ]
-    top, own = max(found, key=lambda figures: figures[0] - (figures[1] or 0.0), default=(None, None))
+    top, own = max(scored, key=lambda figures: figures[0] - (figures[1] or 0.0), default=(None, None))
     return AdvisedJob(
         protocol=view.protocol,
         label_holder=view.label_holder,
@@ -146,7 +146,7 @@ def _advised(
         v_measure=top,
         own=own,
         params=vars(view.params),
-        defences=None if file.defences is None else file.defences.model_dump(),
+        defences=file.defences,
         data_digest=file.data_digest,
     )
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
+from attacks.advice.defence_lines import check_written
 from attacks.features.names import ATTACKS as ON_COLUMNS
 from attacks.features.settings import FeatureSettings
 from attacks.id2graph.settings import Settings, usual_discount
@@ -101,16 +102,6 @@ class Accuracies(Strict):
     undefended: Annotated[float, Field(ge=0, le=1)] | None = None
 
 
-class Defended(Strict):
-    """The defences of labels in a job that grows trees, as the label holder's file has them."""
-
-    id_lmid: dict[str, Any] | None = None
-    label_dp: dict[str, Any] | None = None
-    reduced_leakage: dict[str, Any] | None = None
-    grafting: bool = False
-    refit: bool = False
-
-
 class AuditFile(Strict):
     """The audit file. `ca`: the federation's authority, by which signatures are verified; `revoked`: its list of
     revoked certificates.
@@ -135,7 +126,7 @@ class AuditFile(Strict):
     drawn_only: bool = False
     frontier: Path | None = None
     data_digest: str | None = None
-    defences: Defended | None = None
+    defences: dict[str, Any] | None = None
     settings: dict[str, Any] = {}
     known: LabelTable | None = None
     evaluation: LabelTable | None = None
@@ -149,6 +140,12 @@ class AuditFile(Strict):
     @classmethod
     def _known(cls, names: list[str] | None) -> list[str] | None:
         return names if names is None else known_attacks(names)
+
+    @field_validator("defences")
+    @classmethod
+    def _written(cls, defences: dict[str, Any] | None) -> dict[str, Any] | None:
+        check_written(defences or {})
+        return defences
 
     @field_validator("settings")
     @classmethod

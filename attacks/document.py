@@ -107,13 +107,13 @@ class AttackResult(_Part):
         The number is None for an attack that uses no tree.
         """
         steps = self.by_tree if measure == "v_measure" else self.accuracy_by_tree
-        found: list[tuple[int | None, float]] = [
+        steps_scored: list[tuple[int | None, float]] = [
             (trees, value) for trees, value in enumerate(steps or [], start=1) if value is not None
         ]
         whole: float | None = getattr(self, measure)
-        if self.after_trees is None or not found:
+        if self.after_trees is None or not steps_scored:
             return None if whole is None else (self.after_trees, whole)
-        return max(found, key=lambda figure: figure[1])
+        return max(steps_scored, key=lambda figure: figure[1])
 
 
 class BoundRow(_Part):

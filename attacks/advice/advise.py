@@ -59,9 +59,9 @@ Sourced = tuple[Source, FrontierDocument]
 def _at_hand(job: AdvisedJob, given: tuple[Whose, FrontierDocument] | None) -> list[Sourced]:
     """The frontiers that say what defences take away; one of the very table is known by its digest."""
     frontiers: list[tuple[Whose, FrontierDocument]] = [] if given is None else [given]
-    for each in shipped(job.protocol):
-        frontiers.append(("this table" if each.data_digest == job.data_digest else "project", each))
-    return [(source, each) for whose, each in frontiers if (source := _source(whose, each)) is not None]
+    for document in shipped(job.protocol):
+        frontiers.append(("this table" if document.data_digest == job.data_digest else "project", document))
+    return [(source, document) for whose, document in frontiers if (source := _source(whose, document)) is not None]
 
 
 def _source(whose: Whose, document: FrontierDocument) -> Source | None:
@@ -108,7 +108,7 @@ def _nearest(job: AdvisedJob, sources: Sequence[Sourced]) -> tuple[Sourced | Non
 def _suggestions(job: AdvisedJob, source: Source, document: FrontierDocument) -> list[Suggestion]:
     """What the frontier has and is stricter than what the job has, those that help first."""
     every = _measures(source, document)
-    found = [
+    suggested = [
         Suggestion(
             defence=it.defence,
             settings=it.settings,
@@ -121,7 +121,7 @@ def _suggestions(job: AdvisedJob, source: Source, document: FrontierDocument) ->
         for it in every
         if (written := job.stricter(it.defence, it.settings))
     ]
-    return sorted(found, key=_rank)
+    return sorted(suggested, key=_rank)
 
 
 def _measures(source: Source, document: FrontierDocument) -> list[_Measure]:

@@ -6,13 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from attacks.advice.defence_lines import JOB, WRITTEN
+from attacks.advice.defence_lines import APART, JOB, STRICTNESS, WRITTEN
 from attacks.advice.results import Defence
-
-#: Table of [defences] → the key that says how strict it is, and whether the smaller value is the stricter.
-_STRICTNESS = {"id_lmid": ("xi", True), "label_dp": ("epsilon", True), "reduced_leakage": ("trees", False)}
-#: Two tables or switches of [defences] that a party's file may not have together.
-_APART = ("id_lmid", "grafting")
 
 
 @dataclass(frozen=True)
@@ -39,12 +34,16 @@ class AdvisedJob:
         A table by feature party has a value for each party, and never a looser one than the job's.
         """
         if defence == JOB:
-            return {key: found for key, value in settings.items() if (found := self._parameter(key, value)) is not None}
+            return {
+                key: stricter
+                for key, value in settings.items()
+                if (stricter := self._parameter(key, value)) is not None
+            }
         has, (name, switches) = self.defences or {}, WRITTEN[defence]
         asked = {name, *switches}
-        if any(one in asked and has.get(other) for one, other in (_APART, _APART[::-1])):
+        if any(one in asked and has.get(other) for one, other in (APART, APART[::-1])):
             return {}
-        key, smaller = _STRICTNESS[name]
+        key, smaller = STRICTNESS[name]
         now = (has.get(name) or {}).get(key)
         if now is not None and not (settings[key] < now if smaller else settings[key] > now):
             return {}

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from attacks.advice.results import Defence, Lines
+from treetap.names import did_you_mean
 
 #: Defence of a frontier → its table under [defences], and the switches beside it.
 WRITTEN: Mapping[Defence, tuple[str, Sequence[str]]] = {
@@ -17,10 +18,30 @@ WRITTEN: Mapping[Defence, tuple[str, Sequence[str]]] = {
     "grafting": ("label_dp", ("grafting",)),
     "grafting + refit": ("label_dp", ("grafting", "refit")),
 }
+#: Table of [defences] → the key that says how strict it is, and whether the smaller value is the stricter.
+STRICTNESS = {"id_lmid": ("xi", True), "label_dp": ("epsilon", True), "reduced_leakage": ("trees", False)}
+#: Two tables or switches of [defences] that a party's file may not have together.
+APART = ("id_lmid", "grafting")
 #: Points of a frontier that are settings of the job.
 JOB: Final = "job"
 #: Values that a party's file has unasked.
 _USUAL = {"counts": "shown"}
+
+
+def check_written(defences: Mapping[str, Any]) -> None:
+    """Check a label holder's table [defences]; ValueError naming what no defence of trees has."""
+    switches = {switch for _, switches in WRITTEN.values() for switch in switches}
+    for name, value in defences.items():
+        key, _ = STRICTNESS.get(name, ("", False))
+        if not key and name not in switches:
+            known = ", ".join([*STRICTNESS, *sorted(switches)])
+            raise ValueError(
+                f"unknown defence {name!r}; known are {known}{did_you_mean(name, [*STRICTNESS, *switches])}"
+            )
+        if key and not (isinstance(value, Mapping) and isinstance(value.get(key), int | float)):
+            raise ValueError(f"{name} must be a table with {key}, as the label holder's file has it")
+        if not key and not isinstance(value, bool):
+            raise ValueError(f"{name} must be true or false")
 
 
 def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:

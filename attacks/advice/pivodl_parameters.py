@@ -18,16 +18,16 @@ _NOISE, _THRESHOLD = {"epsilon": 8.0, "delta": 1e-5, "clip": 2.0}, 20
 def parameters(has: Mapping[str, Any]) -> list[Parameter]:
     """The parameters that are stricter than those of a job; `has`: all of the job's."""
     announced = has.get("gain_comparison", "announce") == "announce"
-    found = []
+    advised = []
     epsilon = has.get("epsilon")
     if not has.get("centralised_labels") and (epsilon is None or epsilon > _NOISE["epsilon"]):
-        found.append(_noise(has, announced))
+        advised.append(_noise(has, announced))
     if announced:
         tells = (
             'With "secure" no gain is announced, so that gain inversion has no equation. Same model, hence no price in '
             "AUC; it costs time and traffic."
         )
-        found.append(Parameter(name="gain_comparison", tells=tells, lines=[job_lines({"gain_comparison": "secure"})]))
+        advised.append(Parameter(name="gain_comparison", tells=tells, lines=[job_lines({"gain_comparison": "secure"})]))
     if (least := has.get("instance_threshold", 0)) < _THRESHOLD:
         tells = (
             "No sum over fewer labelled records of a party is opened on either side of a candidate, so that sums stand "
@@ -35,8 +35,8 @@ def parameters(has: Mapping[str, Any]) -> list[Parameter]:
             "the price."
         )
         line = job_lines({"instance_threshold": _THRESHOLD})
-        found.append(Parameter(name="instance_threshold", tells=tells, lines=[line]))
-    return found
+        advised.append(Parameter(name="instance_threshold", tells=tells, lines=[line]))
+    return advised
 
 
 def _noise(has: Mapping[str, Any], announced: bool) -> Parameter:

@@ -111,8 +111,8 @@ def shared_labels(document: Document) -> SharedLabels | None:
 
 def sentence(party: Party) -> str:
     """The labels of other parties that a party can name, beside what takes no part; empty without scores."""
-    found = {key: each for key in KINDS if (each := _guess(party, key)) is not None and each.accuracy is not None}
-    attacks = {key: each for key, each in found.items() if key not in (_HIDDEN, _ALONE)}
+    scored = {key: guess for key in KINDS if (guess := _guess(party, key)) is not None and guess.accuracy is not None}
+    attacks = {key: guess for key, guess in scored.items() if key not in (_HIDDEN, _ALONE)}
     if not attacks:
         return ""
     top = max(attacks, key=lambda key: _right(attacks[key]))
@@ -120,9 +120,9 @@ def sentence(party: Party) -> str:
         _right(attacks[top]),
         _how(top, attacks[top].inverted is not None and (attacks[top].accuracy or 0) < 0.5),
     )
-    floors = {"always naming their most frequent class": max(each.majority or 0.0 for each in found.values())}
-    if _ALONE in found:
-        floors["a model of its own labels by its own columns"] = _right(found[_ALONE])
+    floors = {"always naming their most frequent class": max(guess.majority or 0.0 for guess in scored.values())}
+    if _ALONE in scored:
+        floors["a model of its own labels by its own columns"] = _right(scored[_ALONE])
     floor = max(floors, key=lambda name: floors[name])
     if round(right, 3) > round(floors[floor], 3):
         beside = "; ".join(f"{name} gives {share(value, 1)}" for name, value in floors.items())
@@ -132,12 +132,12 @@ def sentence(party: Party) -> str:
             f"can name the labels that other parties hold no better than by {floor}, which is right for "
             f"{share(floors[floor], 1)}: its guess is right for {share(right, 1)} ({how})."
         )
-    if ranked := {key: each.auc for key, each in found.items() if each.auc is not None and key != _HIDDEN}:
+    if ranked := {key: guess.auc for key, guess in scored.items() if guess.auc is not None and key != _HIDDEN}:
         best = max(ranked, key=lambda key: abs(ranked[key] - 0.5))
         auc, how = score(_strength(ranked[best])), _how(best, ranked[best] < 0.5)
         text += f" Its best order of them has an AUC of {auc} ({how})."
-    if _HIDDEN in found:
-        hidden = found[_HIDDEN]
+    if _HIDDEN in scored:
+        hidden = scored[_HIDDEN]
         auc = "" if hidden.auc is None else f", with an AUC of {score(_strength(hidden.auc))}"
         text += f" By the exact weights, which noise hides from it, it would name {share(_right(hidden), 1)}{auc}."
     return text

@@ -67,11 +67,13 @@ def _of_groups(document: Document, party: Party) -> str:
     how = f"({MATCHED}{'' if named is None else f'; named by published class sizes: {share(named, 1)}'})"
     top = max(-1.0 if trained is None else trained.accuracy, -1.0 if alone is None else alone)
     if most is not None and not _above(top, most):
-        each = [] if trained is None else [f"groups made with the training ({trained.how}) agree for {_share(trained)}"]
-        each += [] if alone is None else [f"groups of its own columns alone agree for {share(alone, 1)}"]
+        compared = (
+            [] if trained is None else [f"groups made with the training ({trained.how}) agree for {_share(trained)}"]
+        )
+        compared += [] if alone is None else [f"groups of its own columns alone agree for {share(alone, 1)}"]
         return (
             "can name the labels no better than by always naming the most frequent class, which is right for "
-            f"{share(most, 1)} of the records: {', '.join(each)} {how}.{_without_accuracy(party)}"
+            f"{share(most, 1)} of the records: {', '.join(compared)} {how}.{_without_accuracy(party)}"
         )
     largest = "" if most is None else f"; the largest class is {share(most, 1)}"
     begin = "can sort the records into groups that agree with the label for"
@@ -91,19 +93,21 @@ def _of_groups(document: Document, party: Party) -> str:
 def _by_training(document: Document, party: Party) -> Iterator[_Reached]:
     """The largest accuracy of each attack on the training, after the number of trees where it is largest."""
     for name, it in party.attacks.items():
-        if name != "cl" and (found := it.largest("accuracy")) is not None:
-            trees, accuracy = found
+        if name != "cl" and (largest := it.largest("accuracy")) is not None:
+            trees, accuracy = largest
             yield _Reached(accuracy, f"{ATTACKS[name].label} after {count(trees)} of {count(document.trees)} trees")
 
 
 def _without_accuracy(party: Party) -> str:
     """What the training tells where accuracy, by which rare classes count little, shows nothing."""
-    found, own, signature = best(party), party.attacks.get("cl"), party.signature
+    strongest, own, signature = best(party), party.attacks.get("cl"), party.signature
     text = ""
-    if found is not None:
+    if strongest is not None:
         beside = "" if own is None or own.v_measure is None else f", of its own columns alone {score(own.v_measure)}"
-        text += f" Accuracy hides what groups tell about rare classes: their V-measure is {score(found[1].v_measure)}"
-        text += f" ({ATTACKS[found[0]].label}){beside}."
+        text += (
+            f" Accuracy hides what groups tell about rare classes: their V-measure is {score(strongest[1].v_measure)}"
+        )
+        text += f" ({ATTACKS[strongest[0]].label}){beside}."
     if signature.label_entropy and signature.mutual_information is not None:
         told = share(max(0.0, signature.mutual_information - (signature.by_chance or 0.0)), signature.label_entropy)
         text += f" The sets of records that it knows tell {told} of the label's entropy beyond chance."
@@ -124,8 +128,8 @@ def _of_network(name: str, party: Party, figures: NetworkFigures) -> Sentence:
     parts = []
     if figures.gradient_labels is not None and figures.gradient_labels.inferred is not None:
         parts.append(_inferred(figures.gradient_labels, figures.gradient_labels.inferred.accuracy))
-    if found := max(_of_gradients(party, figures), key=lambda it: it.accuracy, default=None):
-        parts.append(_sorted(found, figures.gradient_labels))
+    if grouped := max(_of_gradients(party, figures), key=lambda it: it.accuracy, default=None):
+        parts.append(_sorted(grouped, figures.gradient_labels))
     parts += _other_records(figures)
     if parts:
         return Sentence(name, " It ".join(parts), True)
@@ -153,8 +157,8 @@ def _inferred(labels: LabelFigures, accuracy: float) -> str:
 
 def _of_gradients(party: Party, figures: NetworkFigures) -> Iterator[_Reached]:
     """The accuracy of groups without a label, of each epoch and of all; and that of its own columns alone."""
-    if (found := figures.gradient_clusters) is not None:
-        steps = [(found.epoch, found.accuracy), *((each.epoch, each.accuracy) for each in found.by_epoch)]
+    if (clusters := figures.gradient_clusters) is not None:
+        steps = [(clusters.epoch, clusters.accuracy), *((it.epoch, it.accuracy) for it in clusters.by_epoch)]
         for epoch, accuracy in steps:
             if accuracy is not None:
                 when = "all epochs together" if epoch is None else f"epoch {count(epoch + 1)}"
@@ -178,17 +182,17 @@ def _sorted(found: _Reached, labels: LabelFigures | None) -> str:
 def _other_records(figures: NetworkFigures) -> list[str]:
     """The labels of records outside of the training that a party can name, beside what needs no federation."""
     labels, completion = figures.gradient_labels, figures.completion
-    found = [] if completion is None else list(_completed(completion))
+    named = [] if completion is None else list(_completed(completion))
     if labels is not None and labels.own_model is not None:
-        found.append(_Reached(labels.own_model, "a model of its own columns, fitted to the inferred labels"))
-    if not found:
+        named.append(_Reached(labels.own_model, "a model of its own columns, fitted to the inferred labels"))
+    if not named:
         return []
-    top = max(found, key=lambda it: it.accuracy)
+    top = max(named, key=lambda it: it.accuracy)
     floors = [] if completion is None else [_Reached(completion.majority, "always naming the most frequent class")]
     for row in [] if completion is None else completion.rows:
         known = f"its own columns and {count(row.known)} labels, without the federation"
         measured = [(row.untrained, known), (row.scratch, known), (row.scratch_all, "the same with all labels")]
-        floors += [_Reached(each.accuracy, how) for each, how in measured if each is not None]
+        floors += [_Reached(figure.accuracy, how) for figure, how in measured if figure is not None]
     floor = max(floors, key=lambda it: it.accuracy, default=None)
     if floor is not None and not _above(top.accuracy, floor.accuracy):
         return [

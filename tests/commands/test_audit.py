@@ -127,7 +127,7 @@ def test_a_frontier_is_known_by_its_digest(run: tuple[Path, dict[str, Any]], tmp
     made = frontier(point("id_lmid", {"xi": 0.5, "counts": "shown"}, 0.88, 0.35))
     path = tmp_path / "frontier.json"
     words = ["audit", str(folder), "--attacks", "cl", "--last-tree-only", "--html", str(tmp_path / "r")]
-    assert tomllib.loads((folder / "audit.toml").read_text())["defences"] == {"grafting": False, "refit": False}
+    assert tomllib.loads((folder / "audit.toml").read_text())["defences"] == {}
     for content, whose in ((digest, ("this table", "bank.csv")), ("00" * 32, None)):
         path.write_text(made.model_copy(update={"data_digest": content}).model_dump_json())
         done = treetap(*words, "--json", "--frontier", path)

@@ -10,8 +10,7 @@ from typing import Annotated, Any
 import pytest
 import typer
 
-from treetap.commands.cli import app
-from treetap.commands.help_text import literal
+from treetap.commands.cli import app, in_plain_text
 
 TEXT = "Read [red], [/], [[victim]], ([tls] revoked) and [link=x]."
 BRACKETED = re.compile(r"\[+[^\[\]\s]+\]+")
@@ -42,7 +41,7 @@ def test_every_word_in_brackets_is_in_the_help(
 ) -> None:
     """Of docstrings and of options, of every command and in every list of commands; docstrings are there whole."""
     monkeypatch.setenv("COLUMNS", str(width))
-    whole, seen = literal(app), set()
+    whole, seen = in_plain_text(app), set()
     for words, command in _commands(typer.main.get_command(app)):
         bare = _bare(_help(whole, words, capsys))
         assert _bare(inspect.cleandoc(command.help or "")) in bare, words
@@ -62,4 +61,4 @@ def test_what_looks_like_markup_is_text(monkeypatch: pytest.MonkeyPatch, capsys:
         del option
 
     monkeypatch.setenv("COLUMNS", "200")
-    assert _help(literal(made), (), capsys).count(TEXT) == 2
+    assert _help(in_plain_text(made), (), capsys).count(TEXT) == 2

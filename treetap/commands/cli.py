@@ -9,7 +9,7 @@ import json
 import logging
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -22,7 +22,6 @@ from treetap.commands.certs.cli import certs
 from treetap.commands.data.cli import data
 from treetap.commands.experiment import export_cli
 from treetap.commands.health import cli as health
-from treetap.commands.help_text import literal
 from treetap.commands.jobs import prune, serve
 from treetap.commands.jobs.operator_options import AwayDeadline, OperatorFile, Protocol, operating
 from treetap.commands.leakage import cli as leakage
@@ -433,10 +432,25 @@ def _fail(message: str, *, bad_input: bool) -> NoReturn:
     raise SystemExit(2 if bad_input else 1)
 
 
+def in_plain_text(of: typer.Typer) -> Any:
+    """The command of an app whose help is printed as it is written: a table's name in brackets is text, no markup."""
+    from rich.markup import escape
+
+    command = typer.main.get_command(of)
+    below = [command]
+    for one in below:
+        below += getattr(one, "commands", {}).values()
+        for part in (one, *one.params):
+            for name in ("help", "short_help", "epilog"):
+                if isinstance(text := getattr(part, name, None), str):
+                    setattr(part, name, escape(text))
+    return command
+
+
 def main() -> None:
     """The entry point: errors raised on purpose become one message and an exit status, never a traceback."""
     try:
         with guarded():
-            literal(app)()
+            in_plain_text(app)()
     except TreetapError as error:
         _fail(str(error), bad_input=isinstance(error, BadInput))
