@@ -185,6 +185,7 @@ def _guessed(document: Document, limit: float) -> Iterator[str]:
     for name, guess in guesses.items():
         ways = {"as received": guess, "after gain inversion": guess.after_inversion}
         aucs = {way: each.auc for way, each in ways.items() if each is not None and each.auc is not None}
+        aucs |= {f"after {k} trees": auc for k, auc in enumerate(guess.auc_by_tree[:-1], 1) if auc is not None}
         strengths = {way: max(auc, 1 - auc) for way, auc in aucs.items()}
         way = max(strengths, key=strengths.__getitem__, default=None)
         if way is not None and strengths[way] > limit:

@@ -112,17 +112,19 @@ def shared_labels(document: Document) -> SharedLabels | None:
 def sentence(party: Party) -> str:
     """The labels of other parties that a party can name, beside what takes no part; empty without scores."""
     scored = {key: guess for key in KINDS if (guess := _guess(party, key)) is not None and guess.accuracy is not None}
-    attacks = {key: guess for key, guess in scored.items() if key not in (_HIDDEN, _ALONE)}
-    if not attacks:
+    if not scored.keys() - {_HIDDEN, _ALONE}:
         return ""
-    top = max(attacks, key=lambda key: _right(attacks[key]))
-    right, how = (
-        _right(attacks[top]),
-        _how(top, attacks[top].inverted is not None and (attacks[top].accuracy or 0) < 0.5),
-    )
+    rights = [_of(guess, key) for key, guess in scored.items() if key not in (_HIDDEN, _ALONE)]
+    ranks = [_stronger(guess.auc, KINDS[key].label) for key, guess in scored.items() if key != _HIDDEN]
+    if (whole := party.label_guess) is not None and "" in scored:
+        when = [f"as received, the weights of {trees} trees" for trees in range(1, len(whole.auc_by_tree) + 1)]
+        two = whole.inverted is not None
+        rights += [_stronger(value, how, two=two) for value, how in zip(whole.accuracy_by_tree, when, strict=True)]
+        ranks += [_stronger(value, how) for value, how in zip(whole.auc_by_tree, when, strict=True)]
+    right, how = max(rights, key=lambda one: one[0])
     floors = {"always naming their most frequent class": max(guess.majority or 0.0 for guess in scored.values())}
     if _ALONE in scored:
-        floors["a model of its own labels by its own columns"] = _right(scored[_ALONE])
+        floors["a model of its own labels by its own columns"] = _of(scored[_ALONE], _ALONE)[0]
     floor = max(floors, key=lambda name: floors[name])
     if round(right, 3) > round(floors[floor], 3):
         beside = "; ".join(f"{name} gives {share(value, 1)}" for name, value in floors.items())
@@ -132,29 +134,26 @@ def sentence(party: Party) -> str:
             f"can name the labels that other parties hold no better than by {floor}, which is right for "
             f"{share(floors[floor], 1)}: its guess is right for {share(right, 1)} ({how})."
         )
-    if ranked := {key: guess.auc for key, guess in scored.items() if guess.auc is not None and key != _HIDDEN}:
-        best = max(ranked, key=lambda key: abs(ranked[key] - 0.5))
-        auc, how = score(_strength(ranked[best])), _how(best, ranked[best] < 0.5)
-        text += f" Its best order of them has an AUC of {auc} ({how})."
-    if _HIDDEN in scored:
-        hidden = scored[_HIDDEN]
-        auc = "" if hidden.auc is None else f", with an AUC of {score(_strength(hidden.auc))}"
-        text += f" By the exact weights, which noise hides from it, it would name {share(_right(hidden), 1)}{auc}."
+    rank, how = max(ranks, key=lambda one: one[0])
+    if rank:
+        text += f" Its best order of them has an AUC of {score(rank)} ({how})."
+    if (hidden := scored.get(_HIDDEN)) is not None:
+        auc = "" if hidden.auc is None else f", with an AUC of {score(_stronger(hidden.auc, '')[0])}"
+        exact = share(_of(hidden, _HIDDEN)[0], 1)
+        text += f" By the exact weights, which noise hides from it, it would name {exact}{auc}."
     return text
 
 
-def _how(key: str, inverted: bool) -> str:
-    return f"{KINDS[key].label}, {INVERTED}" if inverted else KINDS[key].label
+def _stronger(figure: float | None, how: str, *, two: bool = True) -> tuple[float, str]:
+    """A figure and how it was reached; that of the opposite guess, of two classes, where it is larger; 0 for None."""
+    if figure is None:
+        return 0.0, how
+    return (1 - figure, f"{how}, {INVERTED}") if two and figure < 0.5 else (figure, how)
 
 
-def _strength(auc: float) -> float:
-    """The AUC of a guess or of its opposite, whichever is larger."""
-    return max(auc, 1.0 - auc)
-
-
-def _right(guess: GuessFigures) -> float:
-    """The accuracy of a guess or, of two classes, of its opposite, whichever is larger."""
-    return max(guess.accuracy or 0.0, guess.inverted or 0.0)
+def _of(guess: GuessFigures, key: str) -> tuple[float, str]:
+    """The accuracy of a guess, or of its opposite."""
+    return _stronger(guess.accuracy, KINDS[key].label, two=guess.inverted is not None)
 
 
 def guess_row(name: str, party: Party) -> list[str]:
@@ -167,7 +166,7 @@ def guess_row(name: str, party: Party) -> list[str]:
 
 def _row(name: str, party: Party, x: Linear) -> GuessRow:
     aucs = {key: each.auc for key in KINDS if (each := _guess(party, key)) is not None and each.auc is not None}
-    dots = [Dot(KINDS[key].style, short(x(_strength(aucs[key])))) for key in reversed(KINDS) if key in aucs]
+    dots = [Dot(KINDS[key].style, short(x(_stronger(aucs[key], "")[0]))) for key in reversed(KINDS) if key in aucs]
     return GuessRow(name, dots, guess_row(name, party)[1:])
 
 

@@ -130,7 +130,7 @@ def _pivodl(draw: Draw, two: bool = True) -> dict[str, Any]:
         ways = ("as_source", "exact", "without_noise", "after_inversion")
         ways += ("own_labels_and_spaces", "own_labels_and_columns")
         party["label_guess"] = _guess(draw, two) | {"others": 100, "epsilon": 8.0}
-        party["label_guess"] |= {"accuracy_by_tree": [None] * 4, "auc_by_tree": [None] * 4}
+        party["label_guess"] |= {"accuracy_by_tree": [None, *draw.random(3)], "auc_by_tree": [None] * 4}
         party["label_guess"] |= {way: _guess(draw, two) if draw.random() < 0.8 else None for way in ways}
         party["label_guess"]["as_source"] = _guess(draw, two)
     return content
@@ -255,3 +255,15 @@ def test_words_by_case() -> None:
     assert "for 79.0 % of the records: groups made with the training" in rare
     assert "their V-measure is" in rare
     assert "of the label's entropy beyond chance" in rare
+
+
+def test_an_attacker_of_pivodl_stops_after_any_tree() -> None:
+    """The weights of the first trees alone may tell more, also inverted."""
+    content = _pivodl(np.random.default_rng(0))
+    guess = content["parties"]["insurer"]["label_guess"]
+    guess |= {"accuracy_by_tree": [0.6, 0.004, 0.7, 0.7], "auc_by_tree": [0.5, None, 0.001, 0.6]}
+    text = {it.party: it.text for it in sentences(Document.model_validate(content))}["insurer"]
+    assert (
+        "can name 99.6 % of the labels that other parties hold (as received, the weights of 2 trees, inverted)" in text
+    )
+    assert "an AUC of 0.999 (as received, the weights of 3 trees, inverted)" in text
