@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -432,10 +433,12 @@ def _fail(message: str, *, bad_input: bool) -> NoReturn:
     raise SystemExit(2 if bad_input else 1)
 
 
+#: What Rich, which prints help and is loaded for it alone, takes for a tag, and the backslashes before it.
+_TAG = re.compile(r"(\\*)(\[[a-z#/@][^\[]*?\])")
+
+
 def in_plain_text(of: typer.Typer) -> Any:
     """The command of an app whose help is printed as it is written: a table's name in brackets is text, no markup."""
-    from rich.markup import escape
-
     command = typer.main.get_command(of)
     below = [command]
     for one in below:
@@ -443,7 +446,7 @@ def in_plain_text(of: typer.Typer) -> Any:
         for part in (one, *one.params):
             for name in ("help", "short_help", "epilog"):
                 if isinstance(text := getattr(part, name, None), str):
-                    setattr(part, name, escape(text))
+                    setattr(part, name, _TAG.sub(r"\1\1\\\2", text))
     return command
 
 
