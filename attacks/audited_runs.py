@@ -32,7 +32,8 @@ def audited_runs(run: Path) -> Runs:
     kept = [path for path in folders if (path / FILE).is_file()]
     if kept:
         return Runs(kept, [path for path in folders if path not in kept], several=True)
-    if folders or (run / EXPERIMENT).is_file() or (run.parent / EXPERIMENT).is_file():
+    of_one = run.match(RUNS) and (run.parent / EXPERIMENT).is_file()
+    if folders or of_one or (run / EXPERIMENT).is_file():
         raise BadInput(
             f"{run}: the experiment kept no transcripts to audit: add a line [audit] to its file and run it again"
         )
