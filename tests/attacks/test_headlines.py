@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from html.parser import HTMLParser
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -174,11 +175,12 @@ def _network(draw: Draw) -> dict[str, Any]:
     return content
 
 
-@pytest.mark.parametrize(
-    "kind", [_trees, lambda draw: _trees(draw, "forest"), _pivodl, lambda draw: _pivodl(draw, False), _network]
-)
-@pytest.mark.parametrize("seed", range(12))
-def test_no_row_has_more_than_the_first_sentence(kind: Any, seed: int) -> None:
+KINDS = (_trees, lambda draw: _trees(draw, "forest"), _pivodl, lambda draw: _pivodl(draw, False), _network)
+
+
+@pytest.mark.second_tier(but=2 * len(KINDS))
+@pytest.mark.parametrize(("seed", "kind"), product(range(12), KINDS))
+def test_no_row_has_more_than_the_first_sentence(seed: int, kind: Any) -> None:
     """Random results of trees, forests, PIVODL and networks: the first share that a sentence names is the largest of
     its kind in the page and in the terminal; an attacker has its own columns and can name the largest class."""
     document = Document.model_validate(kind(np.random.default_rng(seed)))
@@ -213,6 +215,7 @@ def _check_guess(row: Row, text: str) -> None:
         assert float(found[1]) >= max(aucs)
 
 
+@pytest.mark.second_tier(but=1)
 @pytest.mark.parametrize("seed", range(4))
 def test_no_symmetric_figure_is_below_one_half(seed: int) -> None:
     """An AUC, and the accuracy of a guess of two classes, is that of the better side; the document has it as it is."""
