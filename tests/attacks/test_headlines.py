@@ -179,7 +179,7 @@ KINDS = (_trees, lambda draw: _trees(draw, "forest"), _pivodl, lambda draw: _piv
 
 
 @pytest.mark.second_tier(but=2 * len(KINDS))
-@pytest.mark.parametrize(("seed", "kind"), product(range(12), KINDS))
+@pytest.mark.parametrize(("seed", "kind"), list(product(range(12), KINDS)))
 def test_no_row_has_more_than_the_first_sentence(seed: int, kind: Any) -> None:
     """Random results of trees, forests, PIVODL and networks: the first share that a sentence names is the largest of
     its kind in the page and in the terminal; an attacker has its own columns and can name the largest class."""
