@@ -13,6 +13,7 @@ from typing import Any
 
 from attacks import sections
 from attacks.advice.advise import advise
+from attacks.advice.advised_job import AdvisedJob
 from attacks.advice.frontiers_at_hand import given
 from attacks.audit_file import AuditedParty, AuditFile, LabelTable
 from attacks.document import Document
@@ -117,11 +118,36 @@ def audit(file: AuditFile, *, by_tree: bool, progress: Progress) -> Document:
                 name: _party(view, *held[name], results[name]) | more.get(name, {}) for name, view in views.items()
             },
             "traffic": _traffic(views),
-            "advice": advise(first.protocol, first.label_holder, list(views), frontier)
+            "advice": advise(_advised(file, first, list(views), known, results), frontier)
             if of_trees and not first.regression
             else None,
             "gain": None if of_trees else gain(**file.accuracy.model_dump()),
         }
+    )
+
+
+def _advised(
+    file: AuditFile, view: View, parties: list[str], labels: Labels | None, results: Mapping[str, Mapping[str, Any]]
+) -> AdvisedJob:
+    """The job for advice, with the scores of the party that the training tells most."""
+    scored = [
+        (max(reached), attacks.get("cl", {}).get("v_measure"))
+        for attacks in results.values()
+        if (
+            reached := [it["v_measure"] for name, it in attacks.items() if name != "cl" and it["v_measure"] is not None]
+        )
+    ]
+    top, own = max(scored, key=lambda figures: figures[0] - (figures[1] or 0.0), default=(None, None))
+    return AdvisedJob(
+        protocol=view.protocol,
+        label_holder=view.label_holder,
+        feature_parties=parties,
+        classes=None if labels is None else len(labels.classes),
+        v_measure=top,
+        own=own,
+        params=vars(view.params),
+        defences=file.defences,
+        data_digest=file.data_digest,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
+from attacks.advice.defence_lines import check_written
 from attacks.features.names import ATTACKS as ON_COLUMNS
 from attacks.features.settings import FeatureSettings
 from attacks.id2graph.settings import Settings, usual_discount
@@ -108,7 +109,8 @@ class AuditFile(Strict):
     `classes`: the number of groups that an attack looks for; required without [label].
     `drawn_only`: keep of each leaf the records that the tree was trained on, as far as messages named them.
     `frontier`: a document of `treetap frontier`; `data_digest`: the digest of the audited table, as such a document has
-    it, by which the audit knows that the frontier is of this table.
+    it, by which the audit knows that the frontier is of this table. `defences`: the table [defences] of the label
+    holder's file, which no transcript has, so that the advice does not repeat it.
 
     Of a split network: `known`: labels that each party is assumed to know, otherwise drawn from [label]; `evaluation`:
     labels of the records in the parties' `evaluation` tables; `network`: settings of the attacks; `accuracy`; `victim`:
@@ -124,6 +126,7 @@ class AuditFile(Strict):
     drawn_only: bool = False
     frontier: Path | None = None
     data_digest: str | None = None
+    defences: dict[str, Any] | None = None
     settings: dict[str, Any] = {}
     known: LabelTable | None = None
     evaluation: LabelTable | None = None
@@ -137,6 +140,12 @@ class AuditFile(Strict):
     @classmethod
     def _known(cls, names: list[str] | None) -> list[str] | None:
         return names if names is None else known_attacks(names)
+
+    @field_validator("defences")
+    @classmethod
+    def _written(cls, defences: dict[str, Any] | None) -> dict[str, Any] | None:
+        check_written(defences or {})
+        return defences
 
     @field_validator("settings")
     @classmethod
@@ -213,11 +222,6 @@ def read(run: Path) -> AuditFile:
         BadInput: there is no such file, or it is wrong.
     """
     path = run / FILE if run.is_dir() else run
-    if run.is_dir() and not path.is_file():
-        raise BadInput(
-            f"{run}: holds no {FILE}; treetap demo --workdir writes one, and an experiment with an [audit] table, "
-            "and docs/audit.md shows one"
-        )
     file, base = load(path, AuditFile), path.resolve().parent
     update: dict[str, Any] = {name: _beside(base, getattr(file, name)) for name in ("ca", "revoked", "frontier")}
     for name in ("label", "known", "evaluation"):

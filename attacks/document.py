@@ -101,6 +101,20 @@ class AttackResult(_Part):
     by_tree: list[float | None] | None
     accuracy_by_tree: list[float | None] | None
 
+    def largest(self, measure: Literal["v_measure", "accuracy"]) -> tuple[int | None, float] | None:
+        """The number of trees with the largest figure, the first of several, and that figure; None without scores.
+
+        The number is None for an attack that uses no tree.
+        """
+        steps = self.by_tree if measure == "v_measure" else self.accuracy_by_tree
+        steps_scored: list[tuple[int | None, float]] = [
+            (trees, value) for trees, value in enumerate(steps or [], start=1) if value is not None
+        ]
+        whole: float | None = getattr(self, measure)
+        if self.after_trees is None or not steps_scored:
+            return None if whole is None else (self.after_trees, whole)
+        return max(steps_scored, key=lambda figure: figure[1])
+
 
 class BoundRow(_Part):
     """The bound on one known node's leakage of the label, in nats; `nats`: the larger of node's and complement's."""
@@ -215,7 +229,7 @@ class Document(_Part):
     `label_holder`: of a PIVODL job all parties with labels.
     `class_names`: the labels as their table has them, in the order of every count by class; null with `classes`.
     `traffic` is the union over the transcripts at hand, each message counted once.
-    `advice`: what lowers the attacks; null for regression, for split networks, and in documents of versions without it.
+    `advice`: what lowers the attacks; null for regression and for split networks.
     Of a split network `trees` and `max_depth` are 0, and `gain` is there, of no other job.
     """
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
 
 from attacks.document import AttackName, AttackResult, Document, Party
 from attacks.features.results import VictimFigures
@@ -84,10 +85,12 @@ def exceeded(document: Document, limits: Mapping[str, float]) -> list[str]:
         if name in ("information", "label_guess"):
             found += _informed(document, limit) if name == "information" else _guessed(document, limit)
             continue
-        what, kind = (ACCURACY, "accuracy") if name == "accuracy" else (V_MEASURE, "v_measure")
+        kind: Literal["v_measure", "accuracy"] = "accuracy" if name == "accuracy" else "v_measure"
+        what = ACCURACY if name == "accuracy" else V_MEASURE
         for party, attack, result in _results(document, name):
-            trees, value = _largest(result, kind)
-            if value > limit:
+            figure = result.largest(kind)
+            if figure is not None and figure[1] > limit:
+                trees, value = figure
                 after = "" if attack == "cl" else f" after {trees} of {document.trees} trees"
                 found.append(f"{party}: {attack} reaches {what} of {value:.3f}{after}, above {limit:g}")
     return found
@@ -112,13 +115,6 @@ def _results(document: Document, name: str) -> list[tuple[str, AttackName, Attac
         was = "was run" if name in GENERAL else "was not run"
         raise BadInput(f"--fail-above {name}: {what} {was}; name attacks in --attacks or in audit.toml")
     return rows
-
-
-def _largest(result: AttackResult, kind: str) -> tuple[int, float]:
-    """The number of trees with the largest figure, the first of several, and that figure."""
-    steps = (result.by_tree if kind == "v_measure" else result.accuracy_by_tree) or [getattr(result, kind)]
-    figures = [(trees, value) for trees, value in enumerate(steps, start=1) if value is not None]
-    return max(figures, key=lambda figure: figure[1])
 
 
 def _of_networks(document: Document, name: str, limit: float) -> Iterator[str]:
@@ -189,6 +185,7 @@ def _guessed(document: Document, limit: float) -> Iterator[str]:
     for name, guess in guesses.items():
         ways = {"as received": guess, "after gain inversion": guess.after_inversion}
         aucs = {way: each.auc for way, each in ways.items() if each is not None and each.auc is not None}
+        aucs |= {f"after {k} trees": auc for k, auc in enumerate(guess.auc_by_tree[:-1], 1) if auc is not None}
         strengths = {way: max(auc, 1 - auc) for way, auc in aucs.items()}
         way = max(strengths, key=strengths.__getitem__, default=None)
         if way is not None and strengths[way] > limit:

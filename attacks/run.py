@@ -189,9 +189,14 @@ def _cell(name: str, value: Any) -> str:
     if isinstance(value, dict):
         spread = "" if value["deviation"] is None else f" ± {value['deviation']:.4f}"
         return f"{value['accuracy']:.4f}{spread}"
-    if value is None:
-        return "all" if name == "epoch" else "–"
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+    return "all" if value is None and name == "epoch" else _figure(name, value)
+
+
+def _figure(name: str, value: Any) -> str:
+    """A figure of a report; an AUC below one half as that of the opposite guess, which knows as much."""
+    if name == "auc" and value is not None and value < 0.5:
+        return f"{1 - value:.4f} (inverted)"
+    return "–" if value is None else f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
 def show_pivodl(report: dict[str, Any]) -> None:
@@ -204,8 +209,7 @@ def show_pivodl(report: dict[str, Any]) -> None:
             continue
         inner = value.items() if isinstance(value, dict) else [("", value)]
         for key, each in inner:
-            shown = "–" if each is None else f"{each:.4f}" if isinstance(each, float) else str(each)
-            rows.add_row(" ".join(f"{name} {key}".split()).replace("_", " "), terminal.text(shown))
+            rows.add_row(" ".join(f"{name} {key}".split()).replace("_", " "), terminal.text(_figure(key or name, each)))
     terminal.out.print(rows)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from attacks.report import html
 
 #: The picture's pixels: up to the first defence of the advice, for two parties.
-WIDTH, HEIGHT = 1200, 2232
+WIDTH, HEIGHT = 1200, 2090
 SECONDS = 60
 
 

@@ -1,6 +1,9 @@
-"""Tables between two markers of a page, for the scripts that render them."""
+"""Tables between two markers of a page, and the texts of pictures, for the scripts that render them."""
 
 from __future__ import annotations
+
+import re
+from html import unescape
 
 
 def with_table(page: str, name: str, table: str) -> str:
@@ -10,3 +13,9 @@ def with_table(page: str, name: str, table: str) -> str:
         raise ValueError(f"the page must have {begin} and {end} once each")
     before, rest = page.split(begin)
     return f"{before}{begin}\n{table}{end}{rest.split(end)[1]}"
+
+
+def texts(picture: str) -> list[str]:
+    """The texts of an SVG file in order, numbers as "#"; of a picture whose letters are paths those of its comments."""
+    found = re.findall(r"<(?:text|title|tspan)\b[^>]*>([^<]+)<", picture) or re.findall(r"<!-- (.+?) -->", picture)
+    return [re.sub(r"\d[\d,.]*(?:e[-+]?\d+)?", "#", unescape(each).replace("\u00a0", " ")) for each in found]

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from attacks.advice.results import Defence, Lines
+from treetap.names import did_you_mean
 
 #: Defence of a frontier → its table under [defences], and the switches beside it.
 WRITTEN: Mapping[Defence, tuple[str, Sequence[str]]] = {
@@ -17,10 +18,30 @@ WRITTEN: Mapping[Defence, tuple[str, Sequence[str]]] = {
     "grafting": ("label_dp", ("grafting",)),
     "grafting + refit": ("label_dp", ("grafting", "refit")),
 }
+#: Table of [defences] → the key that says how strict it is, and whether the smaller value is the stricter.
+STRICTNESS = {"id_lmid": ("xi", True), "label_dp": ("epsilon", True), "reduced_leakage": ("trees", False)}
+#: Two tables or switches of [defences] that a party's file may not have together.
+APART = ("id_lmid", "grafting")
 #: Points of a frontier that are settings of the job.
 JOB: Final = "job"
 #: Values that a party's file has unasked.
 _USUAL = {"counts": "shown"}
+
+
+def check_written(defences: Mapping[str, Any]) -> None:
+    """Check a label holder's table [defences]; ValueError naming what no defence of trees has."""
+    switches = {switch for _, switches in WRITTEN.values() for switch in switches}
+    for name, value in defences.items():
+        key, _ = STRICTNESS.get(name, ("", False))
+        if not key and name not in switches:
+            known = ", ".join([*STRICTNESS, *sorted(switches)])
+            raise ValueError(
+                f"unknown defence {name!r}; known are {known}{did_you_mean(name, [*STRICTNESS, *switches])}"
+            )
+        if key and not (isinstance(value, Mapping) and isinstance(value.get(key), int | float)):
+            raise ValueError(f"{name} must be a table with {key}, as the label holder's file has it")
+        if not key and not isinstance(value, bool):
+            raise ValueError(f"{name} must be true or false")
 
 
 def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -28,13 +49,10 @@ def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in given.items() if _USUAL.get(key) != value}
 
 
-def lines_of(
-    defence: Defence, settings: Mapping[str, Any], label_holder: str, feature_parties: Sequence[str]
-) -> list[Lines]:
+def lines_of(defence: Defence, settings: Mapping[str, Any], label_holder: str) -> list[Lines]:
     """The lines of a defence in the party file of the label holder and in its policy, or those of the job."""
     if defence == JOB:
-        given = {key: _of_all(value, feature_parties) for key, value in settings.items()}
-        return [Lines(file="job file", lines=["[job]", *(f"{key} = {_toml(value)}" for key, value in given.items())])]
+        return [job_lines(settings)]
     name, switches = WRITTEN[defence]
     own = ["[defences]", f"{name} = {_toml(settings)}", *(f"{switch} = true" for switch in switches)]
     found = [Lines(file=f"party file of {label_holder}", lines=own)]
@@ -46,9 +64,9 @@ def lines_of(
     return found
 
 
-def _of_all(value: Any, feature_parties: Sequence[str]) -> Any:
-    """A table by feature party has the names of the job at hand."""
-    return dict.fromkeys(feature_parties, max(value.values())) if isinstance(value, Mapping) else value
+def job_lines(settings: Mapping[str, Any]) -> Lines:
+    """The lines of parameters in the job file."""
+    return Lines(file="job file", lines=["[job]", *(f"{key} = {_toml(value)}" for key, value in settings.items())])
 
 
 def _toml(value: Any) -> str:

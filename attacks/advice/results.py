@@ -12,13 +12,20 @@ Whose = Literal["this table", "given", "project"]
 #: What is suggested: defences by the names of a frontier's points, and settings of the job.
 Defence = Literal["id_lmid", "reduced_leakage", "label_dp", "label_dp + refit", "grafting", "grafting + refit", "job"]
 
+#: Reasons to suggest nothing.
+Withheld = Literal["little to lower", "nothing scored", "no table is near"]
+
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Source(_Part):
-    """A frontier that the figures are from: `table` by its file's name, `records` that were trained on."""
+    """The frontier that the figures are from: `table` by its file's name, `records` that were trained on.
+
+    Without a defence: `v_measure` of ID2Graph, `own` of the attacker's own columns, `auc` of held-out records, null
+    where undefined.
+    """
 
     table: str
     whose: Whose
@@ -28,29 +35,21 @@ class Source(_Part):
     trees: Annotated[int, Field(ge=1)]
     max_depth: Annotated[int, Field(ge=1)]
     seeds: Annotated[int, Field(ge=1)]
+    v_measure: float
+    own: float
+    auc: float | None
 
 
 class Effect(_Part):
-    """The effect of one defence on one table: means over the seeds, `_sd` their standard deviation.
+    """The measures with one defence on the table of the source: means over the seeds, `_sd` their standard deviation.
 
-    `v_without`, `v_left`: V-measure of ID2Graph without and with it; `v_own`: that of the attacker's own columns.
-    `auc_without`, `auc`: of held-out records; null where undefined.
+    `v_measure`: of ID2Graph; `auc`: of held-out records, null where undefined.
     """
 
-    table: str
-    whose: Whose
-    v_without: float
-    v_left: float
+    v_measure: float
     v_sd: float | None
-    v_own: float
-    auc_without: float | None
     auc: float | None
     auc_sd: float | None
-
-    @property
-    def v_reached(self) -> float:
-        """The V-measure of an attacker with the defence: one whom the training misleads uses its own columns alone."""
-        return max(self.v_left, self.v_own)
 
 
 class Lines(_Part):
@@ -61,11 +60,11 @@ class Lines(_Part):
 
 
 class Suggestion(_Part):
-    """A defence with its settings, or settings of the job (`defence` "job"), and what it does on the tables at hand.
+    """A defence with its settings, or settings of the job (`defence` "job"), and what it does on the source's table.
 
-    `taken`: the share that it takes away of what the training adds to the V-measure of the attacker's own columns,
-    over all `effects`; null where the training adds next to nothing. `price`: AUC lost, the mean over the tables.
-    `helps`: enough is taken away, and nothing that does the same costs less.
+    `taken`: the share that it takes away of what the training adds to the V-measure of the attacker's own columns, at
+    most 1, since one whom the training misleads uses these alone; null where the training adds next to nothing.
+    `price`: AUC lost. `helps`: enough is taken away, and nothing that does the same costs less.
     """
 
     defence: Defence
@@ -73,7 +72,7 @@ class Suggestion(_Part):
     helps: bool
     taken: float | None
     price: float | None
-    effects: Annotated[list[Effect], Field(min_length=1)]
+    effect: Effect
     lines: list[Lines]
 
 
@@ -86,8 +85,19 @@ class Parameter(_Part):
 
 
 class Advice(_Part):
-    """Suggestions that lower the attacks, the best first, and those that do not help, last."""
+    """Suggestions by the frontier of this table or of the nearest one, and what the job has is left out.
 
-    sources: list[Source]
+    `v_measure`, `own`: of the audited party that the training tells most, its strongest attack and its own columns;
+    null without scores. `source`: null where nothing is suggested by a frontier, for the reason in `withheld`; null
+    also of a protocol with `parameters` of its own. `unlike`: the table of a frontier that the audit was given and that
+    is neither of this table nor like it. `defences`: those that the label holder has; null where the audit is not told.
+    """
+
+    v_measure: float | None
+    own: float | None
+    source: Source | None
+    withheld: Withheld | None
+    unlike: str | None
+    defences: list[str] | None
     suggestions: list[Suggestion]
     parameters: list[Parameter]

@@ -1,68 +1,76 @@
-"""The section "What lowers this": suggestions by defence, the best first, and settings that do not help."""
+"""The section "What lowers this": suggestions by defence as they were measured, and settings that do not help."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any, NamedTuple
 
-from attacks.advice.results import Advice, Defence, Effect, Lines, Parameter, Source, Suggestion, Whose
+from attacks.advice.advise import LITTLE
+from attacks.advice.results import Advice, Lines, Parameter, Source, Suggestion
 from attacks.document import Document
 from attacks.report.glossary import DEFENCES, SYMBOLS, count, score
 
-#: Heads of the figures of a suggestion, and of those of each table.
+#: Heads of the figures of a suggestion.
 HEADS = ("V-measure", "taken away", "price in AUC")
-TABLE_HEADS = ("setting", "table", "V-measure without", "with", "own columns alone", "AUC without", "with")
 
 
 class Row(NamedTuple):
-    """A suggestion: its setting, its figures under `HEADS`, the number of tables that they are from, its lines."""
+    """A suggestion: its setting, its figures under `HEADS`, its lines."""
 
     setting: str
     figures: list[str]
-    tables: str
     lines: list[Lines]
 
 
 class Measures(NamedTuple):
-    """All suggestions of a defence, and their figures on each table under `TABLE_HEADS`."""
+    """All suggestions of a defence."""
 
     name: str
     meaning: str
     rows: list[Row]
-    by_table: list[list[str]]
 
 
 @dataclass(frozen=True)
 class Advised:
-    """The section's content. `basis`: sentences on where the figures are from. `useless`: rows that name a defence."""
+    """The section's content. `basis`: sentences on where the figures are from. `useless`: rows that name a defence.
+
+    `where`: the table that was measured.
+    """
 
     basis: list[str]
+    where: str
     measures: list[Measures]
     useless: list[Row]
-    useless_by_table: list[list[str]]
     parameters: list[Parameter]
 
 
 def advised(document: Document) -> Advised | None:
     """The section of a document; None where it has no advice."""
-    if document.advice is None:
+    advice = document.advice
+    if advice is None:
         return None
-    helping = [it for it in document.advice.suggestions if it.helps]
-    others = [it for it in document.advice.suggestions if not it.helps]
+    helping = [it for it in advice.suggestions if it.helps]
+    others = [it for it in advice.suggestions if not it.helps]
+    source = advice.source
+
+    def rows(some: Sequence[Suggestion], *, named: bool) -> list[Row]:
+        return [_row(it, source, _named(it) if named else setting(it.settings)) for it in some if source is not None]
+
     return Advised(
-        basis=basis(document.advice, document.protocol),
-        measures=[_measures(name, helping) for name in dict.fromkeys(it.defence for it in helping)],
-        useless=[_row(it, _named(it)) for it in others if not _dearer(it, document.advice.suggestions)],
-        useless_by_table=[row for it in others for row in _by_table(it, _named(it))],
-        parameters=document.advice.parameters,
+        basis=basis(advice, document.protocol),
+        where="" if source is None else _where(source),
+        measures=[
+            Measures(*DEFENCES[name], rows([it for it in helping if it.defence == name], named=False))
+            for name in dict.fromkeys(it.defence for it in helping)
+        ],
+        useless=rows([it for it in others if not _dearer(it, advice.suggestions)], named=True),
+        parameters=advice.parameters,
     )
 
 
 def _dearer(it: Suggestion, every: Sequence[Suggestion]) -> bool:
-    """Whether it is one of several repairs of the same noise, and not the one that costs least: the table by table has
-    it."""
+    """Whether it is one of several repairs of the same noise, and not the one that costs least."""
     if it.defence == "job":
         return False
     same = [other for other in every if other.settings == it.settings]
@@ -70,76 +78,103 @@ def _dearer(it: Suggestion, every: Sequence[Suggestion]) -> bool:
 
 
 def basis(advice: Advice, protocol: str) -> list[str]:
-    """Where the figures are from."""
-    if advice.parameters:
+    """Where the figures are from, or why there are none."""
+    if protocol == "pivodl":
+        own = "These of its own parameters lower what leaf weights and gains tell."
+        if not advice.parameters:
+            own = (
+                "Of what leaf weights and gains tell, this job's parameters leave no more than the strictest measured."
+            )
         return [
             f"None of the defences of protocols with one label holder exists in {protocol}, and none of its parameters "
-            "withholds sets of records: nothing here lowers what attacks by groups find. These of its own parameters "
-            "lower what leaf weights and gains tell."
+            f"withholds sets of records: nothing here lowers what attacks by groups find. {own}"
         ]
-    kinds: dict[Whose, list[Source]] = {}
-    for each in advice.sources:
-        kinds.setdefault(each.whose, []).append(each)
-    said = []
-    if own := kinds.get("this table"):
-        said.append(f"Measured by treetap frontier on this very table: {_sources(own)}.")
-    if given := kinds.get("given"):
-        said.append(
-            f"The frontier that the audit was given is of another table than this one, as far as their digests tell: "
-            f"{_sources(given)}. Its figures count among those of other tables."
-        )
-    if public := kinds.get("project"):
-        first = "What was not measured there is" if own else "Not measured on this table, but"
-        said.append(
-            f"{first} from public tables that the project has measured: {_sources(public)}. Your own table may differ: "
-            "treetap frontier measures it, and treetap audit --frontier uses that."
-        )
-    return said or ["No frontier of this protocol is at hand: treetap frontier measures one."]
+    return [*_sources(advice), *_left_out(advice)]
 
 
-def best_lines(document: Document, most: int = 3) -> list[str]:
-    """The best suggestions in a line each, for a terminal."""
-    if document.advice is None:
-        return []
-    lines = [f"{it.name} ({_written(it.lines)}): {it.tells}" for it in document.advice.parameters[:most]]
-    for it in [it for it in document.advice.suggestions if it.helps][:most]:
-        row = _row(it, _named(it))
+def _sources(advice: Advice) -> Iterator[str]:
+    reached = f"V-measure {score(advice.v_measure)}, {score(advice.own)} by its own columns alone"
+    source, measure = advice.source, "treetap frontier measures yours, and treetap audit --frontier advises by it."
+    if advice.withheld == "little to lower":
+        yield (
+            f"There is little to lower here: of what these attacks find the training adds less than {LITTLE:g} "
+            f"({reached}), so no defence is suggested."
+        )
+    elif advice.withheld == "nothing scored":
+        yield f"Nothing is scored, so no measured table can be said to be like this one: {measure}"
+    elif source is None:
+        yield (
+            f"No table that was measured is like this one, with as many classes and a V-measure between half and twice "
+            f"its own ({score(advice.v_measure)}), so no defence is suggested: {measure}"
+        )
+    else:
+        figures = f"V-measure {score(source.v_measure)} without a defence, {score(source.own)} by own columns alone"
+        if source.whose == "this table":
+            yield f"Measured by treetap frontier on this very table: {_described(source)}: {figures}."
+        else:
+            yield (
+                f"Measured elsewhere, on {_described(source)}: {figures}. Of the tables at hand with as many classes "
+                f"it has the V-measure nearest to this one's {score(advice.v_measure)}. Effects may differ here: "
+                f"{measure}"
+            )
+            if source.whose == "given":
+                yield "It is the frontier that the audit was given, of another table, as far as their digests tell."
+        if not any(it.helps for it in advice.suggestions):
+            yield "None of what was measured there both helps and is stricter than what this job has."
+    if advice.unlike is not None:
+        yield (
+            f"The frontier that the audit was given, of {_title(advice.unlike)}, is of another table, as far as their "
+            "digests tell, and not the nearest: it is left out."
+        )
+
+
+def _left_out(advice: Advice) -> Iterator[str]:
+    """What is known of the defences that the label holder has."""
+    if advice.source is None:
+        return
+    if advice.defences is None:
+        yield (
+            "What the label holder defends with already is in its own file alone: [defences] in audit.toml keeps it, "
+            "and what is looser, out of here."
+        )
+    elif advice.defences:
+        yield f"The label holder has {', '.join(advice.defences)}: only what is stricter stands here."
+
+
+def terminal_lines(document: Document, most: int = 3) -> tuple[list[str], list[tuple[str, list[str]]]]:
+    """Sentences on where the figures are from; then for each suggestion a sentence, and lines of TOML to paste."""
+    found = advised(document)
+    if found is None:
+        return [], []
+    said = [(f"{it.name}: {it.tells}", _pasted(it.lines)) for it in found.parameters[:most]]
+    helping = [] if document.advice is None else [it for it in document.advice.suggestions if it.helps]
+    for it in helping[:most]:
+        assert document.advice is not None
+        assert document.advice.source is not None
+        row = _row(it, document.advice.source, _named(it))
         v, taken, price = row.figures
-        lines.append(
-            f"{row.setting} ({_written(it.lines[:1])}): V-measure {v}, {taken} of what the training adds taken away, "
-            f"{'no' if price == 'none' else price} AUC lost; measured on {row.tables}"
-        )
-    return lines
+        text = f"{row.setting}: V-measure {v}, {taken} of what the training adds taken away, "
+        said.append((f"{text}{'no' if price == 'none' else price} AUC lost; {found.where}", _pasted(row.lines[:1])))
+    return found.basis, said
 
 
-def _measures(name: Defence, helping: Sequence[Suggestion]) -> Measures:
-    of_it = [it for it in helping if it.defence == name]
-    rows = [_row(it, setting(it.settings)) for it in of_it]
-    return Measures(*DEFENCES[name], rows, [row for it in of_it for row in _by_table(it, setting(it.settings))])
+def _pasted(lines: Sequence[Lines]) -> list[str]:
+    """Lines of a file below a comment that names it."""
+    return [line for it in lines for line in (f"# {it.file}", *it.lines)]
 
 
-def _row(it: Suggestion, named: str) -> Row:
-    before, left = (fmean(values) for values in zip(*((e.v_without, e.v_reached) for e in it.effects), strict=True))
+def _row(it: Suggestion, source: Source, named: str) -> Row:
+    effect = it.effect
+    left = _with_sd(effect.v_measure, effect.v_sd) if effect.v_measure >= source.own else score(source.own)
     taken = "–" if it.taken is None else "nothing" if it.taken <= 0 else f"{100 * it.taken:.0f} %"
     price = "–" if it.price is None else "none" if round(it.price, 3) <= 0 else score(it.price)
-    return Row(named, [f"{score(before)} → {score(left)}", taken, price], _tables(it.effects), it.lines)
+    return Row(named, [f"{score(source.v_measure)} → {left}", taken, price], it.lines)
 
 
-def _tables(effects: Sequence[Effect]) -> str:
-    if effects[0].whose == "this table":
-        return "this table"
-    return _title(effects[0].table) if len(effects) == 1 else f"{count(len(effects))} other tables"
-
-
-def _by_table(it: Suggestion, named: str) -> list[list[str]]:
-    return [
-        [
-            *(named, _title(each.table), score(each.v_without)),
-            *(_with_sd(each.v_left, each.v_sd), score(each.v_own)),
-            *(score(each.auc_without), _with_sd(each.auc, each.auc_sd)),
-        ]
-        for each in it.effects
-    ]
+def _where(source: Source) -> str:
+    return (
+        "measured on this table" if source.whose == "this table" else f"measured elsewhere, on {_title(source.table)}"
+    )
 
 
 def _title(table: str) -> str:
@@ -147,7 +182,7 @@ def _title(table: str) -> str:
     return table.removesuffix(".parquet").removesuffix(".csv")
 
 
-def _with_sd(mean: float | None, sd: float | None) -> str:
+def _with_sd(mean: float, sd: float | None) -> str:
     return score(mean) if sd is None else f"{score(mean)} ± {score(sd)}"
 
 
@@ -162,16 +197,7 @@ def setting(settings: Mapping[str, Any]) -> str:
     return ", ".join(f"{SYMBOLS.get(key, key)} {value}" for key, value in shown.items())
 
 
-def _sources(sources: Iterable[Source]) -> str:
-    how: dict[str, list[str]] = {}
-    for it in sources:
-        seeds = "1 seed" if it.seeds == 1 else f"{count(it.seeds)} seeds"
-        said = f"with {count(it.trees)} trees to depth {it.max_depth} and {seeds}"
-        how.setdefault(said, []).append(
-            f"{_title(it.table)} ({count(it.records)} records, {count(it.classes)} classes)"
-        )
-    return "; ".join(f"{', '.join(tables)} {said}" for said, tables in how.items())
-
-
-def _written(lines: Iterable[Lines]) -> str:
-    return "; ".join(f"{it.file}: {' '.join(it.lines)}" for it in lines)
+def _described(it: Source) -> str:
+    seeds = "1 seed" if it.seeds == 1 else f"{count(it.seeds)} seeds"
+    size = f"{count(it.records)} records, {count(it.classes)} classes"
+    return f"{_title(it.table)} ({size}; {count(it.trees)} trees to depth {it.max_depth}, {seeds})"

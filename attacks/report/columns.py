@@ -226,6 +226,8 @@ def _whole(each: Reconstruction) -> str:
     found = getattr(each, each.headline)
     assert each.floor is not None
     if found.ssim is not None:
+        if each.floor.ssim is not None and found.ssim <= each.floor.ssim:
+            return "No attack guesses whole images better than the mean known image does."
         return (
             f"Its best images, by {each.attack}, have an SSIM of {score(found.ssim)} (1 is the image itself; the mean "
             f"known image has {score(each.floor.ssim)})."

@@ -58,14 +58,15 @@ SOURCES = {
 }
 #: Terms of the first sentences.
 SENTENCE_TERMS = {
-    "Groups": "the clusters of the party's strongest attack, by V-measure, which sees no label.",
+    "Groups": "the clusters of the attack that agrees best, after the number of trees where it does. It sees no label.",
     "Matched by the audit": (
         "the audit has the labels, and gives each class one group at most, so that as many records as possible agree; "
         "those of groups left over count as wrong. An attacker has no labels to match by."
     ),
     "Named by published class sizes": (
         "the largest group is named after the largest class, the second after the second, and so on, as an attacker "
-        "can who knows how frequent each class is, and no label. Where sizes are equal, the mean over their orders."
+        "can who knows how frequent each class is, and no label. Where sizes are equal, the mean over their orders; of "
+        "several attacks the best by it."
     ),
     "The largest class": "the share of records that naming all of them after it gets right.",
 }
@@ -108,8 +109,8 @@ DEFENCES: dict[Defence, tuple[str, str]] = {
 SYMBOLS = {"xi": "ξ", "epsilon": "ε"}
 #: Terms of the advice.
 ADVICE_TERMS = {
-    "V-measure": "0: an attack's groups are independent of the label; 1: they are its classes. Here of ID2Graph, the "
-    "strongest attack, without the defence → with it; at least that of a party's own columns, which it can always use.",
+    "V-measure": "0: an attack's groups are independent of the label; 1: they are its classes. Of ID2Graph on the "
+    "measured table, without the defence → with it; at least that of own columns, which a party can always use.",
     "Taken away": "of what the training adds to the V-measure that a party reaches by its own columns alone. At 100 % "
     "taking part no longer helps these attacks; –: the training adds next to nothing, less than 0.02.",
     "Price": "how much of the model's AUC on held-out records is lost. AUC: the chance that of two records of "
@@ -129,6 +130,8 @@ COLUMN_TERMS = {
     "R²": "the share of a number's variance that the guess explains; below 0 the mean would be nearer.",
     "macro F1, precision, recall": "means over the classes, so that rare ones count as much as frequent ones.",
 }
+#: Word beside the figure of a guess that is right where it is inverted.
+INVERTED = "inverted"
 NOT_A_PROOF = (
     "Nothing here is a proof. A low figure says that these attacks found little, not that there is little to find; "
     "parties that pool their logs know more than each alone."
@@ -143,6 +146,11 @@ def rank(disclosure: str) -> tuple[int, int]:
 def score(value: float | None) -> str:
     """A score or an information, or a dash for None."""
     return "–" if value is None else f"{value:.3f}"
+
+
+def either_way(value: float | None) -> str:
+    """A measure that tells as much below one half, by the opposite guess: the larger of it and its complement."""
+    return score(value) if value is None or value >= 0.5 else f"{score(1 - value)} ({INVERTED})"
 
 
 def count(value: int | None) -> str:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from attacks.document import Document, Party
 from attacks.networks.results import ClusterFigures, CompletionRow, Measured, NetworkFigures
-from attacks.report.glossary import count, score
+from attacks.report.glossary import count, either_way, score
 from attacks.report.scale import BOTTOM, LEFT, TOP, Frame, Linear, polyline, short
 from attacks.report.scores import HEIGHT, LABELS, WIDTH, Curve, Curves
 
@@ -134,7 +134,7 @@ def label_rows(name: str, figures: NetworkFigures) -> list[list[str]]:
 def score_rows(name: str, figures: NetworkFigures) -> list[list[str]]:
     """The AUCs of single gradients under `SCORE_HEADS`."""
     return [
-        [name, what, score(found.auc), _epoch(found.epoch), count(found.draws), count(found.left_out)]
+        [name, what, either_way(found.auc), _epoch(found.epoch), count(found.draws), count(found.left_out)]
         for what, found in (("norm", figures.norm), ("cosine", figures.cosine))
         if found is not None
     ]

@@ -73,7 +73,6 @@ def _figures(document: Document) -> dict[str, Any]:
         "largest_class": None if largest is None else f"{100 * largest:.1f} %",
         "advised": advice.advised(document),
         "advice_heads": advice.HEADS,
-        "advice_table_heads": advice.TABLE_HEADS,
         "matrix": matrix.matrix(document),
         "bars": matrix.bars(document),
         "traffic": sorted(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from attacks.document import Document, Party
 from attacks.pivodl.results import GuessFigures, InversionFigures
-from attacks.report.glossary import count, score, share
+from attacks.report.glossary import INVERTED, count, either_way, score, share
 from attacks.report.scale import Linear, short
 
 #: Width of the picture of a party's guesses, on an axis of AUC from 0 to 1.
@@ -36,8 +36,10 @@ KINDS = {
         "own labels and columns", "cl", "a model of the party's own labels by its own columns: without taking part"
     ),
 }
+#: Ways to guess that are no attack: the one has what noise hides, the other takes no part.
+_HIDDEN, _ALONE = "without_noise", "own_labels_and_columns"
 GUESS_HEADS = ("records guessed", *(kind.label for kind in KINDS.values()))
-ACCURACY_HEADS = ("party", "guess", "records", "accuracy", "inverted", "largest class", "AUC")
+ACCURACY_HEADS = ("party", "guess", "records", "accuracy", "largest class", "AUC")
 INVERSION_HEADS = (
     *("party", "splits", "gains at hand", "equations", "solved", "right", "solved ÷ splits"),
     *("weights with noise", "noise removed"),
@@ -107,17 +109,64 @@ def shared_labels(document: Document) -> SharedLabels | None:
     )
 
 
+def sentence(party: Party) -> str:
+    """The labels of other parties that a party can name, beside what takes no part; empty without scores."""
+    scored = {key: guess for key in KINDS if (guess := _guess(party, key)) is not None and guess.accuracy is not None}
+    if not scored.keys() - {_HIDDEN, _ALONE}:
+        return ""
+    rights = [_of(guess, key) for key, guess in scored.items() if key not in (_HIDDEN, _ALONE)]
+    ranks = [_stronger(guess.auc, KINDS[key].label) for key, guess in scored.items() if key != _HIDDEN]
+    if (whole := party.label_guess) is not None and "" in scored:
+        when = [f"as received, the weights of {trees} trees" for trees in range(1, len(whole.auc_by_tree) + 1)]
+        two = whole.inverted is not None
+        rights += [_stronger(value, how, two=two) for value, how in zip(whole.accuracy_by_tree, when, strict=True)]
+        ranks += [_stronger(value, how) for value, how in zip(whole.auc_by_tree, when, strict=True)]
+    right, how = max(rights, key=lambda one: one[0])
+    floors = {"always naming their most frequent class": max(guess.majority or 0.0 for guess in scored.values())}
+    if _ALONE in scored:
+        floors["a model of its own labels by its own columns"] = _of(scored[_ALONE], _ALONE)[0]
+    floor = max(floors, key=lambda name: floors[name])
+    if round(right, 3) > round(floors[floor], 3):
+        beside = "; ".join(f"{name} gives {share(value, 1)}" for name, value in floors.items())
+        text = f"can name {share(right, 1)} of the labels that other parties hold ({how}); {beside}."
+    else:
+        text = (
+            f"can name the labels that other parties hold no better than by {floor}, which is right for "
+            f"{share(floors[floor], 1)}: its guess is right for {share(right, 1)} ({how})."
+        )
+    rank, how = max(ranks, key=lambda one: one[0])
+    if rank:
+        text += f" Its best order of them has an AUC of {score(rank)} ({how})."
+    if (hidden := scored.get(_HIDDEN)) is not None:
+        auc = "" if hidden.auc is None else f", with an AUC of {score(_stronger(hidden.auc, '')[0])}"
+        exact = share(_of(hidden, _HIDDEN)[0], 1)
+        text += f" By the exact weights, which noise hides from it, it would name {exact}{auc}."
+    return text
+
+
+def _stronger(figure: float | None, how: str, *, two: bool = True) -> tuple[float, str]:
+    """A figure and how it was reached; that of the opposite guess, of two classes, where it is larger; 0 for None."""
+    if figure is None:
+        return 0.0, how
+    return (1 - figure, f"{how}, {INVERTED}") if two and figure < 0.5 else (figure, how)
+
+
+def _of(guess: GuessFigures, key: str) -> tuple[float, str]:
+    """The accuracy of a guess, or of its opposite."""
+    return _stronger(guess.accuracy, KINDS[key].label, two=guess.inverted is not None)
+
+
 def guess_row(name: str, party: Party) -> list[str]:
     """Party, records, AUC of each way to guess."""
     guess = party.label_guess
     found = [_guess(party, key) for key in KINDS]
     records = None if guess is None else guess.records
-    return [name, count(records), *(score(None if each is None else each.auc) for each in found)]
+    return [name, count(records), *(either_way(None if each is None else each.auc) for each in found)]
 
 
 def _row(name: str, party: Party, x: Linear) -> GuessRow:
     aucs = {key: each.auc for key in KINDS if (each := _guess(party, key)) is not None and each.auc is not None}
-    dots = [Dot(KINDS[key].style, short(x(aucs[key]))) for key in reversed(KINDS) if key in aucs]
+    dots = [Dot(KINDS[key].style, short(x(_stronger(aucs[key], "")[0]))) for key in reversed(KINDS) if key in aucs]
     return GuessRow(name, dots, guess_row(name, party)[1:])
 
 
@@ -133,8 +182,8 @@ def _accuracies(name: str, party: Party) -> list[list[str]]:
     for key, kind in KINDS.items():
         each = _guess(party, key)
         if each is not None:
-            figures = (each.accuracy, each.inverted, each.majority, each.auc)
-            rows.append([name, kind.label, count(each.records), *map(score, figures)])
+            right = score(each.accuracy) if each.inverted is None else either_way(each.accuracy)
+            rows.append([name, kind.label, count(each.records), right, score(each.majority), either_way(each.auc)])
     return rows
 
 

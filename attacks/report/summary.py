@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from attacks.document import Document, Party
+from attacks.document import AttackResult, Document, Party
 from attacks.report.glossary import ATTACKS, count, score, share
 from attacks.report.scale import Linear, short
 from attacks.report.scores import best
@@ -55,7 +55,7 @@ def glance(name: str, party: Party, trees: int) -> Glance:
         cl=score(base),
         best=score(top),
         attack="" if found is None else ATTACKS[found[0]].label,
-        after="" if found is None else f"after {count(found[1].after_trees)} of {count(trees)} trees",
+        after="" if found is None else _after(found[1], base, trees),
         style="" if found is None else ATTACKS[found[0]].style,
         cl_at="" if base is None else short(x(base)),
         best_at="" if top is None else short(x(top)),
@@ -66,6 +66,12 @@ def glance(name: str, party: Party, trees: int) -> Glance:
         hidden=count(every - known),
         signatures=count(signature.signatures),
     )
+
+
+def _after(strongest: AttackResult, base: float | None, trees: int) -> str:
+    """The number of trees of the best attack, and a word where the own columns alone do as well."""
+    more = strongest.v_measure is None or base is None or round(strongest.v_measure, 3) > round(base, 3)
+    return f"after {count(strongest.after_trees)} of {count(trees)} trees{'' if more else '; no better than CL'}"
 
 
 def known_nodes(party: Party) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from rich.text import Text
 from attacks.document import Document, parse
 from attacks.report import columns as on_columns
 from attacks.report import networks, pivodl
-from attacks.report.advice import best_lines
+from attacks.report.advice import terminal_lines
 from attacks.report.glossary import ATTACKS, NOT_A_PROOF, count, rank, unscored
 from attacks.report.matrix import Amount, amounts
 from attacks.report.scores import SCORE_HEADS, figures
@@ -38,10 +38,11 @@ def print_summary(document: Document | Mapping[str, Any], console: Console) -> N
     _say(console, f"audit of {content.job}", line)
     for it in sentences(content):
         _say(console, *_wrapped(f"{it.party} {it.text}", console))
-    if lines := best_lines(content):
-        _say(console, "What lowers this, the best first (the report has more, and where the figures are from):")
-        for advice in lines:
-            _say(console, *_wrapped(f"- {advice}", console, "  "))
+    said, advice = terminal_lines(content)
+    if said:
+        _say(console, "What lowers this (the report has more):", *_wrapped(" ".join(said), console))
+    for sentence, lines in advice:
+        _say(console, *_wrapped(f"- {sentence}", console, "  "), *(f"    {line}" for line in lines))
     for name, party in content.parties.items():
         for fault in party.faults:
             _say(console, f"{name}: {fault}")
@@ -182,8 +183,10 @@ def _table(console: Console, title: str, heads: Sequence[str], rows: Rows, names
     """Print a table whose first `names` columns identify a row.
 
     A table that is too wide is printed in parts, each with those columns; if not even one figure fits beside them, each
-    figure gets a line.
+    figure gets a line. A column without any figure is left out.
     """
+    kept = [k for k in range(len(heads)) if k < names or any(row[k] != "–" for row in rows)]
+    heads, rows = [heads[k] for k in kept], [[row[k] for k in kept] for row in rows]
     console.print()
     console.print(Text(title, style="bold"), soft_wrap=True)
     parts = _parts(console, heads, rows, names)

@@ -56,7 +56,7 @@ class View:
     does not have them. `own_digest`: SHA-256 of the party's sorted ids, where the transcript holds it.
     `trees`: the last complete growth of each tree, by index; `unfinished`: trees that were begun and never completed,
     as of their last growth. `attempt`: the newest one. `finished`: the model was published.
-    `max_depth`, `objective`, `missing` (a value that means missing, or None): parameters of the job.
+    `params`: the job's parameters; of these `max_depth`, `objective`, `missing` (a value that means missing, or None).
     `sent` is empty unless the party recorded both directions. `faults`: gaps of the transcript that limit every result.
     `anchor`: what its signatures show. `pivodl`: what it knows beside, of a PIVODL job; there `label_holder` has all
     parties that label records. `network`: its gradients, of a split network, which has no trees (`max_depth` 0).
@@ -75,6 +75,7 @@ class View:
     trees: tuple[TreeView, ...] = field(repr=False)
     unfinished: tuple[TreeView, ...] = field(repr=False)
     finished: bool
+    params: JobParams = field(repr=False)
     max_depth: int
     objective: str
     missing: float | None
@@ -214,6 +215,7 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
         trees=tuple(trees),
         unfinished=tuple(unfinished),
         finished=replay.finished,
+        params=params,
         max_depth=max_depth,
         objective=params.objective,
         missing=None if math.isnan(params.missing) else params.missing,

@@ -21,6 +21,41 @@ _LAUNCH = (
     "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execvp(sys.argv[3], sys.argv[3:])"
 )
 
+#: Texts of tables and bars that overlap another one by more than a pixel.
+OVERLAPS = """(() => {
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), boxes = [];
+  for (let node; (node = walker.nextNode());) {
+    const its = node.parentElement;
+    if (!node.data.trim() || !its.checkVisibility() || its.closest("svg, .skip, title")) continue;
+    if (getComputedStyle(its.closest("thead") ?? its).clipPath !== "none") continue;
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    for (const box of range.getClientRects()) boxes.push([node.data.trim(), box]);
+  }
+  for (const bar of document.querySelectorAll(".bars svg rect")) boxes.push(["bar", bar.getBoundingClientRect()]);
+  const found = [];
+  boxes.forEach(([name, box], k) => boxes.slice(k + 1).forEach(([other, its]) => {
+    if (box.left + 1 < its.right && its.left + 1 < box.right && box.top + 2 < its.bottom && its.top + 2 < box.bottom)
+      found.push(`${name} / ${other}`);
+  }));
+  return found;
+})()"""
+#: Words of tables on more than one line.
+BROKEN = """(() => {
+  const found = [];
+  for (const cell of document.querySelectorAll("th, td")) {
+    if (getComputedStyle(cell.closest("thead") ?? cell).clipPath !== "none") continue;
+    const walker = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+    for (let node; (node = walker.nextNode());) for (const word of node.data.matchAll(/[^\\s-]+/g)) {
+      const range = document.createRange();
+      range.setStart(node, word.index);
+      range.setEnd(node, word.index + word[0].length);
+      if (new Set([...range.getClientRects()].map(it => Math.round(it.top))).size > 1) found.push(word[0]);
+    }
+  }
+  return found;
+})()"""
+
 
 def found() -> str | None:
     """The program, if this machine has one."""

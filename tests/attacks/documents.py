@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attacks.advice.advise import advise
+from attacks.advice.advised_job import AdvisedJob
 from attacks.chance_information import chance_information
 from attacks.document import (
     AttackName,
@@ -98,8 +99,16 @@ def made(
         treetap="0.1.0",
         parties=found,
         traffic=_traffic(found),
-        advice=None if classes is None else advise("boosting", HOLDER, names, None),
+        advice=None if classes is None else advise(_job(names, classes, found), None),
     )
+
+
+def _job(names: list[str], classes: int, parties: dict[str, Party]) -> AdvisedJob:
+    """The job as advice sees it, with the scores of its first party."""
+    attacks = next(iter(parties.values())).attacks if parties else {}
+    scores = [it.v_measure for name, it in attacks.items() if name != "cl" and it.v_measure is not None]
+    own = attacks["cl"].v_measure if attacks else None
+    return AdvisedJob("boosting", HOLDER, names, classes, max(scores, default=None), own)
 
 
 def _prior(classes: int) -> npt.NDArray[np.float64]:

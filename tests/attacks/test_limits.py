@@ -97,7 +97,7 @@ def test_no_attack_to_judge() -> None:
 def test_the_headline_is_the_largest_figure() -> None:
     """The report's line names the attack, its best figure, and after how many trees it was reached."""
     (glance,) = glances(_document())
-    assert (glance.best, glance.attack, glance.after) == ("0.540", "UNI+CL", "after 2 of 4 trees")
+    assert (glance.best, glance.attack, glance.after) == ("0.540", "UNI+CL", "after 2 of 4 trees; no better than CL")
     assert "UNI+CL, after 2 of 4 trees" in html(_document())
 
 

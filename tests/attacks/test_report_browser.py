@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from attacks.advice.advise import advise
+from attacks.advice.advised_job import AdvisedJob
 from attacks.report import html
-from tests.attacks.browser import Browser, found
+from tests.attacks.browser import BROKEN, OVERLAPS, Browser, found
 from tests.attacks.documents import made
 
 pytestmark = [
@@ -43,7 +44,7 @@ SIDEWAYS = """(async () => {
   document.querySelectorAll("details").forEach(it => { it.open = true; });
   for (let k = 0; k < 2; k++) await new Promise(requestAnimationFrame);
   const every = [...document.querySelectorAll("body *")];
-  const shown = every.filter(it => it.checkVisibility() && !it.closest(".cards thead"));
+  const shown = every.filter(it => it.checkVisibility() && !it.closest(".cards thead, .bars thead"));
   const wider = shown.filter(it => getComputedStyle(it).overflowX !== "visible" && it.scrollWidth > it.clientWidth + 1);
   const said = shown.filter(it => /scroll sideways/.test(getComputedStyle(it, "::before").content));
   const outside = shown.filter(it => it.getBoundingClientRect().right > innerWidth + 1 && !it.closest(".scroll, svg"));
@@ -106,7 +107,8 @@ def test_every_picture_is_shown(width: int, scheme: str, page: Path, browser: Br
 def test_nothing_scrolls_sideways_unseen(protocol: str, tmp_path: Path, browser: Browser) -> None:
     """On a telephone the page is as wide as the screen, what is wider says so at its place, and the advice is not."""
     content = made(parties=4, trees=3, classes=3, columns=["a column with a name of quite some length", "hdl"]).plain()
-    advice = advise(protocol, "clinic", list(content["parties"]), None)
+    job = AdvisedJob(protocol, "clinic", list(content["parties"]), 2, 0.6, 0.2)
+    advice = advise(job, None)
     path = tmp_path / "audit.html"
     path.write_text(html(content | {"protocol": protocol, "advice": advice.model_dump()}), encoding="utf-8")
     browser.open(path, width=400)
@@ -115,6 +117,8 @@ def test_nothing_scrolls_sideways_unseen(protocol: str, tmp_path: Path, browser:
     assert browser.evaluate("document.documentElement.scrollWidth") <= 400
     assert found["said"] > 3
     assert [found[name] for name in ("unsaid", "narrow", "outside")] == [[], [], []]
+    assert browser.evaluate(OVERLAPS) == []
+    assert browser.evaluate(BROKEN) == []
     assert browser.evaluate('document.querySelectorAll("#lowers .wide:has(.cards)").length') == 0
 
 

@@ -127,12 +127,14 @@ def test_a_frontier_is_known_by_its_digest(run: tuple[Path, dict[str, Any]], tmp
     made = frontier(point("id_lmid", {"xi": 0.5, "counts": "shown"}, 0.88, 0.35))
     path = tmp_path / "frontier.json"
     words = ["audit", str(folder), "--attacks", "cl", "--last-tree-only", "--html", str(tmp_path / "r")]
-    for content, whose in ((digest, "this table"), ("00" * 32, "given")):
+    assert tomllib.loads((folder / "audit.toml").read_text())["defences"] == {}
+    for content, whose in ((digest, ("this table", "bank.csv")), ("00" * 32, None)):
         path.write_text(made.model_copy(update={"data_digest": content}).model_dump_json())
         done = treetap(*words, "--json", "--frontier", path)
         assert done.status == 0, done.err
         advice = json.loads(done.out)["advice"]
-        assert (advice["sources"][0]["whose"], advice["sources"][0]["table"]) == (whose, "bank.csv")
+        source = advice["source"]
+        assert (None if source is None else (source["whose"], source["table"])) == whose
     path.write_text(made.model_copy(update={"protocol": "forest"}).model_dump_json())
     assert "was measured with protocol 'forest'" in refused(treetap(*words, "--frontier", path))
 
@@ -150,6 +152,38 @@ def test_an_experiment_with_a_frontier_of_another_protocol_does_not_start(
     outcome = treetap("experiment", tmp_path / "exp.toml", "--workdir", tmp_path / "work")
     assert f"{tmp_path / 'other.json'}: was measured with protocol 'forest'" in refused(outcome)
     assert not (tmp_path / "work").exists()
+
+
+def test_an_experiment_s_folder_is_all_its_runs(run: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    """In the order of their numbers, each report in its run's folder, figures and limits by run; a run that kept
+    nothing is named, and without any the message says what keeps transcripts."""
+    folder = tmp_path / "exp"
+    for name in ("seed-10", "seed-2"):
+        shutil.copytree(run[0], folder / name)
+        (folder / name / "audit.html").unlink()
+    shutil.copy(run[0].parent / "experiment.toml", folder)
+    more = ("--attacks", "uni", "--last-tree-only")
+    done = treetap("audit", folder, *more, "--json", "--document", tmp_path / "all.json", "--fail-above", "any=0")
+    assert done.status == 1, done.err
+    found = json.loads(done.out)["runs"]
+    assert list(found) == ["seed-2", "seed-10"]
+    assert found["seed-2"]["parties"]["shop"]["bounds"] == found["seed-10"]["parties"]["shop"]["bounds"]
+    assert json.loads((tmp_path / "all.json").read_text())["runs"] == found
+    assert all((folder / name / "audit.html").is_file() for name in found)
+    assert "seed-2: shop: uni reaches" in done.err
+    assert "seed-10: shop: uni reaches" in done.err
+    shown = treetap("audit", folder, *more).out
+    assert shown.index(" seed-2 ") < shown.index(f"report: {folder / 'seed-2'}") < shown.index(" seed-10 ")
+    assert "each run of an experiment has its report" in refused(treetap("audit", folder, "--html", tmp_path / "r"))
+    (folder / "seed-10" / "audit.toml").unlink()
+    assert (
+        f"note: {folder / 'seed-10'}: holds no audit.toml, hence is not audited" in treetap("audit", folder, *more).err
+    )
+    assert "--allow-partial" in refused(treetap("audit", folder, *more, "--fail-above", "any=1"))
+    (folder / "seed-2" / "audit.toml").unlink()
+    for path in (folder, folder / "seed-2"):
+        said = refused(treetap("audit", path))
+        assert f"{path}: the experiment kept no transcripts to audit: add a line [audit] to its file" in said
 
 
 @pytest.mark.second_tier
@@ -201,7 +235,10 @@ def _id(folder: Path) -> str:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["audit", "{tmp}"], "holds no audit.toml; treetap demo --workdir writes one, and an experiment with an"),
+        (
+            ["audit", "{tmp}"],
+            "holds no audit.toml; treetap demo --workdir writes one, and an experiment with a line [audit]",
+        ),
         (["audit", "{run}", "--attacks", "guess"], "unknown attack 'guess'"),
         (["audit", "{run}", "--fail-above", "id2graph"], "say LIMIT=V"),
         (["audit", "{run}", "--attacks", "cl", "--fail-above", "uni=0.1", "--html", "{tmp}/r"], "was not run"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.attacks.browser import Browser, found
+from tests.attacks.browser import BROKEN, OVERLAPS, Browser, found
 from tests.commands.experiment_documents import REGRESSION, TWO, experiment, run
 from treetap.commands.experiment.histories import histories_csv
 from treetap.commands.experiment.results_page import curves, figures
@@ -198,6 +198,37 @@ def test_the_page_in_a_browser(tmp_path: Path) -> None:
     assert light > 600 > 150 > dark
 
 
+@pytest.mark.skipif(found() is None, reason="no Chromium on this machine: apt-get install chromium")
+@pytest.mark.xdist_group("browser")
+@pytest.mark.parametrize("objective", [TWO, REGRESSION])
+def test_nothing_is_painted_over_anything(objective: str, tmp_path: Path) -> None:
+    """Names, figures and bars lie beside each other, no word is broken and no table but those of cells and of folded
+    pictures is wider than a telephone."""
+    columns = ("account_opened", "late_payments", "number_of_instalments")
+    names = ("commercial-bank", "telco")
+    runs = [run(seed, objective=objective, columns=columns, names=names) for seed in range(3)]
+    for each in runs:
+        protocol = {"seconds": 1.5, "bytes": 30_000, "max_difference": 1e-9}
+        each["predict"] = {"interactive": protocol, "eini-lattice": protocol | {"max_difference": 0.0}}
+        each["metrics"]["centralised, test"] = each["metrics"]["label holder alone, test"] = each["metrics"]["test"]
+        kinds = ("CANDIDATE_SUM", "INSTANCE_SPACE", "PUBLIC_KEY", "EMBEDDING_GRADIENT")
+        each["traffic"] += [each["traffic"][0] | {"class": kind, "to": names[k % 2]} for k, kind in enumerate(kinds)]
+    path = tmp_path / "report.html"
+    path.write_text(html(experiment(objective, names), "loans", runs), encoding="utf-8")
+    with Browser(tmp_path) as browser:
+        for width in (400, 600, 601, 800, 1280):
+            browser.open(path, width=width)
+            browser.evaluate('document.querySelectorAll("details").forEach(it => { it.open = true; })')
+            assert browser.complaints == []
+            assert browser.evaluate("document.documentElement.scrollWidth") <= width
+            assert browser.evaluate(OVERLAPS) == []
+            assert browser.evaluate(BROKEN) == []
+            assert browser.evaluate(_CUT) == []
+
+
+#: Tables that are wider than their place on a telephone, but for the matrices and the folded ones of pictures.
+_CUT = """[...document.querySelectorAll(".scroll")].filter(it => !it.querySelector(".matrix") && !it.closest("figure"))
+  .filter(it => it.scrollWidth > it.clientWidth + 1 && innerWidth <= 600).map(it => it.ariaLabel)"""
 #: Pictures without a size, and texts that reach out of theirs by more than a pixel.
 _EMPTY = """[...document.querySelectorAll("svg")].filter(it => it.checkVisibility()).filter(it => {
   const box = it.getBoundingClientRect(); return !(box.width > 0 && box.height > 0);

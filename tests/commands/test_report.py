@@ -14,6 +14,7 @@ import pytest
 
 from tests.commands.command import treetap
 from tests.published import write_job, write_manifest, write_trees
+from treetap.commands.demo import importance_table
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.measured import test_metrics as measure
 from treetap.commands.experiment.report import importance, metrics_table
@@ -216,3 +217,21 @@ def test_a_measure_that_is_not_defined_is_shown_so() -> None:
     """What a shard has as null, such as the AUC of one class, does not end the report."""
     table = metrics_table({"train": {"auc": None, "logloss": 0.5}}, "measures")
     assert table.row_count == 1
+
+
+def test_measures_stand_in_one_order() -> None:
+    """Whatever row has which of them; a dash where a model has not the measure."""
+    rows = {
+        "train": {"accuracy": 0.5, "logloss": 0.1},
+        "test": {"accuracy": 0.5, "auc": 0.6, "ks": 0.2, "logloss": 0.1},
+    }
+    table = metrics_table(rows, "measures")
+    assert [column.header for column in table.columns] == ["", "auc", "ks", "accuracy", "logloss"]
+    assert [next(iter(column.cells)) for column in table.columns] == ["train", "–", "–", "0.5000", "0.1000"]
+
+
+def test_gains_that_no_party_keeps_have_no_column() -> None:
+    """The demo's table of features has mean gains where there are some."""
+    rows: list[dict[str, Any]] = [{"feature": "x", "party": "a", "weight": 2, "gain": None}]
+    assert [column.header for column in importance_table(rows).columns] == ["feature", "party", "splits", ""]
+    assert len(importance_table([rows[0] | {"gain": 1.5}]).columns) == 5

@@ -29,9 +29,9 @@ ROOMS = {"treetap": 24, "party": 14}
 #: What the house weighs at most (`tests.weight`). A limit falls with its figure; it rises by the size of a module that
 #: was ordered, in the commit that adds the module.
 LIMITS = {
-    "lines of production": 81_067,
-    "files of production": 730,
-    "classes of production": 840,
+    "lines of production": 81_607,
+    "files of production": 733,
+    "classes of production": 844,
     "files of party and coordinator that boosting reaches": 59,
     "kinds of places that declare candidate_sums": 5,
     "kinds of places that declare begin_tree": 4,

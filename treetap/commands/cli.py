@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -432,10 +433,27 @@ def _fail(message: str, *, bad_input: bool) -> NoReturn:
     raise SystemExit(2 if bad_input else 1)
 
 
+#: What Rich, which prints help and is loaded for it alone, takes for a tag, and the backslashes before it.
+_TAG = re.compile(r"(\\*)(\[[a-z#/@][^\[]*?\])")
+
+
+def in_plain_text(of: typer.Typer) -> Any:
+    """The command of an app whose help is printed as it is written: a table's name in brackets is text, no markup."""
+    command = typer.main.get_command(of)
+    below = [command]
+    for one in below:
+        below += getattr(one, "commands", {}).values()
+        for part in (one, *one.params):
+            for name in ("help", "short_help", "epilog"):
+                if isinstance(text := getattr(part, name, None), str):
+                    setattr(part, name, _TAG.sub(r"\1\1\\\2", text))
+    return command
+
+
 def main() -> None:
     """The entry point: errors raised on purpose become one message and an exit status, never a traceback."""
     try:
         with guarded():
-            app()
+            in_plain_text(app)()
     except TreetapError as error:
         _fail(str(error), bad_input=isinstance(error, BadInput))

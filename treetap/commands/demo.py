@@ -167,7 +167,7 @@ def report(found: dict[str, Any], audit: dict[str, Any] | None, *, noisy: bool) 
         said = Text.assemble("The federation's test metrics and the centralised model's are ", verdict, ".\n")
         terminal.out.print(said)
     if found["importance"]:
-        terminal.out.print(_importance_table(found["importance"]))
+        terminal.out.print(importance_table(found["importance"]))
     terminal.out.print(seconds_table(found["seconds"]))
     terminal.out.print(terminal.text(backends_line(found["arithmetic"])))
     terminal.out.print(received_table(found["traffic"]))
@@ -176,11 +176,13 @@ def report(found: dict[str, Any], audit: dict[str, Any] | None, *, noisy: bool) 
     terminal.out.print("What each class reveals: docs/threats.md. What the attacks do: docs/audit.md.")
 
 
-def _importance_table(rows: list[dict[str, Any]]) -> Table:
+def importance_table(rows: list[dict[str, Any]]) -> Table:
     """The features that the model looks at most; bars are of gain or, where no party keeps gains, of splits."""
-    top = Table("feature", "party", "splits", "mean gain", "", title="What the model looks at")
+    heads = ["feature", "party", "splits", *(["mean gain"] if any(row["gain"] is not None for row in rows) else []), ""]
+    top = Table(*heads, title="What the model looks at")
     sizes = [row["weight"] * (1.0 if row["gain"] is None else row["gain"]) for row in rows]
     for row, size in list(zip(rows, sizes, strict=True))[:8]:
-        gain = "" if row["gain"] is None else f"{row['gain']:.2f}"
-        top.add_row(row["feature"], row["party"], str(row["weight"]), gain, "█" * max(1, round(24 * size / max(sizes))))
+        gain = [] if len(heads) == 4 else ["–" if row["gain"] is None else f"{row['gain']:.2f}"]
+        bar = "█" * max(1, round(24 * size / max(sizes)))
+        top.add_row(row["feature"], row["party"], str(row["weight"]), *gain, bar)
     return top

@@ -98,4 +98,6 @@ def statement(params: PivodlParams) -> list[str]:
         "It covers the values of LEAF_WEIGHT that the parties which split the leaves' parents receive, given the "
         "structure of the trees, and nothing else: announced gains, sums of nodes, sets of records and exact weights "
         "at other parties are outside it.",
+        "Measures of the training records are of scores with this noise, which the parties add up while they train; "
+        "predictions use the exact weights, unless they are asked for with noised ones.",
     ]

@@ -34,7 +34,8 @@ def test_rho_gives_epsilon_back(epsilon: float, delta: float) -> None:
 def test_the_statement_has_every_figure_and_its_limits() -> None:
     """It names ε, δ, C, ρ, σ, L and that only LEAF_WEIGHT is covered; the paper's accounting is called no bound."""
     text = " ".join(statement(PivodlParams(epsilon=8.0)))
-    for part in ("epsilon 8", "delta 1e-05", "clip C 2", "rho 0.02623", "sigma 4.366", "L = 40", "nothing else"):
+    says = ("epsilon 8", "delta 1e-05", "clip C 2", "rho 0.02623", "sigma 4.366", "L = 40", "nothing else")
+    for part in (*says, "Measures of the training records are of scores with this noise"):
         assert part in text
     assert "not a bound" not in text
     assert "one release per tree; not a bound" in " ".join(statement(PivodlParams(epsilon=8.0, accounting="paper")))

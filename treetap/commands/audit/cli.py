@@ -20,7 +20,10 @@ Revoked = Annotated[
 
 
 def audit(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A folder that holds audit.toml, or such a file.")],
+    run: Annotated[
+        Path,
+        typer.Argument(metavar="RUN", help="A folder that holds audit.toml, such a file, or an experiment's folder."),
+    ],
     as_json: Json = False,
     html: Annotated[
         Path | None, typer.Option(help="File of the report; by default audit.html beside audit.toml.")
@@ -57,48 +60,25 @@ def audit(
 
     RUN/audit.toml names the transcripts, the parties' own tables, and the labels that score the attacks:
     docs/audit.md. Of a split network the label holder is an attacker too, on the columns of each feature party that
-    the file names as [[victim]]. `treetap demo --workdir` leaves one, and an experiment with an [audit] table.
+    the file names as [[victim]]. `treetap demo --workdir` leaves one, and an experiment with an [audit] table, of which
+    all runs are audited.
 
     treetap audit runs/demo/federation --fail-above any=0.4
     """
-    from treetap import terminal
-    from treetap.commands.jobs import progress_view
-
     with needs("audit"):
-        from attacks import audit, audit_file
+        from attacks import audited_runs
         from attacks import limits as gate
-        from attacks.report import html as report
-        from attacks.report import print_summary
-    limits = gate.parse(fail_above or [])
-    file = audit_file.read(run)
-    if attacks is not None:
-        try:
-            names = audit_file.known_attacks([name.strip() for name in attacks.split(",")])
-        except ValueError as fault:
-            raise BadInput(f"--attacks: {fault}") from None
-        file = file.model_copy(update={"attacks": names})
-    said = {"job": job, "ca": ca, "revoked": revoked, "frontier": frontier}
-    file = file.model_copy(update={key: value for key, value in said.items() if value is not None})
-    path = html or (run if run.is_dir() else run.parent) / "audit.html"
-    for folder in {path.parent, (document or path).parent}:
-        if not folder.is_dir():
-            raise BadInput(f"{folder}: there is no such folder for the report")
-    with progress_view.steps("audit") as progress, _damage():
-        found = audit.audit(file, by_tree=not last_tree_only, progress=progress)
-    content = json.dumps(found.plain(), indent=1)
-    above = gate.exceeded(found, limits)
-    if limits and not above and not allow_partial and (faults := audit.incomplete(found)):
-        raise BadInput(f"{faults[0]}; figures may be too small: --fail-above needs --allow-partial to judge by them")
-    _write(path, report(found.plain()), "--html", named=html is not None)
-    if document is not None:
-        _write(document, content, "--document", named=True)
-    if as_json:
-        print(content, flush=True)
-    else:
-        print_summary(found.plain(), terminal.out)
-        terminal.out.print(f"report: {path}", soft_wrap=True)
-    for line in above:
-        terminal.err.print(line, soft_wrap=True)
+        from treetap.commands.audit.audited import Asked, audit_runs
+    asked = Asked(
+        limits=gate.parse(fail_above or []),
+        attacks=attacks,
+        more={"job": job, "ca": ca, "revoked": revoked, "frontier": frontier},
+        by_tree=not last_tree_only,
+        allow_partial=allow_partial,
+    )
+    runs = audited_runs.audited_runs(run)
+    with _damage():
+        above = audit_runs(runs, asked, as_json=as_json, html=html, document=document)
     if above:
         raise typer.Exit(1)
 
@@ -247,19 +227,6 @@ def attack(
         print(json.dumps(found.report, indent=1), flush=True)
     else:
         run.show_found(found, out)
-
-
-def _write(path: Path, content: str, option: str, *, named: bool) -> None:
-    """Write a report. Where the person has not named the place, a link is replaced: RUN may be from elsewhere."""
-    try:
-        if named:
-            path.write_text(content, encoding="utf-8")
-        else:
-            from treetap.models.durable import write_whole
-
-            write_whole(path, content.encode(), mode=0o644)
-    except OSError as failure:
-        raise BadInput(f"{path}: cannot be written: {failure.strerror}; say {option} FILE") from None
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from attacks import audit
 from attacks.audit_file import FILE, AuditFile, known_attacks, of_run, read, with_label_holder
+from attacks.audited_runs import audited_runs
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import to_toml
 from treetap.errors import BadInput, Malformed
@@ -91,8 +92,12 @@ def audit_folder(folder: Path, *, attacks: Sequence[str] | None = None, by_tree:
     """Audit a folder that holds audit.toml; the document and the report are written to it.
 
     Raises:
-        BadInput: the file has a fault, an attack is not known, a transcript was changed, or nothing can be written.
+        BadInput: the file has a fault, an attack is not known, a transcript was changed, nothing can be written, or the
+            folder is an experiment's with several runs.
     """
+    runs = audited_runs(folder)
+    if runs.several:
+        raise BadInput(f"{folder}: is the folder of an experiment: name one of its runs, such as {runs.audited[0]}")
     file = read(folder)
     try:
         if attacks is not None:

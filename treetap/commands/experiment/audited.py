@@ -44,6 +44,8 @@ def audited(
     }
     more = asked.model_dump(include={"attacks", "classes", "drawn_only", "settings"}, exclude_none=True)
     more |= {"ca": "certs/ca.crt", "data_digest": content_digest(table)}
+    if training(experiment.job.protocol).grows_trees:
+        more["defences"] = experiment.defences.model_dump(exclude_defaults=True)
     if asked.frontier is not None:
         more["frontier"] = os.path.relpath(asked.frontier, folder)
     label = (labels_file(experiment, folder), experiment.data.label)

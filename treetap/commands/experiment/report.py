@@ -12,7 +12,7 @@ from rich.table import Table
 
 from treetap import terminal
 from treetap.commands.experiment.planned import planned
-from treetap.commands.experiment.summary import Spread, metric_rows, summary
+from treetap.commands.experiment.summary import Spread, measures, metric_rows, summary
 from treetap.commands.jobs.progress_view import backends_line, epochs_used, trees_used
 from treetap.commands.leakage.account import leakage_table
 from treetap.models.store import WEIGHTS, read_manifest, read_model
@@ -158,21 +158,21 @@ def predict_table(found: dict[str, dict[str, Any]]) -> Table:
 
 
 def metrics_table(rows: Mapping[str, Mapping[str, float | None]], title: str) -> Table:
-    """Models, a row each."""
-    names = list(dict.fromkeys(name for row in rows.values() for name in row))
+    """Models, a row each; a dash where a model has not the measure."""
+    names = measures(rows.values())
     table = Table("", *names, title=title)
     for label, row in rows.items():
-        table.add_row(label, *(_shown(row[name]) if name in row else "" for name in names))
+        table.add_row(label, *(_shown(row[name]) if name in row else "–" for name in names))
     return table
 
 
 def print_summary(runs: Sequence[Mapping[str, Any]]) -> None:
     """Means and standard deviations over several runs, for a person."""
     found = summary(runs)["metrics"]
-    names = list(dict.fromkeys(name for row in found.values() for name in row))
+    names = measures(found.values())
     table = Table("", *names, title=f"Mean ± standard deviation of {len(runs)} runs")
     for label, row in found.items():
-        cells = (Spread(row[name]["mean"], row[name]["sd"]).written() if name in row else "" for name in names)
+        cells = (Spread(row[name]["mean"], row[name]["sd"]).written() if name in row else "–" for name in names)
         table.add_row(label, *cells)
     terminal.out.print(table)
 
@@ -270,7 +270,14 @@ def _attack_rows(name: str, found: dict[str, Any]) -> list[tuple[str, tuple[str,
     if "v_measure" in found:
         sizes = (str(found["after_trees"] or ""), _shown(found["accuracy"]), str(found["groups"] or ""))
         return [(name, (_shown(found["v_measure"]), *sizes))]
-    return [(name, ("", "", _shown(found["accuracy"]), ""))] if "accuracy" in found else []
+    return [(name, ("", "", _either_way(found["accuracy"], found["inverted"]), ""))] if "accuracy" in found else []
+
+
+def _either_way(accuracy: float | None, inverted: float | None) -> str:
+    """The accuracy of a guess or, of two classes, of its opposite, which knows as much: the larger."""
+    if accuracy is None or inverted is None or accuracy >= inverted:
+        return _shown(accuracy)
+    return f"{_shown(inverted)} (inverted)"
 
 
 def defended(run: Mapping[str, Any]) -> list[str]:

@@ -37,15 +37,25 @@ def metric_rows(run: Mapping[str, Any]) -> dict[str, dict[str, float | None]]:
     return metrics | {f"{name}, test": measured for name, measured in variants.items()}
 
 
+#: Measures in the order of all tables; others follow as they come.
+_ORDER = ("auc", "ks", "accuracy", "logloss", "rmse")
+
+
+def measures(rows: Iterable[Iterable[str]]) -> list[str]:
+    """The names of measures of some rows, each once."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return [name for name in _ORDER if name in names] + [name for name in names if name not in _ORDER]
+
+
 def summary(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Metrics by row and seconds by phase over all runs; each is of the runs that have it, `runs` says how many."""
     rows = [metric_rows(run) for run in runs]
-    names = {row: list(dict.fromkeys(name for each in rows for name in each.get(row, {}))) for row in _keys(rows)}
+    names = {row: measures(each.get(row, {}) for each in rows) for row in _keys(rows)}
     return {
         "runs": len(runs),
         "metrics": {
-            row: {name: _figures(each[row].get(name) for each in rows if row in each) for name in measures}
-            for row, measures in names.items()
+            row: {name: _figures(each[row].get(name) for each in rows if row in each) for name in named}
+            for row, named in names.items()
         },
         "seconds": {
             phase: _figures(run["seconds"][phase] for run in runs if phase in run["seconds"])

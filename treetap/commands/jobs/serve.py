@@ -56,7 +56,7 @@ def serve(
     """Serve a trained model: clients query the label holder, over gRPC or HTTP, about records by their ids.
 
     Waits until it serves and prints its addresses; Ctrl-C ends it. Its clients are named in the label holder's own
-    configuration, table \\[serve]: docs/serving.md.
+    configuration, table [serve]: docs/serving.md.
     """
     with operating(operator) as client:
         from treetap.commands.ending import ENDED, as_ctrl_c

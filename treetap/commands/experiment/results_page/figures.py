@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from treetap import terminal
 from treetap.commands.experiment.planned import planned
 from treetap.commands.experiment.report import received
-from treetap.commands.experiment.summary import Spread, metric_rows, spread, summary
+from treetap.commands.experiment.summary import Spread, measures, metric_rows, spread, summary
 from treetap.wire.disclosure import CLASSES
 
 Run = Mapping[str, Any]
@@ -53,11 +53,11 @@ class Matrix(NamedTuple):
 def metric_table(runs: Sequence[Run]) -> Table:
     """Every measure of every model over the runs."""
     found = summary(runs)["metrics"]
-    names = list(dict.fromkeys(name for row in found.values() for name in row))
+    names = measures(found.values())
     return Table(
         ["", *names],
         [
-            [label, *(Spread(row[name]["mean"], row[name]["sd"]).written() if name in row else "" for name in names)]
+            [label, *(Spread(row[name]["mean"], row[name]["sd"]).written() if name in row else "–" for name in names)]
             for label, row in found.items()
         ],
     )
@@ -65,7 +65,7 @@ def metric_table(runs: Sequence[Run]) -> Table:
 
 def run_table(runs: Sequence[Run]) -> Table:
     """The measures of the held-out rows of each run, and its records."""
-    names = list(dict.fromkeys(name for run in runs for name in metric_rows(run)["test"]))
+    names = measures(metric_rows(run)["test"] for run in runs)
     return Table(
         ["run", "training records", "held out", *names],
         [

@@ -1,0 +1,108 @@
+"""The audit of one run or of all runs of an experiment: reports, documents, figures for a person, limits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from attacks import audit, audit_file
+from attacks import limits as gate
+from attacks.audited_runs import Runs
+from attacks.document import Document
+from attacks.report import html as report
+from attacks.report import print_summary
+from treetap import terminal
+from treetap.commands.jobs import progress_view
+from treetap.errors import BadInput
+from treetap.models.durable import write_whole
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a person asks for beside the runs. `more`: keys of the audit file that they give, None where they do not."""
+
+    limits: Mapping[str, float]
+    attacks: str | None
+    more: Mapping[str, Any]
+    by_tree: bool
+    allow_partial: bool
+
+
+def audit_runs(runs: Runs, asked: Asked, *, as_json: bool, html: Path | None, document: Path | None) -> list[str]:
+    """Audit the runs, write and print what was found; returns the figures above a limit, which are printed too.
+
+    Raises:
+        BadInput: a file has a fault or cannot be written, or figures are too few to be judged by limits.
+        Malformed: a transcript was changed.
+    """
+    if runs.several and html is not None:
+        raise BadInput(
+            f"--html: each run of an experiment has its report in its folder; name one, as {runs.audited[0]}"
+        )
+    if runs.silent and asked.limits and not asked.allow_partial:
+        raise BadInput(f"{_unaudited(runs.silent[0])}: --fail-above needs --allow-partial to judge by the others")
+    files = [_file(run, asked) for run in runs.audited]
+    pages = [html or (run if run.is_dir() else run.parent) / "audit.html" for run in runs.audited]
+    for folder in {path.parent for path in (*pages, document or pages[0])}:
+        if not folder.is_dir():
+            raise BadInput(f"{folder}: there is no such folder for the report")
+    plain, above = {}, []
+    for run, file, page in zip(runs.audited, files, pages, strict=True):
+        name = run.name if runs.several else ""
+        with progress_view.steps(" ".join(("audit", name)).strip()) as progress:
+            content = audit.audit(file, by_tree=asked.by_tree, progress=progress)
+        exceeded = _above(content, asked)
+        above += [f"{name}: {line}" if name else line for line in exceeded]
+        _write(page, report(content.plain()), "--html", named=html is not None)
+        plain[name] = content.plain()
+        if not as_json:
+            if name:
+                terminal.out.rule(terminal.text(name))
+            print_summary(plain[name], terminal.out)
+            terminal.out.print(f"report: {page}", soft_wrap=True)
+    text = json.dumps({"runs": plain} if runs.several else plain[""], indent=1)
+    if document is not None:
+        _write(document, text, "--document", named=True)
+    if as_json:
+        print(text, flush=True)
+    for line in [*(f"note: {_unaudited(run)}" for run in runs.silent), *above]:
+        terminal.err.print(terminal.text(line), soft_wrap=True)
+    return above
+
+
+def _unaudited(run: Path) -> str:
+    return f"{run}: holds no {audit_file.FILE}, hence is not audited"
+
+
+def _file(run: Path, asked: Asked) -> audit_file.AuditFile:
+    """The audit file of a run with what was asked for in the place of its own."""
+    file = audit_file.read(run)
+    update = {key: value for key, value in asked.more.items() if value is not None}
+    if asked.attacks is not None:
+        try:
+            update["attacks"] = audit_file.known_attacks([name.strip() for name in asked.attacks.split(",")])
+        except ValueError as fault:
+            raise BadInput(f"--attacks: {fault}") from None
+    return file.model_copy(update=update)
+
+
+def _above(document: Document, asked: Asked) -> list[str]:
+    """The figures above a limit. Raises BadInput where faults of a transcript may hide some."""
+    above = gate.exceeded(document, asked.limits)
+    if asked.limits and not above and not asked.allow_partial and (faults := audit.incomplete(document)):
+        raise BadInput(f"{faults[0]}; figures may be too small: --fail-above needs --allow-partial to judge by them")
+    return above
+
+
+def _write(path: Path, content: str, option: str, *, named: bool) -> None:
+    """Write a report. Where the person has not named the place, a link is replaced: RUN may be from elsewhere."""
+    try:
+        if named:
+            path.write_text(content, encoding="utf-8")
+        else:
+            write_whole(path, content.encode(), mode=0o644)
+    except OSError as failure:
+        raise BadInput(f"{path}: cannot be written: {failure.strerror}; say {option} FILE") from None
