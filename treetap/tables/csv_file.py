@@ -27,6 +27,7 @@ from treetap.tables.csv_dialect import (
 from treetap.tables.faults import missing, unreadable
 from treetap.tables.files import FileSource, TableFile
 from treetap.tables.number_styles import PLAIN, style_keys, styles_of
+from treetap.tables.open_quotes import open_quote
 
 
 class CsvFile(FileSource):
@@ -66,6 +67,7 @@ class CsvFile(FileSource):
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """See `Source`."""
         dialect = self.dialect
+        self._check_quotes()
         try:
             with self.file.unpacked() as raw, pacsv.open_csv(raw, dialect.reading, dialect.parsing) as reader:
                 return [(field.name, field.type) for field in reader.schema]
@@ -83,6 +85,7 @@ class CsvFile(FileSource):
         cell in a column of text as in one of numbers.
         """
         dialect = self.dialect
+        self._check_quotes()
         for name in self.detected.undecided:
             if name in wanted and name not in text:
                 raise DataError(
@@ -165,13 +168,34 @@ class CsvFile(FileSource):
         """See `Source`."""
         return self._other_encoding
 
+    def _check_quotes(self) -> None:
+        """Raise `DataError` for a quote that is never closed: the rows behind it would be one cell."""
+        if self._open_quote is not None:
+            raise DataError(
+                f"{self}: line {self._open_quote}: no quote at the end of a cell closes the one that opens there: close "
+                'it, or write quote = "" in the table\'s settings, if cells have no quotes'
+            )
+
+    @cached_property
+    def _open_quote(self) -> int | None:
+        """The line of the first quote that is never closed, by one pass over the file."""
+        if not self.dialect.quote:
+            return None
+        try:
+            with self.file.text(self.dialect.encoding) as text:
+                return open_quote(text, self.dialect.delimiter, self.dialect.quote, BLOCK)
+        except UnicodeError:  # of which Arrow's reader tells
+            return None
+        except (pa.ArrowException, OSError) as failure:
+            raise unreadable(self.file, failure, "CSV") from None
+
     def _unreadable(self, failure: Exception) -> DataError:
         """The error for a file that Arrow cannot read, without any of its content."""
         if known := missing(self.file, failure) or self._ragged():
             return known
         return DataError(
             f"{self}: is not readable CSV: it is empty, or its rows differ in their number of cells, or one is longer "
-            f"than {BLOCK >> 20} MiB, as a quote that is never closed makes it"
+            f"than {BLOCK >> 20} MiB"
         )
 
     def _ragged(self) -> DataError | None:
