@@ -172,8 +172,8 @@ class CsvFile(FileSource):
         """Raise `DataError` for a quote that is never closed: the rows behind it would be one cell."""
         if self._open_quote is not None:
             raise DataError(
-                f"{self}: line {self._open_quote}: no quote at the end of a cell closes the one that opens there: close "
-                'it, or write quote = "" in the table\'s settings, if cells have no quotes'
+                f"{self}: line {self._open_quote}: no quote at the end of a cell closes the one that opens there: "
+                'close it, or write quote = "" in the table\'s settings, if cells have no quotes'
             )
 
     @cached_property

@@ -75,7 +75,7 @@ def test_a_cut_off_file_says_so(tmp_path: Path) -> None:
     """A packed file of which the end is lost."""
     path = tmp_path / "t.csv.gz"
     path.write_bytes(gzip.compress(b"id,x\n" + b"".join(b"%d,%d\n" % (n, n) for n in range(20_000)))[:-9])
-    with pytest.raises(DataError, match="t.csv.gz: is cut off"):
+    with pytest.raises(DataError, match="is cut off"):
         _read(path)
 
 
