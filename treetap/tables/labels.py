@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from treetap.errors import DataError
-from treetap.tables.categories import is_text, most_categories
-from treetap.tables.numbers import kind_name
+from treetap.tables.categories import most_categories
+from treetap.tables.numbers import doubles, is_number, is_text, kind_name
 from treetap.tables.reading import Table
 from treetap.tables.typed import STRING
 from treetap.trees.job_params import BINARY, REGRESSIONS
@@ -78,12 +78,13 @@ def read_classes(table: Table, column: str) -> Labels:
     `DataError` names the fault, never a label: another type, missing, infinite.
     """
     cells = _complete(table, column)
-    if not (is_number(cells.type) or is_text(cells) or pa.types.is_boolean(cells.type)):
+    if not (is_number(cells.type) or is_text(cells.type) or pa.types.is_boolean(cells.type)):
         raise DataError(
             f"{label_column(table, column)}: holds {kind_name(cells.type)}; classes are numbers, text or booleans"
         )
-    whole = pa.types.is_integer(cells.type)  # from Python's numbers numpy would make 64 bits without sign a fraction
-    values = cells.to_numpy(zero_copy_only=False) if whole else np.asarray(cells.to_pylist())
+    # from Python's numbers numpy would make 64 bits without sign a fraction, and 32 bits other numbers
+    own = pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type)
+    values = cells.to_numpy(zero_copy_only=False) if own else np.asarray(cells.to_pylist())
     names, numbers = np.unique(values, return_inverse=True)
     return Labels(numbers.astype(np.int64), [class_name(name) for name in names], cells.type)
 
@@ -93,18 +94,12 @@ def read_targets(table: Table, column: str, objective: str) -> Labels:
     cells, where = _complete(table, column), label_column(table, column)
     if not is_number(cells.type):
         raise DataError(f"{where}: holds {kind_name(cells.type)}; {objective} needs numbers")
-    targets = np.asarray(cells.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
-    return Labels(targets, [])
+    return Labels(doubles(cells), [])
 
 
 def label_column(table: Table, column: str) -> str:
     """The column for an error's text."""
     return f"{table.path}: label column {column!r}"
-
-
-def is_number(kind: pa.DataType) -> bool:
-    """True for integers, floating-point numbers and decimals."""
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def _complete(table: Table, column: str) -> pa.ChunkedArray:

@@ -17,14 +17,15 @@ import numpy as np
 import pyarrow as pa
 
 from treetap.errors import DataError
-from treetap.tables.categories import Category, encoded
+from treetap.tables.categories import Category, Seen, encoded
+from treetap.tables.cells import plain_column
 from treetap.tables.config import CATEGORICAL, TableConfig, encoded_by_name
 from treetap.tables.constant import constant_columns, in_words
 from treetap.tables.features import Extent, Features, Held
 from treetap.tables.files import TableFile
 from treetap.tables.formats import HEAD, SUFFIXES, content_of
 from treetap.tables.ids import distinct_ids, ids_of, sorted_ids
-from treetap.tables.loading import check_columns, columns_of, plain_column, read_columns
+from treetap.tables.loading import check_columns, columns_of, read_columns
 from treetap.tables.numbers import kind_name
 from treetap.tables.opening import file_source, source_of
 from treetap.tables.record_ids import Ids
@@ -49,7 +50,7 @@ class Table:
     them is among `columns`. `id_column`, `id_type`: name and type of the ids in the file. `dropped`: columns that were
     left out because they are constant; None where the configuration does not ask for that. `weights`: (N,)
     sample weights; None: the table has none, or is read without its label. `monotone`: columns with a constraint, each
-    with its direction.
+    with its direction. `seen`: of each column of the file, but tensors, how many cells of all rows have a value.
     """
 
     path: Origin
@@ -66,6 +67,7 @@ class Table:
     dropped: list[str] | None = None
     weights: np.ndarray[tuple[int], np.dtype[np.float64]] | None = None
     monotone: Mapping[str, int] = field(default_factory=dict)
+    seen: Mapping[str, Seen] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<Table of {len(self.ids)} records>"
@@ -169,8 +171,9 @@ def read_table(
         kinds = kinds_of(source, config)
         columns, cells = first_pass(source, config, kinds, further, categories)
         ids, order = sorted_ids(source, f"column {config.id!r}", columns[config.id])
-        names, values, found = features_of(source, stamp, config, kinds, len(ids), cells, categories, missing)
-        read = Table(source, ids, names, values, None, order, list(config.columns), found, config.id)
+        made, found = features_of(source, stamp, config, kinds, len(ids), cells, categories, missing)
+        names, own = made.names, list(config.columns)
+        read = Table(source, ids, names, made, None, order, own, found, config.id, seen=made.seen)
     else:
         columns = _columns(source, config, further, categories)
         ids, order = sorted_ids(source, f"column {config.id!r}", columns[config.id])
@@ -209,10 +212,11 @@ def _held(
     if shapes is not None:
         check_trained(source, cells, shapes, config.columns)
     chosen = {name: columns[name] for name in config.columns if name not in cells}
-    names, values, found = encoded(source, chosen, len(ids), config.encode, categories, missing)
+    made = encoded(source, chosen, len(ids), config.encode, categories, missing)
     tensors = {name: tensor_of(source, name, columns[name], order) for name in cells}
-    held, own = Held(values[order]), list(config.columns)
-    return Table(source, ids, names, held, None, order, own, found, config.id, tensors=tensors)
+    held, own = Held(made.values[order]), list(config.columns)
+    names, found = made.names, made.categories
+    return Table(source, ids, names, held, None, order, own, found, config.id, tensors=tensors, seen=made.seen)
 
 
 def _without_constant(table: Table) -> Table:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from treetap.errors import DataError
 from treetap.tables.source import Source
@@ -209,14 +208,6 @@ def quoted(name: str) -> str:
     """An identifier as SQL writes it."""
     escaped = name.replace('"', '""')
     return f'"{escaped}"'
-
-
-def in_order_of_ids(table: pa.Table, id_column: str) -> pa.Table:
-    """The rows in the order of their ids as text; as they are where these are of a kind that no ids have."""
-    ids = table.column(id_column)
-    if not (pa.types.is_integer(ids.type) or pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type)):
-        return table
-    return table.take(pc.sort_indices(ids.cast(pa.large_string())))
 
 
 def _plain_type(field: pa.Field) -> pa.DataType:

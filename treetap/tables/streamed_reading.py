@@ -84,8 +84,8 @@ def features_of(
     cells: Mapping[str, DistinctCells],
     known: Mapping[str, Category] | None,
     missing: float | None,
-) -> tuple[list[str], Streamed, dict[str, Category]]:
-    """Names of the features, the features, and how columns of text and of dates became features: see `encoded`.
+) -> tuple[Streamed, dict[str, Category]]:
+    """The features, and how columns of categories and of dates became features: see `encoded`.
 
     `stamp`: the source's before the first pass; features of a source that has another one are refused.
 
@@ -105,8 +105,7 @@ def features_of(
         if category is not None:
             found[name] = category
     made = {name: found[name].features if name in found else [name] for name in config.columns}
-    names = [feature for each in made.values() for feature in each]
-    return names, Streamed(source, stamp, records, made, found, missing).surveyed(), found
+    return Streamed(source, stamp, records, made, found, missing).surveyed(), found
 
 
 def _decided_by_cells(config: TableConfig, name: str, kinds: Mapping[str, pa.DataType]) -> bool:

@@ -25,12 +25,13 @@ from treetap.names import did_you_mean
 from treetap.protocols.registry import training
 from treetap.tables.binned import refuse_tensors, without_order
 from treetap.tables.categories import categories_of
+from treetap.tables.cells import plain_column
 from treetap.tables.config import ORDERED, encoded_by_name
 from treetap.tables.dates import timestamps
 from treetap.tables.features import Held
 from treetap.tables.ids import ids_of
 from treetap.tables.labels import Labels, read_labels
-from treetap.tables.loading import columns_of, plain_column, read_columns
+from treetap.tables.loading import columns_of, read_columns
 from treetap.tables.numbers import numbers_of
 from treetap.tables.opening import source_of
 from treetap.tables.reading import Table

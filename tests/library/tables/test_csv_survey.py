@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from treetap.errors import DataError
-from treetap.tables import open_quotes
+from treetap.tables import csv_survey
 from treetap.tables.config import TableConfig
-from treetap.tables.open_quotes import open_quote
+from treetap.tables.csv_survey import survey
 from treetap.tables.reading import read_ids, read_table
 
 
@@ -104,8 +104,33 @@ def _by_character(text: str) -> int | None:
 def test_against_a_reader_by_character(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever the parts that are read at a time end."""
     draw = random.Random(5)
-    for _ in range(6_000):
+    for _ in range(4_000):
         text = "".join(draw.choice('a ",\n\r') for _ in range(draw.randrange(24)))
-        monkeypatch.setattr(open_quotes, "_PART", draw.choice([1, 2, 3, 7, 1 << 20]))
-        found = open_quote(io.StringIO(text, newline=""), ",", '"', 1 << 20)
-        assert found == _by_character(text), repr(text)
+        monkeypatch.setattr(csv_survey, "_PART", draw.choice([1, 2, 3, 7, 1 << 20]))
+        found = survey(io.StringIO(text, newline=""), ",", '"', 1 << 20)
+        assert found.open_quote == _by_character(text), repr(text)
+
+
+@pytest.mark.parametrize("quote", ['"', ""])
+@pytest.mark.parametrize("cells", ["0x10", "0X1f", "12"])
+def test_hexadecimal_numbers_are_text(cells: str, quote: str, tmp_path: Path) -> None:
+    """Wherever they stand; a column beside them stays one of numbers."""
+    path = tmp_path / "t.csv"
+    path.write_text(f"id,x,y\n1,{cells},0\n2,7,10\n")
+    if cells == "12":
+        assert _read(path, quote=quote) == 2
+    else:
+        with pytest.raises(DataError, match="line 2, column 'x': the cell is not a number"):
+            _read(path, quote=quote)
+    config = TableConfig(path=path, id="id", columns=["y"], quote=quote)
+    assert read_table(config, with_label=False, missing=None).features.tolist() == [[0.0], [10.0]]
+
+
+def test_times_of_day_are_text(tmp_path: Path) -> None:
+    """One encoding for all columns takes them, and no encoding names them as text."""
+    path = tmp_path / "t.csv"
+    path.write_text("id,x\n1,10:30\n2,09:15\n3,\n")
+    with pytest.raises(DataError, match="line 2, column 'x': the cell is not a number; encode text columns"):
+        _read(path)
+    table = read_table(TableConfig(path=path, id="id", columns=["x"], encode="ordinal"), with_label=False, missing=None)
+    assert table.categories["x"].values == ["09:15", "10:30"]
