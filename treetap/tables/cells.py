@@ -7,7 +7,7 @@ values, a UUID and bytes of UTF-8 are text, a boolean in a byte is one. What is 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from treetap.errors import DataError
-from treetap.tables.numbers import kind_name, remedy_of
+from treetap.tables.dates import is_date
+from treetap.tables.numbers import as_doubles, is_number, is_text, kind_name, remedy_of
 from treetap.tables.source import Origin, Source, row_name
 
 log = logging.getLogger(__name__)
 #: Type for each kind of text in a file: views cannot be sorted.
 _TEXT = {"string": pa.string(), "large_string": pa.large_string(), "string_view": pa.large_string()}
+#: Digits of the longest decimals.
+_MOST_DIGITS = 76
 #: Views as dictionaries have them, which Arrow decodes as these alone.
 _OF_VIEWS = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}
 _HEXADECIMAL = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
@@ -47,6 +50,43 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
         return plain_column(Path(), "", pa.chunked_array([], kind)).type
     except DataError:
         return kind
+
+
+def common_type(kinds: Sequence[pa.DataType]) -> pa.DataType:
+    """The type that holds the cells of plain columns of all these types: whole numbers as they are.
+
+    Raises:
+        pa.ArrowException: there is none.
+    """
+    held = {kind for kind in kinds if not pa.types.is_null(kind)}
+    if len(held) < 2:
+        return next(iter(held), pa.null())
+    if all(map(is_number, held)):
+        return _common_number(held)
+    if all(map(is_text, held)):
+        return pa.large_string()
+    if all(is_date(kind) and getattr(kind, "tz", None) is None for kind in held):
+        return pa.timestamp("ns" if pa.timestamp("ns") in held else "us")
+    return pa.unify_schemas([pa.schema([("cell", kind)]) for kind in held], promote_options="permissive")[0].type
+
+
+def _common_number(kinds: Collection[pa.DataType]) -> pa.DataType:
+    decimals = [kind for kind in kinds if pa.types.is_decimal(kind)]
+    whole = [kind for kind in kinds if pa.types.is_integer(kind)]
+    scale = max((kind.scale for kind in decimals), default=0)
+    digits = scale + max([kind.precision - kind.scale for kind in decimals] + [20 for _ in whole], default=0)
+    if len(decimals) + len(whole) < len(kinds) or digits > _MOST_DIGITS:
+        return pa.float64()
+    if not decimals and pa.uint64() not in whole:
+        return pa.int64()
+    if not decimals and not any(map(pa.types.is_signed_integer, whole)):
+        return pa.uint64()
+    return pa.decimal128(digits, scale) if digits <= 38 else pa.decimal256(digits, scale)
+
+
+def cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """A plain column in a common type; raises what Arrow does."""
+    return as_doubles(column) if pa.types.is_float64(kind) and pa.types.is_decimal(column.type) else column.cast(kind)
 
 
 def _decoded(origin: Origin, place: str, column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -191,9 +191,11 @@ class Streamed(Features):
     def batches(self, rows: Rows, columns: Sequence[int] | None = None) -> Iterator[tuple[Rows, Floats]]:
         """See `Features`: no page of another column of the source is read."""
         chosen = self._features if columns is None else [self._features[place] for place in columns]
-        wanted = [name for name in self._made if any(name == column for column, _ in chosen)]
-        widths = np.cumsum([0, *(len(self._made[name]) for name in wanted)])
-        picked = [int(widths[wanted.index(column)]) + place for column, place in chosen]
+        asked = {column for column, _ in chosen}
+        wanted = [name for name in self._made if name in asked]
+        widths = np.cumsum([0, *(len(self._made[name]) for name in wanted)]).tolist()
+        begins = dict(zip(wanted, widths, strict=False))
+        picked = [begins[column] + place for column, place in chosen]
         place_of = np.full(self._total, -1, dtype=np.int64)
         place_of[rows] = np.arange(len(rows))
         self._check_stamp()

@@ -44,8 +44,8 @@ def is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
-def doubles(column: pa.ChunkedArray | pa.Array) -> Floats:
-    """Numbers, booleans or nulls (n,) as the nearest doubles, NaN where null.
+def as_doubles(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Numbers, booleans or nulls as the nearest doubles.
 
     Arrow's own conversion of decimals multiplies by a power of ten that is no double: -999.9 would be another number.
     """
@@ -53,7 +53,12 @@ def doubles(column: pa.ChunkedArray | pa.Array) -> Floats:
         column = column.cast(pa.string())
     elif pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
-    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
+    return column.cast(pa.float64(), safe=False)
+
+
+def doubles(column: pa.ChunkedArray | pa.Array) -> Floats:
+    """The same as an array (n,), NaN where null."""
+    return np.asarray(as_doubles(column).to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
 def numbers_of(path: Origin, name: str, column: pa.ChunkedArray, advice: str = ENCODE) -> Floats:

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from treetap.errors import DataError
+from treetap.tables.cells import plain_type
 from treetap.tables.source import Source
 from treetap.tables.sql_faults import CONNECT_S, cause_of
 from treetap.tables.sql_keys import SqlKeys, unverified
@@ -70,9 +71,7 @@ class Query(Source):
         declared = (field.metadata or {}).get(_TYPE)
         if declared == _MONEY:
             raise DataError(f"{self}: column {name!r} holds money: write CAST({quoted(name)} AS numeric) in the query")
-        if isinstance(column.type, pa.UuidType):
-            return pa.chunked_array([pa.array([None if cell is None else str(cell) for cell in column.to_pylist()])])
-        if isinstance(column.type, pa.BaseExtensionType):
+        if isinstance(column.type, pa.OpaqueType):
             column = column.cast(column.type.storage_type)
         return column.cast(pa.float64()) if declared == _NUMERIC and not as_text else column
 
@@ -213,7 +212,7 @@ def quoted(name: str) -> str:
 def _plain_type(field: pa.Field) -> pa.DataType:
     if (field.metadata or {}).get(_TYPE) == _NUMERIC:
         return pa.float64()
-    return pa.string() if isinstance(field.type, pa.BaseExtensionType) else field.type
+    return field.type.storage_type if isinstance(field.type, pa.OpaqueType) else plain_type(field.type)
 
 
 def _with_deadlines(uri: str) -> str:
