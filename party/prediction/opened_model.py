@@ -119,8 +119,8 @@ class OpenedModel:
         # models of releases without encoded text columns have neither entry: their features are their columns
         columns = self.manifest.get("source_columns", self.manifest["columns"])
         encoded = self.manifest.get("categories", {})
-        absent = [name for name in columns if name not in named.columns]
-        if absent:
+        have = set(named.columns)
+        if absent := [name for name in columns if name not in have]:
             raise DataError(
                 f"model {self._opening.model} needs column {absent[0]!r}, "
                 f"which table {self._opening.table!r} of the configuration does not name"

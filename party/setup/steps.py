@@ -120,7 +120,8 @@ async def load_records(
     if not spec.eval_table:
         return JobRecords.of(table, None), None
     named = table_config(config, spec.eval_table)
-    if absent := [name for name in table.sources if name not in named.columns]:
+    have = set(named.columns)
+    if absent := [name for name in table.sources if name not in have]:
         raise DataError(
             f"table {spec.eval_table!r} of the configuration does not name column {absent[0]!r}, which table "
             f"{spec.table!r} has: an eval table has the columns of the training"

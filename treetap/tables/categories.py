@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from treetap.errors import DataError
 from treetap.tables.category_texts import are_numbers, category_texts
-from treetap.tables.config import CATEGORICAL, DAYS, encoded_by_name, encoding_of
+from treetap.tables.config import CATEGORICAL, DAYS, encoding_of, is_encoded_by_name
 from treetap.tables.dates import days_of, is_date, undated
 from treetap.tables.numbers import is_text, kind_name, numbers_of, sentinels
 from treetap.tables.source import Origin, Source, number
@@ -171,7 +171,7 @@ def categories_of(
     Raises:
         DataError: it holds dates, text or numbers, and the encoding is not for these; or has too many categories.
     """
-    chosen, by_name = encoding_of(encode, name), name in encoded_by_name(encode)
+    chosen, by_name = encoding_of(encode, name), is_encoded_by_name(encode, name)
     count = len(column) if records is None else records
     if is_date(column.type) and chosen != DAYS:
         raise undated(path, name, column.type)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -83,9 +84,11 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
     names = columns_of(path)
     _check_names(experiment, path, names)
     claimed = {column for party in experiment.party for column in party.columns or []}
-    kept = [name for name in names if name not in (data.id, *data.drop) and (name != data.time or name in claimed)]
+    left = {data.id, *data.drop}
+    kept = [name for name in names if name not in left and (name != data.time or name in claimed)]
     own_ids = [] if data.id is None else [data.id]
-    as_written = [name for name in kept if name in experiment.encoded_by_name]
+    by_name, constrained = experiment.encoded_by_name, experiment.constrained
+    as_written = [name for name in kept if name in by_name]
     by = [data.time] if data.time is not None and data.time not in kept else []
     table = read_columns(path, [*own_ids, *kept, *by], [*own_ids, *as_written], data.id)
     columns = {name: table.column(name) for name in kept}
@@ -98,7 +101,7 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
             if name in used and training(experiment.job.protocol).grows_trees:
                 refuse_tensors(path, {name: tensor_shape(path, name, columns[name].type)})
         elif name in used:
-            columns[name] = _checked(path, name, columns[name], used[name], constrained=name in experiment.constrained)
+            columns[name] = _checked(path, name, columns[name], used[name], constrained=name in constrained)
     if data.id is None:
         width = len(str(table.num_rows))
         ids, kind = Ids.of(f"{i:0{width}d}" for i in range(table.num_rows)), pa.int64()
@@ -160,33 +163,35 @@ def _check_names(experiment: ExperimentFile, path: Source, names: list[str]) -> 
     """Check that every column that the file names exists once and has one purpose."""
     data = experiment.data
     claimed = [column for party in experiment.party for column in party.columns or []]
-    encoded = [name for name in encoded_by_name(data.encode) if name not in claimed]
+    of_parties = set(claimed)
+    encoded = [name for name in encoded_by_name(data.encode) if name not in of_parties]
     own = [name for name in (data.label, data.weight, data.id) if name]
     constrained = list(data.monotone_constraints)
+    times = Counter(names)
     for name in [*own, *filter(None, [data.time]), *data.drop, *claimed, *encoded, *constrained]:
-        if name not in names:
+        if name not in times:
             remedy = path.remedy_of_absence(name)
             raise DataError(f"{path}: has no column {name!r}{remedy and '; '}{remedy or did_you_mean(name, names)}")
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
+    if twice := sorted(name for name, count in times.items() if count > 1):
         raise DataError(f"{path}: has column {twice[0]!r} more than once")
     if data.label in (data.id, *data.drop):
         raise ConfigError(f"column {data.label!r} is the label, and is the id or dropped")
     if data.weight is not None and data.weight in (data.label, data.id, data.time, *data.drop):
         raise ConfigError(f"column {data.weight!r} is the weight, and is the label, the id, the time or dropped")
+    taken = {*own, *data.drop}
     for name in claimed:
-        if name in (*own, *data.drop):
+        if name in taken:
             raise ConfigError(f"column {name!r} is claimed by a party, and is the label, the weight, the id or dropped")
     for key, name in [
         *(("encode", each) for each in encoded),
         *(("monotone_constraints", each) for each in constrained),
     ]:
-        if name in (*own, *data.drop):
+        if name in taken:
             raise ConfigError(
                 f"{key} of [data] names column {name!r}, which is the label, the weight, the id or dropped"
             )
     for reserved, what in ADDED.items():
-        if reserved in names and reserved not in (data.id, *data.drop):
+        if reserved in times and reserved not in (data.id, *data.drop):
             raise DataError(
                 f"{path}: column {reserved!r} has the name of an experiment's own {what}; rename it or drop it"
             )
@@ -280,7 +285,8 @@ def _rows(
 def _columns(experiment: ExperimentFile, names: list[str], seed: int) -> dict[str, list[str]]:
     """Each party's columns of those in the table."""
     claimed = {column for party in experiment.party for column in party.columns or []}
-    free = [name for name in names if name not in (*claimed, experiment.data.label, experiment.data.weight)]
+    claimed |= {experiment.data.label, experiment.data.weight or ""}
+    free, place = [name for name in names if name not in claimed], {name: k for k, name in enumerate(names)}
     shuffled = list(sampling.generator(seed, "experiment columns").permutation(np.array(free, dtype=object)))
     columns: dict[str, list[str]] = {}
     taken, wanted = 0, 0.0
@@ -289,6 +295,6 @@ def _columns(experiment: ExperimentFile, names: list[str], seed: int) -> dict[st
             columns[party.name] = list(party.columns)
             continue
         wanted += (party.share or 0) * len(free)
-        columns[party.name] = sorted(shuffled[taken : round(wanted)], key=names.index)
+        columns[party.name] = sorted(shuffled[taken : round(wanted)], key=place.__getitem__)
         taken = round(wanted)
     return columns
