@@ -132,37 +132,44 @@ def _uuids(stored: pa.FixedSizeBinaryArray) -> pa.LargeStringArray:
 
 
 def _text(origin: Origin, place: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Text, and bytes that are some, as UTF-8 text."""
+    """Text, and bytes that are some, as UTF-8 text; other bytes as they are."""
     kind = column.type
     held = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or str(kind) == "binary_view"
-    held = held or pa.types.is_fixed_size_binary(kind)
-    untyped = isinstance(origin, Source) and not origin.typed
-    text = pa.string() if untyped and held else pa.large_string() if held else _TEXT.get(str(kind))
-    if text is None:
-        return column
-    raw = (column.cast(pa.binary()) if pa.types.is_fixed_size_binary(kind) else column).cast(pa.large_binary())
+    if held or pa.types.is_fixed_size_binary(kind):
+        if isinstance(origin, Source) and not origin.typed:
+            return _utf8(origin, place, column, pa.string())  # a text file holds text
+        return _text_of_bytes(column)
+    text = _TEXT.get(str(kind))
+    return column if text is None else _utf8(origin, place, column, text)
+
+
+def _text_of_bytes(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    raw = (column.cast(pa.binary()) if pa.types.is_fixed_size_binary(column.type) else column).cast(pa.large_binary())
     try:
-        found = raw.cast(text)
-        if held and not untyped and pc.any(pc.match_substring(raw, b"\0")).as_py():
-            raise pa.ArrowInvalid
-        return found
+        found = raw.cast(pa.large_string())
     except pa.ArrowInvalid:
-        cells = raw.to_pylist()
-        index = next(i for i, cell in enumerate(cells) if not _is_text(cell, nul=not held or untyped))
+        return column
+    return column if pc.any(pc.match_substring(raw, b"\0")).as_py() else found
+
+
+def _utf8(origin: Origin, place: str, column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    raw = column.cast(pa.large_binary())
+    try:
+        return raw.cast(kind)
+    except pa.ArrowInvalid:
+        index = next(i for i, cell in enumerate(raw.to_pylist()) if not _is_utf8(cell))
         remedy = origin.not_text() if isinstance(origin, Source) else ""
-        remedy = remedy or ("write it as text, or leave the column out" if held else "")
         raise DataError(
             f"{origin}: {row_name(origin, index)}, {place}: the cell is not UTF-8 text{remedy and '; '}{remedy}"
         ) from None
 
 
-def _is_text(cell: bytes | None, *, nul: bool) -> bool:
-    """True for UTF-8; `nul`: also with bytes of value 0."""
+def _is_utf8(cell: bytes | None) -> bool:
     try:
-        text = (cell or b"").decode("utf-8")
-        return nul or "\0" not in text
+        (cell or b"").decode("utf-8")
     except UnicodeDecodeError:
         return False
+    return True
 
 
 def _unknown(origin: Origin, place: str, kind: pa.DataType) -> DataError:

@@ -35,6 +35,10 @@ class Labels:
         """The labels of the records at these places, in this order, with all classes."""
         return replace(self, values=self.values[records])
 
+    def named(self) -> np.ndarray[tuple[int], np.dtype[Any]]:
+        """The names of the classes, or the targets, (N,)."""
+        return np.array(self.classes, dtype=object)[self.values] if self.classes else self.values
+
     def take(self, records: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Labels:
         """The labels of the records at these places, in this order; classes that none of them has are left out."""
         if not self.classes:

@@ -70,10 +70,14 @@ def plain_batches(source: Source, wanted: list[str]) -> Iterator[tuple[int, dict
     Raises:
         DataError: the source cannot be read, or a cell of text is none.
     """
-    first = 0
+    first, kinds = 0, dict[str, pa.DataType]()
     for batch in source.batches(wanted, ()):
         here = RowsOf(source, partial(add, first))
-        yield first, {name: plain_column(here, f"column {name!r}", batch.column(name)) for name in wanted}
+        columns = {name: plain_column(here, f"column {name!r}", batch.column(name)) for name in wanted}
+        for name, column in columns.items():
+            if kinds.setdefault(name, column.type) != column.type:
+                raise DataError(f"{source}: column {name!r} holds bytes, and in some rows no text: write it as text")
+        yield first, columns
         first += batch.num_rows
 
 

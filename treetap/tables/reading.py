@@ -7,7 +7,7 @@ the operator by way of the coordinator: they name the place of a fault, never th
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -33,6 +33,7 @@ from treetap.tables.source import Origin, Source, row_name
 from treetap.tables.streamed_reading import features_of, first_pass, kinds_of, too_large_to_hold
 from treetap.tables.tensors import Shape, Tensor, check_trained, is_tensor, tensor_of, tensor_shape
 from treetap.tables.typed import STRING, id_type
+from treetap.tables.unlike import NOTHING, Unlike, unlike_training
 from treetap.tables.weights import weights_of
 
 log = logging.getLogger(__name__)
@@ -51,6 +52,7 @@ class Table:
     left out because they are constant; None where the configuration does not ask for that. `weights`: (N,)
     sample weights; None: the table has none, or is read without its label. `monotone`: columns with a constraint, each
     with its direction. `seen`: of each column of the file, but tensors, how many cells of all rows have a value.
+    `unlike`: of a table that was read as that of a training was.
     """
 
     path: Origin
@@ -68,6 +70,7 @@ class Table:
     weights: np.ndarray[tuple[int], np.dtype[np.float64]] | None = None
     monotone: Mapping[str, int] = field(default_factory=dict)
     seen: Mapping[str, Seen] = field(default_factory=dict)
+    unlike: Unlike = NOTHING
 
     def __repr__(self) -> str:
         return f"<Table of {len(self.ids)} records>"
@@ -107,6 +110,11 @@ class Table:
         return {name: len(each.values) for name, each in self.categories.items() if each.encode == CATEGORICAL}
 
     @property
+    def empty_columns(self) -> list[str]:
+        """The columns of the file without a value in any row."""
+        return [name for name in self.sources if name in self.seen and not self.seen[name].present]
+
+    @property
     def shapes(self) -> dict[str, Shape]:
         """Column of tensors → shape of a cell: (height, width) or (channels, height, width)."""
         return {name: cells.shape[1:] for name, cells in self.tensors.items()}
@@ -118,6 +126,7 @@ class Table:
             "source_columns": self.sources,
             "categories": {name: each.to_dict() for name, each in self.categories.items()},
             "tensors": {name: {"shape": list(shape)} for name, shape in self.shapes.items()},
+            "empty_columns": self.empty_columns,
             **({"dropped_columns": self.dropped} if self.dropped else {}),
         }
 
@@ -149,13 +158,16 @@ def read_table(
     missing: float | None,
     categories: Mapping[str, Category] | None = None,
     shapes: Mapping[str, Shape] | None = None,
+    empty: Collection[str] = (),
     streams: bool = False,
 ) -> Table:
     """Read the named columns; `DataError` names file, row and column of the first fault.
 
-    A cell equal to `missing`, an empty cell and NaN count as missing. Columns of text and dates are encoded as the
-    configuration says or, for a model that is there already, as its `categories` say; its columns of tensors have these
-    `shapes`. `streams`: features of a large table may stay in their source, to be read anew in batches.
+    A cell equal to `missing`, an empty cell and NaN count as missing. Columns of categories and dates are encoded as
+    the configuration says or, for a model that is there already, as its `categories` say; its columns of tensors have
+    these `shapes`, and those in `empty` had no value in its training. What is unlike the training is counted, logged,
+    and refused where it is all of a column. `streams`: features of a large table may stay in their source, to be read
+    anew in batches.
     """
     further = []
     if with_label:
@@ -183,7 +195,13 @@ def read_table(
     read = replace(read, label=label, id_type=kind, monotone=config.monotone_constraints)
     if with_label and config.weight:
         read = replace(read, weights=weights_of(source, config.weight, columns[config.weight])[order])
-    return _without_constant(read) if config.drop_constant and categories is None else read
+    if categories is not None:
+        return replace(read, unlike=unlike_training(source, read.seen, set(empty), len(ids)))
+    if not config.columns:
+        others = [name for name in columns_of(source) if name not in (config.id, config.label, config.weight)]
+        has = f"; it has {', '.join(map(repr, others))}" if others else ""
+        log.info("%s: columns names none, so that the table contributes no feature%s", source, has)
+    return _without_constant(read) if config.drop_constant else read
 
 
 def _columns(
