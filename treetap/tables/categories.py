@@ -21,7 +21,7 @@ from treetap.errors import DataError
 from treetap.tables.category_texts import are_numbers, category_texts
 from treetap.tables.config import CATEGORICAL, DAYS, encoding_of, is_encoded_by_name
 from treetap.tables.dates import days_of, is_date, undated
-from treetap.tables.numbers import is_text, kind_name, numbers_of, sentinels
+from treetap.tables.numbers import are_booleans, is_text, kind_name, numbers_of, sentinels
 from treetap.tables.source import Origin, Source, number
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
@@ -146,7 +146,9 @@ def _of_categories(
     """The features of a column with known categories, each different text being looked up once."""
     kind = column.type
     if not (is_text(kind) or pa.types.is_null(kind) or pa.types.is_boolean(kind) or are_numbers(category.values)):
-        raise DataError(f"{path}: column {name!r} holds {kind_name(kind)}, and text when it was trained on")
+        raise DataError(
+            f"{path}: column {name!r} holds {kind_name(kind)}, and text when it was trained on: write it as text"
+        )
     texts = category_texts(path, name, column, missing, are_numbers(category.values))
     known, counts = set(category.values), np.bincount(texts.places, minlength=len(texts.cells))
     present = np.array([cell is not None for cell in texts.cells])
@@ -163,7 +165,7 @@ def categories_of(
     missing: float | None = None,
     records: int | None = None,
 ) -> Category | None:
-    """The encoding of a plain column; None where it holds numbers, as such or as text, or no encoding is given.
+    """The encoding of a plain column; None where it holds numbers or booleans, as such or as text, or has none.
 
     A column that is encoded by its own name is so whatever it holds, if it holds anything.
     `records`: their number, where the column holds only one of each value.
@@ -179,7 +181,7 @@ def categories_of(
         return None
     if is_text(column.type) and not by_name:
         cells = [cell.strip() for cell in column.unique().to_pylist() if cell and cell.strip()]
-        if not cells or _all_numbers(path, cells):
+        if not cells or _all_numbers(path, cells) or are_booleans(cells):
             return None
         if chosen != DAYS and isinstance(path, Source) and (doubt := path.doubt(cells)):
             raise DataError(f"{path}: column {name!r} holds text: {doubt}; or name the column in encode, if it is text")

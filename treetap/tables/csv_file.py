@@ -29,8 +29,7 @@ from treetap.tables.csv_survey import Survey, survey
 from treetap.tables.faults import missing, unreadable
 from treetap.tables.files import FileSource, TableFile
 from treetap.tables.number_styles import PLAIN, style_keys, styles_of
-
-_TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
+from treetap.tables.numbers import FALSE, TRUE
 
 
 class CsvFile(FileSource):
@@ -106,8 +105,8 @@ class CsvFile(FileSource):
             include_columns=wanted,
             # for text that is not UTF-8, Arrow would not name the row
             column_types={name: pa.binary() for name in text},
-            true_values=_TRUE,
-            false_values=_FALSE,
+            true_values=list(TRUE),
+            false_values=list(FALSE),
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
             decimal_point=dialect.decimal,

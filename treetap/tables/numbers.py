@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from treetap.errors import DataError
 from treetap.tables.source import Origin, Source, number, row_name
 
+#: Spellings of booleans in text.
+TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
@@ -65,10 +70,23 @@ def numbers_of(path: Origin, name: str, column: pa.ChunkedArray, advice: str = E
     """A column of numbers (n,), NaN where missing; `DataError` names the first cell that is none, and gives advice."""
     kind = column.type
     if is_text(kind):
-        return _parse(path, name, column.to_pylist(), advice)
+        few = column.unique().to_pylist()
+        return _of_booleans(column) if are_booleans(few) else _parse(path, name, column.to_pylist(), advice)
     if not (is_number(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
         raise DataError(f"{path}: column {name!r} holds {kind_name(kind)}, not numbers; {remedy_of(kind)}")
     return _finite(path, name, doubles(column))
+
+
+def are_booleans(cells: Iterable[str | None]) -> bool:
+    """True for texts that are booleans, one at least, beside missing and blank ones."""
+    held = {cell.strip() for cell in cells if cell and cell.strip()}
+    return bool(held) and held <= {*TRUE, *FALSE}
+
+
+def _of_booleans(column: pa.ChunkedArray) -> Floats:
+    spelt = pa.array([*TRUE, *FALSE], column.type)
+    found = doubles(pc.index_in(pc.utf8_trim_whitespace(column), value_set=spelt))
+    return np.where(np.isnan(found), np.nan, found < len(TRUE))
 
 
 def sentinels(missing: float | None, kind: pa.DataType) -> tuple[float, ...]:

@@ -45,7 +45,7 @@ def unlike_training(path: Origin, seen: Mapping[str, Seen], empty: Collection[st
         log.warning("%s: column %r has no value, and had some in the training", path, name)
     if records > 1:
         for name, each in strange.items():
-            if each.unknown == each.present:
+            if each.unknown == each.present > 1:
                 raise DataError(
                     f"{path}: column {name!r}: all {each.present} cells are of no category of the training: write them "
                     "as the table of the training has them"

@@ -320,7 +320,7 @@ class JobStatus(google.protobuf.message.Message):
 
     @property
     def cells(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___PartyCells]:
-        """Of a prediction: parties whose tables have cells that count as unknown or missing, as far as their policies tell."""
+        """Of a prediction: parties that report cells as unknown or missing."""
 
     def __init__(
         self,
@@ -371,7 +371,6 @@ class PartyCells(google.protobuf.message.Message):
     EMPTY_COLUMNS_FIELD_NUMBER: builtins.int
     party: builtins.str
     unknown_cells: builtins.int
-    """Cells whose category the training had not, and columns without any value that had some there."""
     empty_columns: builtins.int
     def __init__(
         self,

@@ -194,9 +194,7 @@ class OpenedModel(google.protobuf.message.Message):
     levels: builtins.int
     """Recipient of masked sums: levels on which some tree has a split, at least 1."""
     unknown_cells: builtins.int
-    """Cells of the party's table whose category the training had not, and columns without any value that had some there;
-    0 where the policy keeps METRIC from the coordinator.
-    """
+    """Cells of no category of the training, and columns without a value that had some there; 0 where the policy keeps them."""
     empty_columns: builtins.int
     def __init__(
         self,

@@ -212,7 +212,7 @@ class Prepared(google.protobuf.message.Message):
     aligned_attempt: builtins.int
     """The attempt whose alignment this party has on disk; 0: none, align now."""
     without_columns: builtins.bool
-    """The party's settings of the table name no columns: it has no feature."""
+    """The table's settings name no columns."""
     @property
     def model(self) -> Global___PublishedModel:
         """Of a label holder that has published the model."""
