@@ -33,7 +33,7 @@ from treetap.tables.features import Held
 from treetap.tables.ids import ids_of
 from treetap.tables.labels import Labels, read_labels
 from treetap.tables.loading import columns_of, read_columns
-from treetap.tables.numbers import numbers_of
+from treetap.tables.numbers import is_number, is_text, numbers_of
 from treetap.tables.opening import source_of
 from treetap.tables.reading import Table
 from treetap.tables.record_ids import Ids
@@ -139,16 +139,33 @@ def _source(experiment: ExperimentFile, base: Path, file: Path | None) -> Source
 
 
 def content_digest(table: pa.Table) -> str:
-    """SHA-256 of a table's names and cells, whatever types its file has; tensors follow the other columns."""
-    images = [name for name in table.column_names if is_tensor(table.column(name).type)]
+    """SHA-256 of a table's names and cells, whatever types its file has.
+
+    Tensors, and columns of types that CSV has not, which no party can have, follow the others.
+    """
+    apart = [name for name, kind in zip(table.column_names, table.schema.types, strict=True) if not _in_csv(kind)]
     out = io.BytesIO()
-    pacsv.write_csv(table.drop_columns(images), out)
+    pacsv.write_csv(table.drop_columns(apart), out)
     state = hashlib.sha256(out.getvalue())
-    for name in images:
-        cells = tensor_of(Path(name), name, table.column(name), np.arange(table.num_rows))
-        state.update(f"{name}\0{cells.shape}\0".encode())
-        state.update(cells.data)
+    for name in apart:
+        column = table.column(name)
+        if is_tensor(column.type):
+            cells = tensor_of(Path(name), name, column, np.arange(table.num_rows))
+            state.update(f"{name}\0{cells.shape}\0".encode())
+            state.update(cells.data)
+            continue
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, pa.schema([(name, column.type)])) as stream:
+            stream.write_table(pa.table({name: column.combine_chunks()}))
+        state.update(sink.getvalue())
     return state.hexdigest()
+
+
+def _in_csv(kind: pa.DataType) -> bool:
+    """True for types of cells that Arrow writes to CSV."""
+    number = is_number(kind) and not (pa.types.is_float16(kind) or pa.types.is_decimal256(kind))
+    other = (pa.types.is_null, pa.types.is_boolean, pa.types.is_temporal, pa.types.is_binary, pa.types.is_large_binary)
+    return (number or is_text(kind) or any(each(kind) for each in other)) and not pa.types.is_interval(kind)
 
 
 def labels_of(experiment: ExperimentFile, table: pa.Table) -> Labels:
