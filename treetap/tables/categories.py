@@ -120,7 +120,7 @@ def encoded(
             if category is None:
                 block = _present(path, name, column, missing).reshape(-1, 1)
             else:
-                dated = _without(path, name, column, missing)
+                dated = without_missing(path, name, column, missing)
                 block = days_of(path, name, dated, category.utc)[0].reshape(-1, 1)
             seen[name] = Seen(rows - int(np.isnan(block).sum()))
         else:
@@ -191,7 +191,7 @@ def categories_of(
                 f"{path}: column {name!r} holds {kind_name(column.type)}, and encode is for text and dates: leave it "
                 "out of encode, or write the column as text"
             )
-        dated = _without(path, name, column, missing)
+        dated = without_missing(path, name, column, missing)
         empty = dated.null_count == len(dated) and not is_date(dated.type)
         return None if empty else Category(DAYS, [], [name], days_of(path, name, dated)[1])
     values = category_texts(path, name, column, missing).values()
@@ -208,7 +208,7 @@ def _present(path: Origin, name: str, column: pa.ChunkedArray, missing: float | 
     return np.where(np.isin(values, absent), np.nan, values) if absent else values
 
 
-def _without(path: Origin, name: str, column: pa.ChunkedArray, missing: float | None) -> pa.ChunkedArray:
+def without_missing(path: Origin, name: str, column: pa.ChunkedArray, missing: float | None) -> pa.ChunkedArray:
     """A column of dates; null where its text is blank or the number that means a missing cell."""
     if not is_text(column.type):
         return column

@@ -25,7 +25,7 @@ from treetap.errors import ConfigError, DataError
 from treetap.names import did_you_mean
 from treetap.protocols.registry import training
 from treetap.tables.binned import refuse_tensors, without_order
-from treetap.tables.categories import categories_of
+from treetap.tables.categories import categories_of, without_missing
 from treetap.tables.cells import plain_column
 from treetap.tables.config import ORDERED, encoded_by_name
 from treetap.tables.dates import timestamps
@@ -92,7 +92,7 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
     by = [data.time] if data.time is not None and data.time not in kept else []
     table = read_columns(path, [*own_ids, *kept, *by], [*own_ids, *as_written], data.id)
     columns = {name: table.column(name) for name in kept}
-    used = _used(experiment, kept)
+    used, missing = _used(experiment, kept), experiment.job.params().missing
     for name in kept:
         if name in used or name == data.label:
             columns[name] = plain_column(path, f"column {name!r}", columns[name])
@@ -101,7 +101,7 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
             if name in used and training(experiment.job.protocol).grows_trees:
                 refuse_tensors(path, {name: tensor_shape(path, name, columns[name].type)})
         elif name in used:
-            columns[name] = _checked(path, name, columns[name], used[name], constrained=name in constrained)
+            columns[name] = _checked(path, name, columns[name], used[name], missing, constrained=name in constrained)
     if data.id is None:
         width = len(str(table.num_rows))
         ids, kind = Ids.of(f"{i:0{width}d}" for i in range(table.num_rows)), pa.int64()
@@ -228,20 +228,20 @@ def _used(experiment: ExperimentFile, names: list[str]) -> dict[str, list[Any]]:
 
 
 def _checked(
-    path: Origin, name: str, column: pa.ChunkedArray, encodings: list[Any], *, constrained: bool
+    path: Origin, name: str, column: pa.ChunkedArray, encodings: list[Any], missing: float, *, constrained: bool
 ) -> pa.ChunkedArray:
     """A column that parties can read by their encodings; texts that are dates become times, as which they are written.
 
     Raises:
         DataError: a party would refuse it.
     """
-    found = [categories_of(path, name, column, encode) for encode in encodings]
+    found = [categories_of(path, name, column, encode, missing) for encode in encodings]
     if None in found:
         numbers_of(path, name, column)
     if constrained and not all(category is None or category.encode in ORDERED for category in found):
         raise without_order(path, name)
     dated = [category is not None and category.of_dates for category in found]
-    return timestamps(path, name, column) if all(dated) else column
+    return timestamps(path, name, without_missing(path, name, column, missing)) if all(dated) else column
 
 
 def split(experiment: ExperimentFile, table: pa.Table, seed: int, fold: int | None = None) -> Split:
