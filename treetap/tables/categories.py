@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from treetap.errors import DataError
-from treetap.tables.category_texts import are_numbers, category_texts
+from treetap.tables.category_texts import are_numbers, category_text, category_texts
 from treetap.tables.config import CATEGORICAL, DAYS, encoding_of, is_encoded_by_name
 from treetap.tables.dates import days_of, is_date, undated
 from treetap.tables.numbers import are_booleans, is_text, kind_name, numbers_of, sentinels
@@ -62,7 +62,7 @@ class Category:
 
         A `categorical` column has len(values) for a category that is not known, which no split names, as in XGBoost.
         """
-        place = {value: float(k) for k, value in enumerate(self.values)}
+        place = {category_text(value): float(k) for k, value in enumerate(self.values)}
         unknown = float(len(self.values)) if self.encode == CATEGORICAL else np.nan
         codes = np.array([np.nan if cell is None else place.get(cell, unknown) for cell in cells])
         if self.encode in ("ordinal", CATEGORICAL):
@@ -150,7 +150,7 @@ def _of_categories(
             f"{path}: column {name!r} holds {kind_name(kind)}, and text when it was trained on: write it as text"
         )
     texts = category_texts(path, name, column, missing, are_numbers(category.values))
-    known, counts = set(category.values), np.bincount(texts.places, minlength=len(texts.cells))
+    known, counts = set(map(category_text, category.values)), np.bincount(texts.places, minlength=len(texts.cells))
     present = np.array([cell is not None for cell in texts.cells])
     strange = np.array([cell is not None and cell not in known for cell in texts.cells])
     block = category.numbers(texts.cells)[texts.places]

@@ -73,17 +73,25 @@ def category_texts(
         cells = [None if math.isnan(each) or float(each) in absent else _shortest(each) for each in numbers]
     elif pa.types.is_boolean(kind):
         cells = [_BOOLEANS[not each] for each in coded.dictionary.to_pylist()]
+    elif pa.types.is_decimal(kind):
+        exact = coded.dictionary.to_pylist()
+        cells = [None if float(each) in absent else _shortest(each) for each in exact]
     else:
         parse = path.number if is_text(kind) and isinstance(path, Source) else number
         gone = {_shortest(np.float64(each)) for each in absent}
         raw = coded.dictionary.cast(pa.string()).to_pylist()
         own = all(not text.strip() or _value(text, parse) is not None for text in raw) if numeric is None else numeric
-        texts = [_text(each, parse, own) for each in raw]
+        texts = [_text(each, parse, own=own) for each in raw]
         cells = [text if text not in gone else None for text in texts]
     return Texts([*cells, None], places)
 
 
-def _text(cell: str, parse: Callable[[str], float], own: bool) -> str | None:
+def category_text(value: str) -> str:
+    """The text of a category that a manifest may have as a file wrote it."""
+    return _text(value, number, own=True) or value
+
+
+def _text(cell: str, parse: Callable[[str], float], *, own: bool) -> str | None:
     """The text of a category; None of a blank cell. `parse`: see `Source.number`; `own`: 1,5 may be a number there."""
     text = cell.strip()
     if not text or _WHOLE.fullmatch(text):
@@ -105,6 +113,8 @@ def _value(text: str, parse: Callable[[str], float]) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _shortest(value: np.floating) -> str:
-    """The shortest text of a finite number that is its own in its width; a whole one without a point."""
-    return str(int(value)) if value.is_integer() else str(value)
+def _shortest(value: np.floating | Decimal) -> str:
+    """The shortest text of a finite number that is its own in its width; a whole one as it is, without a point."""
+    if value == int(value):
+        return str(int(value))
+    return _shortest(np.float64(value)) if isinstance(value, Decimal) else str(value)

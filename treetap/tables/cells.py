@@ -122,8 +122,9 @@ def _of_chunks(chunks: Iterable[pa.Array], kind: pa.DataType) -> pa.ChunkedArray
 
 def _uuids(stored: pa.FixedSizeBinaryArray) -> pa.LargeStringArray:
     """UUIDs (n,) in their usual text of 36 characters."""
-    raw = np.frombuffer(stored.fill_null(bytes(16)).cast(pa.large_binary()).buffers()[2] or b"", dtype=np.uint8)
-    raw = raw[: 16 * len(stored)].reshape(len(stored), 16)
+    held = stored.fill_null(bytes(16))
+    raw = np.frombuffer(held.buffers()[1] or b"", dtype=np.uint8)[16 * held.offset : 16 * (held.offset + len(held))]
+    raw = raw.reshape(len(stored), 16)
     text = np.full((len(stored), 36), ord("-"), dtype=np.uint8)
     text[:, _DIGITS] = _HEXADECIMAL[np.stack([raw >> 4, raw & 15], axis=2).reshape(len(stored), 32)]
     ends = np.arange(0, 36 * len(stored) + 1, 36, dtype=np.int64)
