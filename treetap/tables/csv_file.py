@@ -193,7 +193,8 @@ class CsvFile(FileSource):
         """Raise `DataError` for a quote that is never closed: the rows behind it would be one cell."""
         if (line := self._survey.open_quote) is not None:
             raise DataError(
-                f"{self}: line {line}: no quote at the end of a cell closes the one that opens there: "
+                f"{self}: line {line}: no quote at the end of a cell closes the one that opens there "
+                f"within {BLOCK >> 20} MiB: "
                 'close it, or write quote = "" in the table\'s settings, if cells have no quotes'
             )
 

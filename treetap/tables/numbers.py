@@ -11,6 +11,8 @@ import pyarrow.compute as pc
 from treetap.errors import DataError
 from treetap.tables.source import Origin, Source, number, row_name
 
+#: Different cells of a column of booleans in text, with blanks around them.
+_MOST_SPELLINGS = 100
 #: Spellings of booleans in text.
 TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
@@ -70,8 +72,10 @@ def numbers_of(path: Origin, name: str, column: pa.ChunkedArray, advice: str = E
     """A column of numbers (n,), NaN where missing; `DataError` names the first cell that is none, and gives advice."""
     kind = column.type
     if is_text(kind):
-        few = column.unique().to_pylist()
-        return _of_booleans(column) if are_booleans(few) else _parse(path, name, column.to_pylist(), advice)
+        few = column.unique()
+        if len(few) <= _MOST_SPELLINGS and are_booleans(few.to_pylist()):
+            return _of_booleans(column)
+        return _parse(path, name, column.to_pylist(), advice)
     if not (is_number(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
         raise DataError(f"{path}: column {name!r} holds {kind_name(kind)}, not numbers; {remedy_of(kind)}")
     return _finite(path, name, doubles(column))
