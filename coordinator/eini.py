@@ -7,8 +7,8 @@ The coordinator sees names and the numbers of blocks and records; no ciphertext.
 
 from __future__ import annotations
 
-from coordinator.alignment import align
 from coordinator.attributions import attribute, share_names
+from coordinator.opened_models import open_models
 from coordinator.protocols import PredictionCourse
 from coordinator.runtime.answers import answered
 from coordinator.runtime.progress import Progress
@@ -21,14 +21,11 @@ from treetap.wire.v2 import eini_pb2, prediction_pb2, setup_pb2
 async def begin(roster: Roster, opening: prediction_pb2.OpenModel, progress: Progress) -> prediction_pb2.OpenedModel:
     """Have every party open the model, align, make keys; returns the label holder's description of the model."""
     label_holder, members = opening.recipient, present(opening)
-    progress.phase("align")
-    opened = await roster.ask_all(roster.names, "open_model", opening)
-    await align(roster, roster.names, opening.alignment)
+    found = await open_models(roster, opening, progress)
     await share_names(roster, opening)
     progress.phase("keys")
     making = roster.ask(label_holder, "make_keys", setup_pb2.MakeKeys())
     await together(making, roster.ask_all(members, "take_key", setup_pb2.TakeKey()))
-    found: prediction_pb2.OpenedModel = answered(label_holder, opened[label_holder], "opened_model")
     return found
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from coordinator.alignment import align
 from coordinator.attributions import share_names
+from coordinator.opened_models import open_models
 from coordinator.protocols import PredictionCourse
 from coordinator.runtime.answers import answered
 from coordinator.runtime.progress import Progress
@@ -32,11 +32,8 @@ class Opened:
 
 async def begin(roster: Roster, opening: prediction_pb2.OpenModel, progress: Progress) -> Opened:
     """Have the parties load their shards and tables and align the records."""
-    progress.phase("align")
-    opened = await roster.ask_all(roster.names, "open_model", opening)
-    await align(roster, roster.names, opening.alignment)
+    found = await open_models(roster, opening, progress)
     await share_names(roster, opening)
-    found: prediction_pb2.OpenedModel = answered(opening.recipient, opened[opening.recipient], "opened_model")
     return Opened(MOST_LEVELS * (found.trees if opening.parameters.interactive.form == "per-tree" else 1))
 
 

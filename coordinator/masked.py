@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.alignment import align
+from coordinator.opened_models import open_models
 from coordinator.protocols import PredictionCourse
 from coordinator.runtime.answers import answered
 from coordinator.runtime.progress import Progress
@@ -20,12 +20,9 @@ async def begin(roster: Roster, opening: prediction_pb2.OpenModel, progress: Pro
 
     Returns the recipient's description of the model.
     """
-    progress.phase("align")
-    opened = await roster.ask_all(roster.names, "open_model", opening)
-    await align(roster, roster.names, opening.alignment)
+    found = await open_models(roster, opening, progress)
     progress.phase("keys")
     await roster.ask_all(roster.names, "exchange_mask_keys")
-    found: prediction_pb2.OpenedModel = answered(opening.recipient, opened[opening.recipient], "opened_model")
     if found.levels > MOST_LEVELS:
         raise ProtocolError(f"{opening.recipient} says that the trees have {found.levels} levels")
     return found

@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 from coordinator.runtime.answers import answered
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster
-from treetap.errors import Malformed, ProtocolError
+from treetap.errors import ConfigError, Malformed, ProtocolError
 from treetap.process.together import together
 from treetap.wire.metric_history import columns, merged, rows
 from treetap.wire.v2 import setup_pb2, types_pb2
@@ -48,6 +48,11 @@ async def prepare(roster: Roster, spec: setup_pb2.JobSpec, submission: str) -> F
     body = setup_pb2.Prepare(spec=spec, peers=roster.peers(), submission=submission)
     results = await roster.ask_all(roster.names, "prepare", body)
     answers = {party: answered(party, result, "prepared") for party, result in results.items()}
+    if all(each.without_columns for each in answers.values()):
+        raise ConfigError(
+            f"no party has a feature: columns of table {spec.table!r} names none at {' and '.join(answers)}; write "
+            "columns = [...] there, at one party at least"
+        )
     own = answers[spec.aggregator]
     aligned = {each.aligned_attempt for each in answers.values() if not each.published}
     agreed = len(aligned) == 1 and 0 not in aligned

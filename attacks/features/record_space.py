@@ -70,7 +70,8 @@ class RecordSpace:
     @property
     def bounded(self) -> npt.NDArray[np.bool_]:
         """(columns,) True of those between 0 and 1, which stand for a text each."""
-        return np.array([name in self.table.made for name in self.scaler.columns], dtype=bool)
+        made = self.table.made
+        return np.array([name in made for name in self.scaler.columns], dtype=bool)
 
     def auxiliary(self) -> Records:
         """The auxiliary records."""

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Iterable, Mapping
 
 from treetap.wire.metric_history import append
-from treetap.wire.v2 import control_pb2, jobs_pb2, serving_pb2, setup_pb2, types_pb2
+from treetap.wire.v2 import control_pb2, jobs_pb2, prediction_pb2, serving_pb2, setup_pb2, types_pb2
 
 #: Bytes of a job that its status can hold; parties that claim more are believed up to here.
 MOST = 2**64 - 1
@@ -88,6 +88,14 @@ class Progress:
     def records(self, scored: int, total: int) -> None:
         """Of a prediction: set the number of scored records."""
         self.status.scored, self.status.records = scored, total
+        self.touch()
+
+    def opened(self, by_party: Mapping[str, prediction_pb2.OpenedModel]) -> None:
+        """Of a prediction: set the counts of cells that are unknown or missing, of the parties that have some."""
+        del self.status.cells[:]
+        for party, each in sorted(by_party.items()):
+            if each.unknown_cells or each.empty_columns:
+                self.status.cells.add(party=party, unknown_cells=each.unknown_cells, empty_columns=each.empty_columns)
         self.touch()
 
     def serving(self, figures: serving_pb2.ServingFigures) -> None:

@@ -5,7 +5,7 @@ The coordinator sees names and the numbers of blocks and records; no embedding a
 
 from __future__ import annotations
 
-from coordinator.alignment import align
+from coordinator.opened_models import open_models
 from coordinator.protocols import PredictionCourse
 from coordinator.runtime.answers import answered
 from coordinator.runtime.progress import Progress
@@ -15,11 +15,7 @@ from treetap.wire.v2 import prediction_pb2, splitnn_pb2
 
 async def begin(roster: Roster, opening: prediction_pb2.OpenModel, progress: Progress) -> prediction_pb2.OpenedModel:
     """Have every party open the model and align its table; returns the label holder's description of the model."""
-    progress.phase("align")
-    opened = await roster.ask_all(roster.names, "open_model", opening)
-    await align(roster, roster.names, opening.alignment)
-    found: prediction_pb2.OpenedModel = answered(opening.recipient, opened[opening.recipient], "opened_model")
-    return found
+    return await open_models(roster, opening, progress)
 
 
 async def score(

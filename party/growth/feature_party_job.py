@@ -27,6 +27,7 @@ from party.setup.steps import (
     load_records,
     manifest_of,
     take_key,
+    without_columns,
 )
 from treetap.additive.sums.public_keys import PublicKey
 from treetap.additive.sums.slots import Slots
@@ -103,7 +104,10 @@ class FeaturePartyJob:
         # the base model's trees are as good as stored
         stored, published = max(self.stored.count, self.base_trees), self._context.store.published
         self.order.done(request, PUBLISHED if published else UNPUBLISHED, *([ALIGNED] if aligned else []))
-        return result(setup_pb2.Prepared(stored_rounds=stored, published=published, aligned_attempt=aligned))
+        bare = without_columns(self._config, self._spec)
+        return result(
+            setup_pb2.Prepared(stored_rounds=stored, published=published, aligned_attempt=aligned, without_columns=bare)
+        )
 
     async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Select the common records, and bin their columns once for the job; store the trees of its base model."""

@@ -31,7 +31,7 @@ from party.runtime.expected import Receives
 from party.runtime.step_order import StepOrder, StepTable
 from party.setup.keys import JobKeys
 from party.setup.labelled_table import LabelledTable, load_labelled_table
-from party.setup.steps import bin_features, manifest_of
+from party.setup.steps import bin_features, manifest_of, without_columns
 from treetap.additive.sums.slots import Slots
 from treetap.errors import OutOfOrder
 from treetap.models.durable import write_whole
@@ -120,7 +120,12 @@ class LabelHolderJob:
         self.order.done(request, *([ALIGNED] if aligned else []))
         return result(
             setup_pb2.Prepared(
-                stored_rounds=stored, published=published, aligned_attempt=aligned, model=model, history=history
+                stored_rounds=stored,
+                published=published,
+                aligned_attempt=aligned,
+                model=model,
+                history=history,
+                without_columns=without_columns(self._config, self._spec),
             )
         )
 

@@ -27,7 +27,6 @@ from treetap.errors import DataError, Malformed
 from treetap.privacy.ring import Ring, decode
 from treetap.tables.reading import Floats
 from treetap.trees.job_params import REGRESSIONS
-from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
 STEPS: StepTable = {
@@ -87,7 +86,7 @@ class Recipient:
         await self._records.open(table)
         await self._opened.align(table, request)
         routes = self._passing.routes
-        return result(prediction_pb2.OpenedModel(trees=routes.trees, levels=routes.levels))
+        return self._opened.opened(table, trees=routes.trees, levels=routes.levels)
 
     async def exchange_mask_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Check the common records against the own policy; exchange keys with every other party."""

@@ -62,7 +62,7 @@ class EvaluatedPrediction:
                 f"COLUMN there, or leave evaluate out"
             ).at(self._config.name)
         own = named.model_copy(update={"columns": [], "encode": None, "drop_constant": False, "weight": None})
-        table = await load_table(self._context, own, with_label=True, missing=None)
+        table = await load_table(self._context, own, with_label=True, missing=None, categories={})
         try:
             found = read_some(table, named.label, opened.objective, opened.classes, self._rules, public=False).for_use(
                 Use.EVALUATION

@@ -31,6 +31,7 @@ from treetap.protocols.registry import prediction_name, training
 from treetap.tables.categories import Category
 from treetap.tables.reading import Table
 from treetap.tables.typed import named_type
+from treetap.tables.unlike import check_values
 from treetap.wire.frame import result
 from treetap.wire.timeouts import Timeouts
 from treetap.wire.v2 import control_pb2, prediction_pb2
@@ -119,8 +120,8 @@ class OpenedModel:
         # models of releases without encoded text columns have neither entry: their features are their columns
         columns = self.manifest.get("source_columns", self.manifest["columns"])
         encoded = self.manifest.get("categories", {})
-        absent = [name for name in columns if name not in named.columns]
-        if absent:
+        have = set(named.columns)
+        if absent := [name for name in columns if name not in have]:
             raise DataError(
                 f"model {self._opening.model} needs column {absent[0]!r}, "
                 f"which table {self._opening.table!r} of the configuration does not name"
@@ -130,15 +131,21 @@ class OpenedModel:
         missing = self.manifest["missing"]
         # models of releases without columns of tensors have no such entry
         shapes = {name: tuple(each["shape"]) for name, each in self.manifest.get("tensors", {}).items()}
-        return await load_table(
+        table = await load_table(
             self._context,
             wanted,
             with_label=False,
             missing=missing,
             categories=categories,
             shapes=shapes,
+            empty=self.manifest.get("empty_columns", ()),  # models of earlier releases do not say
             streams=self._compared is not None,
         )
+        try:
+            check_values(table.path, table.seen, table.unlike, len(table.ids))
+        except DataError as failure:
+            raise failure.at(self._config.name) from None
+        return table
 
     async def align(self, table: Table, request: control_pb2.StepRequest) -> None:
         """Begin to find the records that all parties hold: the steps of the alignment may come."""
@@ -150,8 +157,19 @@ class OpenedModel:
     async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Load the table and begin to align it, at a feature party."""
         self.order.check(request)
-        await self.align(await self.load(), request)
-        return result(prediction_pb2.OpenedModel())
+        table = await self.load()
+        await self.align(table, request)
+        return self.opened(table)
+
+    def opened(self, table: Table, **shape: int) -> control_pb2.StepResult:
+        """The answer to an opening. `shape`: of the model, at its label holder.
+
+        Counts of cells go to the coordinator if the policy lets METRIC go there; the columns are in the party's log.
+        """
+        answer = prediction_pb2.OpenedModel(**shape)
+        if self._context.policy.may_emit(self._context.coordinator, "METRIC"):
+            answer.unknown_cells, answer.empty_columns = table.unlike
+        return result(answer)
 
     def records(self) -> int:
         """The number of the party's records; once the tables are aligned, of the common ones."""

@@ -20,8 +20,7 @@ from treetap.tables.categories import Category
 from treetap.trees.ensemble import Ensemble
 from treetap.trees.local_values import GoesLeft
 from treetap.trees.paths import Bools, Floats, candidate_leaves
-from treetap.wire.frame import result
-from treetap.wire.v2 import control_pb2, prediction_pb2
+from treetap.wire.v2 import control_pb2
 
 #: Records whose candidate leaves are counted at a time.
 COUNTED = 4096
@@ -142,4 +141,4 @@ async def open_trees(
     table = await opened.load()
     await records.open(table)
     await opened.align(table, request)
-    return result(prediction_pb2.OpenedModel(trees=len(model.ensemble.used_trees)))
+    return opened.opened(table, trees=len(model.ensemble.used_trees))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import dataclass, replace
 
@@ -25,6 +26,7 @@ from treetap.tables.reading import Table
 from treetap.tables.weights import check_job
 from treetap.wire.v2 import setup_pb2
 
+log = logging.getLogger(__name__)
 #: In the place of a digest of noisy labels, where a job has none.
 AS_THEY_ARE = "as they are"
 
@@ -110,7 +112,29 @@ async def _with_eval_table(
     column = required(own.label)
     rules = LabelRules.of(config.name, config.defences, config.policy)
     evaluated = EvaluatedLabels.read(table, column, data.objective, rules)
+    _check_apart(context, spec, data, table, evaluated.labels)
     return replace(data, further=records, evaluated=evaluated)
+
+
+def _check_apart(
+    context: StepContext, spec: setup_pb2.JobSpec, data: LabelledTable, table: Table, labels: Labels
+) -> None:
+    """Say how many records of the eval table are trained on.
+
+    Raises:
+        DataError: all are, with the same labels: its metrics would be the training's.
+    """
+    places, own = data.table.ids.places_of(table.ids), data.labels
+    shared = places >= 0
+    if not shared.any():
+        return
+    said = f"{int(shared.sum())} of {len(places)} records of the eval table are trained on"
+    if shared.all() and np.array_equal(own.at(places).named(), labels.named()):
+        raise DataError(
+            f"{table.path}: {said}, with the same labels: its metrics would be those of the training; name an "
+            f"eval_table of other records than table {spec.table!r} has, or leave it out"
+        )
+    log.warning("job %s: %s", context.job, said)
 
 
 def _check_weights(own: TableConfig, table: Table, spec: setup_pb2.JobSpec, *, bounded: bool) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -60,6 +60,7 @@ async def load_table(
     missing: float | None,
     categories: Mapping[str, Category] | None = None,
     shapes: Mapping[str, Shape] | None = None,
+    empty: Collection[str] = (),
     streams: bool = False,
 ) -> Table:
     """Read the party's table off the event loop; see `read_table`."""
@@ -71,6 +72,7 @@ async def load_table(
                 missing=missing,
                 categories=categories,
                 shapes=shapes,
+                empty=empty,
                 streams=streams,
             )
         )
@@ -119,7 +121,8 @@ async def load_records(
     if not spec.eval_table:
         return JobRecords.of(table, None), None
     named = table_config(config, spec.eval_table)
-    if absent := [name for name in table.sources if name not in named.columns]:
+    have = set(named.columns)
+    if absent := [name for name in table.sources if name not in have]:
         raise DataError(
             f"table {spec.eval_table!r} of the configuration does not name column {absent[0]!r}, which table "
             f"{spec.table!r} has: an eval table has the columns of the training"
@@ -133,10 +136,16 @@ async def load_records(
         missing=missing,
         categories=table.categories,
         shapes=table.shapes,
+        empty=table.empty_columns,
         streams=_streams(config, spec, with_label=with_label),
     )
     await bind_table(context, evaluated, "eval_table")
     return JobRecords.of(table, evaluated), evaluated
+
+
+def without_columns(config: PartyConfig, spec: setup_pb2.JobSpec) -> bool:
+    """True if the party's settings of the job's table name no columns."""
+    return not table_config(config, spec.table).columns
 
 
 async def bind_table(context: StepContext, table: Table, what: str = "table") -> None:

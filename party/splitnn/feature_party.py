@@ -12,7 +12,7 @@ from party.config import PartyConfig
 from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.expected import Expected, Receives
 from party.runtime.step_order import OPENING, Next, StepTable
-from party.setup.steps import PUBLISHED, UNPUBLISHED, load_job_table, manifest_of
+from party.setup.steps import PUBLISHED, UNPUBLISHED, load_job_table, manifest_of, without_columns
 from party.splitnn.bodies import BATCHES, EMBEDDINGS, GRADIENTS, size_of
 from party.splitnn.job import EPOCH_STEPS, NetworkJob
 from party.splitnn.numbers import send, send_blocks, take
@@ -78,7 +78,10 @@ class FeatureParty:
         stored = 0 if published else await self._context.offload(lambda: job.states.epochs)
         job.order.first_rounds = range(stored + 1)  # the label holder may have stored one less
         job.order.done(request, PUBLISHED if published else UNPUBLISHED, *([ALIGNED] if aligned else []))
-        return result(setup_pb2.Prepared(stored_rounds=stored, published=published, aligned_attempt=aligned))
+        bare = without_columns(job.config, self._spec)
+        return result(
+            setup_pb2.Prepared(stored_rounds=stored, published=published, aligned_attempt=aligned, without_columns=bare)
+        )
 
     async def fit_inputs(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Select the common records, scale their columns, and make the own model."""

@@ -18,7 +18,7 @@ from party.runtime.expected import Expected, Receives
 from party.runtime.messages import Rows
 from party.runtime.step_order import OPENING, Next, StepTable
 from party.setup.labelled_table import LabelledTable, load_labelled_table
-from party.setup.steps import manifest_of
+from party.setup.steps import manifest_of, without_columns
 from party.splitnn.bodies import BATCHES, EMBEDDINGS, GRADIENTS
 from party.splitnn.epoch_figures import EpochFigures, Scored, published_network
 from party.splitnn.job import EPOCH_STEPS, NetworkJob
@@ -105,6 +105,7 @@ class LabelHolder:
                 aligned_attempt=aligned,
                 model=model,
                 history=columns(history),
+                without_columns=without_columns(job.config, self._spec),
             )
         )
 

@@ -27,7 +27,6 @@ from party.splitnn.numbers import take
 from party.splitnn.published import trained_top
 from treetap.process.together import together
 from treetap.protocols.prediction import present
-from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
 #: Most bytes of the embeddings of a block, of all parties together, as the label holder holds them.
@@ -90,7 +89,7 @@ class LabelHolder:
         table = await self._opened.load()
         await self._records.open(table)
         await self._opened.align(table, request)
-        return result(prediction_pb2.OpenedModel())
+        return self._opened.opened(table)
 
     async def embed_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Score a block of records.

@@ -34,6 +34,7 @@ from treetap.commands.doctor.connections import Finding
 from treetap.commands.local_federation import LocalFederation
 from treetap.native import library
 from treetap.protocols.libraries import installed_version, libraries
+from treetap.tables.config import TableConfig
 from treetap.wire.ports import Address
 from treetap.wire.roles import Identity, Role
 from treetap.wire.tls import TlsFiles
@@ -403,3 +404,14 @@ def test_files_that_cannot_be(content: str | None, expected: str, tmp_path: Path
         file.write_text(content)
     outcome: Outcome = treetap("doctor", "--config", file)
     assert expected in refused(outcome)
+
+
+@pytest.mark.parametrize(("label", "level"), [(None, "warning"), ("y", "ok")])
+def test_a_table_without_columns(label: str | None, level: str, tmp_path: Path) -> None:
+    """It contributes no feature: what it has is named; the label holder may have none."""
+    path = tmp_path / "t.csv"
+    path.write_text("id,x,y\n1,0.5,0\n2,1.5,1\n")
+    (found,) = configuration._table("t", TableConfig(path=path, id="id", label=label))
+    has = "'x'" if label else "'x', 'y'"
+    assert found.level == level
+    assert f"columns names none, so that the table contributes no feature: it has {has}" in found.message

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +16,10 @@ import pyarrow.parquet as pq
 from treetap.api.loopback import ID, Loopback, OwnTable
 from treetap.commands.experiment.joint_model import JointModel
 from treetap.commands.experiment.report import traffic
+from treetap.commands.jobs.progress_view import counted
 from treetap.models.history import read_history
 from treetap.tables.config import TableConfig
+from treetap.tables.unlike import Unlike
 from treetap.wire.metric_history import merged
 from treetap.wire.v2 import jobs_pb2
 
@@ -56,7 +59,17 @@ def predict_jointly(model: JointModel, tables: Mapping[str, pa.Table]) -> pa.Tab
             path = Path(folder) / f"{party}.parquet"
             pq.write_table(table, path)
             configs[party] = TableConfig(path=path, id=ID)
-        return model.predict(configs)
+        found = model.predict(configs)
+        warn_unlike(model.unlike)
+        return found
+
+
+def warn_unlike(by_party: Mapping[str, Unlike]) -> None:
+    """Warn of cells that a prediction took for unknown or missing, a warning for each party that has some."""
+    for party, unlike in by_party.items():
+        if any(unlike):
+            said = f"{party}: {counted(*unlike)} in the table to predict, which count as unknown or missing"
+            warnings.warn(f"{said}; its log names the columns", UserWarning, stacklevel=2)
 
 
 class Fitted:
@@ -124,6 +137,7 @@ class Fitted:
             return self._last[1]
         if (running := self.loopback) is not None:
             found, self._predicted = running.predict(self.job, tables, protocol, verbose=verbose)
+            warn_unlike({each.party: Unlike(each.unknown_cells, each.empty_columns) for each in self._predicted.cells})
             found = found.filter(found.column("prediction").is_valid())  # it lists records that a party lacks
         else:
             with joint_model(self.shards) as joint:

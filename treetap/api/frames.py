@@ -5,16 +5,22 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from treetap.api.errors import InvalidInput
+from treetap.errors import DataError
+from treetap.tables.cells import plain_column
 
 #: A library of data frames.
 Library = Literal["pandas", "polars", "arrow"]
+#: The place of faults in messages.
+_FRAME = Path("the data frame")
 
 
 def library_of(data: object) -> Library | None:
@@ -35,7 +41,7 @@ def arrow_of(data: Any, names: Sequence[str] | None = None) -> pa.Table:
     """A data frame as an Arrow table, without its index. `names`: other names of the columns.
 
     Raises:
-        InvalidInput: a column holds objects of several types, or two columns have one name.
+        InvalidInput: a column holds objects of several types, or of one that no table has, or two have one name.
     """
     library = library_of(data)
     try:
@@ -45,14 +51,19 @@ def arrow_of(data: Any, names: Sequence[str] | None = None) -> pa.Table:
             table = data.to_arrow()
         else:
             table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
-    except (pa.ArrowException, TypeError, ValueError) as failure:
+    except (pa.ArrowException, TypeError, ValueError, ArithmeticError) as failure:
         raise InvalidInput(f"the data frame is no table of typed columns: {failure}") from None
     if names is not None:
         table = table.rename_columns(list(names))
-    twice = sorted({name for name in table.column_names if table.column_names.count(name) > 1})
-    if twice:
+    own = table.column_names
+    if twice := sorted(name for name, times in Counter(own).items() if times > 1):
         raise InvalidInput(f"the data frame has column {twice[0]!r} more than once")
-    return table
+    try:
+        columns = zip(own, table.columns, strict=True)
+        plain = [plain_column(_FRAME, f"column {name!r}", column) for name, column in columns]
+    except DataError as failure:
+        raise InvalidInput(str(failure)) from None
+    return pa.table(plain, names=own) if own else table
 
 
 def of_array(values: np.ndarray[Any, np.dtype[np.float64]], names: Sequence[str]) -> pa.Table:

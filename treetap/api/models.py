@@ -99,7 +99,8 @@ class LoadedModel:
         else:
             table = arrow_of(X)
             needed = [name for own in columns.values() for name in own]
-            if lacking := [name for name in needed if name not in table.column_names]:
+            have = set(table.column_names)
+            if lacking := [name for name in needed if name not in have]:
                 raise InvalidInput(f"X lacks column {lacking[0]!r}, which the model was trained on")
             data = party_tables.of_one(table, columns)
         with checked():

@@ -12,12 +12,14 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from treetap.api.errors import InvalidInput, checked
+from treetap.api.fitted import warn_unlike
 from treetap.api.loopback import watched
 from treetap.commands.experiment.report import traffic
 from treetap.commands.jobs.client import Operator, OperatorConfig, read
 from treetap.commands.jobs.job_file import JobTable
 from treetap.errors import TreetapError
 from treetap.protocols.prediction import predict_request
+from treetap.tables.unlike import Unlike
 from treetap.wire.metric_history import rows
 from treetap.wire.v2 import jobs_pb2
 
@@ -108,6 +110,7 @@ class RemoteFitted:
             name = operator.predict(predict_request(protocol, model=self.job, table=table))
         status = watched(operator, name, verbose=verbose)
         self._statuses["predict"] = status.SerializeToString()
+        warn_unlike({each.party: Unlike(each.unknown_cells, each.empty_columns) for each in status.cells})
         written = Path(status.predictions)
         if not written.is_file():
             raise TreetapError(

@@ -146,13 +146,14 @@ TRAINING = (
     Emission("binned", label_holder_reports, perhaps=frozenset({"METRIC"})),
     Emission("published_model", label_holder_reports),
 )
-#: Of a prediction by trees, whose number is the label holder's to report.
+#: Of a prediction by trees, whose number is the label holder's to report. Counts of cells go only where the policy lets
+#: them.
 OPENED_TREES = (
-    Emission("opened_model", label_holder_reports),
-    Emission("opened_model", feature_parties_report, perhaps=frozenset({"TOPOLOGY"})),
+    Emission("opened_model", label_holder_reports, perhaps=frozenset({"METRIC"})),
+    Emission("opened_model", feature_parties_report, perhaps=frozenset({"TOPOLOGY", "METRIC"})),
 )
 #: Of any other prediction.
-OPENED = (Emission("opened_model", all_report, perhaps=frozenset({"TOPOLOGY"})),)
+OPENED = (Emission("opened_model", all_report, perhaps=frozenset({"TOPOLOGY", "METRIC"})),)
 #: Of every prediction. Metrics of an evaluated one go only where the policy lets them.
 PREDICTION = (
     *_JOB,

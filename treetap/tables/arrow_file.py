@@ -55,7 +55,8 @@ class ArrowFile(FileSource):
 
     def _batches(self, wanted: list[str]) -> Iterator[pa.RecordBatch]:
         """The file's record batches with these columns, in the file's order, if they are some."""
-        places = [place for place, (name, _) in enumerate(self.fields()) if name in wanted]
+        named = set(wanted)
+        places = [place for place, (name, _) in enumerate(self.fields()) if name in named]
         options = pa.ipc.IpcReadOptions(included_fields=places)
         try:
             with self.file.open() as raw, self._reader(raw, options) as reader:

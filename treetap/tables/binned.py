@@ -66,8 +66,9 @@ def directions_of(table: Table) -> npt.NDArray[np.int64] | None:
     Raises:
         DataError: a column with a constraint is not one feature, but one for each category, or holds tensors.
     """
+    free = set(table.dropped or []).union(table.columns) - set(table.category_counts)
     for name in table.monotone:
-        if name in (table.dropped or []) or (name in table.columns and name not in table.category_counts):
+        if name in free:
             continue
         raise without_order(table.path, name)
     found = np.array([table.monotone.get(name, 0) for name in table.columns], dtype=np.int64)
@@ -153,11 +154,11 @@ def _fitted(
     bins: list[FeatureBins] = []
     extents: list[Extent] = []
     held = (most_blocks(records) * BLOCK if sketched else records) * np.dtype(np.float64).itemsize
-    at_once = max(1, _AT_ONCE // max(held, 1))
+    at_once, categories = max(1, _AT_ONCE // max(held, 1)), table.category_counts
     for first in range(0, len(table.columns), at_once):
         places = range(first, min(first + at_once, len(table.columns)))
         columns = [
-            ColumnBins(name, max_bin, table.category_counts.get(name, 0), max_cat_to_onehot, sketched=sketched)
+            ColumnBins(name, max_bin, categories.get(name, 0), max_cat_to_onehot, sketched=sketched)
             for name in (table.columns[place] for place in places)
         ]
         for rows, values in table.values.batches(table.rows, places):

@@ -1,24 +1,27 @@
-"""Columns of text as numbers, at the party that owns them: the n-th category, or a column of 0 and 1 for each; or days.
+"""Columns of categories as numbers, at the party that owns them: the n-th category, or a column of 0 and 1 for each.
 
-Categories are the different texts of the whole column in the training's table, without blanks around them, in the order
-of their code points. They stay in the party's own shard, so that a prediction encodes as the training did. Trees split
-the places of an `ordinal` column as numbers and those of a `categorical` one as categories, for which a column of
-numbers can be named too: its categories are its different numbers, ascending.
+Categories are the different texts of the whole column in the training's table (`treetap.tables.category_texts`):
+numbers ascending where all are some, else in the order of their code points. They stay in the party's own shard, so
+that a prediction encodes as the training did. Trees split the places of an `ordinal` column as numbers and those of a
+`categorical` one as categories. Numbers and booleans are encoded only where their column is named. Dates become days.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from treetap.errors import DataError
-from treetap.tables.config import CATEGORICAL, DAYS, encoded_by_name, encoding_of
+from treetap.tables.category_texts import are_numbers, category_text, category_texts
+from treetap.tables.config import CATEGORICAL, DAYS, encoding_of, is_encoded_by_name
 from treetap.tables.dates import days_of, is_date, undated
-from treetap.tables.numbers import as_stored, kind_name, numbers_of
+from treetap.tables.numbers import are_booleans, is_text, kind_name, numbers_of, sentinels
 from treetap.tables.source import Origin, Source, number
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
@@ -28,17 +31,15 @@ FEW = 100
 
 @dataclass(frozen=True)
 class Category:
-    """The encoding of a column of text: `ordinal`, `one-hot` or `categorical`, its categories, the features made of it.
+    """The encoding of a column: `ordinal`, `one-hot` or `categorical`, its categories, the features made of it.
 
-    A column of dates, `days`, has no categories; `utc`: its times have a zone, hence are counted in UTC. `of_numbers`:
-    the categories are numbers.
+    A column of dates, `days`, has no categories; `utc`: its times have a zone, hence are counted in UTC.
     """
 
     encode: str
     values: list[str]
     features: list[str]
     utc: bool = False
-    of_numbers: bool = False
 
     @property
     def of_dates(self) -> bool:
@@ -47,38 +48,47 @@ class Category:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
-        further = {"utc": self.utc} if self.of_dates else {"of_numbers": True} if self.of_numbers else {}
+        further = {"utc": self.utc} if self.of_dates else {}
         return {"encode": self.encode, "values": self.values, "features": self.features, **further}
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Category:
         """Back from JSON types."""
         values, features = list(content["values"]), list(content["features"])
-        utc, of_numbers = bool(content.get("utc", False)), bool(content.get("of_numbers", False))
-        return cls(str(content["encode"]), values, features, utc, of_numbers)
+        return cls(str(content["encode"]), values, features, bool(content.get("utc", False)))
 
     def numbers(self, cells: list[str | None]) -> Floats:
-        """Cells (N,) as features (N, len(features)): NaN for a missing cell and for a category that is not known.
+        """Texts of categories (N,) as features (N, len(features)): NaN where missing and for a text that is unknown.
 
         A `categorical` column has len(values) for a category that is not known, which no split names, as in XGBoost.
         """
-        place = {value: float(k) for k, value in enumerate(self.values)}
+        place = {category_text(value): float(k) for k, value in enumerate(self.values)}
         unknown = float(len(self.values)) if self.encode == CATEGORICAL else np.nan
-        texts = [None if cell is None else cell.strip() for cell in cells]
-        codes = np.array([place.get(text, unknown) if text else np.nan for text in texts])
+        codes = np.array([np.nan if cell is None else place.get(cell, unknown) for cell in cells])
         if self.encode in ("ordinal", CATEGORICAL):
             return codes.reshape(-1, 1)
         hot: Floats = np.where(np.isnan(codes)[:, None], np.nan, codes[:, None] == np.arange(len(self.values)))
         return hot
 
-    def codes(self, values: Floats) -> Floats:
-        """Numbers (N,), NaN where missing, as the places of the categories, which are numbers: (N, 1)."""
-        known = np.array([float(value) for value in self.values])
-        at = np.searchsorted(known, values)
-        found = at < len(known)
-        found[found] = known[at[found]] == values[found]
-        codes: Floats = np.where(np.isnan(values), np.nan, np.where(found, at, float(len(known))))
-        return codes.reshape(-1, 1)
+
+class Seen(NamedTuple):
+    """The cells of a column: those with a value, and of these the ones of a category that the training had not."""
+
+    present: int = 0
+    unknown: int = 0
+
+    def plus(self, other: Seen) -> Seen:
+        """Those of further rows too."""
+        return Seen(self.present + other.present, self.unknown + other.unknown)
+
+
+class Encoded(NamedTuple):
+    """`names`: of the features (d,). `values`: (rows, d). `categories`: of encoded columns. `seen`: by column."""
+
+    names: list[str]
+    values: Floats
+    categories: dict[str, Category]
+    seen: dict[str, Seen]
 
 
 def encoded(
@@ -88,8 +98,8 @@ def encoded(
     encode: str | Mapping[str, str] | None,
     known: Mapping[str, Category] | None,
     missing: float | None,
-) -> tuple[list[str], Floats, dict[str, Category]]:
-    """Names of the features, the features (rows, d), and how columns of text and of dates became features.
+) -> Encoded:
+    """Plain columns as features.
 
     `encode`: one encoding for all, or by column (`treetap.tables.config`). `known`: the categories of a training;
     without it they are determined here, if `encode` allows.
@@ -100,41 +110,51 @@ def encoded(
     """
     names: list[str] = []
     blocks: list[Floats] = []
+    block: Floats
     found: dict[str, Category] = {}
+    seen: dict[str, Seen] = {}
     for name, column in columns.items():
         category = known.get(name) if known is not None else categories_of(path, name, column, encode, missing)
-        if category is None or category.of_numbers:
-            values = _present(path, name, column, missing)
-            names.append(name)
-            blocks.append(values.reshape(-1, 1) if category is None else category.codes(values))
-            found |= {} if category is None else {name: category}
-            continue
-        found[name] = category
-        if category.of_dates:
-            names.append(name)
-            blocks.append(days_of(path, name, column, category.utc)[0].reshape(-1, 1))
-            continue
-        if not (is_text(column) or pa.types.is_null(column.type)):
-            raise DataError(f"{path}: column {name!r} holds {kind_name(column.type)}, and text when it was trained on")
-        names += category.features
-        blocks.append(_numbers_of_texts(category, column))
+        if category is None or category.of_dates:
+            made = [name]
+            if category is None:
+                block = _present(path, name, column, missing).reshape(-1, 1)
+            else:
+                dated = without_missing(path, name, column, missing)
+                block = days_of(path, name, dated, category.utc)[0].reshape(-1, 1)
+            seen[name] = Seen(rows - int(np.isnan(block).sum()))
+        else:
+            made = category.features
+            block, seen[name] = _of_categories(path, name, column, category, missing)
+        names += made
+        blocks.append(block)
+        found |= {} if category is None else {name: category}
+    times = Counter(names)
     for name, category in found.items():
         # The feature itself is not named: a category is the text of a cell.
-        if any(names.count(feature) > 1 for feature in category.features):
+        if any(times[feature] > 1 for feature in category.features):
             raise DataError(
                 f"{path}: column {name!r}: a feature made of it would have the name of another feature: "
                 "rename the column"
             )
-    return names, np.concatenate([np.empty((rows, 0)), *blocks], axis=1), found
+    return Encoded(names, np.concatenate([np.empty((rows, 0)), *blocks], axis=1), found, seen)
 
 
-def _numbers_of_texts(category: Category, column: pa.ChunkedArray) -> Floats:
-    """The features of a column of text, each different text being looked up once."""
-    texts = pa.chunked_array([column.cast(pa.large_string()).combine_chunks()]).chunk(0).dictionary_encode()
-    numbers = category.numbers([*texts.dictionary.to_pylist(), None])
-    places = texts.indices.fill_null(len(numbers) - 1).to_numpy()
-    found: Floats = numbers[places]
-    return found
+def _of_categories(
+    path: Origin, name: str, column: pa.ChunkedArray, category: Category, missing: float | None
+) -> tuple[Floats, Seen]:
+    """The features of a column with known categories, each different text being looked up once."""
+    kind = column.type
+    if not (is_text(kind) or pa.types.is_null(kind) or pa.types.is_boolean(kind) or are_numbers(category.values)):
+        raise DataError(
+            f"{path}: column {name!r} holds {kind_name(kind)}, and text when it was trained on: write it as text"
+        )
+    texts = category_texts(path, name, column, missing, are_numbers(category.values))
+    known, counts = set(map(category_text, category.values)), np.bincount(texts.places, minlength=len(texts.cells))
+    present = np.array([cell is not None for cell in texts.cells])
+    strange = np.array([cell is not None and cell not in known for cell in texts.cells])
+    block = category.numbers(texts.cells)[texts.places]
+    return block, Seen(int(counts[present].sum()), int(counts[strange].sum()))
 
 
 def categories_of(
@@ -145,53 +165,56 @@ def categories_of(
     missing: float | None = None,
     records: int | None = None,
 ) -> Category | None:
-    """The encoding of a column; None where it holds numbers, as such or as text, or no encoding is given.
+    """The encoding of a plain column; None where it holds numbers or booleans, as such or as text, or has none.
 
-    A column that is encoded by its own name is so also where its texts are numbers, or as categories its numbers.
+    A column that is encoded by its own name is so whatever it holds, if it holds anything.
     `records`: their number, where the column holds only one of each value.
 
     Raises:
         DataError: it holds dates, text or numbers, and the encoding is not for these; or has too many categories.
     """
-    chosen, by_name = encoding_of(encode, name), name in encoded_by_name(encode)
+    chosen, by_name = encoding_of(encode, name), is_encoded_by_name(encode, name)
     count = len(column) if records is None else records
     if is_date(column.type) and chosen != DAYS:
         raise undated(path, name, column.type)
-    if by_name and chosen == CATEGORICAL and not (is_text(column) or is_date(column.type)):
-        present = np.unique(_present(path, name, column, missing))
-        numbers = [_written(value) for value in present[~np.isnan(present)].tolist()]
-        _check_few(path, name, count, numbers, "numbers")
-        return Category(CATEGORICAL, numbers, [name], of_numbers=True)
-    if by_name and not (is_text(column) or is_date(column.type) or pa.types.is_null(column.type)):
-        raise DataError(
-            f"{path}: column {name!r} holds {kind_name(column.type)}, and encode is for text and dates: leave it out "
-            "of encode, or write the column as text"
-        )
-    if chosen is None or not (is_text(column) or is_date(column.type)):
+    if chosen is None or not (by_name or is_text(column.type) or is_date(column.type)):
         return None
-    cells = [] if is_date(column.type) else [cell.strip() for cell in column.to_pylist() if cell and cell.strip()]
-    if is_text(column) and (not cells or (_all_numbers(path, cells) and not by_name)):
-        return None
+    if is_text(column.type) and not by_name:
+        cells = [cell.strip() for cell in column.unique().to_pylist() if cell and cell.strip()]
+        if not cells or _all_numbers(path, cells) or are_booleans(cells):
+            return None
+        if chosen != DAYS and isinstance(path, Source) and (doubt := path.doubt(cells)):
+            raise DataError(f"{path}: column {name!r} holds text: {doubt}; or name the column in encode, if it is text")
     if chosen == DAYS:
-        return Category(DAYS, [], [name], days_of(path, name, column)[1])
-    if not by_name and isinstance(path, Source) and (doubt := path.doubt(cells)):
-        raise DataError(f"{path}: column {name!r} holds text: {doubt}; or name the column in encode, if it is text")
-    values = sorted(set(cells))
-    _check_few(path, name, count, values, "texts")
+        if not (is_text(column.type) or is_date(column.type) or pa.types.is_null(column.type)):
+            raise DataError(
+                f"{path}: column {name!r} holds {kind_name(column.type)}, and encode is for text and dates: leave it "
+                "out of encode, or write the column as text"
+            )
+        dated = without_missing(path, name, column, missing)
+        empty = dated.null_count == len(dated) and not is_date(dated.type)
+        return None if empty else Category(DAYS, [], [name], days_of(path, name, dated)[1])
+    values = category_texts(path, name, column, missing).values()
+    if not values:
+        return None
+    _check_few(path, name, count, values, "numbers" if are_numbers(values) else "texts")
     return Category(chosen, values, [name] if chosen != "one-hot" else one_hot_names(name, values))
 
 
 def _present(path: Origin, name: str, column: pa.ChunkedArray, missing: float | None) -> Floats:
     """A column of numbers (N,), NaN where a cell is missing or holds the value that means it."""
     values = numbers_of(path, name, column)
-    if missing is not None and not np.isnan(missing):
-        values = np.where(values == as_stored(missing, column.type), np.nan, values)
-    return values
+    absent = sentinels(missing, column.type)
+    return np.where(np.isin(values, absent), np.nan, values) if absent else values
 
 
-def _written(value: float) -> str:
-    """A number as the text of a category."""
-    return str(int(value)) if value.is_integer() else repr(value)
+def without_missing(path: Origin, name: str, column: pa.ChunkedArray, missing: float | None) -> pa.ChunkedArray:
+    """A column of dates; null where its text is blank or the number that means a missing cell."""
+    if not is_text(column.type):
+        return column
+    texts = category_texts(path, name, column, missing)
+    absent = np.array([cell is None for cell in texts.cells])[texts.places]
+    return pa.chunked_array([pc.if_else(pa.array(absent), None, column.combine_chunks())])
 
 
 def _check_few(path: Origin, name: str, records: int, values: list[str], kind: str) -> None:
@@ -203,18 +226,13 @@ def _check_few(path: Origin, name: str, records: int, values: list[str], kind: s
 
 
 def one_hot_names(column: str, values: list[str]) -> list[str]:
-    """The names of the features of a one-hot column of text."""
+    """The names of the features of a one-hot column of categories."""
     return [f"{column}={value}" for value in values]
 
 
 def most_categories(records: int) -> int:
     """The most different values of a column of categories or classes: one with more is taken for names or numbers."""
     return max(FEW, records // 2)
-
-
-def is_text(column: pa.ChunkedArray) -> bool:
-    """True if a column's cells are text."""
-    return bool(pa.types.is_string(column.type) or pa.types.is_large_string(column.type))
 
 
 def _all_numbers(path: Origin, cells: list[str]) -> bool:

@@ -47,7 +47,8 @@ Monotone = dict[str, Annotated[Literal[1, -1], BeforeValidator(_direction)]]
 
 def check_constrained(constraints: Mapping[str, int], columns: Sequence[str]) -> None:
     """Raise ValueError for the first constraint of a column that is none of these."""
-    if foreign := [name for name in constraints if name not in columns]:
+    known = set(columns)
+    if foreign := [name for name in constraints if name not in known]:
         raise ValueError(
             f"monotone_constraints names {foreign[0]!r}, which is none of the table's columns"
             f"{did_you_mean(foreign[0], columns)}"
@@ -74,6 +75,11 @@ def encoded_by_name(encode: str | Mapping[str, str] | None) -> list[str]:
     return [] if encode is None or isinstance(encode, str) else [name for name in encode if name != OTHERS]
 
 
+def is_encoded_by_name(encode: str | Mapping[str, str] | None, name: str) -> bool:
+    """True for a column that a table of encodings names."""
+    return not (encode is None or isinstance(encode, str)) and name in encode and name != OTHERS
+
+
 class TableConfig(SourceKeys):
     """One table of this party: its source, an id column and the columns that may be used.
 
@@ -92,7 +98,8 @@ class TableConfig(SourceKeys):
 
     @model_validator(mode="after")
     def _sound(self) -> TableConfig:
-        if len(set(self.columns)) != len(self.columns):
+        named = set(self.columns)
+        if len(named) != len(self.columns):
             twice = next(name for name in self.columns if self.columns.count(name) > 1)
             raise ValueError(f"columns names {twice!r} twice")
         for special in (self.id, self.label, self.weight):
@@ -106,7 +113,7 @@ class TableConfig(SourceKeys):
             raise ValueError(
                 "weight names a column of the label holder's table, and this one has no label; leave it out"
             )
-        if foreign := [name for name in encoded_by_name(self.encode) if name not in self.columns]:
+        if foreign := [name for name in encoded_by_name(self.encode) if name not in named]:
             meant = did_you_mean(foreign[0], self.columns)
             raise ValueError(f"encode names {foreign[0]!r}, which is none of the table's columns{meant}")
         check_constrained(self.monotone_constraints, self.columns)

@@ -11,6 +11,7 @@ from functools import cached_property
 from itertools import islice
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from treetap.errors import DataError
@@ -24,9 +25,11 @@ from treetap.tables.csv_dialect import (
     detect,
     marked_encoding,
 )
+from treetap.tables.csv_survey import Survey, survey
 from treetap.tables.faults import missing, unreadable
 from treetap.tables.files import FileSource, TableFile
 from treetap.tables.number_styles import PLAIN, style_keys, styles_of
+from treetap.tables.numbers import FALSE, TRUE
 
 
 class CsvFile(FileSource):
@@ -66,6 +69,7 @@ class CsvFile(FileSource):
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """See `Source`."""
         dialect = self.dialect
+        self._check_quotes()
         try:
             with self.file.unpacked() as raw, pacsv.open_csv(raw, dialect.reading, dialect.parsing) as reader:
                 return [(field.name, field.type) for field in reader.schema]
@@ -83,28 +87,48 @@ class CsvFile(FileSource):
         cell in a column of text as in one of numbers.
         """
         dialect = self.dialect
+        self._check_quotes()
         for name in self.detected.undecided:
             if name in wanted and name not in text:
                 raise DataError(
                     f"{self}: column {name!r}: three digits follow each point of its first cells, as in 1.234: write "
                     'decimal = "." if it is less than 2, or decimal = "," and thousands = "." if it is more than 1000'
                 )
+        table = self._parsed(wanted, text)
+        columns = {name: dialect.numbers(table.column(name)) for name in wanted}
+        return pa.table(columns | self._as_written({name: columns[name] for name in wanted if name not in text}))
+
+    def _parsed(self, wanted: list[str], text: Collection[str]) -> pa.Table:
+        """These columns with the types that Arrow infers, those in `text` as bytes."""
+        dialect = self.dialect
         conversion = pacsv.ConvertOptions(
             include_columns=wanted,
             # for text that is not UTF-8, Arrow would not name the row
             column_types={name: pa.binary() for name in text},
+            true_values=list(TRUE),
+            false_values=list(FALSE),
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
             decimal_point=dialect.decimal,
         )
         try:
             with self.file.whole() as raw:
-                table = pacsv.read_csv(raw, dialect.reading, dialect.parsing, conversion)
+                return pacsv.read_csv(raw, dialect.reading, dialect.parsing, conversion)
         except UnicodeError:
             raise DataError(f"{self}: is not {self._encoding} text; {self._other_encoding}") from None
         except (pa.ArrowException, OSError) as failure:
             raise self._unreadable(failure) from None
-        return pa.table({name: dialect.numbers(table.column(name)) for name in wanted})
+
+    def _as_written(self, columns: dict[str, pa.ChunkedArray]) -> dict[str, pa.ChunkedArray]:
+        """Those that Arrow takes for times of day, or for numbers because of a cell as 0x10, as text."""
+        times = [name for name, column in columns.items() if pa.types.is_time(column.type)]
+        whole = [name for name, column in columns.items() if pa.types.is_integer(column.type)]
+        whole = whole if self._survey.hexadecimal else []
+        if not times and not whole:
+            return {}
+        again = self._parsed([*times, *whole], [*times, *whole])
+        texts = {name: again.column(name).cast(pa.string()) for name in [*times, *whole]}
+        return {name: text for name, text in texts.items() if name in times or _any_hexadecimal(text)}
 
     def row_name(self, index: int) -> str:
         """The line where a row ends, the header being line 1; the row where the file has changed since."""
@@ -165,13 +189,33 @@ class CsvFile(FileSource):
         """See `Source`."""
         return self._other_encoding
 
+    def _check_quotes(self) -> None:
+        """Raise `DataError` for a quote that is never closed: the rows behind it would be one cell."""
+        if (line := self._survey.open_quote) is not None:
+            raise DataError(
+                f"{self}: line {line}: no quote at the end of a cell closes the one that opens there "
+                f"within {BLOCK >> 20} MiB: "
+                'close it, or write quote = "" in the table\'s settings, if cells have no quotes'
+            )
+
+    @cached_property
+    def _survey(self) -> Survey:
+        """The content that Arrow's reader would not tell of, by one pass over the file."""
+        try:
+            with self.file.text(self.dialect.encoding) as text:
+                return survey(text, self.dialect.delimiter, self.dialect.quote, BLOCK)
+        except UnicodeError:  # of which Arrow's reader tells
+            return Survey(None, hexadecimal=False)
+        except (pa.ArrowException, OSError) as failure:
+            raise unreadable(self.file, failure, "CSV") from None
+
     def _unreadable(self, failure: Exception) -> DataError:
         """The error for a file that Arrow cannot read, without any of its content."""
         if known := missing(self.file, failure) or self._ragged():
             return known
         return DataError(
             f"{self}: is not readable CSV: it is empty, or its rows differ in their number of cells, or one is longer "
-            f"than {BLOCK >> 20} MiB, as a quote that is never closed makes it"
+            f"than {BLOCK >> 20} MiB"
         )
 
     def _ragged(self) -> DataError | None:
@@ -207,3 +251,7 @@ class CsvFile(FileSource):
                 yield from islice((cells for cells in self.dialect.rows(text) if cells), self.dialect.skip, None)
         except (csv.Error, pa.ArrowException, OSError, DataError):
             return
+
+
+def _any_hexadecimal(cells: pa.ChunkedArray) -> bool:
+    return bool(pc.any(pc.match_substring(cells, "0x", ignore_case=True)).as_py())

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from treetap.errors import DataError
-from treetap.tables.numbers import kind_name
+from treetap.tables.numbers import is_text, kind_name
 from treetap.tables.source import Origin, row_name
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -82,7 +82,7 @@ def timestamps(path: Origin, name: str, column: pa.ChunkedArray) -> pa.ChunkedAr
             return column.cast(pa.timestamp("us", zone), safe=exact)
         except pa.ArrowInvalid:
             raise DataError(f"{path}: column {name!r} holds a date that is more than 290,000 years away") from None
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+    if not is_text(kind):
         raise DataError(f"{path}: column {name!r} holds {kind_name(kind)}, not dates: leave it out of encode")
     return _parsed(path, name, column)
 

@@ -41,6 +41,8 @@ def missing(place: object, failure: Exception) -> DataError | None:
         return DataError(f"{place}: there is no such file")
     if isinstance(failure, OSError) and failure.errno:
         return DataError(f"{place}: cannot be read: {os.strerror(failure.errno)}")
+    if isinstance(failure, OSError) and str(failure).startswith("Truncated compressed"):
+        return DataError(f"{place}: is cut off: its compressed content has no end; write or copy it again")
     if isinstance(failure, IsADirectoryError) or (isinstance(failure, OSError) and "is a directory" in str(failure)):
         return DataError(f"{place}: is a folder, not a file")
     return None

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import DataError
-from treetap.tables.categories import Category, encoded
+from treetap.tables.categories import Category, Seen, encoded
 from treetap.tables.loading import plain_batches
 from treetap.tables.rows_of import RowsOf
 from treetap.tables.source import BATCH_ROWS, Source
@@ -126,10 +126,14 @@ class Held(Features):
 
 @dataclass(frozen=True)
 class Survey:
-    """The extents of streamed features of all rows of a source, and the SHA-256 of each one's values."""
+    """The extents of streamed features of all rows of a source, and the SHA-256 of each one's values.
+
+    `seen`: by column of the source.
+    """
 
     extents: list[Extent]
     digests: list[bytes]
+    seen: Mapping[str, Seen]
 
 
 class Streamed(Features):
@@ -156,6 +160,7 @@ class Streamed(Features):
         self._source, self._stamp, self._total = source, stamp, total
         self._made, self._categories = made, categories
         self._missing, self._survey = missing, survey
+        self._seen: dict[str, Seen] = {}  # of the pass that is under way
         features = [(column, place) for column, names in made.items() for place in range(len(names))]
         self._features = features if kept is None else [features[place] for place in kept]
         self._kept = list(range(len(features))) if kept is None else list(kept)
@@ -164,19 +169,33 @@ class Streamed(Features):
     def surveyed(self) -> Streamed:
         """The same of all rows, each cell having been read and checked once. `DataError` names the first fault."""
         found, states = [Extent() for _ in range(self.width)], [hashlib.sha256() for _ in range(self.width)]
+        self._seen.clear()
         for _, values in self.batches(np.arange(self._total)):
             for place, column in enumerate(np.ascontiguousarray(values.T)):
                 found[place].see(column)
                 states[place].update(column.data)
-        survey = Survey(found, [state.digest() for state in states])
+        survey = Survey(found, [state.digest() for state in states], dict(self._seen))
         return self._with(self._kept, survey)
+
+    @property
+    def names(self) -> list[str]:
+        """Those of all features that the columns became."""
+        return [name for names in self._made.values() for name in names]
+
+    @property
+    def seen(self) -> Mapping[str, Seen]:
+        """The cells of each column, of features that are `surveyed`."""
+        assert self._survey is not None
+        return self._survey.seen
 
     def batches(self, rows: Rows, columns: Sequence[int] | None = None) -> Iterator[tuple[Rows, Floats]]:
         """See `Features`: no page of another column of the source is read."""
         chosen = self._features if columns is None else [self._features[place] for place in columns]
-        wanted = [name for name in self._made if any(name == column for column, _ in chosen)]
-        widths = np.cumsum([0, *(len(self._made[name]) for name in wanted)])
-        picked = [int(widths[wanted.index(column)]) + place for column, place in chosen]
+        asked = {column for column, _ in chosen}
+        wanted = [name for name in self._made if name in asked]
+        widths = np.cumsum([0, *(len(self._made[name]) for name in wanted)]).tolist()
+        begins = dict(zip(wanted, widths, strict=False))
+        picked = [begins[column] + place for column, place in chosen]
         place_of = np.full(self._total, -1, dtype=np.int64)
         place_of[rows] = np.arange(len(rows))
         self._check_stamp()
@@ -186,7 +205,10 @@ class Streamed(Features):
             if first + count > self._total:
                 raise self._changed()
             origin = RowsOf(self._source, partial(add, first))
-            _, values, _ = encoded(origin, cells, count, None, self._categories, self._missing)
+            made = encoded(origin, cells, count, None, self._categories, self._missing)
+            values = made.values
+            for name, seen in made.seen.items():
+                self._seen[name] = self._seen.get(name, Seen()).plus(seen)
             places = place_of[first : first + count]
             here = places >= 0
             read += count
@@ -205,7 +227,9 @@ class Streamed(Features):
     def keep(self, columns: Sequence[int]) -> Features:
         """See `Features`."""
         survey = self._survey and Survey(
-            [self._survey.extents[place] for place in columns], [self._survey.digests[place] for place in columns]
+            [self._survey.extents[place] for place in columns],
+            [self._survey.digests[place] for place in columns],
+            self._survey.seen,
         )
         return self._with([self._kept[place] for place in columns], survey)
 

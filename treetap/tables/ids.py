@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from treetap.errors import DataError
-from treetap.tables.numbers import kind_name
+from treetap.tables.numbers import doubles, is_number, is_text, kind_name
 from treetap.tables.record_ids import Ids
 from treetap.tables.source import Origin, row_name
 
@@ -29,14 +29,26 @@ def distinct_ids(path: Origin, place: str, ids: Ids) -> Ids:
     return ids
 
 
+def is_id(kind: pa.DataType) -> bool:
+    """True for plain columns that may be ids: whole numbers, also of a database's DECIMAL(n, 0), and text."""
+    return bool(pa.types.is_integer(kind) or (pa.types.is_decimal(kind) and kind.scale == 0) or is_text(kind))
+
+
 def _texts(path: Origin, place: str, column: pa.ChunkedArray) -> Ids:
     if column.null_count:
         index = int(np.flatnonzero(column.is_null().to_numpy())[0])
         raise DataError(f"{path}: {row_name(path, index)}, {place}: the id is missing")
     kind = column.type
-    if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        raise DataError(f"{path}: {place} holds {kind_name(kind)}; ids are whole numbers or text")
-    return Ids.of_column(column)
+    if is_id(kind):
+        return Ids.of_column(column)
+    if is_number(kind) and not (doubles(column) % 1).any():
+        raise DataError(
+            f"{path}: {place}: whole numbers are ids, and these are stored as {kind}: write them as whole numbers (in "
+            "pandas by astype('int64')) or as text"
+        )
+    raise DataError(
+        f"{path}: {place} holds {kind_name(kind)}; ids are whole numbers or text: write them as one of these"
+    )
 
 
 def _sorted(path: Origin, place: str, ids: Ids) -> tuple[Ids, npt.NDArray[np.int64]]:

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from treetap.errors import DataError
-from treetap.tables.categories import is_text, most_categories
+from treetap.tables.categories import most_categories
 from treetap.tables.label_cells import cells_of
-from treetap.tables.numbers import kind_name
+from treetap.tables.numbers import doubles, is_number, is_text, kind_name
 from treetap.tables.reading import Table
 from treetap.tables.typed import STRING
 from treetap.trees.job_params import BINARY, REGRESSIONS
@@ -35,6 +35,10 @@ class Labels:
     def at(self, records: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Labels:
         """The labels of the records at these places, in this order, with all classes."""
         return replace(self, values=self.values[records])
+
+    def named(self) -> np.ndarray[tuple[int], np.dtype[Any]]:
+        """The names of the classes, or the targets, (N,)."""
+        return np.array(self.classes, dtype=object)[self.values] if self.classes else self.values
 
     def take(self, records: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Labels:
         """The labels of the records at these places, in this order; classes that none of them has are left out."""
@@ -79,12 +83,13 @@ def read_classes(table: Table, column: str) -> Labels:
     `DataError` names the fault, never a label: another type, missing, infinite.
     """
     cells = _complete(table, column)
-    if not (is_number(cells.type) or is_text(cells) or pa.types.is_boolean(cells.type)):
+    if not (is_number(cells.type) or is_text(cells.type) or pa.types.is_boolean(cells.type)):
         raise DataError(
             f"{label_column(table, column)}: holds {kind_name(cells.type)}; classes are numbers, text or booleans"
         )
-    whole = pa.types.is_integer(cells.type)  # from Python's numbers numpy would make 64 bits without sign a fraction
-    values = cells.to_numpy(zero_copy_only=False) if whole else np.asarray(cells.to_pylist())
+    # from Python's numbers numpy would make 64 bits without sign a fraction, and 32 bits other numbers
+    own = pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type)
+    values = cells.to_numpy(zero_copy_only=False) if own else np.asarray(cells.to_pylist())
     names, numbers = np.unique(values, return_inverse=True)
     return Labels(numbers.astype(np.int64), [class_name(name) for name in names], cells.type)
 
@@ -94,18 +99,12 @@ def read_targets(table: Table, column: str, objective: str) -> Labels:
     cells, where = _complete(table, column), label_column(table, column)
     if not is_number(cells.type):
         raise DataError(f"{where}: holds {kind_name(cells.type)}; {objective} needs numbers")
-    targets = np.asarray(cells.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
-    return Labels(targets, [])
+    return Labels(doubles(cells), [])
 
 
 def label_column(table: Table, column: str) -> str:
     """The column for an error's text."""
     return f"{table.path}: label column {column!r}"
-
-
-def is_number(kind: pa.DataType) -> bool:
-    """True for integers, floating-point numbers and decimals."""
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def _complete(table: Table, column: str) -> pa.ChunkedArray:

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Collection, Iterator
 from functools import partial
 from operator import add
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from treetap.errors import DataError
 from treetap.names import nearest
+from treetap.tables.cells import plain_column
 from treetap.tables.dates import is_date
+from treetap.tables.ids import is_id
 from treetap.tables.opening import source_at
 from treetap.tables.rows_of import RowsOf
-from treetap.tables.source import Origin, Source, row_name
-from treetap.tables.sql import in_order_of_ids
+from treetap.tables.source import Source
 
 log = logging.getLogger(__name__)
-#: Type for each kind of text in a file: views cannot be sorted.
-TEXT = {"string": pa.string(), "large_string": pa.large_string(), "string_view": pa.large_string()}
 
 
 def columns_of(place: Source | Path) -> list[str]:
@@ -36,14 +37,15 @@ def date_columns(place: Source | Path) -> list[str]:
 def check_columns(source: Source, wanted: list[str]) -> None:
     """Raise `DataError` if a column that a configuration names is not there, or there twice."""
     have = columns_of(source)
-    absent = [name for name in wanted if name not in have]
+    times = Counter(have)
+    absent = [name for name in wanted if name not in times]
     if absent:
         meant = [f"for {name!r} {found!r} may be meant" for name in absent if (found := nearest(name, have))]
         log.info("%s: %s", source, "; ".join([f"the table's columns are {', '.join(map(repr, have))}", *meant]))
         more = f", nor {len(absent) - 1} more that the configuration names" if len(absent) > 1 else ""
         remedy = source.remedy_of_absence(absent[0]) or "this party's log lists those that it has"
         raise DataError(f"{source}: has no column {absent[0]!r}{more}; {remedy}")
-    doubled = sorted({name for name in wanted if have.count(name) > 1})
+    doubled = sorted({name for name in wanted if times[name] > 1})
     if doubled:
         raise DataError(f"{source}: has column {doubled[0]!r} more than once")
 
@@ -59,7 +61,7 @@ def read_columns(source: Source, wanted: list[str], text: Collection[str], ids: 
     table = source.read(wanted, text)
     if table.num_rows == 0:
         raise DataError(f"{source}: has no rows")
-    return table if source.ordered or ids is None else in_order_of_ids(table, ids)
+    return table if source.ordered or ids is None else _in_order_of(table, source, ids)
 
 
 def plain_batches(source: Source, wanted: list[str]) -> Iterator[tuple[int, dict[str, pa.ChunkedArray]]]:
@@ -68,37 +70,18 @@ def plain_batches(source: Source, wanted: list[str]) -> Iterator[tuple[int, dict
     Raises:
         DataError: the source cannot be read, or a cell of text is none.
     """
-    first = 0
+    first, kinds = 0, dict[str, pa.DataType]()
     for batch in source.batches(wanted, ()):
         here = RowsOf(source, partial(add, first))
-        yield first, {name: plain_column(here, f"column {name!r}", batch.column(name)) for name in wanted}
+        columns = {name: plain_column(here, f"column {name!r}", batch.column(name)) for name in wanted}
+        for name, column in columns.items():
+            if kinds.setdefault(name, column.type) != column.type:
+                raise DataError(f"{source}: column {name!r} holds bytes, and in some rows no text: write it as text")
+        yield first, columns
         first += batch.num_rows
 
 
-def plain_column(origin: Origin, place: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Categories as their values, and text as UTF-8 text."""
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    text = TEXT.get(str(column.type))
-    untyped = isinstance(origin, Source) and not origin.typed
-    if untyped and pa.types.is_binary(column.type):
-        text = pa.string()  # a text file holds text
-    if text is None:
-        return column
-    raw = column.cast(pa.large_binary())
-    try:
-        return raw.cast(text)
-    except pa.ArrowInvalid:
-        index = next(i for i, cell in enumerate(raw.to_pylist()) if not _is_utf8(cell))
-        remedy = origin.not_text() if isinstance(origin, Source) else ""
-        raise DataError(
-            f"{origin}: {row_name(origin, index)}, {place}: the cell is not UTF-8 text{remedy and '; '}{remedy}"
-        ) from None
-
-
-def _is_utf8(cell: bytes | None) -> bool:
-    try:
-        (cell or b"").decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
+def _in_order_of(table: pa.Table, source: Source, name: str) -> pa.Table:
+    """The rows in the order of their ids as text; as they are where these are of a kind that no ids have."""
+    ids = plain_column(source, f"column {name!r}", table.column(name))
+    return table.take(pc.sort_indices(ids.cast(pa.large_string()))) if is_id(ids.type) else table

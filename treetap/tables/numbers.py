@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from treetap.errors import DataError
 from treetap.tables.source import Origin, Source, number, row_name
+
+#: Different cells of a column of booleans in text, with blanks around them.
+_MOST_SPELLINGS = 100
+#: Spellings of booleans in text.
+TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
+Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
 def kind_name(kind: pa.DataType) -> str:
@@ -23,36 +32,83 @@ ENCODE = (
 )
 
 
-def numbers_of(
-    path: Origin, name: str, column: pa.ChunkedArray, advice: str = ENCODE
-) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def remedy_of(kind: pa.DataType) -> str:
+    """What to do with a column of a type that is neither numbers nor text."""
+    if pa.types.is_time(kind):
+        return "write it as text, or as seconds since midnight, or leave the column out"
+    if pa.types.is_duration(kind):
+        return "write it in seconds, as numbers, or leave the column out"
+    return "write it as numbers or as text, one in each cell, or leave the column out"
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """True for text, as a plain column has it."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """True for integers, floating-point numbers and decimals."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def as_doubles(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Numbers, booleans or nulls as the nearest doubles.
+
+    Arrow's own conversion of decimals multiplies by a power of ten that is no double: -999.9 would be another number.
+    """
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.string())
+    elif pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    return column.cast(pa.float64(), safe=False)
+
+
+def doubles(column: pa.ChunkedArray | pa.Array) -> Floats:
+    """The same as an array (n,), NaN where null."""
+    return np.asarray(as_doubles(column).to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+def numbers_of(path: Origin, name: str, column: pa.ChunkedArray, advice: str = ENCODE) -> Floats:
     """A column of numbers (n,), NaN where missing; `DataError` names the first cell that is none, and gives advice."""
     kind = column.type
-    if pa.types.is_boolean(kind):
-        column = column.cast(pa.int8())
-    elif not (
-        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind)
-    ):
-        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-            raise DataError(f"{path}: column {name!r} holds {kind_name(kind)}, not numbers")
+    if is_text(kind):
+        few = column.unique()
+        if len(few) <= _MOST_SPELLINGS and are_booleans(few.to_pylist()):
+            return _of_booleans(column)
         return _parse(path, name, column.to_pylist(), advice)
-    values = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
-    if np.isinf(values).any():
-        index = int(np.flatnonzero(np.isinf(values))[0])
-        raise DataError(f"{path}: {row_name(path, index)}, column {name!r}: the cell is infinite")
-    return values
+    if not (is_number(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
+        raise DataError(f"{path}: column {name!r} holds {kind_name(kind)}, not numbers; {remedy_of(kind)}")
+    return _finite(path, name, doubles(column))
 
 
-def as_stored(missing: float, kind: pa.DataType) -> float:
-    """The number as a column of this type stores it: -999.9 is another one in 32 bits."""
-    if pa.types.is_float16(kind) or pa.types.is_float32(kind):
-        return float(kind.to_pandas_dtype()(missing))
-    return missing
+def are_booleans(cells: Iterable[str | None]) -> bool:
+    """True for texts that are booleans, one at least, beside missing and blank ones."""
+    held = {cell.strip() for cell in cells if cell and cell.strip()}
+    return bool(held) and held <= {*TRUE, *FALSE}
 
 
-def _parse(
-    path: Origin, name: str, cells: list[str | None], advice: str
-) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _of_booleans(column: pa.ChunkedArray) -> Floats:
+    spelt = pa.array([*TRUE, *FALSE], column.type)
+    found = doubles(pc.index_in(pc.utf8_trim_whitespace(column), value_set=spelt))
+    return np.where(np.isnan(found), np.nan, found < len(TRUE))
+
+
+def sentinels(missing: float | None, kind: pa.DataType) -> tuple[float, ...]:
+    """The numbers that mean a missing cell in a column of this type; none where no number does.
+
+    -999.9 is another number in 32 bits, also once these were written in 64.
+    """
+    if missing is None or np.isnan(missing):
+        return ()
+    if pa.types.is_float16(kind):
+        return (float(np.float16(missing)),)
+    single = float(np.float32(missing))
+    if pa.types.is_float32(kind):
+        return (single,)
+    return (missing, single) if pa.types.is_floating(kind) and not float(missing).is_integer() else (missing,)
+
+
+def _parse(path: Origin, name: str, cells: list[str | None], advice: str) -> Floats:
     parse = path.number if isinstance(path, Source) else number
     values = np.empty(len(cells), dtype=np.float64)
     for index, cell in enumerate(cells):
@@ -63,7 +119,13 @@ def _parse(
             raise DataError(
                 f"{path}: {row_name(path, index)}, column {name!r}: the cell is not a number; {remedy or advice}"
             ) from None
-    if np.isinf(values).any():
-        index = int(np.flatnonzero(np.isinf(values))[0])
+    return _finite(path, name, values)
+
+
+def _finite(path: Origin, name: str, values: Floats) -> Floats:
+    """The values; `DataError` names the first that is infinite."""
+    infinite = np.isinf(values)
+    if infinite.any():
+        index = int(np.flatnonzero(infinite)[0])
         raise DataError(f"{path}: {row_name(path, index)}, column {name!r}: the cell is infinite")
     return values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def source_of(keys: SourceKeys) -> Source:
     names = [name for name, _ in files]
     if len(set(names)) < len(names):  # of several folders
         names = [str(file) for _, file in files]
-    twice = [name for name in names if names.count(name) > 1]
+    twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
         raise DataError(f"{keys.title}: names file {twice[0]} twice")
     sources = [file_source(file, keys.format, keys.dialect) for _, file in files]

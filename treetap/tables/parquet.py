@@ -84,7 +84,8 @@ def _open(source: TableFile, wanted: list[str]) -> Iterator[_Columns]:
         try:
             raw = stack.enter_context(source.open())
             file = stack.enter_context(pq.ParquetFile(raw, page_checksum_verification=True))
-            fields = [file.schema_arrow.field(name) for name in wanted]
+            schema = file.schema_arrow  # made anew each time it is asked for
+            fields = [schema.field(name) for name in wanted]
             text = [field.name for field in fields if _is_text(field.type)]
             cells = file
             if text:
@@ -119,13 +120,13 @@ class _Columns:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All rows; a batch has no more than `_BLOCK` bytes, if that is one row at least."""
-        names = [field.name for field in self.fields]
+        names, text = [field.name for field in self.fields], self._text
         for group in range(self._file.num_row_groups):
             with self._decoding(group):
-                yield from self._of_group(group, names)
+                yield from self._of_group(group, names, text)
 
-    def _of_group(self, group: int, names: list[str]) -> Iterator[pa.RecordBatch]:
-        longest = self._longest(group, [name for name in self._text if name in names])
+    def _of_group(self, group: int, names: list[str], text: list[str]) -> Iterator[pa.RecordBatch]:
+        longest = self._longest(group, text)
         if longest > half_of_memory():
             raise _too_large(self._source)
         rows = min(BATCH_ROWS, max(1, _BLOCK // max(self.tensors, _NUMBER * len(names), longest)))
@@ -155,7 +156,8 @@ class _Columns:
         place = f"{self._source}: row group {group + 1} of {self._file.num_row_groups}"
         for field in self.fields:
             try:
-                for _ in self._of_group(group, [field.name]):
+                name = field.name
+                for _ in self._of_group(group, [name], [name] if _is_text(field.type) else []):
                     pass
             except (pa.ArrowException, OSError) as failure:
                 log.debug("%s, column %r: decoding it raised %s", place, field.name, type(failure).__name__)

@@ -14,10 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from treetap.errors import DataError
-from treetap.tables.categories import is_text
 from treetap.tables.label_cells import cells_of
-from treetap.tables.labels import class_name, is_number, label_column
-from treetap.tables.numbers import kind_name
+from treetap.tables.labels import class_name, label_column
+from treetap.tables.numbers import doubles, is_number, is_text, kind_name
 from treetap.tables.reading import Table
 from treetap.trees.job_params import REGRESSIONS
 
@@ -77,7 +76,7 @@ def read_partial_labels(
 def _filled(cells: pa.ChunkedArray) -> Rows:
     """Places of the cells with content."""
     empty = pc.is_null(cells, nan_is_null=pa.types.is_floating(cells.type))
-    if is_text(cells):
+    if is_text(cells.type):
         empty = pc.or_(empty, pc.fill_null(pc.equal(pc.utf8_trim_whitespace(cells), ""), True))
     return np.flatnonzero(~np.asarray(empty.to_numpy(), dtype=np.bool_)).astype(np.int64)
 
@@ -88,7 +87,7 @@ def _targets(
     where = label_column(table, column)
     if not is_number(held.type):
         raise DataError(f"{where}: holds {kind_name(held.type)}; {objective} needs numbers")
-    targets = np.asarray(held.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
+    targets = doubles(held)
     bad = np.flatnonzero(~np.isfinite(targets))
     if bad.size:
         raise DataError(f"{where}: the label at {table.where(int(rows[bad[0]]))} is infinite")
@@ -99,10 +98,12 @@ def _class_numbers(
     table: Table, column: str, rows: Rows, held: pa.Array, classes: Sequence[str], *, public: bool
 ) -> Rows:
     where = label_column(table, column)
-    if not (is_number(held.type) or is_text(held) or pa.types.is_boolean(held.type)):
+    if not (is_number(held.type) or is_text(held.type) or pa.types.is_boolean(held.type)):
         raise DataError(f"{where}: holds {kind_name(held.type)}; classes are numbers, text or booleans")
     coded, known = held.dictionary_encode(), {name: number for number, name in enumerate(classes)}
-    numbers = np.array([known.get(class_name(value), -1) for value in coded.dictionary.to_pylist()], dtype=np.int64)
+    values = coded.dictionary
+    own = values.to_numpy(zero_copy_only=False) if pa.types.is_floating(values.type) else values.to_pylist()
+    numbers = np.array([known.get(class_name(value), -1) for value in own], dtype=np.int64)
     found: Rows = numbers[coded.indices.to_numpy(zero_copy_only=False)]
     strange = np.flatnonzero(found < 0)
     if strange.size and not public:

@@ -7,7 +7,7 @@ the operator by way of the coordinator: they name the place of a fault, never th
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from treetap.errors import DataError
-from treetap.tables.categories import Category, encoded
+from treetap.tables.categories import Category, Seen, encoded
+from treetap.tables.cells import plain_column
 from treetap.tables.config import CATEGORICAL, TableConfig, encoded_by_name
 from treetap.tables.constant import constant_columns, in_words
 from treetap.tables.features import Extent, Features, Held
@@ -25,7 +26,7 @@ from treetap.tables.files import TableFile
 from treetap.tables.formats import HEAD, SUFFIXES, content_of
 from treetap.tables.ids import distinct_ids, ids_of, sorted_ids
 from treetap.tables.label_cells import LabelCells
-from treetap.tables.loading import check_columns, columns_of, plain_column, read_columns
+from treetap.tables.loading import check_columns, columns_of, read_columns
 from treetap.tables.numbers import kind_name
 from treetap.tables.opening import file_source, source_of
 from treetap.tables.record_ids import Ids
@@ -33,6 +34,7 @@ from treetap.tables.source import Origin, Source, row_name
 from treetap.tables.streamed_reading import features_of, first_pass, kinds_of, too_large_to_hold
 from treetap.tables.tensors import Shape, Tensor, check_trained, is_tensor, tensor_of, tensor_shape
 from treetap.tables.typed import STRING, id_type
+from treetap.tables.unlike import NOTHING, Unlike, unlike_training
 from treetap.tables.weights import weights_of
 
 log = logging.getLogger(__name__)
@@ -50,7 +52,8 @@ class Table:
     them is among `columns`. `id_column`, `id_type`: name and type of the ids in the file. `dropped`: columns that were
     left out because they are constant; None where the configuration does not ask for that. `weights`: (N,)
     sample weights; None: the table has none, or is read without its label. `monotone`: columns with a constraint, each
-    with its direction.
+    with its direction. `seen`: of each column of the file, but tensors, how many cells of all rows have a value.
+    `unlike`: of a table that was read as that of a training was.
     """
 
     path: Origin
@@ -67,6 +70,8 @@ class Table:
     dropped: list[str] | None = None
     weights: np.ndarray[tuple[int], np.dtype[np.float64]] | None = None
     monotone: Mapping[str, int] = field(default_factory=dict)
+    seen: Mapping[str, Seen] = field(default_factory=dict)
+    unlike: Unlike = NOTHING
 
     def __repr__(self) -> str:
         return f"<Table of {len(self.ids)} records>"
@@ -106,6 +111,11 @@ class Table:
         return {name: len(each.values) for name, each in self.categories.items() if each.encode == CATEGORICAL}
 
     @property
+    def empty_columns(self) -> list[str]:
+        """The columns of the file without a value in any row."""
+        return [name for name in self.sources if name in self.seen and not self.seen[name].present]
+
+    @property
     def shapes(self) -> dict[str, Shape]:
         """Column of tensors → shape of a cell: (height, width) or (channels, height, width)."""
         return {name: cells.shape[1:] for name, cells in self.tensors.items()}
@@ -117,6 +127,7 @@ class Table:
             "source_columns": self.sources,
             "categories": {name: each.to_dict() for name, each in self.categories.items()},
             "tensors": {name: {"shape": list(shape)} for name, shape in self.shapes.items()},
+            "empty_columns": self.empty_columns,
             **({"dropped_columns": self.dropped} if self.dropped else {}),
         }
 
@@ -148,13 +159,16 @@ def read_table(
     missing: float | None,
     categories: Mapping[str, Category] | None = None,
     shapes: Mapping[str, Shape] | None = None,
+    empty: Collection[str] = (),
     streams: bool = False,
 ) -> Table:
     """Read the named columns; `DataError` names file, row and column of the first fault.
 
-    A cell equal to `missing`, an empty cell and NaN count as missing. Columns of text and dates are encoded as the
-    configuration says or, for a model that is there already, as its `categories` say; its columns of tensors have these
-    `shapes`. `streams`: features of a large table may stay in their source, to be read anew in batches.
+    A cell equal to `missing`, an empty cell and NaN count as missing. Columns of categories and dates are encoded as
+    the configuration says or, for a model that is there already, as its `categories` say; its columns of tensors have
+    these `shapes`, and those in `empty` had no value in its training. What is unlike the training is counted, logged,
+    and refused where it is all of a column. `streams`: features of a large table may stay in their source, to be read
+    anew in batches.
     """
     further = []
     if with_label:
@@ -170,8 +184,9 @@ def read_table(
         kinds = kinds_of(source, config)
         columns, cells = first_pass(source, config, kinds, further, categories)
         ids, order = sorted_ids(source, f"column {config.id!r}", columns[config.id])
-        names, values, found = features_of(source, stamp, config, kinds, len(ids), cells, categories, missing)
-        read = Table(source, ids, names, values, None, order, list(config.columns), found, config.id)
+        made, found = features_of(source, stamp, config, kinds, len(ids), cells, categories, missing)
+        names, own = made.names, list(config.columns)
+        read = Table(source, ids, names, made, None, order, own, found, config.id, seen=made.seen)
     else:
         columns = _columns(source, config, further, categories)
         ids, order = sorted_ids(source, f"column {config.id!r}", columns[config.id])
@@ -181,7 +196,13 @@ def read_table(
     read = replace(read, label=label, id_type=kind, monotone=config.monotone_constraints)
     if with_label and config.weight:
         read = replace(read, weights=weights_of(source, config.weight, columns[config.weight])[order])
-    return _without_constant(read) if config.drop_constant and categories is None else read
+    if categories is not None:
+        return replace(read, unlike=unlike_training(source, read.seen, set(empty), len(ids)))
+    if not config.columns:
+        others = [name for name in columns_of(source) if name not in (config.id, config.label, config.weight)]
+        has = f"; it has {', '.join(map(repr, others))}" if others else ""
+        log.info("%s: columns names none, so that the table contributes no feature%s", source, has)
+    return _without_constant(read) if config.drop_constant else read
 
 
 def _columns(
@@ -210,10 +231,11 @@ def _held(
     if shapes is not None:
         check_trained(source, cells, shapes, config.columns)
     chosen = {name: columns[name] for name in config.columns if name not in cells}
-    names, values, found = encoded(source, chosen, len(ids), config.encode, categories, missing)
+    made = encoded(source, chosen, len(ids), config.encode, categories, missing)
     tensors = {name: tensor_of(source, name, columns[name], order) for name in cells}
-    held, own = Held(values[order]), list(config.columns)
-    return Table(source, ids, names, held, None, order, own, found, config.id, tensors=tensors)
+    held, own = Held(made.values[order]), list(config.columns)
+    names, found = made.names, made.categories
+    return Table(source, ids, names, held, None, order, own, found, config.id, tensors=tensors, seen=made.seen)
 
 
 def _without_constant(table: Table) -> Table:

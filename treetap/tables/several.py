@@ -5,19 +5,24 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate
+from operator import add
 
 import pyarrow as pa
 
 from treetap.errors import DataError
+from treetap.tables.cells import cast, common_type, plain_column, plain_type
 from treetap.tables.dates import is_date
-from treetap.tables.numbers import kind_name
+from treetap.tables.numbers import is_number, is_text, kind_name
+from treetap.tables.rows_of import RowsOf
 from treetap.tables.source import Source
 from treetap.usage import half_of_memory
 
 #: A folder that stands for a column's value, as in `year=2024/part-0.parquet`.
 _PARTITION = re.compile(r"([^/=]+)=([^/]*)/")
 _WHOLE = re.compile("0|-?[1-9][0-9]{0,17}")
+Columns = dict[str, pa.ChunkedArray]
 
 
 class SeveralFiles(Source):
@@ -85,9 +90,15 @@ class SeveralFiles(Source):
         if not self.typed and (mixed := [name for name in own if _mixed([part.column(name) for part in parts])]):
             parts = self._read(own, {*text, *mixed})  # text in one file, hence in all
         self._ends = list(accumulate(part.num_rows for part in parts))
-        parts = [self._with_folders(part, place, wanted) for place, part in enumerate(parts)]
+        plain = [self._plain(part, place, wanted) for place, part in enumerate(parts)]
+        kinds = self._common({name: [part[name].type for part in plain] for name in wanted})
         try:
-            return pa.concat_tables(parts, promote_options="permissive").select(wanted)
+            return pa.table(
+                {
+                    name: pa.chunked_array([chunk for part in plain for chunk in cast(part[name], kind).chunks], kind)
+                    for name, kind in kinds.items()
+                }
+            )
         except pa.ArrowException:
             raise self._two_types() from None
 
@@ -99,11 +110,14 @@ class SeveralFiles(Source):
         own = [name for name in wanted if name not in self._folders]
         own = own or [name for name, _ in self._parts[0][1].fields()[:1]]  # a part without a column has no rows
         self.count_rows()  # for the names of rows
-        schema = self._common_schema(wanted)
+        kinds = self._kinds(wanted)
         for place, (_, source) in enumerate(self._parts):
+            first = self._ends[place - 1] if place else 0
             for part in source.batches(own, text):
+                plain = self._plain(part, place, wanted, first)
+                first += part.num_rows
                 try:
-                    yield self._with_folders(_decoded(part), place, wanted).select(wanted).cast(schema)
+                    yield pa.table({name: cast(plain[name], kind) for name, kind in kinds.items()})
                 except pa.ArrowException:
                     raise self._two_types() from None
 
@@ -148,27 +162,33 @@ class SeveralFiles(Source):
         """See `Source`."""
         return self._parts[0][1].remedy_of_absence(name)
 
-    def _common_schema(self, wanted: list[str]) -> pa.Schema:
+    def _kinds(self, wanted: list[str]) -> dict[str, pa.DataType]:
         """The types of columns that hold those of all files."""
-        kinds = []
-        for _, source in self._parts:
-            found = dict(source.fields())
-            own = {name: found[name] if name in found else self._folders[name].type for name in wanted}
-            kinds.append(_decoded(pa.schema(list(own.items())).empty_table()).schema)
+        own = {name: values.type for name, values in self._folders.items()}
+        found = [own | {name: plain_type(kind) for name, kind in source.fields()} for _, source in self._parts]
+        return self._common({name: [each[name] for each in found] for name in wanted})
+
+    def _common(self, kinds: dict[str, list[pa.DataType]]) -> dict[str, pa.DataType]:
         try:
-            return pa.unify_schemas(kinds, promote_options="permissive")
+            return {name: common_type(each) for name, each in kinds.items()}
         except pa.ArrowException:
             raise self._two_types() from None
 
     def _two_types(self) -> DataError:
         return DataError(f"{self}: a column has types in two files that are not one: write one type")
 
-    def _with_folders(self, part: pa.Table, place: int, wanted: list[str]) -> pa.Table:
-        """Rows of one file with the columns that its folders stand for."""
-        for name in wanted:
-            if name in self._folders:
-                part = part.append_column(name, pa.repeat(self._folders[name][place], part.num_rows))
-        return part
+    def _plain(self, part: pa.Table, place: int, wanted: list[str], first: int | None = None) -> Columns:
+        """Rows of one file, whose first is number `first` of all, with the columns that its folders stand for."""
+        if first is None:
+            first = self._ends[place - 1] if place else 0
+        here, rows = RowsOf(self, partial(add, first)), part.num_rows
+        read = dict(zip(part.column_names, part.columns, strict=True))
+        return {
+            name: pa.chunked_array([pa.repeat(self._folders[name][place], rows)])
+            if name in self._folders
+            else plain_column(here, f"column {name!r}", read[name])
+            for name in wanted
+        }
 
     def _read(self, wanted: list[str], text: Collection[str]) -> list[pa.Table]:
         most, size, found = half_of_memory(), 0, []
@@ -177,7 +197,7 @@ class SeveralFiles(Source):
             size += part.nbytes
             if size > most:
                 raise DataError(f"{self}: the columns take up more than half of this machine's memory; leave some out")
-            found.append(_decoded(part))
+            found.append(part)
         return found
 
 
@@ -187,25 +207,16 @@ def _values(texts: list[str]) -> pa.Array:
     return pa.array([int(text) if whole else text for text in texts], pa.int64() if whole else pa.string())
 
 
-def _decoded(table: pa.Table) -> pa.Table:
-    """Categories as their values, which differ from file to file."""
-    for place, field in enumerate(table.schema):
-        if pa.types.is_dictionary(field.type):
-            table = table.set_column(place, field.name, table.column(place).cast(field.type.value_type))
-    return table
-
-
 def _agree(one: pa.DataType, other: pa.DataType) -> bool:
     """True if columns of these types are one column: of numbers whatever their width, or with nothing but nulls."""
     return _kind(one) == _kind(other) or pa.types.is_null(one) or pa.types.is_null(other)
 
 
 def _kind(kind: pa.DataType) -> str:
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+    kind = plain_type(kind)
+    if is_number(kind):
         return "number"
-    if str(kind) in ("string", "large_string", "string_view"):
+    if is_text(kind):
         return "text"
     return "time" if is_date(kind) and getattr(kind, "tz", None) is None else str(kind)
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from treetap.errors import DataError
+from treetap.tables.cells import plain_type
 from treetap.tables.source import Source
 from treetap.tables.sql_faults import CONNECT_S, cause_of
 from treetap.tables.sql_keys import SqlKeys, unverified
@@ -71,9 +71,7 @@ class Query(Source):
         declared = (field.metadata or {}).get(_TYPE)
         if declared == _MONEY:
             raise DataError(f"{self}: column {name!r} holds money: write CAST({quoted(name)} AS numeric) in the query")
-        if isinstance(column.type, pa.UuidType):
-            return pa.chunked_array([pa.array([None if cell is None else str(cell) for cell in column.to_pylist()])])
-        if isinstance(column.type, pa.BaseExtensionType):
+        if isinstance(column.type, pa.OpaqueType):
             column = column.cast(column.type.storage_type)
         return column.cast(pa.float64()) if declared == _NUMERIC and not as_text else column
 
@@ -211,18 +209,10 @@ def quoted(name: str) -> str:
     return f'"{escaped}"'
 
 
-def in_order_of_ids(table: pa.Table, id_column: str) -> pa.Table:
-    """The rows in the order of their ids as text; as they are where these are of a kind that no ids have."""
-    ids = table.column(id_column)
-    if not (pa.types.is_integer(ids.type) or pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type)):
-        return table
-    return table.take(pc.sort_indices(ids.cast(pa.large_string())))
-
-
 def _plain_type(field: pa.Field) -> pa.DataType:
     if (field.metadata or {}).get(_TYPE) == _NUMERIC:
         return pa.float64()
-    return pa.string() if isinstance(field.type, pa.BaseExtensionType) else field.type
+    return field.type.storage_type if isinstance(field.type, pa.OpaqueType) else plain_type(field.type)
 
 
 def _with_deadlines(uri: str) -> str:

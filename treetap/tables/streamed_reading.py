@@ -15,11 +15,12 @@ import pyarrow as pa
 
 from treetap.errors import DataError
 from treetap.tables.categories import Category, categories_of
-from treetap.tables.config import CATEGORICAL, TableConfig, encoded_by_name, encoding_of
+from treetap.tables.config import DAYS, TableConfig, encoding_of, is_encoded_by_name
 from treetap.tables.dates import is_date
 from treetap.tables.distinct import DistinctCells
 from treetap.tables.features import Streamed
 from treetap.tables.loading import plain_batches
+from treetap.tables.numbers import is_text
 from treetap.tables.source import Source
 from treetap.tables.tensors import is_tensor
 from treetap.usage import half_of_memory
@@ -34,7 +35,8 @@ def too_large_to_hold(source: Source, config: TableConfig) -> bool:
     count = source.count_rows() if source.streams else None
     if count is None or count * len(config.columns) * _NUMBER <= STREAMED:
         return False
-    return not any(is_tensor(kind) for name, kind in source.fields() if name in config.columns)
+    named = set(config.columns)
+    return not any(is_tensor(kind) for name, kind in source.fields() if name in named)
 
 
 def kinds_of(source: Source, config: TableConfig) -> dict[str, pa.DataType]:
@@ -84,8 +86,8 @@ def features_of(
     cells: Mapping[str, DistinctCells],
     known: Mapping[str, Category] | None,
     missing: float | None,
-) -> tuple[list[str], Streamed, dict[str, Category]]:
-    """Names of the features, the features, and how columns of text and of dates became features: see `encoded`.
+) -> tuple[Streamed, dict[str, Category]]:
+    """The features, and how columns of categories and of dates became features: see `encoded`.
 
     `stamp`: the source's before the first pass; features of a source that has another one are refused.
 
@@ -105,8 +107,7 @@ def features_of(
         if category is not None:
             found[name] = category
     made = {name: found[name].features if name in found else [name] for name in config.columns}
-    names = [feature for each in made.values() for feature in each]
-    return names, Streamed(source, stamp, records, made, found, missing).surveyed(), found
+    return Streamed(source, stamp, records, made, found, missing).surveyed(), found
 
 
 def _decided_by_cells(config: TableConfig, name: str, kinds: Mapping[str, pa.DataType]) -> bool:
@@ -114,6 +115,6 @@ def _decided_by_cells(config: TableConfig, name: str, kinds: Mapping[str, pa.Dat
     chosen, kind = encoding_of(config.encode, name), kinds[name]
     if chosen is None or is_date(kind):
         return False
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if is_text(kind):
         return True
-    return chosen == CATEGORICAL and name in encoded_by_name(config.encode)
+    return chosen != DAYS and is_encoded_by_name(config.encode, name)

@@ -164,3 +164,13 @@ def test_networks_do_not_take_codes_for_numbers(tmp_path: Path) -> None:
     table = _read(_file(tmp_path, "parquet", TRAIN), "categorical")
     with pytest.raises(DataError, match=r"column 'colour' is encoded as 'categorical', .*\"ordinal\" or \"one-hot\""):
         InputScaler.fit(table, np.arange(4))
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_booleans_written_as_text_are_numbers(kind: str, tmp_path: Path) -> None:
+    """As in CSV, where they are no text; with another text beside them they are categories."""
+    table = _read(_file(tmp_path, kind, {**TRAIN, "colour": ["true", "False", None, " TRUE "]}), "one-hot")
+    assert (table.columns, dict(table.categories)) == (["colour", "n"], {})
+    np.testing.assert_array_equal(table.features[:, 0], [1.0, 0.0, NAN, 1.0])
+    table = _read(_file(tmp_path, kind, {**TRAIN, "colour": ["true", "False", None, "maybe"]}), "ordinal")
+    assert table.categories["colour"].values == ["false", "maybe", "true"]

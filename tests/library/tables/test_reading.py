@@ -220,7 +220,7 @@ def test_cells_with_line_breaks_in_a_large_file(tmp_path: Path) -> None:
 def test_a_row_that_is_too_long(tmp_path: Path) -> None:
     """A quote that is never closed turns what follows into one row, which is told without quoting it."""
     fault = _fault(_csv(tmp_path, 'id,a\n1,"' + "secret,\n" * 400_000), "a")
-    assert "longer than 1 MiB" in fault
+    assert "line 2: no quote at the end of a cell closes the one that opens there" in fault
     assert "secret" not in fault
 
 
@@ -293,12 +293,12 @@ def test_categories(tmp_path: Path) -> None:
         (pa.array([77, 78], pa.date32()), "date32[day]"),
         (pa.array([[77], [78]]), "list"),
         (pa.array([{"inner": 77}, {"inner": 78}]), "struct"),
-        (pa.array([b"77", b"78"]).dictionary_encode(), "binary"),
-        (pa.array([b"77", b"78"], pa.binary_view()), "binary_view"),
+        (pa.array([77, 78], pa.time64("us")), "time64[us]"),
+        (pa.array([77, 78], pa.duration("s")), "duration[s]"),
     ],
 )
 def test_kinds_of_column_that_are_no_use(cells: pa.Array, kind: str, tmp_path: Path) -> None:
-    """Times, bytes and nested values are neither ids nor features: the kind is told, no cell and no nested name."""
+    """Dates, times and nested values are neither ids nor features: the kind is told, no cell and no nested name."""
     fault = _fault(_parquet(tmp_path, id=[0, 1], a=cells), "a")
     assert f"column 'a' holds {kind}, not numbers" in fault
     fault += _fault(_parquet(tmp_path, id=cells))

@@ -224,7 +224,12 @@ def _table(name: str, table: config.TableConfig) -> list[Finding]:
     images = "".join(f", tensors {column!r} of {shape_text(shape)}" for column, shape in read.shapes.items())
     counts = f"{len(read.ids)} records, {len(read.columns)} feature columns"
     says = "".join(f"; {each}" for each in read.path.says) if isinstance(read.path, Source) else ""
-    return [Finding("ok", f"table {name}", f"{counts}{images}{dropped}{label}{says}")]
+    if not table.columns:
+        others = [each for each in columns_of(source_of(table)) if each not in (table.id, table.label, table.weight)]
+        has = f": it has {', '.join(map(repr, others))}" if others else ""
+        says += f"; columns names none, so that the table contributes no feature{has}"
+    found = f"{counts}{images}{dropped}{label}{says}"
+    return [Finding("ok" if table.columns or table.label else "warning", f"table {name}", found)]
 
 
 def _absent(table: config.TableConfig) -> str:

@@ -51,6 +51,6 @@ def _constant(experiment: ExperimentFile, table: pa.Table, drawn: Split, name: s
     rows, path = pa.array(drawn.train), Path(experiment.data.title)
     columns = {each: table.column(each).take(rows) for each in names}
     missing = experiment.job.params().missing
-    made, features, found = encoded(path, columns, len(rows), experiment.encode(party, names), None, missing)
-    extents = dict(zip(made, Held(features).extents(np.arange(len(rows))), strict=True))
-    return constant_columns(names, extents, found, one_hot=experiment.data.drop_constant)
+    made = encoded(path, columns, len(rows), experiment.encode(party, names), None, missing)
+    extents = dict(zip(made.names, Held(made.values).extents(np.arange(len(rows))), strict=True))
+    return constant_columns(names, extents, made.categories, one_hot=experiment.data.drop_constant)

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from treetap.errors import DataError
+from treetap.tables.cells import plain_column
 from treetap.tables.dates import is_date, timestamps
-from treetap.tables.loading import plain_column
-from treetap.tables.numbers import numbers_of
+from treetap.tables.numbers import is_text, numbers_of
 from treetap.tables.source import Origin, Source, number, row_name
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
@@ -54,7 +54,7 @@ def time_ranks(origin: Origin, name: str, column: pa.ChunkedArray) -> Rows:
         DataError: a cell is missing or no time, by its place, or the column has another type.
     """
     column = plain_column(origin, f"column {name!r}", column)
-    if is_date(column.type) or (_is_text(column.type) and not _is_number(origin, column[0].as_py())):
+    if is_date(column.type) or (is_text(column.type) and not _is_number(origin, column[0].as_py())):
         moments = timestamps(origin, name, column)
         absent, values = moments.is_null().to_numpy(), moments.cast(pa.int64()).fill_null(0).to_numpy()
     elif pa.types.is_integer(column.type):  # exact, as large ones are not in double precision
@@ -70,10 +70,6 @@ def time_ranks(origin: Origin, name: str, column: pa.ChunkedArray) -> Rows:
     ranks = np.empty(len(values), dtype=np.int64)
     ranks[np.argsort(values, kind="stable")] = np.arange(len(values))
     return ranks
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _is_number(origin: Origin, cell: str | None) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,15 +25,16 @@ from treetap.errors import ConfigError, DataError
 from treetap.names import did_you_mean
 from treetap.protocols.registry import training
 from treetap.tables.binned import refuse_tensors, without_order
-from treetap.tables.categories import categories_of
+from treetap.tables.categories import categories_of, without_missing
+from treetap.tables.cells import plain_column
 from treetap.tables.config import ORDERED, encoded_by_name
 from treetap.tables.dates import timestamps
 from treetap.tables.features import Held
 from treetap.tables.ids import ids_of
 from treetap.tables.label_cells import LabelCells
 from treetap.tables.labels import Labels, read_labels
-from treetap.tables.loading import columns_of, plain_column, read_columns
-from treetap.tables.numbers import numbers_of
+from treetap.tables.loading import columns_of, read_columns
+from treetap.tables.numbers import is_number, is_text, numbers_of
 from treetap.tables.opening import source_of
 from treetap.tables.reading import Table
 from treetap.tables.record_ids import Ids
@@ -83,13 +85,15 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
     names = columns_of(path)
     _check_names(experiment, path, names)
     claimed = {column for party in experiment.party for column in party.columns or []}
-    kept = [name for name in names if name not in (data.id, *data.drop) and (name != data.time or name in claimed)]
+    left = {data.id, *data.drop}
+    kept = [name for name in names if name not in left and (name != data.time or name in claimed)]
     own_ids = [] if data.id is None else [data.id]
-    as_written = [name for name in kept if name in experiment.encoded_by_name]
+    by_name, constrained = experiment.encoded_by_name, experiment.constrained
+    as_written = [name for name in kept if name in by_name]
     by = [data.time] if data.time is not None and data.time not in kept else []
     table = read_columns(path, [*own_ids, *kept, *by], [*own_ids, *as_written], data.id)
     columns = {name: table.column(name) for name in kept}
-    used = _used(experiment, kept)
+    used, missing = _used(experiment, kept), experiment.job.params().missing
     for name in kept:
         if name in used or name == data.label:
             columns[name] = plain_column(path, f"column {name!r}", columns[name])
@@ -98,7 +102,7 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
             if name in used and training(experiment.job.protocol).grows_trees:
                 refuse_tensors(path, {name: tensor_shape(path, name, columns[name].type)})
         elif name in used:
-            columns[name] = _checked(path, name, columns[name], used[name], constrained=name in experiment.constrained)
+            columns[name] = _checked(path, name, columns[name], used[name], missing, constrained=name in constrained)
     if data.id is None:
         width = len(str(table.num_rows))
         ids, kind = Ids.of(f"{i:0{width}d}" for i in range(table.num_rows)), pa.int64()
@@ -136,16 +140,33 @@ def _source(experiment: ExperimentFile, base: Path, file: Path | None) -> Source
 
 
 def content_digest(table: pa.Table) -> str:
-    """SHA-256 of a table's names and cells, whatever types its file has; tensors follow the other columns."""
-    images = [name for name in table.column_names if is_tensor(table.column(name).type)]
+    """SHA-256 of a table's names and cells, whatever types its file has.
+
+    Tensors, and columns of types that CSV has not, which no party can have, follow the others.
+    """
+    apart = [name for name, kind in zip(table.column_names, table.schema.types, strict=True) if not _in_csv(kind)]
     out = io.BytesIO()
-    pacsv.write_csv(table.drop_columns(images), out)
+    pacsv.write_csv(table.drop_columns(apart), out)
     state = hashlib.sha256(out.getvalue())
-    for name in images:
-        cells = tensor_of(Path(name), name, table.column(name), np.arange(table.num_rows))
-        state.update(f"{name}\0{cells.shape}\0".encode())
-        state.update(cells.data)
+    for name in apart:
+        column = table.column(name)
+        if is_tensor(column.type):
+            cells = tensor_of(Path(name), name, column, np.arange(table.num_rows))
+            state.update(f"{name}\0{cells.shape}\0".encode())
+            state.update(cells.data)
+            continue
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, pa.schema([(name, column.type)])) as stream:
+            stream.write_table(pa.table({name: column.combine_chunks()}))
+        state.update(sink.getvalue())
     return state.hexdigest()
+
+
+def _in_csv(kind: pa.DataType) -> bool:
+    """True for types of cells that Arrow writes to CSV."""
+    number = is_number(kind) and not (pa.types.is_float16(kind) or pa.types.is_decimal256(kind))
+    other = (pa.types.is_null, pa.types.is_boolean, pa.types.is_temporal, pa.types.is_binary, pa.types.is_large_binary)
+    return (number or is_text(kind) or any(each(kind) for each in other)) and not pa.types.is_interval(kind)
 
 
 def labels_of(experiment: ExperimentFile, table: pa.Table) -> Labels:
@@ -160,33 +181,35 @@ def _check_names(experiment: ExperimentFile, path: Source, names: list[str]) -> 
     """Check that every column that the file names exists once and has one purpose."""
     data = experiment.data
     claimed = [column for party in experiment.party for column in party.columns or []]
-    encoded = [name for name in encoded_by_name(data.encode) if name not in claimed]
+    of_parties = set(claimed)
+    encoded = [name for name in encoded_by_name(data.encode) if name not in of_parties]
     own = [name for name in (data.label, data.weight, data.id) if name]
     constrained = list(data.monotone_constraints)
+    times = Counter(names)
     for name in [*own, *filter(None, [data.time]), *data.drop, *claimed, *encoded, *constrained]:
-        if name not in names:
+        if name not in times:
             remedy = path.remedy_of_absence(name)
             raise DataError(f"{path}: has no column {name!r}{remedy and '; '}{remedy or did_you_mean(name, names)}")
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
+    if twice := sorted(name for name, count in times.items() if count > 1):
         raise DataError(f"{path}: has column {twice[0]!r} more than once")
     if data.label in (data.id, *data.drop):
         raise ConfigError(f"column {data.label!r} is the label, and is the id or dropped")
     if data.weight is not None and data.weight in (data.label, data.id, data.time, *data.drop):
         raise ConfigError(f"column {data.weight!r} is the weight, and is the label, the id, the time or dropped")
+    taken = {*own, *data.drop}
     for name in claimed:
-        if name in (*own, *data.drop):
+        if name in taken:
             raise ConfigError(f"column {name!r} is claimed by a party, and is the label, the weight, the id or dropped")
     for key, name in [
         *(("encode", each) for each in encoded),
         *(("monotone_constraints", each) for each in constrained),
     ]:
-        if name in (*own, *data.drop):
+        if name in taken:
             raise ConfigError(
                 f"{key} of [data] names column {name!r}, which is the label, the weight, the id or dropped"
             )
     for reserved, what in ADDED.items():
-        if reserved in names and reserved not in (data.id, *data.drop):
+        if reserved in times and reserved not in (data.id, *data.drop):
             raise DataError(
                 f"{path}: column {reserved!r} has the name of an experiment's own {what}; rename it or drop it"
             )
@@ -206,20 +229,20 @@ def _used(experiment: ExperimentFile, names: list[str]) -> dict[str, list[Any]]:
 
 
 def _checked(
-    path: Origin, name: str, column: pa.ChunkedArray, encodings: list[Any], *, constrained: bool
+    path: Origin, name: str, column: pa.ChunkedArray, encodings: list[Any], missing: float, *, constrained: bool
 ) -> pa.ChunkedArray:
     """A column that parties can read by their encodings; texts that are dates become times, as which they are written.
 
     Raises:
         DataError: a party would refuse it.
     """
-    found = [categories_of(path, name, column, encode) for encode in encodings]
+    found = [categories_of(path, name, column, encode, missing) for encode in encodings]
     if None in found:
         numbers_of(path, name, column)
     if constrained and not all(category is None or category.encode in ORDERED for category in found):
         raise without_order(path, name)
     dated = [category is not None and category.of_dates for category in found]
-    return timestamps(path, name, column) if all(dated) else column
+    return timestamps(path, name, without_missing(path, name, column, missing)) if all(dated) else column
 
 
 def split(experiment: ExperimentFile, table: pa.Table, seed: int, fold: int | None = None) -> Split:
@@ -280,7 +303,8 @@ def _rows(
 def _columns(experiment: ExperimentFile, names: list[str], seed: int) -> dict[str, list[str]]:
     """Each party's columns of those in the table."""
     claimed = {column for party in experiment.party for column in party.columns or []}
-    free = [name for name in names if name not in (*claimed, experiment.data.label, experiment.data.weight)]
+    claimed |= {experiment.data.label, experiment.data.weight or ""}
+    free, place = [name for name in names if name not in claimed], {name: k for k, name in enumerate(names)}
     shuffled = list(sampling.generator(seed, "experiment columns").permutation(np.array(free, dtype=object)))
     columns: dict[str, list[str]] = {}
     taken, wanted = 0, 0.0
@@ -289,6 +313,6 @@ def _columns(experiment: ExperimentFile, names: list[str], seed: int) -> dict[st
             columns[party.name] = list(party.columns)
             continue
         wanted += (party.share or 0) * len(free)
-        columns[party.name] = sorted(shuffled[taken : round(wanted)], key=names.index)
+        columns[party.name] = sorted(shuffled[taken : round(wanted)], key=place.__getitem__)
         taken = round(wanted)
     return columns

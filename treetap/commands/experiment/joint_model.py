@@ -23,6 +23,7 @@ from treetap.tables.categories import Category
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import Table, read_table
 from treetap.tables.typed import named_type, typed
+from treetap.tables.unlike import Unlike, check_values
 
 
 class JointModel:
@@ -34,6 +35,7 @@ class JointModel:
 
     def __init__(self, shards: Mapping[str, Path]) -> None:
         self.shards = dict(shards)
+        self.unlike: dict[str, Unlike] = {}  #: of the last prediction, by party
         self.manifests = {party: read_manifest(folder) for party, folder in self.shards.items()}
         holders = [party for party, manifest in self.manifests.items() if manifest["role"] == "label_holder"]
         if len(holders) != 1:
@@ -73,6 +75,7 @@ class JointModel:
             DataError: a table cannot be read, or lacks a column.
         """
         read = {party: self._read(party, config) for party, config in tables.items()}
+        self.unlike = {party: table.unlike for party, table in read.items()}
         common = read[self.label_holder].ids
         for table in read.values():
             common = common.take(np.flatnonzero(table.ids.places_of(common) >= 0))
@@ -96,4 +99,7 @@ class JointModel:
         manifest = self.manifests[party]
         categories = {name: Category.from_dict(each) for name, each in manifest.get("categories", {}).items()}
         wanted = config.model_copy(update={"columns": self.columns(party), "label": None})
-        return read_table(wanted, with_label=False, missing=self.manifest["missing"], categories=categories)
+        missing, empty = self.manifest["missing"], manifest.get("empty_columns", ())
+        read = read_table(wanted, with_label=False, missing=missing, categories=categories, empty=empty)
+        check_values(read.path, read.seen, read.unlike, len(read.ids))
+        return read

@@ -77,10 +77,17 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
 def read_as_party(config: Mapping[str, Any], missing: float, like: Table | None = None) -> Table:
     """A table of a party's settings as the party reads it; `like`: the table it trained on, with the same encoding."""
     table = TableConfig.model_validate(config)
-    categories, shapes = (None, None) if like is None else (like.categories, like.shapes)
-    if like is not None:
-        table = table.model_copy(update={"columns": like.sources})
-    return read_table(table, with_label=table.label is not None, missing=missing, categories=categories, shapes=shapes)
+    with_label = table.label is not None
+    if like is None:
+        return read_table(table, with_label=with_label, missing=missing)
+    return read_table(
+        table.model_copy(update={"columns": like.sources}),
+        with_label=with_label,
+        missing=missing,
+        categories=like.categories,
+        shapes=like.shapes,
+        empty=like.empty_columns,
+    )
 
 
 def _allowing(experiment: ExperimentFile) -> dict[str, Any]:

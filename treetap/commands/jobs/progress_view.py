@@ -109,6 +109,8 @@ def status_dict(status: jobs_pb2.JobStatus) -> dict[str, Any]:
     found["history"] = metric_history.rows(status.history)
     found["phases"] = {row.name: row.amount for row in status.phases}
     found["arithmetic"] = backends(status)
+    if not status.cells:
+        del found["cells"]
     if not status.HasField("serving"):
         del found["serving"]
     return found
@@ -122,6 +124,15 @@ def backends(status: jobs_pb2.JobStatus) -> dict[str, str]:
 def backends_line(found: dict[str, str]) -> str:
     """The same as a line; empty where none is known."""
     return f"arithmetic: {', '.join(f'{party} {name}' for party, name in found.items())}" if found else ""
+
+
+def counted(unknown_cells: int, empty_columns: int) -> str:
+    """The cells of a table that a prediction took for unknown or missing, in words."""
+    parts = [
+        f"{_count(unknown_cells, 'cell')} of no category of the training" if unknown_cells else "",
+        f"{_count(empty_columns, 'column')} without a value" if empty_columns else "",
+    ]
+    return " and ".join(filter(None, parts))
 
 
 def trees_used(planned: int, grown: int, used: int) -> str:
@@ -202,10 +213,11 @@ def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -
             missing, served = _awaited(status), f"answers without {', '.join(status.away)}"
             without = f"waits for {', '.join(missing)}" if missing else f"{served}, which is asked again"
         withheld = f"names withheld by {', '.join(status.withheld)}" if status.withheld else ""
+        unlike = "; ".join(f"{each.party}: {counted(each.unknown_cells, each.empty_columns)}" for each in status.cells)
         files = (status.predictions, status.explanations, status.attributions, status.evaluation)
         words = trees_used if _protocol(status).grows_trees else epochs_used
         used = words(status.rounds, status.stored_trees, status.used_trees)
         computed = backends_line(backends(status))
-        for line in (metrics, used, *files, withheld, without, computed, status.error if errors else ""):
+        for line in (metrics, used, *files, unlike, withheld, without, computed, status.error if errors else ""):
             if line:
                 terminal.out.print(text(f"{status.job}: {line}"), soft_wrap=True)

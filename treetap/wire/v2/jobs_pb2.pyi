@@ -251,6 +251,7 @@ class JobStatus(google.protobuf.message.Message):
     ARITHMETIC_FIELD_NUMBER: builtins.int
     HISTORY_FIELD_NUMBER: builtins.int
     EVALUATION_FIELD_NUMBER: builtins.int
+    CELLS_FIELD_NUMBER: builtins.int
     job: builtins.str
     kind: builtins.str
     """train, predict or serve."""
@@ -317,6 +318,10 @@ class JobStatus(google.protobuf.message.Message):
     def history(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[treetap.wire.v2.types_pb2.MetricHistory]:
         """Of a training: the metrics after each round, at most of the first 10,000; while it runs to Status alone."""
 
+    @property
+    def cells(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___PartyCells]:
+        """Of a prediction: parties that report cells as unknown or missing."""
+
     def __init__(
         self,
         *,
@@ -350,11 +355,33 @@ class JobStatus(google.protobuf.message.Message):
         arithmetic: collections.abc.Iterable[Global___PartyArithmetic] | None = ...,
         history: collections.abc.Iterable[treetap.wire.v2.types_pb2.MetricHistory] | None = ...,
         evaluation: builtins.str = ...,
+        cells: collections.abc.Iterable[Global___PartyCells] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["serving", b"serving"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["accounts", b"accounts", "arithmetic", b"arithmetic", "attempt", b"attempt", "attributions", b"attributions", "away", b"away", "bad_input", b"bad_input", "bytes", b"bytes", "error", b"error", "evaluation", b"evaluation", "explanations", b"explanations", "history", b"history", "job", b"job", "kind", b"kind", "metrics", b"metrics", "more", b"more", "phase", b"phase", "phases", b"phases", "predictions", b"predictions", "protocol", b"protocol", "records", b"records", "round", b"round", "rounds", b"rounds", "scored", b"scored", "seconds", b"seconds", "serving", b"serving", "stage", b"stage", "state", b"state", "stored_trees", b"stored_trees", "used_trees", b"used_trees", "withheld", b"withheld"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accounts", b"accounts", "arithmetic", b"arithmetic", "attempt", b"attempt", "attributions", b"attributions", "away", b"away", "bad_input", b"bad_input", "bytes", b"bytes", "cells", b"cells", "error", b"error", "evaluation", b"evaluation", "explanations", b"explanations", "history", b"history", "job", b"job", "kind", b"kind", "metrics", b"metrics", "more", b"more", "phase", b"phase", "phases", b"phases", "predictions", b"predictions", "protocol", b"protocol", "records", b"records", "round", b"round", "rounds", b"rounds", "scored", b"scored", "seconds", b"seconds", "serving", b"serving", "stage", b"stage", "state", b"state", "stored_trees", b"stored_trees", "used_trees", b"used_trees", "withheld", b"withheld"]) -> None: ...
 
 Global___JobStatus: typing_extensions.TypeAlias = JobStatus
+
+@typing.final
+class PartyCells(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PARTY_FIELD_NUMBER: builtins.int
+    UNKNOWN_CELLS_FIELD_NUMBER: builtins.int
+    EMPTY_COLUMNS_FIELD_NUMBER: builtins.int
+    party: builtins.str
+    unknown_cells: builtins.int
+    empty_columns: builtins.int
+    def __init__(
+        self,
+        *,
+        party: builtins.str = ...,
+        unknown_cells: builtins.int = ...,
+        empty_columns: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["empty_columns", b"empty_columns", "party", b"party", "unknown_cells", b"unknown_cells"]) -> None: ...
+
+Global___PartyCells: typing_extensions.TypeAlias = PartyCells
 
 @typing.final
 class PartyArithmetic(google.protobuf.message.Message):

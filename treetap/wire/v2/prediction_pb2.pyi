@@ -187,17 +187,24 @@ class OpenedModel(google.protobuf.message.Message):
 
     TREES_FIELD_NUMBER: builtins.int
     LEVELS_FIELD_NUMBER: builtins.int
+    UNKNOWN_CELLS_FIELD_NUMBER: builtins.int
+    EMPTY_COLUMNS_FIELD_NUMBER: builtins.int
     trees: builtins.int
     """Label holder: trees that the prediction uses."""
     levels: builtins.int
     """Recipient of masked sums: levels on which some tree has a split, at least 1."""
+    unknown_cells: builtins.int
+    """Cells of no category of the training, and columns without a value that had some there; 0 where the policy keeps them."""
+    empty_columns: builtins.int
     def __init__(
         self,
         *,
         trees: builtins.int = ...,
         levels: builtins.int = ...,
+        unknown_cells: builtins.int = ...,
+        empty_columns: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["levels", b"levels", "trees", b"trees"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["empty_columns", b"empty_columns", "levels", b"levels", "trees", b"trees", "unknown_cells", b"unknown_cells"]) -> None: ...
 
 Global___OpenedModel: typing_extensions.TypeAlias = OpenedModel
 

@@ -204,12 +204,15 @@ class Prepared(google.protobuf.message.Message):
     ALIGNED_ATTEMPT_FIELD_NUMBER: builtins.int
     MODEL_FIELD_NUMBER: builtins.int
     HISTORY_FIELD_NUMBER: builtins.int
+    WITHOUT_COLUMNS_FIELD_NUMBER: builtins.int
     stored_rounds: builtins.int
     """Rounds (trees) of this job that are on this party's disk."""
     published: builtins.bool
     """This party has published the model of this job already."""
     aligned_attempt: builtins.int
     """The attempt whose alignment this party has on disk; 0: none, align now."""
+    without_columns: builtins.bool
+    """The table's settings name no columns."""
     @property
     def model(self) -> Global___PublishedModel:
         """Of a label holder that has published the model."""
@@ -226,9 +229,10 @@ class Prepared(google.protobuf.message.Message):
         aligned_attempt: builtins.int = ...,
         model: Global___PublishedModel | None = ...,
         history: collections.abc.Iterable[treetap.wire.v2.types_pb2.MetricHistory] | None = ...,
+        without_columns: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["model", b"model"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["aligned_attempt", b"aligned_attempt", "history", b"history", "model", b"model", "published", b"published", "stored_rounds", b"stored_rounds"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["aligned_attempt", b"aligned_attempt", "history", b"history", "model", b"model", "published", b"published", "stored_rounds", b"stored_rounds", "without_columns", b"without_columns"]) -> None: ...
 
 Global___Prepared: typing_extensions.TypeAlias = Prepared
 
