@@ -8,10 +8,11 @@ from importlib import metadata
 from treetap.errors import Incompatible
 
 #: Raised whenever a process of the last version would misread a message or a step of this one. Since version 3 blinded
-#: identifiers are points of Curve25519; version 4 has parameters of trees that a process of version 3 would not read.
-PROTOCOL_VERSION = 4
-#: Version of the messages' form, in the names of services (treetap.wire.v2.Control): versions 2 to 4 of the protocol
-#: have the same messages.
+#: identifiers are points of Curve25519; version 4 has parameters of trees that a process of version 3 would not read;
+#: version 5 has the job's digest in every message between parties, and winning candidates from the label holder.
+PROTOCOL_VERSION = 5
+#: Version of the messages' form, in the names of services (treetap.wire.v2.Control): versions 2 to 5 of the protocol
+#: have the same services.
 WIRE_VERSION = 2
 #: Metadata key of a call, and of the answer to a health check.
 PROTOCOL_KEY = "treetap-protocol"

@@ -142,7 +142,7 @@ def test_a_server_of_version_1_is_named(what: str, transports: dict[str, Transpo
     error = _ask(transports, _version_1, what)
     assert isinstance(error, Incompatible)
     assert str(error) == (
-        "feature-b speaks version '1' of the protocol, its caller speaks version '4': install the same release of "
+        "feature-b speaks version '1' of the protocol, its caller speaks version '5': install the same release of "
         "treetap on both"
     )
 
@@ -185,7 +185,7 @@ def test_a_caller_of_version_1_is_told(method: str, transports: dict[str, Transp
     error = _call(transports, f"/treetap.wire.v1.{method}", CALLS[method], (version.PROTOCOL_KEY, "1"))
     assert isinstance(error, Incompatible)
     assert str(error) == (
-        "coordinator speaks version '1' of the protocol, feature-b speaks version '4': install the same release of "
+        "coordinator speaks version '1' of the protocol, feature-b speaks version '5': install the same release of "
         "treetap on both"
     )
 
@@ -203,9 +203,9 @@ def test_a_caller_that_tells_another_version_is_refused_at_the_services_of_today
 
 def test_a_caller_of_later_services_is_told(transports: dict[str, Transport]) -> None:
     """Its own version, not the number of its services, is named."""
-    error = _call(transports, "/treetap.wire.v3.Control/Step", True, (version.PROTOCOL_KEY, "5"))
+    error = _call(transports, "/treetap.wire.v3.Control/Step", True, (version.PROTOCOL_KEY, "6"))
     assert isinstance(error, Incompatible)
-    assert "coordinator speaks version '5' of the protocol, feature-b speaks version '4'" in str(error)
+    assert "coordinator speaks version '6' of the protocol, feature-b speaks version '5'" in str(error)
 
 
 @pytest.mark.parametrize(
