@@ -6,14 +6,19 @@ from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from treetap.errors import DataError
-from treetap.tables.faults import unreadable
+from treetap.tables.faults import decoding
 from treetap.tables.files import FileSource
 from treetap.tables.source import BATCH_ROWS
 from treetap.usage import half_of_memory
 
+_NAME = "Feather"
+#: Type of text → the type that has the same buffers and takes any bytes.
+_RAW = {"string": pa.binary(), "large_string": pa.large_binary(), "string_view": pa.binary_view()}
+_VIEW = 16  # bytes of a cell of views
 _STREAM = b"\xff\xff\xff\xff"
 
 
@@ -24,11 +29,8 @@ class ArrowFile(FileSource):
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """See `Source`."""
-        try:
-            with self.file.open() as raw, self._reader(raw) as reader:
-                return [(field.name, field.type) for field in reader.schema]
-        except (pa.ArrowException, OSError) as failure:
-            raise unreadable(self, failure, "Feather") from None
+        with decoding(self, _NAME), self.file.open() as raw, self._reader(raw) as reader:
+            return [(field.name, field.type) for field in reader.schema]
 
     def read(self, wanted: list[str], text: Collection[str]) -> pa.Table:
         """See `Source`."""
@@ -57,17 +59,57 @@ class ArrowFile(FileSource):
         """The file's record batches with these columns, in the file's order, if they are some."""
         places = [place for place, (name, _) in enumerate(self.fields()) if name in wanted]
         options = pa.ipc.IpcReadOptions(included_fields=places)
+        with decoding(self, _NAME), self.file.open() as raw, self._reader(raw, options) as reader:
+            for number, batch in enumerate(_batches(reader), start=1):
+                self._check(number, batch)
+                yield pa.record_batch([_readable(column) for column in batch.columns], batch.schema)
+
+    def _check(self, number: int, batch: pa.RecordBatch) -> None:
+        """Raise `DataError` for the first column of a batch whose buffers do not hold what its type says.
+
+        Arrow takes lengths, offsets and places in dictionaries from the file as they are, and reads beyond its buffers
+        where they are wrong. Text that is not UTF-8 is memory all the same: `plain_column` names its row.
+        """
         try:
-            with self.file.open() as raw, self._reader(raw, options) as reader:
-                yield from _batches(reader)
-        except (pa.ArrowException, OSError) as failure:
-            raise unreadable(self, failure, "Feather") from None
+            batch.validate(full=True)
+        except pa.ArrowException:
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                if not _sound(column):
+                    raise DataError(
+                        f"{self}: record batch {number}, column {name!r} cannot be decoded; is the {_NAME} file "
+                        "damaged? Write it again"
+                    ) from None
 
     def _reader(self, raw: pa.NativeFile, options: pa.ipc.IpcReadOptions | None = None) -> AbstractContextManager[Any]:
         stream = raw.read(len(_STREAM)) == _STREAM
         raw.seek(0)
         made: AbstractContextManager[Any] = (pa.ipc.open_stream if stream else pa.ipc.open_file)(raw, options=options)
         return made
+
+
+def _readable(column: pa.Array) -> pa.Array:
+    """A column that was checked, without what no check looks at: views of missing cells, which a cast follows."""
+    if isinstance(column, pa.DictionaryArray):
+        values = _readable(column.dictionary)
+        return pa.DictionaryArray.from_arrays(column.indices, values, ordered=column.type.ordered)
+    if str(column.type) not in ("string_view", "binary_view") or not column.null_count:
+        return column
+    valid, views, *data = column.buffers()
+    plain = np.frombuffer(views, np.uint8)[: _VIEW * len(column)].reshape(-1, _VIEW).copy()
+    plain[np.asarray(column.is_null())] = 0
+    return pa.Array.from_buffers(column.type, len(column), [valid, pa.py_buffer(plain), *data])
+
+
+def _sound(column: pa.Array) -> bool:
+    """True if a column can be read, which may hold text that is none."""
+    raw = _RAW.get(str(column.type))
+    try:
+        if raw is not None:
+            column = pa.Array.from_buffers(raw, len(column), column.buffers(), column.null_count, column.offset)
+        column.validate(full=True)
+    except pa.ArrowException:
+        return False
+    return True
 
 
 def _batches(reader: Any) -> Any:

@@ -24,7 +24,7 @@ from treetap.tables.csv_dialect import (
     detect,
     marked_encoding,
 )
-from treetap.tables.faults import missing, unreadable
+from treetap.tables.faults import decoding, missing
 from treetap.tables.files import FileSource, TableFile
 from treetap.tables.number_styles import PLAIN, style_keys, styles_of
 
@@ -41,10 +41,8 @@ class CsvFile(FileSource):
     @cached_property
     def detected(self) -> Detected:
         """The dialect, what was detected being logged once."""
-        try:
+        with decoding(self.file, "CSV"):
             head = self.file.head(HEAD)
-        except (pa.ArrowException, OSError) as failure:
-            raise unreadable(self.file, failure, "CSV") from None
         marked = marked_encoding(head)
         if marked and self.given.encoding and not codecs.lookup(self.given.encoding).name.startswith(marked):
             raise DataError(

@@ -13,6 +13,7 @@ import pyarrow as pa
 from treetap.errors import DataError
 from treetap.names import nearest
 from treetap.tables.dates import is_date
+from treetap.tables.numbers import values_of
 from treetap.tables.opening import source_at
 from treetap.tables.rows_of import RowsOf
 from treetap.tables.source import Origin, Source, row_name
@@ -78,7 +79,7 @@ def plain_batches(source: Source, wanted: list[str]) -> Iterator[tuple[int, dict
 def plain_column(origin: Origin, place: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Categories as their values, and text as UTF-8 text."""
     if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
+        column = values_of(origin, place, column)
     text = TEXT.get(str(column.type))
     untyped = isinstance(origin, Source) and not origin.typed
     if untyped and pa.types.is_binary(column.type):

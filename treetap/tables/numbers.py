@@ -23,6 +23,22 @@ ENCODE = (
 )
 
 
+def values_of(origin: Origin, place: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of categories as their values; `DataError` where these are of a type that has none to compare."""
+    kind = column.type.value_type
+    try:
+        chunks = [chunk.dictionary.take(chunk.indices) for chunk in column.chunks]
+        return pa.chunked_array(chunks, kind)
+    except pa.ArrowException:
+        raise DataError(f"{origin}: {place} holds categories of {kind_name(kind)}: write their values") from None
+
+
+def may_be_numbers(kind: pa.DataType) -> bool:
+    """True for a type of numbers, of which a column of nothing but nulls is one."""
+    of = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
+    return any(is_kind(kind) for is_kind in of)
+
+
 def numbers_of(
     path: Origin, name: str, column: pa.ChunkedArray, advice: str = ENCODE
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -30,9 +46,7 @@ def numbers_of(
     kind = column.type
     if pa.types.is_boolean(kind):
         column = column.cast(pa.int8())
-    elif not (
-        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind)
-    ):
+    elif not may_be_numbers(kind):
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
             raise DataError(f"{path}: column {name!r} holds {kind_name(kind)}, not numbers")
         return _parse(path, name, column.to_pylist(), advice)

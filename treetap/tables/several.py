@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from treetap.errors import DataError
 from treetap.tables.dates import is_date
-from treetap.tables.numbers import kind_name
+from treetap.tables.numbers import kind_name, values_of
 from treetap.tables.source import Source
 from treetap.usage import half_of_memory
 
@@ -103,7 +103,7 @@ class SeveralFiles(Source):
         for place, (_, source) in enumerate(self._parts):
             for part in source.batches(own, text):
                 try:
-                    yield self._with_folders(_decoded(part), place, wanted).select(wanted).cast(schema)
+                    yield self._with_folders(self._decoded(part), place, wanted).select(wanted).cast(schema)
                 except pa.ArrowException:
                     raise self._two_types() from None
 
@@ -154,11 +154,19 @@ class SeveralFiles(Source):
         for _, source in self._parts:
             found = dict(source.fields())
             own = {name: found[name] if name in found else self._folders[name].type for name in wanted}
-            kinds.append(_decoded(pa.schema(list(own.items())).empty_table()).schema)
+            kinds.append(pa.schema([(name, _value_type(kind)) for name, kind in own.items()]))
         try:
             return pa.unify_schemas(kinds, promote_options="permissive")
         except pa.ArrowException:
             raise self._two_types() from None
+
+    def _decoded(self, table: pa.Table) -> pa.Table:
+        """Categories as their values, which differ from file to file."""
+        for place, field in enumerate(table.schema):
+            if pa.types.is_dictionary(field.type):
+                values = values_of(self, f"column {field.name!r}", table.column(place))
+                table = table.set_column(place, field.name, values)
+        return table
 
     def _two_types(self) -> DataError:
         return DataError(f"{self}: a column has types in two files that are not one: write one type")
@@ -177,7 +185,7 @@ class SeveralFiles(Source):
             size += part.nbytes
             if size > most:
                 raise DataError(f"{self}: the columns take up more than half of this machine's memory; leave some out")
-            found.append(_decoded(part))
+            found.append(self._decoded(part))
         return found
 
 
@@ -187,12 +195,8 @@ def _values(texts: list[str]) -> pa.Array:
     return pa.array([int(text) if whole else text for text in texts], pa.int64() if whole else pa.string())
 
 
-def _decoded(table: pa.Table) -> pa.Table:
-    """Categories as their values, which differ from file to file."""
-    for place, field in enumerate(table.schema):
-        if pa.types.is_dictionary(field.type):
-            table = table.set_column(place, field.name, table.column(place).cast(field.type.value_type))
-    return table
+def _value_type(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def _agree(one: pa.DataType, other: pa.DataType) -> bool:
@@ -201,8 +205,7 @@ def _agree(one: pa.DataType, other: pa.DataType) -> bool:
 
 
 def _kind(kind: pa.DataType) -> str:
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
+    kind = _value_type(kind)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return "number"
     if str(kind) in ("string", "large_string", "string_view"):

@@ -20,6 +20,7 @@ from treetap.tables.dates import is_date
 from treetap.tables.distinct import DistinctCells
 from treetap.tables.features import Streamed
 from treetap.tables.loading import plain_batches
+from treetap.tables.numbers import may_be_numbers
 from treetap.tables.source import Source
 from treetap.tables.tensors import is_tensor
 from treetap.usage import half_of_memory
@@ -72,6 +73,8 @@ def first_pass(
             raise DataError(f"{source}: ids and label take up more than half of this machine's memory")
         for name in counted:
             cells[name].add(first, columns[name])
+    if not all(parts.values()):  # a damaged file may have rows in other columns
+        raise DataError(f"{source}: has no rows")
     return {name: pa.chunked_array(chunks) for name, chunks in parts.items()}, cells
 
 
@@ -116,4 +119,4 @@ def _decided_by_cells(config: TableConfig, name: str, kinds: Mapping[str, pa.Dat
         return False
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return True
-    return chosen == CATEGORICAL and name in encoded_by_name(config.encode)
+    return chosen == CATEGORICAL and name in encoded_by_name(config.encode) and may_be_numbers(kind)
