@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -61,30 +62,32 @@ class ArrowFile(FileSource):
         options = pa.ipc.IpcReadOptions(included_fields=places)
         with decoding(self, _NAME), self.file.open() as raw, self._reader(raw, options) as reader:
             for number, batch in enumerate(_batches(reader), start=1):
-                self._check(number, batch)
-                yield pa.record_batch([_readable(column) for column in batch.columns], batch.schema)
+                yield checked(batch, partial(self._damaged, number))
 
-    def _check(self, number: int, batch: pa.RecordBatch) -> None:
-        """Raise `DataError` for the first column of a batch whose buffers do not hold what its type says.
-
-        Arrow takes lengths, offsets and places in dictionaries from the file as they are, and reads beyond its buffers
-        where they are wrong. Text that is not UTF-8 is memory all the same: `plain_column` names its row.
-        """
-        try:
-            batch.validate(full=True)
-        except pa.ArrowException:
-            for name, column in zip(batch.schema.names, batch.columns, strict=True):
-                if not _sound(column):
-                    raise DataError(
-                        f"{self}: record batch {number}, column {name!r} cannot be decoded; is the {_NAME} file "
-                        "damaged? Write it again"
-                    ) from None
+    def _damaged(self, number: int, name: str) -> DataError:
+        place = f"{self}: record batch {number}, column {name!r}"
+        return DataError(f"{place} cannot be decoded; is the {_NAME} file damaged? Write it again")
 
     def _reader(self, raw: pa.NativeFile, options: pa.ipc.IpcReadOptions | None = None) -> AbstractContextManager[Any]:
         stream = raw.read(len(_STREAM)) == _STREAM
         raw.seek(0)
         made: AbstractContextManager[Any] = (pa.ipc.open_stream if stream else pa.ipc.open_file)(raw, options=options)
         return made
+
+
+def checked(batch: pa.RecordBatch, fault: Callable[[str], DataError]) -> pa.RecordBatch:
+    """A batch of any origin that can be read: all buffers hold what the types of the columns say.
+
+    Arrow takes lengths, offsets and places in dictionaries from a file as they are, and reads beyond its buffers where
+    they are wrong. Text that is not UTF-8 is memory all the same: `plain_column` names its row.
+
+    Raises:
+        DataError: `fault`, given the name of the first column that cannot be read.
+    """
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if len(column) != batch.num_rows or not _sound(column):
+            raise fault(name)
+    return pa.record_batch([_readable(column) for column in batch.columns], batch.schema)
 
 
 def _readable(column: pa.Array) -> pa.Array:

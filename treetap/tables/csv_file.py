@@ -26,7 +26,7 @@ from treetap.tables.csv_dialect import (
 )
 from treetap.tables.faults import decoding, missing
 from treetap.tables.files import FileSource, TableFile
-from treetap.tables.number_styles import PLAIN, style_keys, styles_of
+from treetap.tables.number_styles import PLAIN, Style, style_keys, styles_of
 
 
 class CsvFile(FileSource):
@@ -103,6 +103,11 @@ class CsvFile(FileSource):
         except (pa.ArrowException, OSError) as failure:
             raise self._unreadable(failure) from None
         return pa.table({name: dialect.numbers(table.column(name)) for name in wanted})
+
+    @property
+    def style(self) -> Style:
+        """See `Source`."""
+        return self.dialect.style
 
     def row_name(self, index: int) -> str:
         """The line where a row ends, the header being line 1; the row where the file has changed since."""

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, StringConstraints, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, StringConstraints, model_validator
 
-from treetap.errors import ConfigError
+from treetap.errors import ConfigError, DataError
 from treetap.strict import Strict, unshown
 from treetap.tables.csv_dialect import Given
 from treetap.tables.number_styles import THOUSANDS
@@ -120,6 +120,7 @@ class SourceKeys(Strict):
     thousands: Annotated[str, BeforeValidator(_thousands)] | None = None
     encoding: Annotated[str, BeforeValidator(_encoding)] | None = None
     quote: Annotated[str, BeforeValidator(_quote)] | None = None
+    _within: Path | None = PrivateAttr(None)
 
     @model_validator(mode="after")
     def _agreeing(self) -> Self:
@@ -171,6 +172,35 @@ class SourceKeys(Strict):
             return self.sql.title
         first, more = str(self.places[0]), len(self.places) - 1
         return f"{first} and {more} more" if more else first
+
+    @property
+    def within(self) -> Path | None:
+        """The folder that others may write to and in which all files lie; None: they lie where the keys say."""
+        return self._within
+
+    def kept_within(self, folder: Path) -> Self:
+        """The same with paths that start at this folder and stay in it."""
+        found = self.below(folder).model_copy()
+        found._within = folder
+        return found
+
+    def check_within(self, file: Path) -> Path:
+        """The file that a path leads to; `DataError` if that lies outside of the folder that it has to stay in."""
+        if self._within is None:
+            return file
+        try:
+            real, folder = file.resolve(), self._within.resolve()
+        except (OSError, RuntimeError):  # links in a circle
+            raise DataError(f"{file}: cannot be read: its links lead nowhere") from None
+        if not real.is_relative_to(folder):
+            raise DataError(f"{file}: leads out of the folder of tables: put the file there")
+        return real
+
+    def elsewhere(self) -> list[tuple[str, str]]:
+        """Databases, variables of the environment and object stores that the keys name, each with its key."""
+        named = [("uri", SQLITE if self.uri.startswith(SQLITE) else self.uri)] if self.uri else []
+        named += [("endpoint_override", self.endpoint_override)] if self.endpoint_override else []
+        return named + [("path", place) for place in self.places if isinstance(place, str)]
 
     def local(self) -> Iterator[Path]:
         """The paths on this host; of patterns the folder below which files are looked for."""

@@ -38,7 +38,7 @@ def _written(path: Path, batch: pa.RecordBatch, *, stream: bool) -> Path:
 _SOUND, _FAR = struct.pack("<3i", 0, 100, 177), struct.pack("<3i", 0, 1 << 24, 1 << 28)
 
 
-def _beyond(path: Path, kind: str, *, stream: bool = False, name: str = "x") -> Path:
+def beyond(path: Path, kind: str, *, stream: bool = False, name: str = "x") -> Path:
     """A file with a column of two cells whose buffers say that they lie beyond the end."""
     texts = pa.array(["a" * 100, "b" * 77])
     sound, far = _SOUND, _FAR
@@ -60,7 +60,7 @@ def _beyond(path: Path, kind: str, *, stream: bool = False, name: str = "x") -> 
 @pytest.mark.parametrize("stream", [False, True], ids=["file", "stream"])
 def test_lengths_and_places_of_arrow_are_not_believed(kind: str, stream: bool, tmp_path: Path) -> None:
     """Arrow itself takes them as they are, and would read other memory of the process."""
-    path = _beyond(tmp_path / "t.feather", kind, stream=stream)
+    path = beyond(tmp_path / "t.feather", kind, stream=stream)
     with pytest.raises(DataError, match=r"t\.feather: record batch 1, column 'x' cannot be decoded; is the Feather"):
         _read(path, encode="ordinal")
     both = tmp_path / "both"
@@ -74,7 +74,7 @@ def test_lengths_and_places_of_arrow_are_not_believed(kind: str, stream: bool, t
 def test_ids_of_a_file_are_checked_as_those_of_a_table(tmp_path: Path) -> None:
     """`--records FILE` takes the first column."""
     with pytest.raises(DataError, match=r"ids\.arrow: record batch 1, column 'who' cannot be decoded"):
-        read_ids(_beyond(tmp_path / "ids.arrow", "text", name="who"))
+        read_ids(beyond(tmp_path / "ids.arrow", "text", name="who"))
 
 
 def test_views_of_missing_cells_lead_nowhere(tmp_path: Path) -> None:
