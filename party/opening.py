@@ -60,6 +60,9 @@ class Opener:
         members = set(members_of(spec, caller).parties)
         if self._config.name not in members:
             raise Refused(f"{self._config.name} is not a party of job {request.job}")
+        for peer in peers:
+            if peer.name != self._config.name:
+                self._config.policy.check_address(self._config.name, peer.name, peer.address)
         context = self._context(caller, request, [Address(peer.name, peer.address) for peer in peers])
         try:
             role = self._role(caller, context, request, kind)

@@ -18,7 +18,7 @@ from treetap.tables.sql_keys import SQLITE, SqlKeys
 
 Format = Literal["csv", "parquet", "feather", "jsonl"]
 _WILD = frozenset("*?[")
-_STORED = re.compile("s3://[^/]+/.+")
+_STORED = re.compile("s3://[^/@:]+/.+")
 _URI = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*|sqlite:.+")
 _ENDPOINT = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]+/?")
 
@@ -30,7 +30,9 @@ def _place(value: Any) -> Path | str:
     if not isinstance(value, str) or not value:
         raise ValueError("a path is text")
     if value.startswith("s3:") and not _STORED.fullmatch(value):
-        raise ValueError("a path in an object store is written s3://BUCKET/KEY")
+        raise unshown("a path in an object store is written s3://BUCKET/KEY, and its keys are in the environment")
+    if "://" in value and not value.startswith("s3:"):
+        raise unshown('is no path: write s3://BUCKET/KEY, or for a database uri = "$NAME", a variable with its URI')
     return value if value.startswith("s3:") else Path(value)
 
 
