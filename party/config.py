@@ -83,6 +83,7 @@ class PartyConfig(WorkerSettings, Process):
     arithmetic: Choice = "auto"
     data: Path | None = None
     silence_s: Silence = 60.0
+    most_jobs: Annotated[int, Field(ge=1)] = 2
     metrics: Address | None = None
     tables: dict[str, TableConfig] = {}
     tables_folder: Path | None = None
