@@ -69,8 +69,10 @@ class Waiting:
     def next(self, running: Iterable[str]) -> Place | None:
         """The job whose turn it is; None if none may begin now. `running`: the operator of each job under way."""
         now, busy = asyncio.get_running_loop().time(), Counter(running)
-        ready = [place for place in self._places.values() if place.again_at <= now]
-        first = {place.operator: place for place in reversed(ready)}
+        first: dict[str, Place] = {}
+        for place in self._places.values():
+            if place.again_at <= now:
+                first.setdefault(place.operator, place)
         order = sorted(first.values(), key=lambda place: (busy[place.operator], self._turns.get(place.operator, 0)))
         return order[0] if order else None
 
