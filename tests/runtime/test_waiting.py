@@ -12,6 +12,7 @@ from tests.replay import HERE, JOB
 from tests.serving.served import config
 from tests.simulator import Federation
 from tests.virtual_time import run
+from treetap.commands.jobs import progress_view
 from treetap.protocols.prediction import predict_request
 from treetap.wire.v2 import jobs_pb2
 
@@ -46,6 +47,7 @@ def test_two_jobs_are_under_way_and_the_others_wait_in_order(tmp_path: Path) -> 
         third, last = federation.jobs.status("job-2")[0], federation.jobs.status("job-5")[0]
         assert third.error == "waits until one of the 2 jobs under way ends (most_jobs = 2)"
         assert last.error == f"{third.error}; 3 came before it"
+        assert progress_view._described(third, []) == (0, 0, "waiting", third.error)
         ended = await asyncio.gather(*(federation.jobs.wait(name) for name in names))
         assert [status.state for status in ended] == ["finished"] * 6
         assert [status.attempt for status in ended] == [1] * 6
