@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from ipaddress import ip_network
 from itertools import combinations
@@ -17,16 +18,24 @@ from treetap.errors import ConfigError
 from treetap.names import NAME, Address, ProcessName, clash, on_loopback
 from treetap.native.arithmetic import Choice
 from treetap.process.config import Process, Silence
-from treetap.strict import Strict, load
+from treetap.strict import Strict, load, unshown
 from treetap.tables.config import TableConfig
 from treetap.trees.withholding import Withholding
 from treetap.workers.settings import WorkerSettings
 
 Network = Annotated[str, AfterValidator(lambda text: str(ip_network(text)))]  #: an address, or ADDRESS/BITS
-#: A variable of the environment, SQLite's files, an object store's endpoint, or a beginning of paths in one.
-Elsewhere = Annotated[
-    str, StringConstraints(pattern=r"^(\$[A-Za-z_][A-Za-z0-9_]*|sqlite:|https?://[^@]+|s3://[^/]+/.*)$")
-]
+_ELSEWHERE = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*|sqlite:|https?://[^@]+|s3://[^/@:]+/.*")
+
+
+def _elsewhere(text: str) -> str:
+    """Refuse what no table names, without showing it: it may have a password."""
+    if not _ELSEWHERE.fullmatch(text):
+        raise unshown('is "$NAME", "sqlite:", the address of an object store, "s3://BUCKET/" or a path there')
+    return text
+
+
+#: A variable of the environment, SQLite's files, an object store's address, or a beginning of paths in one.
+Elsewhere = Annotated[str, AfterValidator(_elsewhere)]
 Host = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:-]{1,253}$")]  #: a name or an address, without a port
 
 
