@@ -17,6 +17,7 @@ from party.policy import Policy
 from treetap.errors import ConfigError
 from treetap.names import NAME, Address, ProcessName, clash, on_loopback
 from treetap.native.arithmetic import Choice
+from treetap.process.apart import ReadApart
 from treetap.process.config import Process, Silence
 from treetap.strict import Strict, load, unshown
 from treetap.tables.config import TableConfig
@@ -154,7 +155,7 @@ class PartyConfig(WorkerSettings, Process):
                     f"{file}: {key}: only tables_folder_sources of the party's file permits {named!r}; put a file into "
                     "this folder"
                 )
-        return table.kept_within(folder)
+        return table.kept_within(folder, ReadApart)
 
     def _permits(self, named: str) -> bool:
         """True if a table of the folder of tables may name a database, a variable or a store."""

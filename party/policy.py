@@ -12,7 +12,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from party.addresses import ALL, Reachable, is_location, permits
 from treetap.errors import Refused
 from treetap.names import CLIENTS, COORDINATORS, KINDS, NAME, PARTIES, ProcessName
 from treetap.protocols.emissions import Sent
@@ -20,6 +19,7 @@ from treetap.protocols.key_options import PAILLIER, SCHEMES, KeyKind
 from treetap.strict import Strict
 from treetap.trees.paths import Floats, paths_hidden
 from treetap.wire.disclosure import CLASSES, UNSPECIFIED
+from treetap.wire.reachable import ALL, Reachable, is_location, permits
 
 #: Every receiver; valid beside names of certificates and `KINDS`, as in the defaults of reveals.proto.
 EVERYBODY = "*"

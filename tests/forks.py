@@ -55,7 +55,7 @@ def fork_all() -> None:
 
 
 def fork_worker(target: Callable[..., None], args: tuple[Any, ...], name: str) -> BaseProcess:
-    """`treetap.children.spawning.spawn`, forked, with the environment and the streams of this process."""
+    """`treetap.process.children.spawn`, forked, with the environment and the streams of this process."""
     from tests import prepared
 
     streams = [Descriptor(each) for each in range(3)]

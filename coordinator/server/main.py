@@ -13,8 +13,8 @@ from coordinator.retention import keep_for
 from coordinator.runtime.journal import Journal
 from coordinator.runtime.metrics import CoordinatorMetrics
 from coordinator.server.service import register
-from treetap.children.limits import leave_out_pandas, raise_descriptors, share_heaps
 from treetap.process.lifecycle import serve_until_stopped, sole_user
+from treetap.process.limits import leave_out_pandas, raise_descriptors, share_heaps
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.hello import serve_health

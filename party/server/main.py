@@ -20,10 +20,10 @@ from party.server.own_paths import outward
 from party.server.scoring import ScoringServers
 from party.server.threads import Threads
 from party.server.workers import count_workers, start_workers
-from treetap.children.limits import leave_out_pandas, raise_descriptors, share_heaps
 from treetap.errors import BadInput, ConfigError
 from treetap.native import arithmetic
 from treetap.process.lifecycle import serve_until_stopped, sole_user
+from treetap.process.limits import leave_out_pandas, raise_descriptors, share_heaps
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.hello import serve_health

@@ -22,7 +22,7 @@ def test_as_many_descriptors_as_there_may_be(hard: int, warned: bool) -> None:
     """The soft limit becomes the hard one; of a low one the log tells what to raise."""
     found = _run(
         "import resource",
-        "from treetap.children.limits import raise_descriptors",
+        "from treetap.process.limits import raise_descriptors",
         f"resource.setrlimit(resource.RLIMIT_NOFILE, (256, {hard}))",
         "raise_descriptors()",
         "print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])",
@@ -35,7 +35,7 @@ def test_copies_of_messages_do_not_begin_with_new_memory() -> None:
     """A server's heap keeps what a message of a megabyte has freed: the next one causes no page faults."""
     lines = (
         "import resource",
-        "from treetap.children import limits",
+        "from treetap.process import limits",
         "KEEPS",
         "def faults():",
         "    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt",
@@ -59,7 +59,7 @@ def test_what_is_freed_is_given_back() -> None:
     """Also where a twentieth of it, all over the heap, is still used, and where no descriptor is free."""
     found = _run(
         "import asyncio, resource",
-        "from treetap.children import limits",
+        "from treetap.process import limits",
         "statm = open('/proc/self/statm', 'rb', buffering=0)",
         "limits.TRIM_S = 0.01",
         "async def main():",

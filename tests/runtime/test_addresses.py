@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from party.addresses import is_location, permits
 from party.policy import Policy
 from party.runtime.costs import CostAccount
 from party.runtime.outbox import Outbox
@@ -19,6 +18,7 @@ from tests.virtual_time import run
 from treetap.errors import ConfigError, Incompatible, Interrupted, Refused, Unanswered, Unreachable
 from treetap.strict import load
 from treetap.wire.ports import Address
+from treetap.wire.reachable import is_location, permits
 from treetap.wire.timeouts import Timeouts
 
 

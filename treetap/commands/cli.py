@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from treetap import logs
-from treetap.children.limits import keep_memory_private
 from treetap.commands import labels
 from treetap.commands.audit import cli as audit
 from treetap.commands.audit.cli import needs
@@ -29,6 +28,7 @@ from treetap.commands.leakage import cli as leakage
 from treetap.commands.model.cli import model
 from treetap.commands.stdout import guarded
 from treetap.errors import BadInput, Malformed, TreetapError
+from treetap.process.limits import keep_memory_private
 from treetap.visible import visible
 
 if TYPE_CHECKING:

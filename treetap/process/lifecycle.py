@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from treetap.children.limits import give_memory_back
 from treetap.errors import BadInput
 from treetap.models.durable import make_folder
+from treetap.process.limits import give_memory_back
 
 log = logging.getLogger(__name__)
 

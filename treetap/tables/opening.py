@@ -8,7 +8,6 @@ from pathlib import Path
 import pyarrow as pa
 
 from treetap.errors import DataError
-from treetap.tables.apart import ReadApart
 from treetap.tables.arrow_file import ArrowFile
 from treetap.tables.csv_dialect import Given
 from treetap.tables.csv_file import CsvFile
@@ -32,7 +31,8 @@ def source_of(keys: SourceKeys) -> Source:
     Raises:
         DataError: it is not there, holds something else than a table, or lies where it may not.
     """
-    return read_here(keys) if keys.within is None else ReadApart(keys, read_here)
+    found: Source = read_here(keys) if keys.read_by is None else keys.read_by(keys)
+    return found
 
 
 def read_here(keys: SourceKeys) -> Source:

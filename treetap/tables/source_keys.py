@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -123,6 +123,7 @@ class SourceKeys(Strict):
     encoding: Annotated[str, BeforeValidator(_encoding)] | None = None
     quote: Annotated[str, BeforeValidator(_quote)] | None = None
     _within: Path | None = PrivateAttr(None)
+    _read_by: Callable[[SourceKeys], Any] | None = PrivateAttr(None)
 
     @model_validator(mode="after")
     def _agreeing(self) -> Self:
@@ -180,10 +181,15 @@ class SourceKeys(Strict):
         """The folder that others may write to and in which all files lie; None: they lie where the keys say."""
         return self._within
 
-    def kept_within(self, folder: Path) -> Self:
-        """The same with paths that start at this folder and stay in it."""
+    @property
+    def read_by(self) -> Callable[[SourceKeys], Any] | None:
+        """The maker of the source where others may have written the table; None: this process reads it."""
+        return self._read_by
+
+    def kept_within(self, folder: Path, read_by: Callable[[SourceKeys], Any]) -> Self:
+        """The same with paths that start at this folder and stay in it, and another reader."""
         found = self.below(folder).model_copy()
-        found._within = folder
+        found._within, found._read_by = folder, read_by
         return found
 
     def check_within(self, file: Path) -> Path:

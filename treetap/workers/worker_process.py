@@ -7,7 +7,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
-from treetap.children.spawning import SPAWN, end, settle, spawn
+from treetap.process.children import SPAWN, end, settle, spawn
 from treetap.process.units import Units, finish_unit
 from treetap.workers.calls import answer
 

@@ -31,7 +31,7 @@ class WorkerActor:
 
         here = {"node": ray.util.get_node_ip_address(), "node_id": ray.get_runtime_context().get_node_id()}
         try:
-            from treetap.children.limits import keep_memory_private
+            from treetap.process.limits import keep_memory_private
             from treetap.workers.cluster.report import message_of, own_report
 
             keep_memory_private()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from treetap.children.spawning import SPAWN
+from treetap.process.children import SPAWN
 from treetap.usage import Usage
 
 #: Bytes of a text.

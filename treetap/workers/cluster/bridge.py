@@ -20,7 +20,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
-from treetap.children.spawning import SPAWN, end, settle, spawn
+from treetap.process.children import SPAWN, end, settle, spawn
 from treetap.workers.cluster import addresses
 from treetap.workers.cluster.board import Board
 from treetap.workers.cluster.plan import BOOT_S, INLINE, Plan

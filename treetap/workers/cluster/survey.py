@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from types import SimpleNamespace
 from typing import Any
 
-from treetap.children.spawning import SPAWN, end, settle, spawn
+from treetap.process.children import SPAWN, end, settle, spawn
 from treetap.workers.cluster import addresses
 from treetap.workers.cluster.bridge import why_unconnected
 from treetap.workers.cluster.plan import Plan

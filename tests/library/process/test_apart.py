@@ -15,8 +15,9 @@ import pytest
 
 from tests.campaign import hostile_tables
 from treetap.errors import DataError
-from treetap.tables import apart, streamed_reading
-from treetap.tables.apart import ReadApart
+from treetap.process import apart
+from treetap.process.apart import ReadApart
+from treetap.tables import streamed_reading
 from treetap.tables.config import TableConfig
 from treetap.tables.labels import read_labels
 from treetap.tables.opening import read_here, source_of
@@ -62,7 +63,7 @@ def test_a_table_is_the_same_wherever_it_is_read(
     given = TableConfig(path=Path(name), **KEYS)
     here, there = (
         read_table(config, with_label=True, missing=None, streams=streams)
-        for config in (given.below(tmp_path), given.kept_within(tmp_path))
+        for config in (given.below(tmp_path), given.kept_within(tmp_path, ReadApart))
     )
     assert isinstance(there.path, ReadApart)
     assert str(there.path) == str(here.path)
@@ -89,7 +90,7 @@ def test_errors_are_those_of_a_table_that_is_read_here(content: str, column: str
     """With the lines of rows, and the settings that would help."""
     (tmp_path / "t.csv").write_text(content)
     given, said = TableConfig(path=Path("t.csv"), id="id", columns=[column]), []
-    for config in (given.below(tmp_path), given.kept_within(tmp_path)):
+    for config in (given.below(tmp_path), given.kept_within(tmp_path, ReadApart)):
         with pytest.raises(DataError) as failure:
             read_table(config, with_label=False, missing=None)
         said.append(str(failure.value))
@@ -98,7 +99,7 @@ def test_errors_are_those_of_a_table_that_is_read_here(content: str, column: str
 
 def _source(folder: Path) -> ReadApart:
     feather.write_feather(pa.table({"id": ["a"], "x": [1.0]}), folder / "t.feather")
-    found = source_of(TableConfig(path=Path("t.feather"), id="id").kept_within(folder))
+    found = source_of(TableConfig(path=Path("t.feather"), id="id").kept_within(folder, ReadApart))
     assert isinstance(found, ReadApart)
     return found
 
@@ -127,7 +128,7 @@ def test_a_reader_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.Monkey
     """Here at a pipe in the place of a file, which nobody writes to."""
     monkeypatch.setattr(apart, "ANSWER_S", 0.2)
     os.mkfifo(tmp_path / "t.csv")
-    config = TableConfig(path=Path("t.csv"), id="id").kept_within(tmp_path)
+    config = TableConfig(path=Path("t.csv"), id="id").kept_within(tmp_path, ReadApart)
     with pytest.raises(DataError, match=r"t\.csv: the reader of this table was ended: no answer in 0\.2 s"):
         read_table(config, with_label=False, missing=None)
 
@@ -135,7 +136,7 @@ def test_a_reader_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_no_reader_is_left(tmp_path: Path) -> None:
     """Neither after a table, nor after batches that nobody takes."""
     _written(tmp_path, "t.parquet")
-    source = source_of(TableConfig(path=Path("t.parquet"), **KEYS).kept_within(tmp_path))
+    source = source_of(TableConfig(path=Path("t.parquet"), **KEYS).kept_within(tmp_path, ReadApart))
     assert isinstance(source, ReadApart)
     with source.opened():
         kept = source._kept
@@ -189,7 +190,7 @@ def test_a_sample_of_damaged_tables_is_read_apart(tmp_path: Path) -> None:
         (tmp_path / "t").write_bytes(hostile_tables.damaged(hostile_tables.sound(kind, random), random))
         keys = TableConfig(path=Path("t"), id="id", columns=["a"], format="feather" if kind == "stream" else kind)
         fates = []
-        for config in (keys.below(tmp_path), keys.kept_within(tmp_path)):
+        for config in (keys.below(tmp_path), keys.kept_within(tmp_path, ReadApart)):
             try:
                 fates.append(str(read_table(config, with_label=False, missing=None).features.tolist()))
             except DataError as failure:
@@ -214,7 +215,7 @@ def test_links_are_followed_within_the_folder_only(tmp_path: Path) -> None:
     (folder / "mixed" / "b.csv").symlink_to(outside / "s.csv")
 
     def read(path: str) -> list[float]:
-        keys = TableConfig(path=Path(path), id="id", columns=["x"]).kept_within(folder)
+        keys = TableConfig(path=Path(path), id="id", columns=["x"]).kept_within(folder, ReadApart)
         found: list[float] = read_table(keys, with_label=False, missing=None).features.ravel().tolist()
         return found
 
@@ -233,7 +234,7 @@ def test_a_link_is_followed_anew_whenever_a_file_is_opened(tmp_path: Path) -> No
     for place in (folder, tmp_path):
         (place / "s.csv").write_text("id,x\np1,1\n")
     (folder / "t.csv").symlink_to(folder / "s.csv")
-    source = read_here(TableConfig(path=Path("t.csv"), id="id").kept_within(folder))
+    source = read_here(TableConfig(path=Path("t.csv"), id="id").kept_within(folder, ReadApart))
     assert source.read(["x"], ()).num_rows == 1
     (folder / "t.csv").unlink()
     (folder / "t.csv").symlink_to(tmp_path / "s.csv")

@@ -18,13 +18,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from treetap.children.clean_forks import fork_clean
-from treetap.children.limits import leave_out_pandas
-from treetap.children.spawning import end, settle
 from treetap.errors import DataError, TreetapError
+from treetap.process.children import end, settle
+from treetap.process.clean_forks import fork_clean
+from treetap.process.limits import leave_out_pandas
 from treetap.tables.arrow_file import checked
 from treetap.tables.csv_dialect import Dialect
 from treetap.tables.number_styles import Style
+from treetap.tables.opening import read_here
 from treetap.tables.source import BATCH_ROWS, Source
 from treetap.tables.source_keys import SourceKeys
 from treetap.usage import half_of_memory
@@ -33,16 +34,13 @@ from treetap.usage import half_of_memory
 ANSWER_S = 600.0
 _PART = 32 << 20  # bytes of columns that are sent at once, if a row has fewer
 _VALUE, _COLUMNS, _END, _FAULT = b"v", b"c", b".", b"!"
-#: Makes the source that a table's settings describe, in the reader.
-Open = Callable[[SourceKeys], Source]
 
 
 class ReadApart(Source):
     """A table's source, each of whose answers comes from a reader: of its own, or one for all within `opened`."""
 
-    def __init__(self, keys: SourceKeys, make: Open) -> None:
-        """`make`: a function of a module, which the reader imports."""
-        self._keys, self._make = keys, make
+    def __init__(self, keys: SourceKeys) -> None:
+        self._keys = keys
         self._kept: _Reader | None = None
         self.typed, self.ordered, self.streams = self._value("about", of=_three_booleans)
         self._style: Style | None = None
@@ -176,7 +174,7 @@ class ReadApart(Source):
         if self._kept is not None and not alone:
             yield self._kept
             return
-        reader = _Reader(self._keys, self._make)
+        reader = _Reader(self._keys)
         try:
             yield reader
         finally:
@@ -186,10 +184,10 @@ class ReadApart(Source):
 class _Reader:
     """This process's end of a reader."""
 
-    def __init__(self, keys: SourceKeys, make: Open) -> None:
+    def __init__(self, keys: SourceKeys) -> None:
         self._title, self._answer_s = keys.title, ANSWER_S + (keys.deadline_s if keys.sql else 0)
         self._pipe, theirs = multiprocessing.Pipe()
-        self._process = fork_clean(_serve, (theirs, keys, make, dict(os.environ)), "reader", make.__module__)
+        self._process = fork_clean(_serve, (theirs, keys, dict(os.environ)), "reader")
         theirs.close()  # with our copy gone, the pipe ends when the reader does
         self._late = False
 
@@ -242,7 +240,7 @@ class _Reader:
         return DataError(f"{self._title}: the reader of this table ended {how}: the file is damaged")
 
 
-def _serve(pipe: Connection, keys: SourceKeys, make: Open, environment: Mapping[str, str]) -> None:
+def _serve(pipe: Connection, keys: SourceKeys, environment: Mapping[str, str]) -> None:
     """A reader's life: answer requests in order until the pipe ends."""
     settle()
     leave_out_pandas()
@@ -254,7 +252,7 @@ def _serve(pipe: Connection, keys: SourceKeys, make: Open, environment: Mapping[
         except (EOFError, OSError):
             return
         try:
-            source = source or make(keys)
+            source = source or read_here(keys)
             for kind, content in _answers(source, what, given):
                 _send(pipe, kind, content)
         except TreetapError as failure:

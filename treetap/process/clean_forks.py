@@ -49,12 +49,12 @@ class _Process(multiprocessing.context.ForkServerProcess):
         return _Launch(process)
 
 
-def fork_clean(target: Callable[..., None], args: tuple[Any, ...], name: str, module: str) -> BaseProcess:
-    """Start a process that runs `target(*args)`, which has to call `treetap.children.spawning.settle` first.
+def fork_clean(target: Callable[..., None], args: tuple[Any, ...], name: str) -> BaseProcess:
+    """Start a process that runs `target(*args)`, which has to call `treetap.process.children.settle` first.
 
-    `module`: imported by the server when the first process starts it.
+    The server imports the target's module when the first process starts it.
     """
-    forkserver.set_forkserver_preload([module])
+    forkserver.set_forkserver_preload([target.__module__])
     process = _Process(target=target, args=args, name=name, daemon=True)
     process.start()
     return process

@@ -11,7 +11,7 @@ from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from treetap.children.limits import keep_memory_private
+from treetap.process.limits import keep_memory_private
 
 SPAWN = multiprocessing.get_context("spawn")
 
