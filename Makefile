@@ -57,6 +57,7 @@ security: $(VENV)/.dev  ## altered messages, certificates of every kind, bytes t
 	$(BIN)/python -m tests.campaign certificates
 	$(BIN)/python -m tests.campaign raw-bytes
 	$(BIN)/python -m tests.campaign http
+	$(BIN)/python -m tests.campaign tables
 	$(BIN)/python -m tests.campaign step-orders
 
 assurance: $(VENV)/.dev  ## render the table of docs/assurance.md from the summaries below runs/campaign

@@ -16,7 +16,7 @@ from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster
 from coordinator.runtime.submission import Submitted
 from treetap import logs
-from treetap.errors import BadInput, Incompatible, Interrupted, TreetapError, UnknownJob
+from treetap.errors import BadInput, Incompatible, Interrupted, Overloaded, TreetapError, UnknownJob
 from treetap.usage import measure
 from treetap.wire.v2 import jobs_pb2, setup_pb2
 
@@ -42,6 +42,7 @@ class Attempt:
         self._parties, self._journal = parties, journal
         self._byte_counts = parties.byte_counts()
         self._cpu_before = measure().cpu_seconds
+        self.put_off = ""  #: why the job has to wait after all: a party has as many others as it takes
 
     async def run(self) -> None:
         """Run the attempt to its end; every failure becomes a state and a message.
@@ -61,6 +62,11 @@ class Attempt:
             else:
                 self._progress.end("interrupted", "the coordinator stopped")
             raise
+        except Overloaded as busy:
+            log.info("job %s is put off: %s", job, busy)
+            number = self._progress.status.attempt
+            await self._parties.leave(job, number, self._submitted, discard=False)
+            self.put_off = str(busy)
         except (Interrupted, UnknownJob) as error:  # a person must mend an incompatibility
             mend, bad = f"{error}; then: treetap resume {job}", isinstance(error, Incompatible)
             await self._give_up("interrupted", mend, bad_input=bad)

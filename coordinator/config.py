@@ -11,9 +11,16 @@ from treetap.names import Address, Name, ProcessName
 from treetap.process.config import Process, Silence
 from treetap.strict import load
 
+#: Trainings and predictions under way at once, and seconds that a further one waits for its turn.
+MOST_JOBS, WAITING_S = 2, 86_400.0
+
 
 class CoordinatorConfig(Process):
-    """The file that `treetap coordinator --config` reads. `parties` maps each party's name to host:port."""
+    """The file that `treetap coordinator --config` reads.
+
+    `parties` maps each party's name to host:port. `most_jobs`: trainings and predictions under way at once; further
+    ones wait, at most `waiting_s` seconds.
+    """
 
     name: ProcessName = "coordinator"
     listen: Address = "127.0.0.1:0"
@@ -23,6 +30,8 @@ class CoordinatorConfig(Process):
     silence_s: Silence = 30.0
     metrics: Address | None = None
     keep_days: Annotated[float, Field(ge=0)] | None = None
+    most_jobs: Annotated[int, Field(ge=1)] = MOST_JOBS
+    waiting_s: Annotated[float, Field(gt=0, le=31_536_000)] = WAITING_S
 
     def addresses(self) -> dict[str, str]:
         """See `Process.addresses`."""

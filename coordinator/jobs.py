@@ -6,24 +6,29 @@ import asyncio
 import contextlib
 import logging
 import secrets
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
 
 from google.protobuf.message import Message
 
 from coordinator import retention
 from coordinator.attempt import Attempt, next_attempt
+from coordinator.config import MOST_JOBS, WAITING_S
 from coordinator.parties import Parties
 from coordinator.prediction import opening_of
-from coordinator.runtime.job_record import CANCELLED, attempts, for_a_list
+from coordinator.runtime.job_record import CANCELLED, attempts, for_a_list, to_base64
 from coordinator.runtime.journal import Journal
 from coordinator.runtime.metrics import CoordinatorMetrics
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.submission import Submitted, new_submission
+from coordinator.waiting import LONGEST_PAUSE_S, Place, Waiting
 from treetap.errors import ConfigError, Conflict, Incompatible, Interrupted, TreetapError, UnknownJob
 from treetap.names import NAME, did_you_mean
 from treetap.protocols.job_spec import check_spec
 from treetap.protocols.registry import training_name
 from treetap.wire.ports import Dialer
+from treetap.wire.status_parts import UNDER_WAY
 from treetap.wire.v2 import jobs_pb2, setup_pb2
 
 log = logging.getLogger(__name__)
@@ -46,13 +51,21 @@ class Jobs:
         journal: Journal,
         silence_s: float,
         metrics: CoordinatorMetrics | None = None,
+        most_jobs: int = MOST_JOBS,
+        waiting_s: float = WAITING_S,
     ) -> None:
+        """`most_jobs`: trainings and predictions under way at once; `waiting_s`: the longest that others wait."""
         self._metrics = metrics or CoordinatorMetrics(name)
         self._parties = Parties(name, parties, dialer, silence_s, self._metrics)
         self._journal = journal
         self._running: dict[str, asyncio.Task[None]] = {}
         self._progress: dict[str, Progress] = {}
         self._closing = False
+        self._most, self._waiting_s = most_jobs, waiting_s
+        self._counted: dict[str, str] = {}  # job under way that counts → its operator
+        self._waiting = Waiting()
+        self._trying: asyncio.TimerHandle | None = None
+        self._freeing: set[asyncio.Task[Any]] = set()
 
     def count(self) -> None:
         """Have the metrics count the jobs of the journal, before any of them runs.
@@ -62,8 +75,8 @@ class Jobs:
         for status in self._journal.listed():
             self._metrics.job(status.state)
 
-    def submit(self, request: jobs_pb2.SubmitRequest) -> str:
-        """Accept a training job.
+    def submit(self, request: jobs_pb2.SubmitRequest, operator: str = "") -> str:
+        """Accept a training job of an operator.
 
         Raises:
             ConfigError: no federation could do it.
@@ -75,16 +88,16 @@ class Jobs:
         self._parties.check([spec.aggregator, *spec.feature_parties])
         spec.base_submission = self._base_submission(spec) if spec.base_model else ""
         job = self._new_name(request.job, "job")
-        return self._accept(job, "train", spec, new_submission())
+        return self._accept(job, "train", spec, new_submission(), operator)
 
-    def predict(self, request: jobs_pb2.PredictRequest) -> str:
+    def predict(self, request: jobs_pb2.PredictRequest, operator: str = "") -> str:
         """Accept a prediction with a model that this coordinator trained."""
         model = self._trained(request.model)
         submission = new_submission()
         opening = opening_of(request, model.spec, model.submission, submission)
         kind = "serve" if opening.serve else "predict"
         job = self._new_name(request.job, f"{kind}-{request.model}"[:50])
-        return self._accept(job, kind, opening, submission)
+        return self._accept(job, kind, opening, submission, operator)
 
     def _trained(self, name: str) -> Submitted:
         """The finished training that made a model; `UnknownJob` if there is none."""
@@ -116,6 +129,24 @@ class Jobs:
             )
         return base.submission
 
+    def go_on(self) -> None:
+        """Go on where the coordinator stopped: jobs that served, and those that waited, as far as it is their turn.
+
+        Parties are told to leave the others, which an operator has to resume: they would count as under way there.
+        """
+        self.serve_on()
+        for job, operator, since in self._journal.waiting():
+            if job not in self._waiting:
+                self._queue(job, operator, waited_s=max(0.0, time.time() - since))
+        for job in set(self._journal.cut_off("train", "predict")) - set(self._running):
+            submitted = self._journal.submitted(job)
+            if not submitted.outdated:
+                number = attempts(self._journal.read(job))
+                leaving = asyncio.ensure_future(self._parties.leave(job, number, submitted, discard=False))
+                self._freeing.add(leaving)
+                leaving.add_done_callback(self._freeing.discard)
+        self._admit()
+
     def serve_on(self) -> None:
         """Resume every job that served when the coordinator stopped: its clients wait for it without an operator.
 
@@ -130,19 +161,19 @@ class Jobs:
             except TreetapError as failure:
                 log.error("job %s is not served: %s; then: treetap resume %s", job, failure, job)
 
-    def resume(self, job: str) -> str:
+    def resume(self, job: str, operator: str = "") -> str:
         """Resume a job that was interrupted or failed.
 
         Raises:
-            Conflict: the job is finished, cancelled or running.
+            Conflict: the job is finished, cancelled, running or waiting.
             Incompatible: the job was begun in another version of the protocol.
         """
         state = self._state(job).state
-        if state in ("finished", "cancelled", "running"):
+        if state in ("finished", "cancelled", *UNDER_WAY):
             raise Conflict(f"job {job} is {state}: there is nothing to resume")
         if outdated := self._journal.submitted(job).outdated:
             raise Incompatible(outdated)
-        return self._start(job, state)
+        return self._begin(job, state, operator)
 
     async def cancel(self, job: str) -> jobs_pb2.JobStatus:
         """Stop a job and have every party discard its progress. A model that a party has published stays with it.
@@ -166,6 +197,9 @@ class Jobs:
             self._journal.write(job, "cancelled")  # before any waiting: no operator may resume it from here on
         if before != "running":  # else `_forget` counts it
             self._metrics.job("cancelled", before)
+        self._waiting.remove(job)
+        if before == "waiting" and not attempts(self._journal.read(job)):  # no party has heard of it
+            return self._state(job)
         task = self._running.get(job)
         if task is not None:
             if status.phase == "serve":
@@ -211,8 +245,13 @@ class Jobs:
             if self._closing and status.kind == "serve" and status.state != "cancelled":
                 return  # the job has not ended: it resumes when the coordinator is back
             yield status
-            if status.state != "running":
+            if status.state not in UNDER_WAY or (self._closing and status.state == "waiting"):
                 return
+            if status.state == "waiting":
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(1.0):
+                        await self._waiting.moved()
+                continue
             if job not in self._running:
                 continue
             progress, task = self._progress[job], self._running[job]
@@ -222,22 +261,87 @@ class Jobs:
             await asyncio.wait({task}, timeout=0.2)  # the end of a job is sent at once
 
     async def close(self) -> None:
-        """Stop all running jobs; each can be resumed from the journal."""
+        """Stop all running jobs; each can be resumed from the journal, and those that wait go on to do so."""
         self._closing = True
+        self._waiting.close()
+        if self._trying is not None:
+            self._trying.cancel()
+        for leaving in self._freeing:
+            leaving.cancel()
         await asyncio.gather(*(_stop(task) for task in list(self._running.values())))
 
     async def wait(self, job: str) -> jobs_pb2.JobStatus:
-        """Wait until the job no longer runs; returns its status."""
-        task = self._running.get(job)
-        if task is not None:
-            await asyncio.wait({task})
+        """Wait until the job neither waits nor runs; returns its status."""
+        while job in self._waiting or job in self._running:
+            if (task := self._running.get(job)) is not None:
+                await asyncio.wait({task})
+            else:
+                await self._waiting.moved()
         return self._state(job)
 
-    def _accept(self, job: str, kind: str, message: Message, submission: str) -> str:
+    def _accept(self, job: str, kind: str, message: Message, submission: str, operator: str) -> str:
         """Write the submission to the journal, then begin; until an attempt begins, the job counts as interrupted."""
         self._journal.write_submitted(job, kind, message, submission)
         self._metrics.job("interrupted")
-        return self._start(job, "interrupted")
+        return self._begin(job, "interrupted", operator)
+
+    def _begin(self, job: str, before: str, operator: str) -> str:
+        """Begin an attempt, or have the job wait for its turn; serving does not count. `before`: its state so far."""
+        if self._journal.submitted(job).kind == "serve":
+            return self._start(job, before)
+        if len(self._counted) < self._most and not len(self._waiting):
+            self._counted[job] = operator
+            return self._start(job, before)
+        self._wait(job, before, operator)
+        self._admit()
+        return job
+
+    def _wait(self, job: str, before: str, operator: str, why: str = "") -> None:
+        self._journal.write_waiting(job, operator)
+        self._metrics.job("waiting", before)
+        self._queue(job, operator, why=why)
+
+    def _queue(self, job: str, operator: str, *, waited_s: float = 0.0, why: str = "") -> None:
+        """Put a job that waits, as the journal says, behind the others."""
+        left = max(0.0, self._waiting_s - waited_s)
+        expiry = asyncio.get_running_loop().call_later(left, self._expire, job)
+        self._waiting.add(Place(job, operator, expiry, why))
+        log.info("job %s waits: %s", job, self._waiting.sentence(job, self._most))
+
+    def _admit(self) -> None:
+        """Begin the jobs whose turn it is."""
+        while not self._closing and len(self._counted) < self._most:
+            if (place := self._waiting.next(self._counted.values())) is None:
+                break
+            self._counted[place.job] = place.operator
+            try:
+                self._start(place.job, "waiting")
+            except TreetapError as failure:  # such as a full disk; the journal says that it waits
+                log.error("job %s does not begin: %s", place.job, failure)
+                del self._counted[place.job]
+                place.again_at = asyncio.get_running_loop().time() + LONGEST_PAUSE_S
+                place.why = f"does not begin: {failure}"
+                continue
+            self._waiting.remove(place.job, turn=True)
+        if self._trying is not None:
+            self._trying.cancel()
+            self._trying = None
+        if not self._closing and (pause := self._waiting.pause_s()) is not None:
+            self._trying = asyncio.get_running_loop().call_later(pause + 0.01, self._admit)
+
+    def _expire(self, job: str) -> None:
+        """End a job that has waited for too long; it can be resumed."""
+        status = self._state(job)
+        status.state = "interrupted"
+        status.error = f"has waited {self._waiting_s:g} s for its turn: {status.error}; then: treetap resume {job}"
+        try:
+            self._journal.write(job, "ended", attempt=status.attempt, status=to_base64(status))
+        except TreetapError as failure:
+            log.error("job %s waits on: %s", job, failure)
+            return
+        log.warning("job %s %s", job, status.error)
+        self._waiting.remove(job)
+        self._metrics.job("interrupted", "waiting")
 
     def _start(self, job: str, before: str) -> str:
         """Begin an attempt; `before`: the job's state so far."""
@@ -255,16 +359,31 @@ class Jobs:
         return job
 
     async def _run(self, job: str, attempt: Attempt) -> None:
+        operator = self._counted.get(job, "")
         try:
             await attempt.run()
         finally:
-            self._forget(job, asyncio.current_task())
+            self._forget(job, asyncio.current_task(), attempt.put_off, operator)
 
-    def _forget(self, job: str, task: asyncio.Task[None] | None) -> None:
-        """Release the state of a running job; from here on its status comes from the journal."""
-        if self._running.get(job) is task:
-            del self._running[job], self._progress[job]
-            self._metrics.job(self._state(job).state, "running")
+    def _forget(self, job: str, task: asyncio.Task[None] | None, put_off: str = "", operator: str = "") -> None:
+        """Release the state of a running job; from here on its status comes from the journal.
+
+        `put_off`: the reason why it has to wait after all; else the next ones may begin.
+        """
+        if self._running.get(job) is not task:
+            return
+        del self._running[job], self._progress[job]
+        self._counted.pop(job, None)
+        state = self._state(job).state
+        self._metrics.job(state, "running")
+        if put_off and state == "interrupted" and not self._closing:
+            try:
+                self._wait(job, state, operator, put_off)
+            except TreetapError as failure:
+                log.error("job %s stays interrupted: %s", job, failure)
+        else:
+            self._waiting.hurry()
+        self._admit()
 
     def _new_name(self, asked: str, prefix: str) -> str:
         job = asked or f"{prefix}-{secrets.token_hex(4)}"
@@ -278,7 +397,11 @@ class Jobs:
 
     def _list_entry(self, found: jobs_pb2.JobStatus) -> jobs_pb2.JobStatus:
         """The live status of a running job, else that of the journal."""
-        return for_a_list(self._progress[found.job].status) if found.job in self._running else found
+        if found.job in self._running:
+            return for_a_list(self._progress[found.job].status)
+        if found.job in self._waiting:
+            found.error = self._waiting.sentence(found.job, self._most)
+        return found
 
     def _state(self, job: str) -> jobs_pb2.JobStatus:
         """The live status of a running job, else the status in the journal."""
@@ -286,7 +409,10 @@ class Jobs:
             return self._progress[job].status
         if not self._journal.has(job):
             raise self._journal.unknown(job)
-        return self._journal.status(job)
+        status = self._journal.status(job)
+        if job in self._waiting:
+            status.error = self._waiting.sentence(job, self._most)
+        return status
 
 
 async def _stop(task: asyncio.Task[None]) -> None:

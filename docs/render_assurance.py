@@ -77,6 +77,11 @@ ROWS: dict[str, Row] = {
         "bytes that are no message, from rightful callers to every method", {"cases": "messages"}, {"seed": "seed"}
     ),
     "http": Row("requests to the HTTP endpoint from its OpenAPI document", {"cases": "requests"}, {"seed": "seed"}),
+    "tables": Row(
+        "files of tables with changed bytes, in every format",
+        {"cases": "files", "read": "read", "refused": "named by an error"},
+        {"count": "count", "seed": "seed"},
+    ),
     "step-orders": Row(
         "every step asked for at every moment of small jobs, of every role of every protocol",
         {"cases": "requests", "moments": "moments", "steps": "steps"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from ipaddress import ip_network
 from itertools import combinations
@@ -16,13 +17,26 @@ from party.policy import Policy
 from treetap.errors import ConfigError
 from treetap.names import NAME, Address, ProcessName, clash, on_loopback
 from treetap.native.arithmetic import Choice
+from treetap.process.apart import ReadApart
 from treetap.process.config import Process, Silence
-from treetap.strict import Strict, load
+from treetap.strict import Strict, load, unshown
 from treetap.tables.config import TableConfig
 from treetap.trees.withholding import Withholding
 from treetap.workers.settings import WorkerSettings
 
 Network = Annotated[str, AfterValidator(lambda text: str(ip_network(text)))]  #: an address, or ADDRESS/BITS
+_ELSEWHERE = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*|sqlite:|https?://[^@]+|s3://[^/@:]+/.*")
+
+
+def _elsewhere(text: str) -> str:
+    """Refuse what no table names, without showing it: it may have a password."""
+    if not _ELSEWHERE.fullmatch(text):
+        raise unshown('is "$NAME", "sqlite:", the address of an object store, "s3://BUCKET/" or a path there')
+    return text
+
+
+#: A variable of the environment, SQLite's files, an object store's address, or a beginning of paths in one.
+Elsewhere = Annotated[str, AfterValidator(_elsewhere)]
 Host = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:-]{1,253}$")]  #: a name or an address, without a port
 
 
@@ -68,7 +82,9 @@ class PartyConfig(WorkerSettings, Process):
 
     `optimizer`: "amplified" trains this party's own part of a split network, as feature party, by the malicious local
     optimiser of active model completion (`treetap.neural.optimiser`), for audits. `tables_folder`: further tables, each
-    described by a file NAME.toml in it, which is read whenever a job names the table.
+    described by a file NAME.toml in it, which is read whenever a job names the table. `tables_folder_sources`:
+    what such a table may name beside files of the folder, each a `$NAME`, `sqlite:`, an object store's address, or
+    `s3://BUCKET/` or a longer beginning of paths that ends with a slash.
     """
 
     listen: Address = "127.0.0.1:0"
@@ -77,9 +93,11 @@ class PartyConfig(WorkerSettings, Process):
     arithmetic: Choice = "auto"
     data: Path | None = None
     silence_s: Silence = 60.0
+    most_jobs: Annotated[int, Field(ge=1)] = 2
     metrics: Address | None = None
     tables: dict[str, TableConfig] = {}
     tables_folder: Path | None = None
+    tables_folder_sources: list[Elsewhere] = []
     serve: ServeConfig | None = None
     defences: Defences = Defences()
     optimizer: Literal["amplified"] | None = None
@@ -119,10 +137,30 @@ class PartyConfig(WorkerSettings, Process):
         file = folder / f"{name}.toml"
         if not file.is_file():
             return None
+        try:
+            inside = file.resolve().is_relative_to(folder.resolve())
+        except (OSError, RuntimeError):  # links in a circle
+            inside = False
+        if not inside:
+            raise ConfigError(f"{file}: leads out of this folder: put the file itself there")
         table = load(file, TableConfig)
-        if any(isinstance(each, Path) and (each.is_absolute() or ".." in each.parts) for each in table.places):
-            raise ConfigError(f"{file}: path: must lie in this folder; other tables are described in the party's file")
-        return table.below(folder)
+        if any(each.is_absolute() or ".." in each.parts for each in table.local()):
+            raise ConfigError(
+                f"{file}: {'path' if table.uri is None else 'uri'}: must lie in this folder; other tables are "
+                "described in the party's file"
+            )
+        for key, named in table.elsewhere():
+            if not self._permits(named):
+                raise ConfigError(
+                    f"{file}: {key}: only tables_folder_sources of the party's file permits {named!r}; put a file into "
+                    "this folder"
+                )
+        return table.kept_within(folder, ReadApart)
+
+    def _permits(self, named: str) -> bool:
+        """True if a table of the folder of tables may name a database, a variable or a store."""
+        exact, beginnings = self.tables_folder_sources, [each for each in self.tables_folder_sources if each[-1] == "/"]
+        return named in exact or (".." not in named.split("/") and named.startswith(tuple(beginnings)))
 
     def table_names(self) -> list[str]:
         """The names of the tables of this configuration and of those that its folder of tables has now."""

@@ -22,7 +22,7 @@ from party.runtime.unheard import log_unheard
 from party.runtime.workers import PartyWorkers
 from party.serving.registry import ServedModels
 from treetap import logs
-from treetap.errors import ConfigError, Conflict, Interrupted, Malformed, OutOfOrder, Refused, UnknownJob
+from treetap.errors import ConfigError, Conflict, Interrupted, Malformed, OutOfOrder, Overloaded, Refused, UnknownJob
 from treetap.names import NAME
 from treetap.native import arithmetic
 from treetap.protocols.agreement import check_peer
@@ -178,15 +178,24 @@ class PartyNode:
                     return current
                 check_latest(request.job, request.attempt, current.context.attempt)
                 await self._end(current)
+            serves = kind == "open_model" and request.prediction.open_model.serve
+            if not serves:
+                self._check_room()
             with disk_faults(self._config.name, kind):
                 session = self._opener.session(caller, request, kind, opening)
-                digest = session.context.digest
+                session.serves, digest = serves, session.context.digest
                 self._attempts.opened(request.job, submission, request.attempt, digest.hex())
             self._sessions[request.job] = session
             self._recorders.keep_open(request.job, digest)
             self._expect_more(session)
             log.info("job %s, attempt %d: %s for %s", request.job, request.attempt, kind, caller)
             return session
+
+    def _check_room(self) -> None:
+        """`Overloaded` if as many jobs are under way as this party takes; served models do not count."""
+        most = self._config.most_jobs
+        if sum(not session.serves for session in self._sessions.values()) >= most:
+            raise Overloaded(f"{self._config.name} has {most} jobs under way (most_jobs = {most} in its file)")
 
     def _find(self, caller: str, request: control_pb2.StepRequest) -> Session:
         session = self._sessions.get(request.job)

@@ -64,6 +64,9 @@ class Opener:
         members = set(members_of(spec, caller).parties)
         if self._config.name not in members:
             raise Refused(f"{self._config.name} is not a party of job {request.job}")
+        for peer in opening.peers:
+            if peer.name != self._config.name:
+                self._config.policy.check_address(self._config.name, peer.name, peer.address)
         try:
             self._check(caller, opening)
             submission, digest = submission_of(request), job_digest(request.job, opening)

@@ -19,6 +19,7 @@ from treetap.protocols.key_options import PAILLIER, SCHEMES, KeyKind
 from treetap.strict import Strict
 from treetap.trees.paths import Floats, paths_hidden
 from treetap.wire.disclosure import CLASSES, UNSPECIFIED
+from treetap.wire.reachable import ALL, Reachable, is_location, permits
 
 #: Every receiver; valid beside names of certificates and `KINDS`, as in the defaults of reveals.proto.
 EVERYBODY = "*"
@@ -35,6 +36,7 @@ class Policy(Strict):
     coordinators: Annotated[list[ProcessName], Field(min_length=1)] = ["coordinator"]
     label_holders: list[ProcessName] = []
     peers: list[ProcessName] = []
+    addresses: dict[ProcessName | Literal["*"], list[Reachable]] = {}
     record: Literal["received", "both", "off"] = "off"
     schemes: Annotated[list[Literal[tuple(SCHEMES)]], Field(min_length=1)] = [PAILLIER]  # type: ignore[valid-type]
     min_key_bits: Annotated[int, Field(ge=512)] = 2048
@@ -78,6 +80,15 @@ class Policy(Strict):
             if name in self.coordinators:
                 raise ValueError(f"{name!r} is under coordinators: a coordinator is never a party, take it out of one")
         return self
+
+    def check_address(self, party: str, peer: str, location: str) -> None:
+        """Raise `Refused` if a peer may not be called at an address that a coordinator names."""
+        entries = self.addresses.get(peer, self.addresses.get(ALL, []))
+        if not is_location(location) or (self.addresses and not permits(entries, location)):
+            raise Refused(
+                f"{party} does not call {peer} at the address that the job names: it is no HOST:PORT, or not among the "
+                f"addresses of {party}'s policy; if it should be, name it under [addresses] there and restart {party}"
+            )
 
     def check_emits(self, party: str, to: str, classes: Iterable[str], *, client: bool = False) -> None:
         """Raise `Refused` if one of these disclosure classes may not go to `to`; DISCLOSURE_UNSPECIFIED may not.

@@ -218,7 +218,7 @@ class Federation:
     def _begin(self, process: Process) -> None:
         name, dialer = process.name, SimDialer(self, process)
         if name in self.coordinators:
-            parties = {party: f"sim:{party}" for party in self.configs}
+            parties = {party: f"{party}:1" for party in self.configs}
             journal = Journal(self.folder / name / "journal")
             process.jobs = Jobs(name, parties, dialer, journal, self.silence_s)
             return

@@ -37,9 +37,10 @@ async def forgetting_waits_for_no_one(engine: Any) -> None:
 
 async def errors_keep_their_type(engine: Any) -> None:
     """A kernel's error arrives as its own type with the worker's traceback; one that cannot travel keeps its name."""
-    with pytest.raises(Malformed, match="not a ciphertext") as caught:
+    with pytest.raises(Malformed) as caught:
         await engine.call(0, refuse)
     assert "in worker 0" in caught.value.__notes__[0]
+    assert "not a ciphertext" in caught.value.__notes__[0]
     assert "worker_kernels.py" in caught.value.__notes__[0]
     with pytest.raises(RuntimeError, match="Unpicklable"):
         await engine.call(0, refuse_strangely)

@@ -34,8 +34,10 @@ def check_process_name(value: str) -> str:
 
 
 def check_address(value: str) -> str:
-    """`host:port`, or ValueError."""
+    """`host:port`, or ValueError, which does not show what may be a password."""
     host, colon, port = value.rpartition(":")
+    if "@" in value:
+        raise ValueError("an address is host:port, without a user")
     if not (colon and host and port.isdigit() and int(port) < 65536):
         raise ValueError(f"an address is host:port, not {value!r}")
     return value

@@ -134,12 +134,20 @@ def _what(error: object) -> str:
         return fixed
     if error["type"] == "literal_error" and isinstance(error["input"], str):
         known = re.findall(r"'([^']*)'", error["ctx"]["expected"])
-        return f"{error['msg']} (it is {error['input']!r}){did_you_mean(error['input'], known)}"
+        return f"{error['msg']}{_shown(error['input'])}{did_you_mean(error['input'], known)}"
     if error["type"] == "is_instance_of":  # of the fields of our files, only paths are no type of TOML
-        return f"a path is text (it is {error['input']!r})"
+        return f"a path is text{_shown(error['input'])}"
     if error["type"] == "model_type":
-        return f"a table of keys and values is needed (it is {error['input']!r})"
+        return f"a table of keys and values is needed{_shown(error['input'])}"
     if error["type"] == "list_type" and isinstance(error["input"], str):
-        return f"a list of names, such as [{json.dumps(error['input'])}] (it is {error['input']!r})"
+        like = f", such as [{json.dumps(error['input'])}]" if _shown(error["input"]) else ""
+        return f"a list of names{like}{_shown(error['input'])}"
     message = str(error["msg"]).removeprefix("Value error, ")
-    return f"{message} (it is {error['input']!r})" if not isinstance(error["input"], dict) else message
+    if not _shown(value := error["input"]):  # the check may have named it
+        message = message.replace(repr(value), "this value")
+    return message if isinstance(error["input"], dict) else f"{message}{_shown(error['input'])}"
+
+
+def _shown(value: object) -> str:
+    """The end of a sentence that shows a value, unless it is, or holds, an address with a user, hence a password."""
+    return "" if "@" in repr(value) else f" (it is {value!r})"

@@ -36,10 +36,16 @@ def is_cancelled(events: Sequence[Event]) -> bool:
     return any(event["event"] == "cancelled" for event in events)
 
 
+def waits(events: Sequence[Event]) -> Event | None:
+    """The event since which a job waits for its turn; None of one that does not."""
+    last = [event for event in events if event["event"] in ("waiting", "attempt", "ended", "cancelled")][-1:]
+    return last[0] if last and last[0]["event"] == "waiting" else None
+
+
 def is_cut_off(events: Sequence[Event]) -> bool:
     """True if the last attempt has no end: the job ran when the coordinator stopped."""
     ended = {event["attempt"] for event in events if event["event"] == "ended"}
-    return not is_cancelled(events) and attempts(events) not in ended
+    return not is_cancelled(events) and waits(events) is None and attempts(events) not in ended
 
 
 def status_of(job: str, events: Sequence[Event], *, checked: bool) -> jobs_pb2.JobStatus:
@@ -55,6 +61,8 @@ def status_of(job: str, events: Sequence[Event], *, checked: bool) -> jobs_pb2.J
             status = jobs_pb2.JobStatus.FromString(from_base64(event["status"]))  # version 1 wrote the same bytes
             if submitted.outdated and status.state == "interrupted":
                 status.error = f"{_RESUMED.sub('', status.error)}; {submitted.outdated}"
+    if waits(events) is not None:
+        status.state, status.error, status.bad_input = "waiting", submitted.outdated or "waits for its turn", False
     if is_cancelled(events) and status.state != "finished":  # it may have broken down while it was cancelled
         status.state, status.error, status.bad_input = "cancelled", CANCELLED, False
     return status

@@ -28,6 +28,7 @@ from coordinator.runtime.job_record import (
     status_of,
     submission_of,
     to_base64,
+    waits,
 )
 from coordinator.runtime.journal_lines import Event, Lines, lines_of, no_lines
 from coordinator.runtime.submission import Submitted, content_key
@@ -124,10 +125,21 @@ class Journal:
         """
         return list(self._lines(job).events)
 
-    def cut_off(self, kind: str) -> list[str]:
-        """Jobs of a kind whose last attempt has no end: they ran when the coordinator stopped."""
+    def cut_off(self, *kinds: str) -> list[str]:
+        """Jobs of these kinds whose last attempt has no end: they ran when the coordinator stopped."""
         found = [(job, entry.listed) for job, entry in self._entries() if entry.cut_off]
-        return [job for job, listed in found if jobs_pb2.JobStatus.FromString(listed).kind == kind]
+        return [job for job, listed in found if jobs_pb2.JobStatus.FromString(listed).kind in kinds]
+
+    def waiting(self) -> list[tuple[str, str, float]]:
+        """Jobs that wait for their turn in the order in which they came: name, operator, seconds since 1970."""
+        jobs = [each.job for each in self.listed() if each.state == "waiting"]
+        found = [(job, event) for job in jobs if (event := waits(self.read(job)))]
+        found.sort(key=lambda each: int(each[1]["unix_nanos"]))
+        return [(job, str(event["operator"]), event["unix_nanos"] / 1e9) for job, event in found]
+
+    def write_waiting(self, job: str, operator: str) -> None:
+        """The line since which a job waits for its turn; raises as `write` does."""
+        self.write(job, "waiting", operator=operator, unix_nanos=time.time_ns())
 
     def submitted(self, job: str) -> Submitted:
         """The submission of a job; raises as `read` does."""

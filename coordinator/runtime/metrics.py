@@ -9,7 +9,7 @@ from time import monotonic
 
 from treetap.metrics import ProcessMetrics
 
-STATES = ("running", "finished", "failed", "interrupted", "cancelled", "damaged")
+STATES = ("running", "waiting", "finished", "failed", "interrupted", "cancelled", "damaged")
 
 
 class CoordinatorMetrics(ProcessMetrics):

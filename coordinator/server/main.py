@@ -41,7 +41,9 @@ async def _serve(config: CoordinatorConfig, until_stdin_closes: bool) -> None:
     journal = Journal(config.state / "journal")
     metrics = CoordinatorMetrics(config.name)
     measured = metrics.serve(config.metrics)
-    jobs = Jobs(config.name, config.parties, dialer, journal, config.silence_s, metrics)
+    jobs = Jobs(
+        config.name, config.parties, dialer, journal, config.silence_s, metrics, config.most_jobs, config.waiting_s
+    )
     if measured:
         jobs.count()
     callers = Callers("the coordinator", config.transport())
@@ -52,7 +54,7 @@ async def _serve(config: CoordinatorConfig, until_stdin_closes: bool) -> None:
     address = f"{config.listen.rpartition(':')[0]}:{number}"
     keeping: asyncio.Task[None] | None = None
     try:
-        jobs.serve_on()  # before operators can connect
+        jobs.go_on()  # before operators can connect
         await server.start()
         await status.set("", health_pb2.HealthCheckResponse.SERVING)
         where = {"name": config.name, "address": address, **({"metrics": measured} if measured else {})}

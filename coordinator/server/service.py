@@ -29,20 +29,17 @@ class JobsService(jobs_pb2_grpc.JobsServicer):
     async def Submit(self, request: jobs_pb2.SubmitRequest, context: Context) -> jobs_pb2.JobAccepted:
         """See jobs.proto."""
         async with answering(context, self._callers):
-            self._admit(context)
-            return jobs_pb2.JobAccepted(job=self._jobs.submit(request))
+            return jobs_pb2.JobAccepted(job=self._jobs.submit(request, self._admit(context)))
 
     async def Predict(self, request: jobs_pb2.PredictRequest, context: Context) -> jobs_pb2.JobAccepted:
         """See jobs.proto."""
         async with answering(context, self._callers):
-            self._admit(context)
-            return jobs_pb2.JobAccepted(job=self._jobs.predict(request))
+            return jobs_pb2.JobAccepted(job=self._jobs.predict(request, self._admit(context)))
 
     async def Resume(self, request: jobs_pb2.JobName, context: Context) -> jobs_pb2.JobAccepted:
         """See jobs.proto."""
         async with answering(context, self._callers):
-            self._admit(context)
-            return jobs_pb2.JobAccepted(job=self._jobs.resume(request.job))
+            return jobs_pb2.JobAccepted(job=self._jobs.resume(request.job, self._admit(context)))
 
     async def Watch(self, request: jobs_pb2.JobName, context: Context) -> AsyncIterator[jobs_pb2.JobStatus]:
         """See jobs.proto."""
@@ -72,10 +69,12 @@ class JobsService(jobs_pb2_grpc.JobsServicer):
             self._admit(context)
             return jobs_pb2.PruneReply(jobs=self._jobs.prune(request.jobs, request.days, dry_run=request.dry_run))
 
-    def _admit(self, context: Context) -> None:
+    def _admit(self, context: Context) -> str:
+        """The operator who calls."""
         caller = self._callers.named(context, Role.OPERATOR)
         if caller not in self._operators:
             raise Refused(f"{caller} is not an operator of this coordinator (operators = …)")
+        return caller
 
 
 def register(server: grpc.aio.Server, callers: Callers, jobs: Jobs, operators: list[str]) -> None:

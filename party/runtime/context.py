@@ -97,6 +97,7 @@ class Session:
     submission: str
     book: StepCache = field(default_factory=StepCache)
     expiry: asyncio.TimerHandle | None = None
+    serves: bool = False  #: a model, to clients
 
     def check_coordinator(self, caller: str) -> None:
         """`Refused` for a coordinator other than the one that opened the session."""

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from google.protobuf.message import Message
 
 from party.policy import Policy
 from party.runtime.costs import CostAccount
 from party.runtime.transcript_recorder import Recorder
-from treetap.errors import Interrupted, Refused, Silent, Unreachable
+from treetap.errors import Incompatible, Interrupted, Refused, Silent, Unreachable
 from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.frame import filled
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.timeouts import Reconnects, Timeouts
 from treetap.wire.v2 import exchange_pb2
 
+log = logging.getLogger(__name__)
 #: Approximate maximum of bytes in one message's body.
 MESSAGE_BYTES = 1024 * 1024
 
@@ -51,6 +53,7 @@ class Outbox:
         self.job_digest = job_digest  #: of the attempt, with every message: what peers' messages must have too
         self._peers, self._dialer = peers, dialer
         self._costs, self._recorder, self._policy = costs, recorder, policy
+        self._heard: set[str] = set()  # peers that have taken a message
         self.timeouts = timeouts  #: deadlines of each message, its repeats included
 
     def open(self, to: str, kind: str, round: int = 0, stage: int = 0) -> Series:
@@ -71,9 +74,12 @@ class Outbox:
     ) -> None:
         """Send one message, with retries until the peer has filed it.
 
+        What is at an address is the party's to know: the coordinator chose the address, and could look round this
+        party's network by it. Of a peer that has never answered it hears one sentence, always after the same time.
+
         Raises:
             Silent: it has not done so within `silence_s`.
-            Interrupted: it has been unreachable for `retry_s`.
+            Interrupted: it has been unreachable for `retry_s`, or, if it has never answered, half of `silence_s`.
         """
         sent, counted = body if isinstance(body, CountedBody) else (body, None)
 
@@ -93,22 +99,38 @@ class Outbox:
         classes = bytes_by_class(message)
         self._policy.check_emits(self._costs.party, to, classes)
         reconnects, me = Reconnects(self.timeouts), self._costs.party
+        said, ends_at = "", reconnects.silent_at
         while True:
             try:
-                async with asyncio.timeout_at(reconnects.silent_at):
+                async with asyncio.timeout_at(ends_at):
                     await self._dialer.deliver(self._peers[to], message)
                 break
-            except Unreachable as failure:
-                if not await reconnects.again():
-                    # Not Unreachable: the coordinator would take this party for unreachable and repeat the step.
-                    raise Interrupted(f"{me} cannot reach {to}: {failure}", party=me) from failure
+            except (Unreachable, Incompatible) as failure:
+                if str(failure) != said:
+                    said = str(failure)
+                    log.warning("job %s: cannot reach %s: %s", self._job, to, said)
+                if to not in self._heard:
+                    ends_at = reconnects.unheard_at
+                if not await reconnects.again(ends_at):
+                    await self._give_up(to, ends_at)
             except (TimeoutError, Silent):
+                if said and to not in self._heard:
+                    await self._give_up(to, ends_at)
                 waited = f"{me} waited {reconnects.silence_s:g} s for {to} to take {kind}, in vain"
                 raise Silent(waited, party=me) from None
+        self._heard.add(to)
         if counted is not None:
             classes = bytes_by_class(message_of(counted))
         self._costs.byte_counts.sent(to, kind, classes)
         self._recorder.sent(to, kind, message)
+
+    async def _give_up(self, to: str, ends_at: float) -> NoReturn:
+        """End with the sentence about a peer that cannot be reached; at this time, if it has never answered."""
+        if to not in self._heard:
+            await asyncio.sleep(max(0.0, ends_at - asyncio.get_running_loop().time()))
+        me = self._costs.party
+        # Not Unreachable: the coordinator would take this party for unreachable and repeat the step.
+        raise Interrupted(f"{me} cannot reach {to}; details are in the log of {me}", party=me)
 
 
 class Series:

@@ -43,11 +43,11 @@ UNPUBLISHED = "its model is not published yet"
 
 
 def table_config(config: PartyConfig, name: str) -> TableConfig:
-    """The party's table of that name; `DataError` lists the tables it has."""
+    """The party's table of that name; `DataError` without one, whose log has the tables that there are."""
     if (table := config.table(name)) is None:
         names = config.table_names()
-        required, meant = ", ".join(map(repr, names)) or "none", did_you_mean(name, names)
-        fault = f"{config.name} has no table {name!r} in its configuration (it has {required}){meant}"
+        log.warning("there is no table %r; there are %s", name, ", ".join(map(repr, names)) or "none")
+        fault = f"{config.name} has no table {name!r}{did_you_mean(name, names)}; its log lists those that it has"
         raise DataError(fault, party=config.name)
     return table
 

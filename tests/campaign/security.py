@@ -22,6 +22,9 @@ def add(kinds: Any) -> None:
     http = kinds.add_parser("http", help="requests that fit the OpenAPI document, and requests that do not")
     http.add_argument("--count", type=int, default=150, help="requests of each kind to each operation")
     http.add_argument("--seed", type=int, default=0)
+    tables = kinds.add_parser("tables", help="damaged files of tables in every format")
+    tables.add_argument("--count", type=int, default=4_000, help="files of each format")
+    tables.add_argument("--seed", type=int, default=0)
     kinds.add_parser("step-orders", help="every step at every moment of small jobs")
 
 
@@ -61,6 +64,12 @@ def _http(given: argparse.Namespace) -> dict[str, Any]:
         return conduct(Path(folder), given.count, given.seed)
 
 
+def _tables(given: argparse.Namespace) -> dict[str, Any]:
+    from tests.campaign.hostile_tables import conduct
+
+    return conduct(given.count, given.workers, given.seed)
+
+
 def _step_orders(_given: argparse.Namespace) -> dict[str, Any]:
     from tests.campaign.step_orders import conduct
 
@@ -73,5 +82,6 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "certificates": _certificates,
     "raw-bytes": _raw_bytes,
     "http": _http,
+    "tables": _tables,
     "step-orders": _step_orders,
 }

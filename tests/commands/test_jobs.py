@@ -155,7 +155,7 @@ def test_predicting_without_showing_paths(federation: LocalFederation, trained: 
         (["goof"], 2, "did you mean 'good'?"),
         (["nobodys"], 2, "there is no model 'nobodys': a model has the name of the training job that made it"),
         (["good", "--name", "good"], 2, "there is a job 'good' already"),
-        (["good", "--table", "nowhere"], 2, "has no table 'nowhere' in its configuration"),
+        (["good", "--table", "nowhere"], 2, "has no table 'nowhere'; its log lists those that it has"),
         (["good", "--protocol", "magic"], 2, "protocol = 'magic': must be one of interactive, eini, eini-lattice"),
         (["good", "--protocol", "eini", "--form", "batched"], 2, "is an option of interactive predictions only"),
         (["good", "--protocol", "eini", "--key-bits", "999"], 2, "key_bits = 999: must be 1024, 2048 or 3072"),
@@ -206,7 +206,7 @@ def test_predictions_that_cannot_be(
         ("bad-ids", "the ids of feature-c (40 records) are not those of label-holder (40 records"),
         ("bad-column", "feature-b: bad-column.parquet: has no column 'öö"),
         ("bad-file", "feature-c: absent.parquet: there is no such file"),
-        ("nowhere", " has no table 'nowhere' in its configuration (it has 'train', "),
+        ("nowhere", " has no table 'nowhere'; its log lists those that it has (it has 'train', "),
     ],
 )
 def test_faults_of_a_partys_table(table: str, expected: str, federation: LocalFederation) -> None:

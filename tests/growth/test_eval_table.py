@@ -330,7 +330,7 @@ REFUSALS: dict[str, tuple[dict[str, Any], dict[str, dict[str, Any]], dict[str, A
         _changed(HOLDER, "eval", _two_weighted),
         {HOLDER: {"min_evaluated_records": 3}}, {}, "min_evaluated_records = 3, and fewer records of the eval table",
     ),
-    "a party without the table": (_without(B, "eval"), {}, {}, f"{B} has no table 'eval' in its configuration"),
+    "a party without the table": (_without(B, "eval"), {}, {}, f"{B} has no table 'eval'"),
     "a class that the training lacks": (_changed(HOLDER, "eval", _strange), {}, {}, "holds 1 class that no common rec"),
     "no record in common": (
         _changed(B, "eval", _other_ids), {}, {"alignment": "psi"}, "no record of the eval table is common",

@@ -16,8 +16,10 @@ import pytest
 
 from tests import worker_contract
 from tests.worker_kernels import doze, environment, remember
-from treetap.errors import Interrupted, TreetapError
+from treetap.errors import BadInput, DataError, Defect, Interrupted, Malformed, PlaintextOverflow, Refused, TreetapError
+from treetap.workers.calls import pickled_error
 from treetap.workers.engines import InProcessEngine, ProcessEngine
+from treetap.workers.worker import Worker
 
 #: Of workers that are to be missed soon.
 SILENCE_S = 1.0
@@ -195,3 +197,54 @@ def test_wrong_use_is_refused():
             engine.start()
 
     with_workers(1, scenario)
+
+
+class _Elsewhere:
+    """A memory of a worker in a cluster, which answers with an error of its choice."""
+
+    boot_s, own, name, units = 30.0, False, "process 1 on node 10.0.0.1", 0
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def alive(self) -> bool:
+        return True
+
+    def exchange(self, message: bytes) -> bytes:
+        return pickled_error(self._error, "worker 0")
+
+    def loss(self) -> str:
+        return "is gone"
+
+    def kill(self) -> None:
+        """It has nothing."""
+
+    end = kill
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        (Refused("write your password to https://example.org"), Defect),
+        (Interrupted("treetap resume other"), Defect),
+        (Malformed("not a ciphertext"), Malformed),
+        (PlaintextOverflow("a number"), PlaintextOverflow),
+        (DataError("t.csv: line 3: 1234"), BadInput),
+    ],
+)
+def test_words_from_a_cluster_are_not_the_partys(
+    said: TreetapError, kind: type[TreetapError], caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error that leaves the party is its own sentence; what the worker said is in the log."""
+
+    async def main() -> None:
+        worker = Worker(0, 60.0, lambda: _Elsewhere(said))
+        with pytest.raises(kind) as caught:
+            await worker.call(None, len, ())
+        assert type(caught.value) is kind
+        assert str(caught.value) == f"compute worker 0 of the cluster failed ({kind.__name__}): the log has its words"
+        worker.stop_watching()
+        worker.close()
+
+    asyncio.run(main())
+    assert str(said) in caplog.text

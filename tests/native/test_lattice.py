@@ -180,15 +180,15 @@ def test_arrays_of_other_shapes_are_refused():
     """The kernels are given addresses: another shape, type, layout or length never reaches them."""
     good = RING.zeros()
     for bad in (good[:3], good.astype(np.int64), np.zeros((4, N // 2), dtype=np.uint32)):
-        with pytest.raises(AssertionError):
+        with pytest.raises(ValueError, match="polynomial"):
             RING.add(good, bad)
-    with pytest.raises(AssertionError, match="blocks"):
+    with pytest.raises(ValueError, match="blocks"):
         RING.add(good, np.zeros((N, 4), dtype=np.uint32).T)
-    with pytest.raises(AssertionError, match="slots"):
+    with pytest.raises(ValueError, match="slots"):
         RING.mask(np.ones(N + 1, dtype=bool))
-    with pytest.raises(AssertionError, match="seed"):
+    with pytest.raises(ValueError, match="seed"):
         RING.uniform(bytes(31))
-    with pytest.raises(AssertionError, match="degree"):
+    with pytest.raises(ValueError, match="degree"):
         native.Ring(4096, PARAMETERS.primes, PARAMETERS.plain)
-    with pytest.raises(AssertionError, match="another ring"):
+    with pytest.raises(ValueError, match="another ring"):
         native.Ring(16384, (*PARAMETERS.primes[:3], 97), PARAMETERS.plain)

@@ -52,7 +52,7 @@ def _lose_model(federation: Federation) -> None:
 
 
 CASES: dict[str, tuple[Prepare, dict[str, Any], str]] = {
-    "no such table": (_nothing, {"table": "later"}, r"has no table 'later' in its configuration \(it has 'train', "),
+    "no such table": (_nothing, {"table": "later"}, "has no table 'later'; its log lists those that it has"),
     "no such file of ids": (_nothing, {"records_file": "ids.txt"}, r"ids\.txt: cannot be read: No such file"),
     "a file elsewhere": (_nothing, {"records_file": "../coordinator/x"}, r"x is not below the data folder"),
     "an absolute path": (_nothing, {"records_file": "/etc/passwd"}, r"/etc/passwd is not below the data folder"),

@@ -319,6 +319,69 @@ def test_a_folder_of_tables_has_its_data_in_it(path: str, tmp_path: Path) -> Non
     assert hidden == "tables/new.parquet: has no column 'a'"
 
 
+_SOURCES = ["$CLINIC_DB", "sqlite:", "s3://bank/tables/", "s3://bank/one.csv", "https://minio:9000"]
+
+
+@pytest.mark.parametrize(
+    ("described", "named"),
+    [
+        ('uri = "$CLINIC_DB"', "uri"),
+        ('uri = "sqlite:clinic.db"', "uri"),
+        ('path = "s3://bank/tables/a.parquet"', "path"),
+        ('path = ["a.csv", "s3://bank/one.csv"]', "path"),
+        ('endpoint_override = "https://minio:9000"\npath = "s3://bank/tables/a.csv"', "endpoint_override"),
+    ],
+)
+def test_a_table_of_the_folder_names_nothing_else(described: str, named: str, tmp_path: Path) -> None:
+    """Databases, variables of the environment and stores are for the party's own file to permit."""
+    (tmp_path / "more").mkdir()
+    table = "table = 'people'\n" if "uri" in described else ""
+    (tmp_path / "more" / "new.toml").write_text(f'{described}\n{table}id = "record"\n', encoding="utf-8")
+    plain = GOOD.replace('data = "data"', 'tables_folder = "more"')
+    with pytest.raises(ConfigError, match=rf"more/new\.toml: {named}: only tables_folder_sources of the party's file"):
+        _read(tmp_path, plain).table("new")
+    assert _read(tmp_path, plain.replace('"more"', f'"more"\ntables_folder_sources = {_SOURCES}')).table("new")
+
+
+@pytest.mark.parametrize(
+    ("described", "says"),
+    [
+        ('uri = "$OTHER_DB"', r"permits '\$OTHER_DB'"),
+        ('uri = "sqlite:../clinic.db"', "must lie in this folder"),
+        ('uri = "sqlite:/srv/clinic.db"', "must lie in this folder"),
+        ('path = "s3://bank/tables-of-others/a.csv"', "permits 's3://bank/tables-of"),
+        ('path = "s3://bank/one.csv.gz"', "permits 's3://bank/one.csv.gz'"),
+        ('path = "s3://bank/tables/../a.csv"', "permits 's3://bank/tables/../a.csv'"),
+        ('path = ["s3://bank/tables/a.csv", "s3://other/b.csv"]', "permits 's3://other/b.csv'"),
+        ('endpoint_override = "https://minio:9001"\npath = "s3://bank/tables/a.csv"', "permits 'https://minio:9001'"),
+    ],
+)
+def test_what_the_party_permits_is_no_more_than_it_says(described: str, says: str, tmp_path: Path) -> None:
+    """A beginning of paths ends with a slash."""
+    (tmp_path / "more").mkdir()
+    table = "table = 'people'\n" if "uri" in described else ""
+    (tmp_path / "more" / "new.toml").write_text(f'{described}\n{table}id = "record"\n', encoding="utf-8")
+    with pytest.raises(ConfigError, match=says):
+        _read(
+            tmp_path, GOOD.replace('data = "data"', f'tables_folder = "more"\ntables_folder_sources = {_SOURCES}')
+        ).table("new")
+
+
+def test_a_description_that_leads_out_of_the_folder(tmp_path: Path) -> None:
+    """Its faults would tell of another file; links of a ConfigMap stay in the folder."""
+    config = _read(tmp_path, GOOD.replace('data = "data"', 'tables_folder = "more"'))
+    (tmp_path / "more" / "..2026").mkdir(parents=True)
+    for place in ("more/..2026", "."):
+        (tmp_path / place / "new.toml").write_text('path = "a.csv"\nid = "record"\n', encoding="utf-8")
+    (tmp_path / "more" / "new.toml").symlink_to("..2026/new.toml")
+    (tmp_path / "more" / "other.toml").symlink_to(tmp_path / "new.toml")
+    found = config.table("new")
+    assert found is not None
+    assert (found.path, found.within) == (tmp_path / "more" / "a.csv", tmp_path / "more")
+    with pytest.raises(ConfigError, match=r"other\.toml: leads out of this folder"):
+        config.table("other")
+
+
 def test_a_folder_of_tables_that_is_not_there(tmp_path: Path) -> None:
     """As a file system that was not mounted: found at the start."""
     with pytest.raises(ConfigError, match=r"tables_folder: .*/more: there is no such folder"):

@@ -77,7 +77,7 @@ def test_a_step_that_is_interrupted_says_where(tmp_path: Path, monkeypatch: pyte
         status = await federation.train(JOB, "other")
         assert (status.state, status.error) == (
             "interrupted",
-            "a cannot reach e: the line is cut; then: treetap resume other",
+            "a cannot reach e; details are in the log of a; then: treetap resume other",
         )
         await federation.close()
 

@@ -12,7 +12,8 @@ import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from treetap.models.store import HISTORY, read_kind, read_manifest
+from treetap.errors import DataError
+from treetap.models.store import HISTORY, MANIFEST, read_kind, read_manifest
 
 #: Name of a metric → its value; None where it is no finite number.
 Metrics = Mapping[str, float | None]
@@ -26,8 +27,16 @@ def read_history(folder: Path) -> list[dict[str, float | None]]:
     """
     manifest = read_manifest(folder)
     if HISTORY in manifest.get("files", {}):
-        return [dict(line["metrics"]) for line in read_kind(folder, HISTORY)]
-    return [dict(epoch) for epoch in manifest.get("history", [])]
+        file, found = HISTORY, [line.get("metrics") for line in read_kind(folder, HISTORY)]
+    else:
+        file, found = MANIFEST, manifest.get("history", [])
+    if not isinstance(found, list) or not all(map(_is_metrics, found)):
+        raise DataError(f"{folder / file}: has no metrics of every round; bring a back-up of it back")
+    return found
+
+
+def _is_metrics(found: object) -> bool:
+    return isinstance(found, dict) and all(value is None or type(value) in (int, float) for value in found.values())
 
 
 def names_in(rounds: Sequence[Metrics]) -> list[str]:

@@ -177,9 +177,12 @@ def read_kind(folder: Path, kind: str) -> list[dict[str, Any]]:
 
 def _lines(path: Path) -> list[dict[str, Any]]:
     try:
-        return [parse(line) for line in path.read_bytes().splitlines()]
+        lines = [parse(line) for line in path.read_bytes().splitlines()]
     except ValueError:
-        raise DataError(f"{path}: is damaged; bring a back-up of it back") from None
+        lines = [None]
+    if not all(isinstance(line, dict) for line in lines):
+        raise DataError(f"{path}: is damaged; bring a back-up of it back")
+    return lines
 
 
 def _read_checked(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.native import library
+from treetap.native.library import in_bounds
 from treetap.process.units import finish_unit
 
 POINT_BYTES = 32
@@ -40,7 +41,7 @@ def hash_points(uniform: bytes) -> bytes:
 
 def raise_points(scalar: bytes, points: bytes) -> bytes:
     """n points times one clamped scalar, n·32 bytes; see `treetap_raise_points`. The points have been checked."""
-    assert len(scalar) == SCALAR_BYTES, "a scalar of another length"
+    in_bounds(len(scalar) == SCALAR_BYTES, "a scalar of another length")
     source, made = _view(points, POINT_BYTES), bytearray(len(points))
     target = _view(made, POINT_BYTES)
     for first, last in _units(len(source)):
@@ -63,7 +64,7 @@ def leading_valid(points: bytes) -> int:
 
 
 def _view(block: bytes | bytearray, width: int) -> Bytes:
-    assert len(block) % width == 0, "the caller has counted the points"
+    in_bounds(len(block) % width == 0, "the caller has counted the points")
     return np.frombuffer(block, dtype=np.uint8).reshape(-1, width)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.native import library
+from treetap.native.library import in_bounds
 
 SEED_BYTES = 32
 DEGREES = (8192, 16384)
@@ -50,10 +51,12 @@ class Ring:
 
     def __init__(self, degree: int, primes: Sequence[int], plain: int) -> None:
         every = [*primes, plain]
-        assert degree in DEGREES, "a ring of this degree has no kernels"
-        assert 1 <= len(primes) <= MOST_PRIMES, "more primes than the kernels take"
-        assert len(set(every)) == len(every), "a prime twice"
-        assert all(prime % (2 * degree) == 1 and prime < LARGEST_PRIME for prime in every), "a prime of another ring"
+        in_bounds(degree in DEGREES, "a ring of this degree has no kernels")
+        in_bounds(1 <= len(primes) <= MOST_PRIMES, "more primes than the kernels take")
+        in_bounds(len(set(every)) == len(every), "a prime twice")
+        in_bounds(
+            all(prime % (2 * degree) == 1 and prime < LARGEST_PRIME for prime in every), "a prime of another ring"
+        )
         self._library = library.compiled()
         self.degree, self.plain = degree, plain
         self.primes = np.array(primes, dtype=np.uint32)[:, np.newaxis]
@@ -156,7 +159,7 @@ class Ring:
         out = np.empty(self.shape, dtype=np.uint32)
         width = 2 * bound + 1
         limbs = -(-width.bit_length() // 32)
-        assert 1 <= limbs <= MOST_PRIMES, "a wider flood than any modulus"
+        in_bounds(1 <= limbs <= MOST_PRIMES, "a wider flood than any modulus")
         edges = width.to_bytes(4 * limbs, "little"), bound.to_bytes(4 * limbs, "little")
         self._call("flood", os.urandom(SEED_BYTES), limbs, *edges, out)
         return out
@@ -176,13 +179,13 @@ class Ring:
 
     def _checked(self, array: Polynomial, halves: int = 0) -> Polynomial:
         """Refuse what the kernels would read or write outside of an array."""
-        assert array.dtype == np.uint32, "polynomials are arrays of 32-bit words"
-        assert array.shape == ((halves, *self.shape) if halves else self.shape), "a polynomial of another ring"
+        in_bounds(array.dtype == np.uint32, "polynomials are arrays of 32-bit words")
+        in_bounds(array.shape == ((halves, *self.shape) if halves else self.shape), "a polynomial of another ring")
         return array
 
     def _slots(self, values: npt.NDArray[Any], kind: Any) -> npt.NDArray[Any]:
-        assert values.ndim == 1, "slots are one row"
-        assert len(values) <= self.degree, "more values than slots"
+        in_bounds(values.ndim == 1, "slots are one row")
+        in_bounds(len(values) <= self.degree, "more values than slots")
         return np.ascontiguousarray(values, dtype=kind)
 
     def _call(self, name: str, *arguments: Any) -> int:
@@ -194,7 +197,7 @@ class Ring:
 
 def key_stream(seed: bytes, number: int, blocks: int) -> Polynomial:
     """The words of the first `blocks` blocks that a seed expands to, in the order of `polynomials.h`: for tests."""
-    assert blocks % 8 == 0, "blocks are made by eight"
+    in_bounds(blocks % 8 == 0, "blocks are made by eight")
     out = np.empty(16 * blocks, dtype=np.uint32)
     arguments = (_seed(seed), ctypes.c_uint32(number), ctypes.c_size_t(blocks), _address(out))
     library.compiled().treetap_lattice_words(*arguments)
@@ -220,7 +223,7 @@ def _root(prime: int, order: int) -> int:
 
 
 def _seed(seed: bytes) -> bytes:
-    assert len(seed) == SEED_BYTES, "a seed of another length"
+    in_bounds(len(seed) == SEED_BYTES, "a seed of another length")
     return seed
 
 
@@ -231,5 +234,5 @@ def _argument(value: Any) -> Any:
 
 
 def _address(array: npt.NDArray[Any]) -> ctypes.c_void_p:
-    assert array.flags.c_contiguous, "a kernel takes whole blocks"
+    in_bounds(array.flags.c_contiguous, "a kernel takes whole blocks")
     return ctypes.c_void_p(array.ctypes.data)

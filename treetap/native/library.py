@@ -21,6 +21,12 @@ class Unavailable(Exception):
     """No kernels for this processor; the text says why."""
 
 
+def in_bounds(holds: bool, says: str) -> None:
+    """Raise ValueError if a kernel would read or write beyond what it is given; `python -O` leaves asserts out."""
+    if not holds:
+        raise ValueError(says)
+
+
 def built() -> str:
     """A sentence about how the kernels were compiled when treetap was installed, or why they were not."""
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {}

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.native import library
+from treetap.native.library import in_bounds
 from treetap.process.units import finish_unit
 
 WORD_BITS = 52
@@ -50,8 +51,8 @@ def read(data: bytes, width: int, limbs: int, bound: Batch | None = None) -> tup
     """
     _check_words(limbs)
     count, rest = divmod(len(data), width)
-    assert not rest, "the caller has counted the blocks"
-    assert bound is None or bound.shape == (limbs,), "a bound of other words than the numbers"
+    in_bounds(not rest, "the caller has counted the blocks")
+    in_bounds(bound is None or bound.shape == (limbs,), "a bound of other words than the numbers")
     numbers = np.empty((count, limbs), dtype=np.uint64)
     good = _call("treetap_read", limbs, data, width, count, bound, numbers)
     return numbers, int(good)
@@ -59,6 +60,7 @@ def read(data: bytes, width: int, limbs: int, bound: Batch | None = None) -> tup
 
 def write(numbers: Batch, width: int) -> bytes:
     """Blocks of `width` big-endian bytes from numbers that fit into them."""
+    in_bounds(numbers.dtype == np.uint64 and numbers.ndim == 2, "numbers are rows of 64-bit words")
     count, limbs = numbers.shape
     _check_words(limbs)
     data = np.empty(count * width, dtype=np.uint8)
@@ -78,9 +80,9 @@ class Modulus:
     """
 
     def __init__(self, modulus: int, limbs: int) -> None:
-        assert modulus % 2 == 1, "Montgomery's form needs an odd modulus"
-        assert limbs % LANES == 0, "the kernels take words by eight"
-        assert modulus.bit_length() + SPARE_BITS <= WORD_BITS * limbs, "the modulus does not fit its words"
+        in_bounds(modulus % 2 == 1, "Montgomery's form needs an odd modulus")
+        in_bounds(limbs % LANES == 0, "the kernels take words by eight")
+        in_bounds(modulus.bit_length() + SPARE_BITS <= WORD_BITS * limbs, "the modulus does not fit its words")
         library.load()
         self.limbs = limbs
         self.r = 1 << (WORD_BITS * limbs)
@@ -154,10 +156,12 @@ class Modulus:
     def fixed_base(self, table: Batch, digits: npt.NDArray[np.uint16]) -> Batch:
         """Products over rows of table[row][digit]; table (rows, entries, limbs), digits (n, rows), below `entries`."""
         rows, entries, limbs = table.shape
-        assert limbs == self.limbs, "a table of another modulus"
-        assert digits.shape[1] == rows, "not one digit for each row"
-        assert table.flags.c_contiguous, "a table is one block"
-        assert not digits.size or int(digits.max()) < entries, "a digit above the table's last entry"
+        in_bounds(table.dtype == np.uint64, "a table holds 64-bit words")
+        in_bounds(digits.dtype == np.uint16 and digits.ndim == 2, "digits are rows of 16-bit numbers")
+        in_bounds(limbs == self.limbs, "a table of another modulus")
+        in_bounds(digits.shape[1] == rows, "not one digit for each row")
+        in_bounds(table.flags.c_contiguous, "a table is one block")
+        in_bounds(not digits.size or int(digits.max()) < entries, "a digit above the table's last entry")
         digits = np.ascontiguousarray(digits)
         out = np.empty((len(digits), self.limbs), dtype=np.uint64)
         step = max(LANES, self._unit // rows // LANES * LANES)
@@ -196,10 +200,11 @@ class Modulus:
             self._check(base, None, count)
         places = np.ascontiguousarray(places)
         self._check(values, places.reshape(-1), places.size)
-        assert squarings.shape == operands.shape, "not one operand for each step"
-        assert -powers <= int(operands.min()), "an odd power that is not made"
-        assert int(operands.max()) < width, "an operand without places"
-        assert base is not None or not powers, "powers of no base"
+        in_bounds(squarings.dtype == operands.dtype == np.int32, "a program is of 32-bit numbers")
+        in_bounds(squarings.shape == operands.shape, "not one operand for each step")
+        in_bounds(-powers <= int(operands.min()), "an odd power that is not made")
+        in_bounds(int(operands.max()) < width, "an operand without places")
+        in_bounds(base is not None or not powers, "powers of no base")
         out = np.empty((count, self.limbs), dtype=np.uint64)
         for first in range(0, count, LANES):  # some 20 ms at 4,096 bits
             end = min(first + LANES, count)
@@ -217,23 +222,25 @@ class Modulus:
         """low + factors·N in plain integers of `wide` words; all given numbers are below 2^(52·limbs)."""
         self._check(low, None, len(low))
         self._check(factors, None, len(low))
-        assert wide <= 2 * self.limbs, "more words than a product has"
+        in_bounds(wide <= 2 * self.limbs, "more words than a product has")
         out = np.empty((len(low), wide), dtype=np.uint64)
         _call("treetap_join", self.limbs, wide, out, low, factors, self.words, len(low))
         return out
 
     def _check(self, batch: Batch, places: Places | None, count: int) -> None:
         """Refuse what the kernels would read or write outside of an array."""
-        assert batch.dtype == np.uint64, "numbers are arrays of 64-bit words"
-        assert batch.ndim == 2, "a batch has a row for each number"
-        assert batch.shape[1] == self.limbs, "numbers of another modulus"
-        assert batch.flags.c_contiguous, "a batch is one block"
+        in_bounds(batch.dtype == np.uint64, "numbers are arrays of 64-bit words")
+        in_bounds(batch.ndim == 2, "a batch has a row for each number")
+        in_bounds(batch.shape[1] == self.limbs, "numbers of another modulus")
+        in_bounds(batch.flags.c_contiguous, "a batch is one block")
         if places is None:
-            assert len(batch) == count, "batches of different lengths"
+            in_bounds(len(batch) == count, "batches of different lengths")
             return
-        assert places.dtype == np.int64, "places are 64-bit numbers"
-        assert places.shape == (count,), "not one place for each number"
-        assert not count or (int(places.min()) >= 0 and int(places.max()) < len(batch)), "a place outside of a batch"
+        in_bounds(places.dtype == np.int64, "places are 64-bit numbers")
+        in_bounds(places.shape == (count,), "not one place for each number")
+        in_bounds(
+            not count or (int(places.min()) >= 0 and int(places.max()) < len(batch)), "a place outside of a batch"
+        )
 
     def _units(self, count: int) -> Iterator[tuple[int, int]]:
         for first in range(0, count, self._unit):
@@ -267,6 +274,6 @@ def _argument(value: Any) -> Any:
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, np.ndarray):
-        assert value.flags.c_contiguous, "a kernel takes whole blocks"
+        in_bounds(value.flags.c_contiguous, "a kernel takes whole blocks")
         return ctypes.c_void_p(value.ctypes.data)
     return ctypes.c_uint64(value) if isinstance(value, _word) else ctypes.c_size_t(value)

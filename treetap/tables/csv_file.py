@@ -26,9 +26,9 @@ from treetap.tables.csv_dialect import (
     marked_encoding,
 )
 from treetap.tables.csv_survey import Survey, survey
-from treetap.tables.faults import missing, unreadable
+from treetap.tables.faults import decoding, missing
 from treetap.tables.files import FileSource, TableFile
-from treetap.tables.number_styles import PLAIN, style_keys, styles_of
+from treetap.tables.number_styles import PLAIN, Style, style_keys, styles_of
 from treetap.tables.numbers import FALSE, TRUE
 
 
@@ -44,10 +44,8 @@ class CsvFile(FileSource):
     @cached_property
     def detected(self) -> Detected:
         """The dialect, what was detected being logged once."""
-        try:
+        with decoding(self.file, "CSV"):
             head = self.file.head(HEAD)
-        except (pa.ArrowException, OSError) as failure:
-            raise unreadable(self.file, failure, "CSV") from None
         marked = marked_encoding(head)
         if marked and self.given.encoding and not codecs.lookup(self.given.encoding).name.startswith(marked):
             raise DataError(
@@ -130,6 +128,11 @@ class CsvFile(FileSource):
         texts = {name: again.column(name).cast(pa.string()) for name in [*times, *whole]}
         return {name: text for name, text in texts.items() if name in times or _any_hexadecimal(text)}
 
+    @property
+    def style(self) -> Style:
+        """See `Source`."""
+        return self.dialect.style
+
     def row_name(self, index: int) -> str:
         """The line where a row ends, the header being line 1; the row where the file has changed since."""
         line, _ = next(islice(self._rows(), index + 1, None), (0, 0))
@@ -201,13 +204,12 @@ class CsvFile(FileSource):
     @cached_property
     def _survey(self) -> Survey:
         """The content that Arrow's reader would not tell of, by one pass over the file."""
-        try:
-            with self.file.text(self.dialect.encoding) as text:
-                return survey(text, self.dialect.delimiter, self.dialect.quote, BLOCK)
-        except UnicodeError:  # of which Arrow's reader tells
-            return Survey(None, hexadecimal=False)
-        except (pa.ArrowException, OSError) as failure:
-            raise unreadable(self.file, failure, "CSV") from None
+        with decoding(self.file, "CSV"):
+            try:
+                with self.file.text(self.dialect.encoding) as text:
+                    return survey(text, self.dialect.delimiter, self.dialect.quote, BLOCK)
+            except UnicodeError:  # of which Arrow's reader tells
+                return Survey(None, hexadecimal=False)
 
     def _unreadable(self, failure: Exception) -> DataError:
         """The error for a file that Arrow cannot read, without any of its content."""

@@ -20,7 +20,8 @@ class DistinctCells:
 
     def __init__(self, source: Source, name: str, kind: pa.DataType) -> None:
         self._source, self._name = source, name
-        self._known = pa.array([], kind)
+        narrow = pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind)  # Arrow does not compare these
+        self._known = pa.array([], pa.decimal128(kind.precision, kind.scale) if narrow else kind)
         self._rows = np.empty(0, dtype=np.int64)
         self._new: list[tuple[pa.Array, npt.NDArray[np.int64]]] = []
 
@@ -30,7 +31,7 @@ class DistinctCells:
         Raises:
             DataError: the different cells take up more than half of the memory.
         """
-        for chunk in column.chunks:
+        for chunk in column.cast(self._known.type).chunks:
             self._new.append(_first_of_each(chunk, np.arange(first, first + len(chunk))))
             first += len(chunk)
         if sum(len(cells) for cells, _ in self._new) > _PENDING + len(self._known):

@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 
-from treetap.errors import DataError
+from treetap.errors import DataError, TreetapError
 
 #: Most files of a table.
 MOST_FILES = 10_000
@@ -27,9 +30,21 @@ UNKNOWN_CAUSE = "the store cannot answer; check endpoint_override and AWS_REGION
 log = logging.getLogger(__name__)
 
 
-def unreadable(place: object, failure: Exception, what: str) -> DataError:
-    """The error for a file that cannot be opened or is not of its format, `what`."""
-    return missing(place, failure) or DataError(f"{place}: is not readable {what}")
+@contextmanager
+def decoding(place: object, what: str, fault: Callable[[], DataError] | None = None) -> Iterator[None]:
+    """Have whatever a library raises at a file that is not of its format, `what`, become one error that names the file.
+
+    Arrow raises errors of Python as well: `UnicodeDecodeError` for the name of a column, `SystemError` for metadata.
+    `fault`: the error for its content, where the format has a closer one.
+    """
+    try:
+        yield
+    except TreetapError:
+        raise
+    except Exception as failure:  # noqa: BLE001 - of a library, at content that anyone may have written
+        if isinstance(failure, UnicodeError):
+            raise DataError(f"{place}: the name of a column is not UTF-8 text; write the {what} file again") from None
+        raise missing(place, failure) or (fault or partial(DataError, f"{place}: is not readable {what}"))() from None
 
 
 def missing(place: object, failure: Exception) -> DataError | None:

@@ -7,7 +7,7 @@ import io
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 import pyarrow as pa
@@ -36,9 +36,13 @@ class TableFile:
         return self.name
 
     @classmethod
-    def local(cls, path: os.PathLike[str] | str) -> TableFile:
-        """A file of this host."""
-        return cls(str(path), lambda: pa.OSFile(str(path), "rb"), lambda: _local_stamp(path))
+    def local(cls, path: Path | str, allowed: Callable[[Path], Path] = Path) -> TableFile:
+        """A file of this host. `allowed`: the file in its place, by any links; `DataError` where it may not be read."""
+        return cls(
+            str(path),
+            lambda: pa.OSFile(str(allowed(Path(path))), "rb"),
+            lambda: _local_stamp(allowed(Path(path))),
+        )
 
     @property
     def suffix(self) -> str:
@@ -87,7 +91,7 @@ class TableFile:
             return bytes(file.read(size))
 
 
-def _local_stamp(path: os.PathLike[str] | str) -> object:
+def _local_stamp(path: Path) -> object:
     found = os.stat(path)
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 

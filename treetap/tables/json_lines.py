@@ -12,7 +12,7 @@ import pyarrow.json as pajson
 from treetap.errors import DataError
 from treetap.tables.csv_dialect import BLOCK
 from treetap.tables.dates import is_date
-from treetap.tables.faults import missing
+from treetap.tables.faults import decoding
 from treetap.tables.files import FileSource
 
 
@@ -21,27 +21,24 @@ class JsonLines(FileSource):
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """See `Source`: the keys of all lines, in the order in which they come."""
-        return [(field.name, field.type) for field in self._table().schema]
+        with decoding(self, "JSON lines", self._fault):
+            return [(field.name, field.type) for field in self._table().schema]
 
     def read(self, wanted: list[str], text: Collection[str]) -> pa.Table:
         """See `Source`."""
         del text  # a cell has its type
-        return self._table().select(wanted)
+        with decoding(self, "JSON lines", self._fault):
+            return self._table().select(wanted)
 
     def row_name(self, index: int) -> str:
         """The line of a row; empty lines are none."""
         return next((f"line {line}" for row, (line, _) in enumerate(self._lines()) if row == index), f"row {index + 1}")
 
     def _table(self) -> pa.Table:
-        try:
-            table = self._parse(None)
-            dates = {field.name: pa.string() for field in table.schema if is_date(field.type)}
-            # Arrow takes text that looks like a time for one: ids and texts stay as they are written
-            return self._parse(pa.schema(dates)).select(table.column_names) if dates else table
-        except UnicodeDecodeError:
-            raise DataError(f"{self}: is not UTF-8 text") from None
-        except (pa.ArrowException, OSError) as failure:
-            raise missing(self, failure) or self._fault() from None
+        table = self._parse(None)
+        dates = {field.name: pa.string() for field in table.schema if is_date(field.type)}
+        # Arrow takes text that looks like a time for one: ids and texts stay as they are written
+        return self._parse(pa.schema(dates)).select(table.column_names) if dates else table
 
     def _parse(self, schema: pa.Schema | None) -> pa.Table:
         with self.file.whole() as raw:

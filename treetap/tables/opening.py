@@ -27,7 +27,19 @@ from treetap.tables.sql import Query
 
 
 def source_of(keys: SourceKeys) -> Source:
-    """The source of a table; `DataError` if it is not there or holds something else than a table."""
+    """The source of a table, read by another process where others may have written it.
+
+    Raises:
+        DataError: it is not there, holds something else than a table, or lies where it may not.
+    """
+    found: Source = read_here(keys) if keys.read_by is None else keys.read_by(keys)
+    return found
+
+
+def read_here(keys: SourceKeys) -> Source:
+    """The same, read by this process."""
+    for place in keys.local():
+        keys.check_within(place)
     if keys.sql is not None:
         return Query(keys.sql)
     files = [each for place in keys.places for each in _files(keys, place)]
@@ -50,7 +62,7 @@ def _files(keys: SourceKeys, place: Path | str) -> list[tuple[str, TableFile]]:
     """The files that one path stands for, with their names in messages."""
     any_name = keys.format is not None
     if isinstance(place, Path):
-        return local_files(place, any_name)
+        return local_files(place, any_name, keys.check_within)
     return stored_files(place, keys.endpoint_override, any_name)
 
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from treetap.errors import DataError
-from treetap.tables.faults import missing, unreadable
+from treetap.tables.faults import decoding
 from treetap.tables.files import FileSource, TableFile
 from treetap.tables.source import BATCH_ROWS
 from treetap.tables.tensors import is_tensor
@@ -31,11 +31,8 @@ class ParquetFile(FileSource):
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         """See `Source`."""
-        try:
-            with self.file.open() as raw:
-                return [(field.name, field.type) for field in pq.read_schema(raw)]
-        except (pa.ArrowException, OSError) as failure:
-            raise unreadable(self, failure, "Parquet") from None
+        with decoding(self, "Parquet"), self.file.open() as raw:
+            return [(field.name, field.type) for field in pq.read_schema(raw)]
 
     def read(self, wanted: list[str], text: Collection[str]) -> pa.Table:
         """See `Source`."""
@@ -51,11 +48,8 @@ class ParquetFile(FileSource):
 
     def count_rows(self) -> int:
         """See `Source`: the number in the file's metadata."""
-        try:
-            with self.file.open() as raw:
-                return int(pq.read_metadata(raw).num_rows)
-        except (pa.ArrowException, OSError) as failure:
-            raise unreadable(self, failure, "Parquet") from None
+        with decoding(self, "Parquet"), self.file.open() as raw:
+            return int(pq.read_metadata(raw).num_rows)
 
 
 def read_parquet(source: TableFile, wanted: list[str]) -> pa.Table:
@@ -81,7 +75,7 @@ def read_parquet(source: TableFile, wanted: list[str]) -> pa.Table:
 def _open(source: TableFile, wanted: list[str]) -> Iterator[_Columns]:
     """These columns of a file; `DataError` if it cannot be opened."""
     with ExitStack() as stack:
-        try:
+        with decoding(source, "Parquet"):
             raw = stack.enter_context(source.open())
             file = stack.enter_context(pq.ParquetFile(raw, page_checksum_verification=True))
             schema = file.schema_arrow  # made anew each time it is asked for
@@ -91,8 +85,6 @@ def _open(source: TableFile, wanted: list[str]) -> Iterator[_Columns]:
             if text:
                 raw = stack.enter_context(source.open())
                 cells = stack.enter_context(pq.ParquetFile(raw, read_dictionary=text))
-        except (pa.ArrowException, OSError) as failure:
-            raise unreadable(source, failure, "Parquet") from None
         yield _Columns(source, fields, text, file, cells)
 
 
@@ -146,10 +138,8 @@ class _Columns:
     @contextmanager
     def _decoding(self, group: int) -> Iterator[None]:
         """Raise `DataError` with the place of a fault in a group of rows."""
-        try:
+        with decoding(self._source, "Parquet", lambda: self._undecodable(group)):
             yield
-        except (pa.ArrowException, OSError) as failure:
-            raise missing(self._source, failure) or self._undecodable(group) from None
 
     def _undecodable(self, group: int) -> DataError:
         """The error for the first column of a group of rows that cannot be decoded."""
@@ -159,7 +149,7 @@ class _Columns:
                 name = field.name
                 for _ in self._of_group(group, [name], [name] if _is_text(field.type) else []):
                     pass
-            except (pa.ArrowException, OSError) as failure:
+            except Exception as failure:  # noqa: BLE001 - whatever it is, it is this column's
                 log.debug("%s, column %r: decoding it raised %s", place, field.name, type(failure).__name__)
                 return DataError(
                     f"{place}, column {field.name!r} cannot be decoded; is the Parquet file damaged? Write it again"

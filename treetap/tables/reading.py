@@ -176,6 +176,22 @@ def read_table(
             raise DataError(f"{config.title}: the configuration names no label column for this table")
         further = [config.label, *([config.weight] if config.weight else [])]
     source = source_of(config)
+    with source.opened():
+        return _read(config, source, further, with_label, missing, categories, shapes, empty, streams)
+
+
+def _read(
+    config: TableConfig,
+    source: Source,
+    further: list[str],
+    with_label: bool,
+    missing: float | None,
+    categories: Mapping[str, Category] | None,
+    shapes: Mapping[str, Shape] | None,
+    empty: Collection[str],
+    streams: bool,
+) -> Table:
+    """See `read_table`."""
     for sentence in source.says:
         log.info("%s", sentence)
     check_columns(source, [config.id, *config.columns, *further])

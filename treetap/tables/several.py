@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import accumulate
 from operator import add
@@ -14,6 +15,7 @@ import pyarrow as pa
 from treetap.errors import DataError
 from treetap.tables.cells import cast, common_type, plain_column, plain_type
 from treetap.tables.dates import is_date
+from treetap.tables.number_styles import Style
 from treetap.tables.numbers import is_number, is_text, kind_name
 from treetap.tables.rows_of import RowsOf
 from treetap.tables.source import Source
@@ -135,14 +137,23 @@ class SeveralFiles(Source):
 
     def row_name(self, index: int) -> str:
         """The file and its own name of the row."""
+        if not self._ends:  # not read by this process yet
+            with suppress(DataError):
+                own = self._parts[0][1].fields()[0][0]
+                self._ends = list(accumulate(source.read([own], ()).num_rows for _, source in self._parts))
         place = bisect_right(self._ends, index)
         if place >= len(self._ends):
             return super().row_name(index)
         name, source = self._parts[place]
         return f"{name}, {source.row_name(index - (self._ends[place - 1] if place else 0))}"
 
-    def number(self, cell: str) -> float:
+    @property
+    def style(self) -> Style:
         """See `Source`: files of text have one way to write numbers (`treetap.tables.opening`)."""
+        return self._parts[0][1].style
+
+    def number(self, cell: str) -> float:
+        """See `Source`."""
         return self._parts[0][1].number(cell)
 
     def remedy(self, cells: Iterable[str | None]) -> str:

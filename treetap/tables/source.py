@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pyarrow as pa
+
+from treetap.tables.number_styles import PLAIN, Style
 
 #: Most rows of one batch.
 BATCH_ROWS = 1 << 16
@@ -29,6 +32,15 @@ class Source(ABC):
     typed = True
     ordered = True
     streams = False
+
+    def opened(self) -> AbstractContextManager[None]:
+        """A block within which the source may keep open what it needs for each of its answers."""
+        return nullcontext()
+
+    @property
+    def style(self) -> Style:
+        """The way in which cells of text write numbers."""
+        return PLAIN
 
     @property
     def says(self) -> list[str]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, StringConstraints, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, StringConstraints, model_validator
 
-from treetap.errors import ConfigError
+from treetap.errors import ConfigError, DataError
 from treetap.strict import Strict, unshown
 from treetap.tables.csv_dialect import Given
 from treetap.tables.number_styles import THOUSANDS
@@ -18,7 +18,7 @@ from treetap.tables.sql_keys import SQLITE, SqlKeys
 
 Format = Literal["csv", "parquet", "feather", "jsonl"]
 _WILD = frozenset("*?[")
-_STORED = re.compile("s3://[^/]+/.+")
+_STORED = re.compile("s3://[^/@:]+/.+")
 _URI = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*|sqlite:.+")
 _ENDPOINT = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]+/?")
 
@@ -30,7 +30,9 @@ def _place(value: Any) -> Path | str:
     if not isinstance(value, str) or not value:
         raise ValueError("a path is text")
     if value.startswith("s3:") and not _STORED.fullmatch(value):
-        raise ValueError("a path in an object store is written s3://BUCKET/KEY")
+        raise unshown("a path in an object store is written s3://BUCKET/KEY, and its keys are in the environment")
+    if "://" in value and not value.startswith("s3:"):
+        raise unshown('is no path: write s3://BUCKET/KEY, or for a database uri = "$NAME", a variable with its URI')
     return value if value.startswith("s3:") else Path(value)
 
 
@@ -120,6 +122,8 @@ class SourceKeys(Strict):
     thousands: Annotated[str, BeforeValidator(_thousands)] | None = None
     encoding: Annotated[str, BeforeValidator(_encoding)] | None = None
     quote: Annotated[str, BeforeValidator(_quote)] | None = None
+    _within: Path | None = PrivateAttr(None)
+    _read_by: Callable[[SourceKeys], Any] | None = PrivateAttr(None)
 
     @model_validator(mode="after")
     def _agreeing(self) -> Self:
@@ -171,6 +175,40 @@ class SourceKeys(Strict):
             return self.sql.title
         first, more = str(self.places[0]), len(self.places) - 1
         return f"{first} and {more} more" if more else first
+
+    @property
+    def within(self) -> Path | None:
+        """The folder that others may write to and in which all files lie; None: they lie where the keys say."""
+        return self._within
+
+    @property
+    def read_by(self) -> Callable[[SourceKeys], Any] | None:
+        """The maker of the source where others may have written the table; None: this process reads it."""
+        return self._read_by
+
+    def kept_within(self, folder: Path, read_by: Callable[[SourceKeys], Any]) -> Self:
+        """The same with paths that start at this folder and stay in it, and another reader."""
+        found = self.below(folder).model_copy()
+        found._within, found._read_by = folder, read_by
+        return found
+
+    def check_within(self, file: Path) -> Path:
+        """The file that a path leads to; `DataError` if that lies outside of the folder that it has to stay in."""
+        if self._within is None:
+            return file
+        try:
+            real, folder = file.resolve(), self._within.resolve()
+        except (OSError, RuntimeError):  # links in a circle
+            raise DataError(f"{file}: cannot be read: its links lead nowhere") from None
+        if not real.is_relative_to(folder):
+            raise DataError(f"{file}: leads out of the folder of tables: put the file there")
+        return real
+
+    def elsewhere(self) -> list[tuple[str, str]]:
+        """Databases, variables of the environment and object stores that the keys name, each with its key."""
+        named = [("uri", SQLITE if self.uri.startswith(SQLITE) else self.uri)] if self.uri else []
+        named += [("endpoint_override", self.endpoint_override)] if self.endpoint_override else []
+        return named + [("path", place) for place in self.places if isinstance(place, str)]
 
     def local(self) -> Iterator[Path]:
         """The paths on this host; of patterns the folder below which files are looked for."""

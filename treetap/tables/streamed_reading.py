@@ -74,6 +74,8 @@ def first_pass(
             raise DataError(f"{source}: ids and label take up more than half of this machine's memory")
         for name in counted:
             cells[name].add(first, columns[name])
+    if not all(parts.values()):  # a damaged file may have rows in other columns
+        raise DataError(f"{source}: has no rows")
     return {name: pa.chunked_array(chunks) for name, chunks in parts.items()}, cells
 
 

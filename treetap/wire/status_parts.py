@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 
 from treetap.wire.v2 import jobs_pb2, setup_pb2
 
+#: States of a job that change without an operator.
+UNDER_WAY = ("running", "waiting")
 #: Most bytes of a part, and of a page.
 PART_BYTES = 512 * 1024
 #: Most bytes that a message adds to another which holds it.

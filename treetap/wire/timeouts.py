@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import dataclass
 
 #: Least `silence_s` of a configuration: a busy host needs a few seconds for one sign of life.
@@ -64,6 +65,11 @@ class Reconnects:
         return self._heard_at + self.silence_s
 
     @property
+    def unheard_at(self) -> float:
+        """The loop's time until which repeats go on where nothing has ever answered, whatever the cause is."""
+        return self._heard_at + max(self._retry_s, self.silence_s / 2)
+
+    @property
     def repeated(self) -> bool:
         """True if the call has been repeated since the other side was last heard."""
         return self._give_up is not None
@@ -73,13 +79,13 @@ class Reconnects:
         self._give_up, self._wait = None, _FIRST_WAIT_S
         self._heard_at = asyncio.get_running_loop().time()
 
-    async def again(self) -> bool:
-        """After a break: pause and return True, or False where it has lasted too long."""
+    async def again(self, until: float = math.inf) -> bool:
+        """After a break: pause and return True, or False where it has lasted too long, or it is `until` by then."""
         now = asyncio.get_running_loop().time()
         if self._give_up is None:
             self._give_up = now + self._retry_s
         self._breaks += 1
-        if now + self._wait > min(self._give_up, self.silent_at) or self._breaks > MOST_BREAKS:
+        if now + self._wait > min(self._give_up, self.silent_at, until) or self._breaks > MOST_BREAKS:
             return False
         await asyncio.sleep(self._wait)
         self._wait = min(2 * self._wait, _LONGEST_WAIT_S)

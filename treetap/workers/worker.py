@@ -9,6 +9,7 @@ the call ends with Interrupted. A worker that was started again has forgotten ev
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,11 +17,14 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
-from treetap.errors import Interrupted
+from treetap.errors import BadInput, Defect, Interrupted, Malformed, PlaintextOverflow, TreetapError
 from treetap.process.silence import LOOKS, SilenceWatch
 from treetap.workers.calls import outcome_of, pickled_call
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
+#: Errors that a kernel raises about its arguments, which come from peers and tables.
+_OF_KERNELS: tuple[type[TreetapError], ...] = (Malformed, PlaintextOverflow, BadInput)
 
 
 class Incarnation(Protocol):
@@ -28,6 +32,11 @@ class Incarnation(Protocol):
 
     #: Seconds that it may take until its first unit of work, if that is more than `silence_s`.
     boot_s: float
+
+    @property
+    def own(self) -> bool:
+        """True if the words of its errors are the party's own."""
+        ...
 
     @property
     def name(self) -> str:
@@ -145,9 +154,23 @@ class Worker(Generic[Life]):
             raise Interrupted(self._why)
         incarnation = self.incarnation
         try:
-            return outcome_of(incarnation.exchange(message))
+            failed, value = outcome_of(incarnation.exchange(message))
         except (EOFError, OSError) as error:
             raise self._lost(incarnation) from error
+        reworded = failed and isinstance(value, TreetapError) and not incarnation.own
+        return failed, self._reworded(value) if reworded else value
+
+    def _reworded(self, said: TreetapError) -> TreetapError:
+        """An error from elsewhere without its words, which the party would send on as its own; the log has them.
+
+        Kernels find what they are given wrong, and refuse nothing.
+        """
+        log.warning("compute worker %d (%s) says %s: %s", self.number, self.incarnation.name, type(said).__name__, said)
+        kind = next((kind for kind in _OF_KERNELS if isinstance(said, kind)), Defect)
+        found = kind(f"compute worker {self.number} of the cluster failed ({kind.__name__}): the log has its words")
+        for note in getattr(said, "__notes__", ()):
+            found.add_note(str(note))
+        return found
 
     def _lost(self, incarnation: Life) -> Interrupted:
         """Replace an incarnation that has ended; returns the error for its calls."""

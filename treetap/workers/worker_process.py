@@ -15,7 +15,7 @@ from treetap.workers.calls import answer
 class WorkerProcess:
     """Parent's end of one process: an `Incarnation` of a worker."""
 
-    boot_s = 30.0
+    boot_s, own = 30.0, True
 
     def __init__(self, prepare: Callable[[], None], worker: int) -> None:
         """Start it. `prepare` is called there before the first kernel."""

@@ -25,6 +25,7 @@ from treetap.errors import ConfigError, DataError
 from treetap.models.arrays import read_arrays
 from treetap.models.checksums import checked_line, first
 from treetap.models.durable import make_folder, remove_folder, write_whole
+from treetap.models.history import read_history
 from treetap.models.line_file import LineFile
 from treetap.models.store import read_json
 from treetap.strict import read_toml
@@ -208,8 +209,36 @@ def test_a_model_that_is_none_is_refused(change: Callable[[Any, Any], None], tmp
     (folder / "trees.jsonl").write_bytes(content)
     manifest["files"]["trees.jsonl"] = hashlib.sha256(content).hexdigest()
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(DataError, match=f"{folder}: is not a model that this command can read|not a stored tree"):
+    with pytest.raises(
+        DataError,
+        match=f"{folder}: is not a model that this command can read|not a stored tree|trees.jsonl: is damaged",
+    ):
         describe(folder)
     with pytest.raises(DataError):
         export(folder, tmp_path / "out", names=True)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("line", [{}, {"metrics": None}, {"metrics": [1]}, {"metrics": {"auc": "1"}}, [], None])
+def test_a_history_without_metrics_is_named(line: Any, tmp_path: Path) -> None:
+    """The writer of a model can seal it anew."""
+    folder = tmp_path / "model"
+    shutil.copytree(V2, folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    content = (json.dumps({"round": 0, "trees": 1, "metrics": {"auc": 0.5}}) + f"\n{json.dumps(line)}\n").encode()
+    (folder / "history.jsonl").write_bytes(content)
+    manifest["files"]["history.jsonl"] = hashlib.sha256(content).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    for read in (describe, read_history):
+        with pytest.raises(DataError, match=r"history.jsonl: (has no metrics of every round|is damaged)"):
+            read(folder)
+
+
+@pytest.mark.parametrize("history", [{}, 7, "auc", [{"auc": 0.5}, None], [{"auc": "1"}], [[]]])
+def test_a_history_in_a_manifest_that_is_none_is_named(history: Any, tmp_path: Path) -> None:
+    """A network's."""
+    manifest = json.loads((V2 / "manifest.json").read_text())
+    shutil.copytree(V2, tmp_path / "model")
+    (tmp_path / "model" / "manifest.json").write_text(json.dumps(manifest | {"history": history}))
+    with pytest.raises(DataError, match=r"manifest.json: has no metrics of every round"):
+        read_history(tmp_path / "model")

@@ -27,6 +27,7 @@ from treetap.additive.paillier.public_key import PublicKey
 from treetap.additive.residues.ciphertexts import random_unit
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.errors import Malformed
+from treetap.native.library import in_bounds
 from treetap.process.together import together
 from treetap.process.units import finish_unit
 from treetap.workers.engines import KeyEngine
@@ -34,7 +35,7 @@ from treetap.workers.engines import KeyEngine
 
 def bits_of(value: int, width: int) -> list[int]:
     """The bits of a number 0 ≤ value < 2^width, lowest first."""
-    assert 0 <= value < 1 << width, "a number that does not fit is a bug of the caller"
+    in_bounds(0 <= value < 1 << width, "a number that does not fit its bits")
     return [value >> place & 1 for place in range(width)]
 
 

@@ -12,6 +12,7 @@ from gmpy2 import invert, mpz
 
 from treetap.additive.residues.batches import Batch, Digits, Places, Powers, Residues
 from treetap.native import numbers as native
+from treetap.native.library import in_bounds
 from treetap.native.numbers import Modulus, limbs_for
 
 #: Values that are multiplied into cells at a time: their partial products stay below some 20 MB at 2,048-bit keys.
@@ -151,7 +152,7 @@ class IfmaResidues:
     def join(self, low: Batch, other: Residues, high: Batch, width: int) -> bytes:
         """See `Residues.join`; Garner's form, low + N·((high - low)/N mod M)."""
         assert isinstance(other, IfmaResidues), "both residues are of one arithmetic"
-        assert other._kernel.limbs <= self._kernel.limbs, "the other modulus is kept in no more words"
+        in_bounds(other._kernel.limbs <= self._kernel.limbs, "the other modulus is kept in no more words")
         inverse, modulus = int(invert(self.modulus, other.modulus)), int(other.modulus)
         left = self._kernel.leave(low)
         wide = -(-int(self.modulus).bit_length() // 8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
@@ -11,11 +12,13 @@ from urllib.parse import urlsplit
 from pydantic import field_validator
 
 from treetap.errors import ConfigError
-from treetap.strict import Strict
+from treetap.strict import Strict, unshown
 
 Value = TypeVar("Value")
 #: Schemes of MLflow's servers.
 _SERVERS = ("http", "https")
+#: The beginning of an address with a user and a password.
+_USER = re.compile("[^/]:[^/]*@")
 #: Characters that have a meaning in the address of a SQLite file.
 _MEANT = frozenset("?#%")
 
@@ -34,9 +37,11 @@ class OutputTable(Strict):
         if "://" in value:
             parts = urlsplit(value)
             if parts.scheme not in _SERVERS or not parts.hostname:
-                raise ValueError("is neither the address of a server, as http://HOST:5000, nor a folder")
+                raise unshown("is neither the address of a server, as http://HOST:5000, nor a folder")
             if parts.username is not None:
-                raise ValueError("holds a password: give it by MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD")
+                raise unshown("holds a password: give it by MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD")
+        elif _USER.search(value):
+            raise unshown("holds what may be a password, and is no address of a server: write http://HOST:5000")
         needed = ("mlflow",) if "://" in value else ("mlflow", "sqlalchemy", "alembic")
         return _with_libraries(value, needed, "mlflow")
 

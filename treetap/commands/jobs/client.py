@@ -23,7 +23,7 @@ from treetap.strict import load
 from treetap.wire import rpc
 from treetap.wire.ports import Address
 from treetap.wire.roles import Role
-from treetap.wire.status_parts import jobs_of, joined
+from treetap.wire.status_parts import UNDER_WAY, jobs_of, joined
 from treetap.wire.timeouts import Reconnects, Timeouts
 from treetap.wire.v2 import jobs_pb2
 from treetap.wire.visible_message import visible_message
@@ -155,7 +155,7 @@ class Operator:
                                 status = visible_message(await anext(statuses), PATHS)
                             reconnects.heard()
                             on_status(status)
-                            if status.state != "running" or until(status):
+                            if status.state not in UNDER_WAY or until(status):
                                 return status
                 except Unreachable as error:
                     if await _again(error, dialer, reconnects):

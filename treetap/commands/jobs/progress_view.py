@@ -49,6 +49,8 @@ def live(title: str) -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
 
 def _described(status: jobs_pb2.JobStatus, began: list[tuple[float, int]]) -> tuple[int, int, str, str]:
     """Progress done and planned, where the job is, bytes and metrics; `began` gets the moment when scoring began."""
+    if status.state == "waiting":
+        return 0, 0, "waiting", visible(status.error)
     where = f"{status.phase}"
     total, done = status.rounds, status.stored_trees
     if status.rounds and status.phase == "train":

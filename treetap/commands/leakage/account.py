@@ -11,7 +11,7 @@ from party.config import read
 from party.runtime.job_store import JobStore
 from treetap import terminal
 from treetap.commands.model.view import reading
-from treetap.errors import BadInput
+from treetap.errors import BadInput, DataError
 from treetap.models.store import LEAKAGE, read_leakage
 
 Json = dict[str, Any]
@@ -37,19 +37,27 @@ def account(job: str, config: Path) -> Json:
             f"{state}: there is no account of a job {job!r}; the label holder has one of jobs whose labels are "
             "classes, from the first stored tree on"
         )
-    return {"job": job, "published": store.published, "trees": lines}
+    found = {"job": job, "published": store.published, "trees": lines}
+    try:
+        _head(found), leakage_table(lines)
+    except (KeyError, TypeError, ValueError, AttributeError) as failure:
+        place = store.model if store.published else store.folder
+        raise DataError(f"{place / LEAKAGE}: is damaged ({failure!r}); bring a back-up of it back") from None
+    return found
 
 
 def print_account(found: Json) -> None:
     """Print the figures after the last tree, and the largest bound of all."""
-    trees = found["trees"]
-    last = trees[-1]
-    noisy = " (noisy labels, on which it trains)" if last["noisy_labels"] else ""
-    terminal.out.print(
-        f"{found['job']}: {len(trees)} trees; the label's entropy is {last['entropy_nats']:.4f} nats{noisy}"
-    )
-    terminal.out.print(leakage_table(trees))
+    terminal.out.print(_head(found))
+    terminal.out.print(leakage_table(found["trees"]))
     terminal.out.print("Bounds, in nats, are per node, not joint: sets that say nothing alone may say all together.")
+
+
+def _head(found: Json) -> str:
+    last = found["trees"][-1]
+    noisy = " (noisy labels, on which it trains)" if last["noisy_labels"] else ""
+    entropy = f"the label's entropy is {last['entropy_nats']:.4f} nats{noisy}"
+    return f"{found['job']}: {len(found['trees'])} trees; {entropy}"
 
 
 def leakage_table(trees: list[Json]) -> Table:

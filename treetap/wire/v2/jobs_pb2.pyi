@@ -256,7 +256,7 @@ class JobStatus(google.protobuf.message.Message):
     kind: builtins.str
     """train, predict or serve."""
     state: builtins.str
-    """running, finished, failed, interrupted, cancelled, or damaged: its record cannot be read."""
+    """running, waiting for its turn, finished, failed, interrupted, cancelled, or damaged: its record cannot be read."""
     attempt: builtins.int
     phase: builtins.str
     """Current phase: prepare, align, bin or fit, keys, train, publish; align, keys, predict, write;
@@ -270,7 +270,7 @@ class JobStatus(google.protobuf.message.Message):
     seconds: builtins.float
     bytes: builtins.int
     error: builtins.str
-    """Reason why the job failed or stopped."""
+    """Reason why the job failed, stopped or waits."""
     bad_input: builtins.bool
     """The error lies in the operator's or a party's input: exit status 2."""
     predictions: builtins.str

@@ -15,7 +15,7 @@ _COUNTED = {"CPU": "cluster.cpus", "memory": "cluster.memory", "GPU": None, "obj
 
 def _check_head(address: str) -> str:
     if "://" in address:
-        raise ValueError(f'{address} is for another kind of client: write the head\'s HOST:PORT, or "auto"')
+        raise ValueError('is for another kind of client: write the head\'s HOST:PORT, or "auto"')
     return address if address == "auto" else check_address(address)
 
 

@@ -73,6 +73,11 @@ class WorkerActor:
         """See `Incarnation`."""
         return self._cluster.board.units(self._worker)
 
+    @property
+    def own(self) -> bool:
+        """See `Incarnation`: that the cluster lacks something is found here."""
+        return self._lack is not None
+
     def alive(self) -> bool:
         """See `Incarnation`. One that lacks something lives until a call was answered with that."""
         if self._lack is not None:

@@ -118,5 +118,5 @@ def test_bits_are_those_of_the_number() -> None:
     """Lowest first; a number that does not fit is a bug."""
     value = int(np.random.default_rng(1).integers(0, 2**62))
     assert sum(bit << place for place, bit in enumerate(bits_of(value, WIDTH))) == value
-    with pytest.raises(AssertionError):
+    with pytest.raises(ValueError, match="does not fit its bits"):
         bits_of(8, 3)

@@ -1,0 +1,309 @@
+"""A source that another process reads: a damaged file can end that process, and finds no key in its memory.
+
+The reader is forked from a server that was spawned: it has this process's environment and nothing of its memory. It
+answers requests of JSON by JSON, columns by Arrow's stream format, and is not believed: what comes is checked in full.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from typing import Any
+
+import pyarrow as pa
+
+from treetap.errors import DataError, TreetapError
+from treetap.process.children import end, settle
+from treetap.process.clean_forks import fork_clean
+from treetap.process.limits import leave_out_pandas
+from treetap.tables.arrow_file import checked
+from treetap.tables.csv_dialect import Dialect
+from treetap.tables.number_styles import Style
+from treetap.tables.opening import read_here
+from treetap.tables.source import BATCH_ROWS, Source
+from treetap.tables.source_keys import SourceKeys
+from treetap.usage import half_of_memory
+
+#: Seconds within which a reader answers, beside those that a database is given.
+ANSWER_S = 600.0
+_PART = 32 << 20  # bytes of columns that are sent at once, if a row has fewer
+_VALUE, _COLUMNS, _END, _FAULT = b"v", b"c", b".", b"!"
+
+
+class ReadApart(Source):
+    """A table's source, each of whose answers comes from a reader: of its own, or one for all within `opened`."""
+
+    def __init__(self, keys: SourceKeys) -> None:
+        self._keys = keys
+        self._kept: _Reader | None = None
+        self.typed, self.ordered, self.streams = self._value("about", of=_three_booleans)
+        self._style: Style | None = None
+
+    def __str__(self) -> str:
+        return self._keys.title
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """See `Source`."""
+        with self._reader() as reader:
+            self._kept = reader
+            try:
+                yield
+            finally:
+                self._kept = None
+
+    @property
+    def says(self) -> list[str]:
+        """See `Source`."""
+        found: list[str] = self._value("says", of=_texts)
+        return found
+
+    @property
+    def style(self) -> Style:
+        """See `Source`."""
+        if self._style is None:
+            decimal, thousands = self._value("style", of=lambda found: _texts(found) and len(found) == 2)
+            self._style = decimal, thousands
+        return self._style
+
+    def fields(self) -> list[tuple[str, pa.DataType]]:
+        """See `Source`."""
+        return [(field.name, field.type) for table in self._columns("fields") for field in table.schema]
+
+    def read(self, wanted: list[str], text: Collection[str]) -> pa.Table:
+        """See `Source`."""
+        most, size = half_of_memory(), 0
+        parts: list[pa.Table] = []
+        for part in self._columns("read", wanted, sorted(text)):
+            if parts and part.schema != parts[0].schema:
+                raise self._untrue()
+            parts.append(part)
+            size += part.nbytes
+            if size > most:
+                raise DataError(f"{self}: the columns take up more than half of this machine's memory; leave some out")
+        if not parts:
+            raise self._untrue()
+        return pa.concat_tables(parts)
+
+    def batches(self, wanted: list[str], text: Collection[str]) -> Iterator[pa.Table]:
+        """See `Source`: read ahead by what a pipe holds."""
+        yield from self._columns("batches", wanted, sorted(text))
+
+    def count_rows(self) -> int | None:
+        """See `Source`."""
+        found: int | None = self._value("count_rows", of=lambda count: count is None or type(count) is int)
+        return found
+
+    def stamp(self) -> object:
+        """See `Source`."""
+        found: object = self._value("stamp", of=lambda _: True)
+        return found
+
+    def row_name(self, index: int) -> str:
+        """See `Source`."""
+        return self._text("row_name", index)
+
+    def number(self, cell: str) -> float:
+        """See `Source`."""
+        decimal, thousands = self.style
+        return Dialect(decimal=decimal, thousands=thousands).number(cell)
+
+    def remedy(self, cells: Iterable[str | None]) -> str:
+        """See `Source`."""
+        return self._text("remedy", list(cells))
+
+    def doubt(self, cells: Iterable[str | None]) -> str:
+        """See `Source`."""
+        return self._text("doubt", list(cells))
+
+    def not_text(self) -> str:
+        """See `Source`."""
+        return self._text("not_text")
+
+    def remedy_of_absence(self, name: str) -> str:
+        """See `Source`."""
+        return self._text("remedy_of_absence", name)
+
+    def _text(self, what: str, *given: object) -> str:
+        found: str = self._value(what, *given, of=lambda found: isinstance(found, str))
+        return found
+
+    def _value(self, what: str, *given: object, of: Callable[[Any], bool]) -> Any:
+        """The answer to a request, of JSON types; `of`: whether it is one of its kind."""
+        with self._reader() as reader:
+            kind, content = reader.asked(what, given)
+        try:
+            found = json.loads(content) if kind == _VALUE else None
+        except (ValueError, RecursionError):
+            raise self._untrue() from None
+        if kind != _VALUE or not of(found):
+            raise self._untrue()
+        return found
+
+    def _columns(self, what: str, *given: object) -> Iterator[pa.Table]:
+        """The tables that answer a request, checked; the reader is one for this request alone if they are many."""
+        with self._reader(alone=what == "batches") as reader:
+            kind, content = reader.asked(what, given)
+            while kind == _COLUMNS:
+                try:
+                    with pa.ipc.open_stream(content) as stream:
+                        batches = [checked(batch, lambda _: self._untrue()) for batch in stream]
+                        table = pa.Table.from_batches(batches, stream.schema)
+                    names = table.column_names  # which may be no text
+                except Exception:  # noqa: BLE001 - whatever it is, it is no table of ours
+                    raise self._untrue() from None
+                if given and names != given[0]:
+                    raise self._untrue()
+                yield table
+                kind, content = reader.answer()
+            if kind != _END:
+                raise self._untrue()
+
+    def _untrue(self) -> DataError:
+        """The error for an answer that no sound reader gives."""
+        return DataError(f"{self}: the reader of this table sent what is no answer: the file is damaged")
+
+    @contextmanager
+    def _reader(self, *, alone: bool = False) -> Iterator[_Reader]:
+        if self._kept is not None and not alone:
+            yield self._kept
+            return
+        reader = _Reader(self._keys)
+        try:
+            yield reader
+        finally:
+            reader.close()
+
+
+class _Reader:
+    """This process's end of a reader."""
+
+    def __init__(self, keys: SourceKeys) -> None:
+        self._title, self._answer_s = keys.title, ANSWER_S + (keys.deadline_s if keys.sql else 0)
+        self._pipe, theirs = multiprocessing.Pipe()
+        self._process = fork_clean(_serve, (theirs, keys, dict(os.environ)), "reader")
+        theirs.close()  # with our copy gone, the pipe ends when the reader does
+        self._late = False
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid or 0
+
+    def asked(self, what: str, given: tuple[object, ...]) -> tuple[bytes, bytes]:
+        """The kind and the content of the first answer to a request; raises as `answer` does."""
+        with suppress(OSError):  # it has ended, which the answer will say
+            self._pipe.send_bytes(json.dumps([what, *given]).encode())
+        return self.answer()
+
+    def answer(self) -> tuple[bytes, bytes]:
+        """The kind and the content of the next answer.
+
+        Raises:
+            DataError: the source's own error; or the reader has ended, or was ended because it is late.
+        """
+        clock = threading.Timer(self._answer_s, self._end_late)
+        clock.start()
+        try:
+            kind, content = self._pipe.recv_bytes(1), self._pipe.recv_bytes(half_of_memory())
+        except (EOFError, OSError):
+            raise self._ended() from None
+        finally:
+            clock.cancel()
+        if kind == _FAULT:
+            raise DataError(str(content, "utf-8", "replace"))
+        return kind, content
+
+    def close(self) -> None:
+        """End the process."""
+        end(self._process)
+        self._pipe.close()
+
+    def _end_late(self) -> None:
+        self._late = True
+        self._process.kill()
+
+    def _ended(self) -> DataError:
+        if self._late:
+            return DataError(f"{self._title}: the reader of this table was ended: no answer in {self._answer_s:g} s")
+        self._process.join(1.0)  # its pipe may be gone a moment before it is
+        code = self._process.exitcode or 0
+        how = f"by signal {-code}" if code < 0 else f"with status {code}"
+        if code == -signal.SIGKILL:
+            return DataError(f"{self._title}: the reader of this table ended {how}: was there too little memory?")
+        return DataError(f"{self._title}: the reader of this table ended {how}: the file is damaged")
+
+
+def _serve(pipe: Connection, keys: SourceKeys, environment: Mapping[str, str]) -> None:
+    """A reader's life: answer requests in order until the pipe ends."""
+    settle()
+    leave_out_pandas()
+    os.environ.update(environment)
+    source: Source | None = None
+    while True:
+        try:
+            what, *given = json.loads(pipe.recv_bytes())
+        except (EOFError, OSError):
+            return
+        try:
+            source = source or read_here(keys)
+            for kind, content in _answers(source, what, given):
+                _send(pipe, kind, content)
+        except TreetapError as failure:
+            _send(pipe, _FAULT, str(failure).encode("utf-8", "replace"))
+        except BrokenPipeError:
+            return
+        except Exception as failure:  # noqa: BLE001 - of a library, at content that anyone may have written
+            _send(pipe, _FAULT, f"{keys.title}: cannot be read ({type(failure).__name__})".encode())
+
+
+def _send(pipe: Connection, kind: bytes, content: bytes | memoryview) -> None:
+    pipe.send_bytes(kind)
+    pipe.send_bytes(content)
+
+
+def _answers(source: Source, what: str, given: list[Any]) -> Iterator[tuple[bytes, bytes | memoryview]]:
+    """The answers to a request, each its kind and its content."""
+    if what == "about":
+        found: object = [source.typed, source.ordered, source.streams]
+    elif what in ("read", "batches"):
+        parts = source.batches(*given) if what == "batches" else _parts(source.read(*given))
+        yield from ((_COLUMNS, _written(part)) for part in parts)
+        yield _END, b""
+        return
+    elif what == "fields":
+        yield _COLUMNS, _written(pa.schema(source.fields()).empty_table())
+        yield _END, b""
+        return
+    else:
+        named = getattr(source, what)
+        found = named(*given) if callable(named) else named
+    yield _VALUE, json.dumps(found).encode()
+
+
+def _three_booleans(found: Any) -> bool:
+    return isinstance(found, list) and len(found) == 3 and all(isinstance(each, bool) for each in found)
+
+
+def _texts(found: Any) -> bool:
+    return isinstance(found, list) and all(isinstance(each, str) for each in found)
+
+
+def _parts(table: pa.Table) -> Iterator[pa.Table]:
+    """The rows in parts that are sent at once; one without rows if there are none."""
+    rows = min(BATCH_ROWS, max(1, _PART * max(1, table.num_rows) // max(1, table.nbytes)))
+    return (table.slice(first, rows) for first in range(0, max(1, table.num_rows), rows))
+
+
+def _written(table: pa.Table) -> memoryview:
+    """A table in Arrow's stream format."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return memoryview(sink.getvalue())
