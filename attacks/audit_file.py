@@ -218,7 +218,7 @@ def read(run: Path) -> AuditFile:
             f"{run}: holds no {FILE}; treetap demo --workdir writes one, and an experiment with an [audit] table, "
             "and docs/audit.md shows one"
         )
-    file, base = load(path, AuditFile), path.resolve().parent
+    file, base = load(path, AuditFile), path.absolute().parent
     update: dict[str, Any] = {name: _beside(base, getattr(file, name)) for name in ("ca", "revoked", "frontier")}
     for name in ("label", "known", "evaluation"):
         table: LabelTable | None = getattr(file, name)

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from importlib.util import find_spec
@@ -158,7 +158,8 @@ def check_listen(process: Identity, listen: str, tls: Transport, field: str = "l
     if not (fault := listening_fault(listen)):
         where = "a free port will be taken" if listen.endswith(":0") else "free"
         return [Finding("ok", subject, f"{where}; the process does not run here now")]
-    found = check_server(Address(name, asked_at(listen), process.role), tls)
+    own = tls if isinstance(tls, Insecure) else replace(tls, proxied=False)  # on this host
+    found = check_server(Address(name, asked_at(listen), process.role), own)
     if found[0].level == "fault":
         who = f"{fault}, and the process there is not {name}"
         return [Finding("fault", subject, f"{who} ({found[0].message}); stop it, or choose another port")]
@@ -193,7 +194,8 @@ def check_http(process: Identity, listen: str, tls: TlsFiles | None) -> list[Fin
         if tls is None:
             connection = HTTPConnection(host.strip("[]"), int(port), timeout=HELLO_S)
         else:
-            context = ssl.create_default_context(cafile=str(tls.ca))
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # which reads no variable of the environment
+            context.load_verify_locations(tls.ca)
             context.check_hostname = False  # names are not hosts: compared below
             context.load_cert_chain(tls.certificate, tls.key)
             connection = HTTPSConnection(host.strip("[]"), int(port), timeout=HELLO_S, context=context)

@@ -51,7 +51,7 @@ class OperatorConfig(Process):
 def read(path: Path) -> OperatorConfig:
     """Read the file; relative paths in it are relative to its folder."""
     config = load(path, OperatorConfig)
-    return config.model_copy(update={"tls": config.tls_below(path.resolve().parent)})
+    return config.model_copy(update={"tls": config.tls_below(path.absolute().parent)})
 
 
 class Operator:
