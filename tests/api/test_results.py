@@ -51,6 +51,8 @@ def test_an_experiment_is_data_frames(result: ExperimentResult) -> None:
     assert "<table" in result._repr_html_()
     assert repr(result).splitlines()[0] == f"Experiment of 1 run: {result.folder}"
     assert repr(result).endswith(str(result.metrics))
+    everything = (result.folder, *result.folder.rglob("*"))
+    assert [path for path in everything if path.stat().st_mode & 0o077 and not path.is_symlink()] == []
 
 
 def test_predictions_in_csv_have_the_ids_of_the_table(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from treetap.api import loopback, party_tables
 from treetap.api.errors import InvalidInput, checked
 from treetap.api.fitted import Fitted, write_shards
 from treetap.api.frames import arrow_of, column_of, frame_of, library_of, like, of_array
-from treetap.api.loopback import CLIENT, ID, Loopback, OwnTable, Settings
+from treetap.api.loopback import ID, Loopback, OwnTable, Settings
 from treetap.api.parameters import Parameters
 from treetap.api.party_tables import LABEL, WEIGHT, PartyTables
 from treetap.api.remote import Connection, RemoteFitted, connect
@@ -129,7 +129,7 @@ class FederatedEstimator(Parameters, ABC):
         data = self._party_tables(X)
         tables = {party: self._own_table(records) for party, records in data.tables.items()}
         with running.serve(self._fitted.job, tables, self._protocol) as address:
-            yield Served(f"http://{address}", {"treetap-name": CLIENT}, data.ids)
+            yield Served(f"http://{address}", {"treetap-name": running.settings.client}, data.ids)
 
     def save(self, folder: str | Path) -> Path:
         """Write the shards of all parties below a folder, which `treetap.load_model` reads; returns the folder.

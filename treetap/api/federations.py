@@ -42,4 +42,4 @@ def federation(
         running.start()
         yield running
     finally:
-        running.close()
+        running.end()

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
-from treetap.commands.ending import run
+from treetap.commands.ending import run, tell
 from treetap.errors import BadInput, Interrupted, Unanswered, Unreachable
 from treetap.names import Address as AddressText
 from treetap.names import Name, check_name
@@ -154,7 +154,7 @@ class Operator:
                             async with asyncio.timeout(TIMEOUTS.silence_s):
                                 status = visible_message(await anext(statuses), PATHS)
                             reconnects.heard()
-                            on_status(status)
+                            await tell(on_status, status)
                             if status.state != "running" or until(status):
                                 return status
                 except Unreachable as error:
