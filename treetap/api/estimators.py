@@ -50,6 +50,10 @@ class FederatedClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[
             names = [name for name in found.column_names if name.startswith("probability_")]
         return np.stack([found.column(name).to_numpy() for name in names], axis=1)
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The accuracy of `predict`, with labels and weights that belong to the rows as in `fit`."""
+        return float(super().score(X, *self._scored(X, y, sample_weight)))
+
     def _labels(self, targets: Array) -> tuple[pa.Array, str]:
         """See `FederatedEstimator`."""
         check_classification_targets(targets)
@@ -78,6 +82,10 @@ class FederatedRegressor(RegressorMixin, FederatedEstimator):  # type: ignore[mi
     def predict(self, X: Any) -> Array:
         """The targets (n,) of records `X` (n, d); raises as `FederatedClassifier.predict`."""
         return np.asarray(self._predicted_rows(X).column("prediction").to_numpy())
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R² of `predict`, with targets and weights that belong to the rows as in `fit`."""
+        return float(super().score(X, *self._scored(X, y, sample_weight)))
 
     def _labels(self, targets: Array) -> tuple[pa.Array, str]:
         """See `FederatedEstimator`."""

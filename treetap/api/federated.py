@@ -24,11 +24,12 @@ from sklearn.utils.validation import (
 from treetap.api import loopback, party_tables
 from treetap.api.errors import InvalidInput, checked
 from treetap.api.fitted import Fitted, write_shards
-from treetap.api.frames import arrow_of, column_of, frame_of, library_of, like, of_array
+from treetap.api.frames import arrow_of, column_in, column_of, frame_of, library_of, like, of_array
 from treetap.api.loopback import ID, Loopback, OwnTable, Settings
 from treetap.api.parameters import Parameters
 from treetap.api.party_tables import LABEL, WEIGHT, PartyTables
 from treetap.api.remote import Connection, RemoteFitted, connect
+from treetap.api.rows import Rows
 from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.jobs.progress_view import backends
 from treetap.protocols.registry import training
@@ -63,9 +64,12 @@ class FederatedEstimator(Parameters, ABC):
 
         `X` is a data frame of pandas, polars or Arrow, or an array, whose columns `parties` splits; or a table of each
         party: {party: frame}, or a list of frames. Then `y` is of the label holder's rows, or names a column there, and
-        the model is trained on the records that all parties have. The job's `max_sample_weight` is at least the largest
-        weight here: one person acts for all parties, and knows it. `base_model`: a fitted estimator of the same records
-        and parties, whose federation runs; `n_estimators` counts the rounds that are added to its trees.
+        the model is trained on the records that all parties have. Columns of frames go by name, those of arrays by
+        place; labels and weights of pandas go by their index where `X` has one, all others by their place.
+
+        The job's `max_sample_weight` is at least the largest weight here: one person acts for all parties, and knows
+        it. `base_model`: a fitted estimator of the same records and parties, whose federation runs; `n_estimators`
+        counts the rounds that are added to its trees.
 
         Raises:
             ValueError: the records, the labels or a parameter cannot be used.
@@ -75,14 +79,14 @@ class FederatedEstimator(Parameters, ABC):
             return self._fit_elsewhere(self.federation, X, y, sample_weight)
         several = party_tables.are_frames(X)
         data, targets = self._of_frames(X, y) if several else self._of_one(X, y)
-        self._check_columns(data)
         labels, objective = self._labels(targets)
         names = list(data.tables)
         holder = self._holder(names)
         job = self._job(objective, "psi" if several else "sorted-ids")
         further = {"label": (LABEL, labels)}
         if sample_weight is not None:
-            weights = _check_sample_weight(sample_weight, np.empty((len(data.ids), 1)), ensure_non_negative=True)
+            given = column_of(data.rows.aligned(sample_weight, "sample_weight"))
+            weights = _check_sample_weight(given, np.empty((len(data.rows.ids), 1)), ensure_non_negative=True)
             further["weight"] = WEIGHT, pa.array(np.asarray(weights, dtype=np.float64))
             job = job.model_copy(update={"max_sample_weight": max(float(weights.max()), self.max_sample_weight)})
         tables = {party: self._own_table(records) for party, records in data.tables.items()}
@@ -101,16 +105,17 @@ class FederatedEstimator(Parameters, ABC):
         return self
 
     def predict_frame(self, X: Any) -> Any:
-        """Predictions of the records that all parties have, as a data frame of the library of `X`.
+        """Predictions of the records that all parties have, as a data frame of the library of `X`, in its order.
 
-        Columns: the ids where records have some, `prediction`, of classes their probabilities, and raw scores.
+        Columns: the ids where a column has them, `prediction`, of classes their probabilities, and raw scores. Rows
+        have the index of `X`, or of the label holder's frame, where there is one.
 
         Raises as `predict`.
         """
-        found, _ = self._predictions(X)
-        first = next(iter(X.values() if isinstance(X, Mapping) else X)) if party_tables.are_frames(X) else X
-        named = [getattr(self, "id_column", None) or "id" if name == ID else name for name in found.column_names]
-        return like(found.rename_columns(named), library_of(first))
+        found, rows = self._predictions(X)
+        if rows is None:
+            return like(found.rename_columns(["id" if name == ID else name for name in found.column_names]), None)
+        return rows.framed(found)
 
     @contextmanager
     def serve(self, X: Any) -> Iterator[Served]:
@@ -129,7 +134,7 @@ class FederatedEstimator(Parameters, ABC):
         data = self._party_tables(X)
         tables = {party: self._own_table(records) for party, records in data.tables.items()}
         with running.serve(self._fitted.job, tables, self._protocol) as address:
-            yield Served(f"http://{address}", {"treetap-name": running.settings.client}, data.ids)
+            yield Served(f"http://{address}", {"treetap-name": running.settings.client}, list(data.rows.ids))
 
     def save(self, folder: str | Path) -> Path:
         """Write the shards of all parties below a folder, which `treetap.load_model` reads; returns the folder.
@@ -154,7 +159,7 @@ class FederatedEstimator(Parameters, ABC):
             place = row["party"], self._fitted.sources[row["party"]][row["feature"]]
             total, count = gained[place]
             gained[place] = total + row["gain"] * row["weight"], count + row["weight"]
-        order = self._feature_order()
+        order = self._feature_order
         means = np.array([gained[place][0] / max(gained[place][1], 1) for place in order])
         return means / means.sum() if means.sum() > 0 else means
 
@@ -225,18 +230,18 @@ class FederatedEstimator(Parameters, ABC):
         self.label_holder_, self.n_iter_ = holder, self._fitted.rounds
         return self
 
-    def _predictions(self, X: Any) -> tuple[pa.Table, list[str]]:
-        """Predictions as the label holder's file has them, and the ids of the rows of `X`, in their order."""
+    def _predictions(self, X: Any) -> tuple[pa.Table, Rows | None]:
+        """Predictions as the label holder's file has them, and the rows of `X`; None where it has its own."""
         check_is_fitted(self)
         protocol = self._protocol
         if isinstance(self._fitted, RemoteFitted):
             if not isinstance(X, str):
                 raise InvalidInput("the federation has its own tables: X is their name")
             found = self._fitted.predict(X, protocol, verbose=bool(self.verbose))
-            return found.rename_columns([ID, *found.column_names[1:]]), [str(v) for v in found.column(0).to_pylist()]
+            return found.rename_columns([ID, *found.column_names[1:]]), None
         data = self._party_tables(X)
         tables = {party: self._own_table(records) for party, records in data.tables.items()}
-        return self._fitted.predict(tables, protocol, verbose=bool(self.verbose)), data.ids
+        return self._fitted.predict(tables, protocol, verbose=bool(self.verbose)), data.rows
 
     @property
     def _protocol(self) -> str:
@@ -246,10 +251,10 @@ class FederatedEstimator(Parameters, ABC):
     def _party_tables(self, X: Any) -> PartyTables:
         """Records to predict, as a table of each party."""
         if not party_tables.are_frames(X):
-            return party_tables.of_one(self._table_of(X, reset=False), self.columns_)
+            return party_tables.of_one(X, self._table_of(X), self.columns_)
         frames = self._by_party(X)
         return party_tables.of_several(
-            frames, self.label_holder_, self.id_column, leave_out=self._label_column, columns=self.columns_
+            frames, self.label_holder_, self._id_column, leave_out=self._label_column, columns=self.columns_
         )
 
     def _predicted_rows(self, X: Any) -> pa.Table:
@@ -258,42 +263,63 @@ class FederatedEstimator(Parameters, ABC):
         Raises:
             ValueError: a party lacks some of the records.
         """
-        found, ids = self._predictions(X)
-        place = {str(value): row for row, value in enumerate(found.column(ID).to_pylist())}
-        if lacking := [each for each in ids if each not in place]:
+        found, rows = self._predictions(X)
+        if rows is None:
+            return found
+        places = rows.places_in(found)
+        if lacking := int((places < 0).sum()):
             raise InvalidInput(
-                f"{len(lacking)} of {len(ids)} records of {self.label_holder_} are not at every party: predict_frame "
+                f"{lacking} of {len(places)} records of {self.label_holder_} are not at every party: predict_frame "
                 "predicts the others"
             )
-        return found.take(pa.array([place[each] for each in ids]))
+        return found.take(pa.array(places))
 
     def _of_one(self, X: Any, y: Any) -> tuple[PartyTables, Array]:
         """One table split by columns, and its labels."""
-        table, targets = self._with_targets(X, y)
+        self._by_place = library_of(X) is None
+        if self._by_place:
+            numbers, y = validate_data(
+                self, X, y, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=2
+            )
+            table = of_array(numbers)
+            self._names_in = table.column_names
+        else:
+            table = _framed(X)
+            self._remember(table.column_names, [X])
         apart = self.parties if isinstance(self.parties, Mapping | int | None) else len(self.parties)
         names = self._names(apart if isinstance(apart, int) else None)
-        columns = party_tables.split(table, apart, names)
+        columns = party_tables.split(table.column_names, apart, names, by_place=self._by_place)
         self._label_column: str | None = None
-        return party_tables.of_one(table, columns), targets
+        data = party_tables.of_one(X, table, columns)
+        return data, self._targets_of(data, y)
 
     def _of_frames(self, X: Any, y: Any) -> tuple[PartyTables, Array]:
         """A table of each party, and the labels of the label holder's rows."""
         frames = self._by_party(X)
+        self._by_place = any(library_of(frame) is None for frame in frames.values())
         holder = self._holder(list(frames))
-        self._label_column = y if isinstance(y, str) else None
-        data = party_tables.of_several(frames, holder, self.id_column, leave_out=self._label_column)
-        if y is None:
-            raise InvalidInput("requires y to be passed, but the target y is None")
-        if isinstance(y, str):
-            labelled = arrow_of(frames[holder]) if library_of(frames[holder]) is not None else None
-            if labelled is None or y not in labelled.column_names:
-                raise InvalidInput(f"y = {y!r}: the frame of {holder} has no such column")
-            y = labelled.column(y)
-        names = [name for own in data.columns.values() for name in own]
-        self.n_features_in_ = len(names)
-        if len(set(names)) == len(names):
+        self._label_column = str(y) if _is_label(y) else None
+        data = party_tables.of_several(frames, holder, self._id_column, leave_out=self._label_column)
+        self._remember([name for own in data.columns.values() for name in own], list(frames.values()))
+        if self._label_column is not None:
+            y = column_in(frames[holder], self._label_column) if library_of(frames[holder]) is not None else None
+            if y is None:
+                raise InvalidInput(f"y = {self._label_column!r}: the frame of {holder} has no such column")
+        return data, self._targets_of(data, y)
+
+    def _remember(self, names: list[str], frames: Sequence[Any]) -> None:
+        """Keep the names of the columns; `feature_names_in_` as scikit-learn has it, of labels that are text alone."""
+        self._names_in, self.n_features_in_ = names, len(names)
+        labels = [label for frame in frames for label in (frame.columns if library_of(frame) == "pandas" else ())]
+        named = not self._by_place and all(isinstance(label, str) for label in labels)
+        if named and len(set(names)) == len(names):
             self.feature_names_in_ = np.array(names, dtype=object)
-        return data, self._targets_of(y, len(data.ids))
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    @property
+    def _id_column(self) -> str | None:
+        return None if self.id_column is None else str(self.id_column)
 
     def _by_party(self, X: Any) -> dict[str, Any]:
         """The frames by party; those of a list have the names of `parties`, or numbers."""
@@ -305,53 +331,47 @@ class FederatedEstimator(Parameters, ABC):
             )
         return dict(X)
 
-    def _with_targets(self, X: Any, y: Any) -> tuple[pa.Table, Array]:
-        if library_of(X) is None:
-            checked_X, targets = validate_data(
-                self,
-                X,
-                y,
-                dtype=np.float64,
-                ensure_all_finite="allow-nan",
-                ensure_min_samples=2,
-            )
-            table = of_array(checked_X, self._feature_names(checked_X.shape[1]))
-            return table, _as_numbers(targets) if self._numeric else targets
-        validate_data(self, X, y, skip_check_array=True)
-        return self._framed(X), self._targets_of(y, X.shape[0])
-
-    def _table_of(self, X: Any, *, reset: bool) -> pa.Table:
+    def _table_of(self, X: Any) -> pa.Table:
+        """One table to predict: a frame with its own names, an array with those of the training's columns."""
         if library_of(X) is not None:
-            validate_data(self, X, skip_check_array=True, reset=reset)
-            return self._framed(X)
-        values = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=reset)
-        return of_array(values, self._feature_names(values.shape[1]))
+            return _framed(X)
+        values = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
+        if len(set(self._names_in)) < len(self._names_in):
+            raise InvalidInput("columns of several parties have one name: give a table of each party")
+        return of_array(values, self._names_in)
 
-    def _framed(self, X: Any) -> pa.Table:
-        if X.shape[0] == 0:
-            raise InvalidInput("Found array with 0 sample(s): the data frame has no records")
-        return arrow_of(X, self._feature_names(X.shape[1]))
-
-    def _feature_names(self, count: int) -> list[str]:
-        found = getattr(self, "feature_names_in_", None)
-        return [f"x{place}" for place in range(count)] if found is None else [str(name) for name in found]
-
-    def _targets_of(self, y: Any, count: int) -> Array:
-        targets = column_or_1d(column_of(y), warn=True)
+    def _targets_of(self, data: PartyTables, y: Any) -> Array:
+        """The labels of the rows, of which none is missing."""
+        if y is None:
+            raise InvalidInput(
+                f"This {type(self).__name__} estimator requires y to be passed, but the target y is None."
+            )
+        targets = column_or_1d(column_of(data.rows.aligned(y, "y")), warn=True)
         if targets.dtype.kind == "O" and (absent := sum(map(_is_missing, targets))):
             raise InvalidInput(f"y has no label for {absent} of {len(targets)} records: leave them out")
         if targets.dtype.kind == "f" or self._numeric:
             targets = _as_numbers(targets)
             assert_all_finite(targets, input_name="y")
-        check_consistent_length(np.empty(count), targets)
+        check_consistent_length(np.empty(len(data.rows.ids)), targets)
         return np.asarray(targets)
 
+    def _scored(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
+        """Labels and weights for `score`, in the order of the rows of `X`; `y` may name a column as in `fit`."""
+        check_is_fitted(self)
+        if isinstance(self._fitted, RemoteFitted):
+            return y, sample_weight
+        rows = self._party_tables(X).rows
+        if _is_label(y) and library_of(rows.data) is not None:
+            y = column_in(rows.data, str(y))
+        weights = None if sample_weight is None else column_of(rows.aligned(sample_weight, "sample_weight"))
+        return column_of(rows.aligned(y, "y")), weights
+
+    @property
     def _feature_order(self) -> list[tuple[str, str]]:
         """Party and column of each feature, in the order of the caller's columns."""
         owners = {name: party for party, own in self.columns_.items() for name in own}
-        names = self._feature_names(self.n_features_in_)
-        if set(names) == set(owners):
-            return [(owners[name], name) for name in names]
+        if len(owners) == len(self._names_in):
+            return [(owners[name], name) for name in self._names_in]
         return [(party, name) for party, own in self.columns_.items() for name in own]
 
     def _names(self, count: int | None) -> list[str]:
@@ -368,22 +388,31 @@ class FederatedEstimator(Parameters, ABC):
 
     def _own_table(self, records: pa.Table) -> OwnTable:
         columns = [name for name in records.column_names if name != ID]
-        encode, wanted = self.encode, self.monotone_constraints or {}
+        known = {*columns, OTHERS}
+        encode, wanted = self.encode, self._by_name("monotone_constraints") or {}
         if isinstance(encode, Mapping):
-            encode = {name: each for name, each in encode.items() if name in (*columns, OTHERS)}
-        constrained = {name: int(sign) for name, sign in wanted.items() if name in columns}
+            encode = {name: each for name, each in self._by_name("encode").items() if name in known}
+        constrained = {name: int(sign) for name, sign in wanted.items() if name in known}
         return OwnTable(
             records,
             {"columns": columns, "drop_constant": True, "encode": encode, "monotone_constraints": constrained},
         )
 
-    def _check_columns(self, data: PartyTables) -> None:
-        """Raise InvalidInput where a parameter names a column that no party has."""
-        have = {OTHERS, *(name for own in data.columns.values() for name in own)}
-        for key in ("encode", "monotone_constraints"):
-            named = getattr(self, key)
-            if isinstance(named, Mapping) and (unknown := [name for name in named if name not in have]):
-                raise InvalidInput(f"{key} names {unknown[0]!r}, which is a column of no party")
+    def _by_name(self, key: str) -> dict[str, Any]:
+        """A parameter that is a table by column, with the columns' names.
+
+        Raises:
+            InvalidInput: it names a column that no party has, or one twice.
+        """
+        known, found = {OTHERS, *self._names_in}, {}
+        for label, each in (getattr(self, key) or {}).items():
+            name = party_tables.column_name(label, self._names_in, known, by_place=self._by_place)
+            if name is None:
+                raise InvalidInput(f"{key} names {label!r}, which is a column of no party")
+            if name in found:
+                raise InvalidInput(f"{key} names column {name!r} twice")
+            found[name] = each
+        return found
 
     def _job(self, objective: str, alignment: str) -> JobTable:
         """The job table of these parameters."""
@@ -406,6 +435,21 @@ class FederatedEstimator(Parameters, ABC):
         defences = {self._holder(names): dict(self.defences or {})}
         workdir = None if self.workdir is None else Path(self.workdir)
         return loopback.kept(Settings(tuple(names), defences, dict(self.policy or {}), self.workers, workdir))
+
+
+def _framed(X: Any) -> pa.Table:
+    """One data frame of all parties as a table. Raises InvalidInput: it has no records or no columns."""
+    table = arrow_of(X)
+    if table.num_columns == 0:
+        raise InvalidInput("0 feature(s): the data frame has no columns")
+    if table.num_rows == 0:
+        raise InvalidInput("Found array with 0 sample(s): the data frame has no records")
+    return table
+
+
+def _is_label(y: Any) -> bool:
+    """True of a text or a whole number, which names a column."""
+    return isinstance(y, str | int | np.integer) and not isinstance(y, bool)
 
 
 def _is_missing(label: Any) -> bool:
