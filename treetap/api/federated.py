@@ -34,6 +34,7 @@ from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.jobs.progress_view import backends
 from treetap.protocols.registry import training
 from treetap.tables.config import OTHERS
+from treetap.trees.job_params import REGRESSIONS
 from treetap.trees.params import BoostingParams
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -57,6 +58,7 @@ class FederatedEstimator(Parameters, ABC):
     _usual_objective = "binary:logistic"
     _fitted: Any
 
+    @checked()
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, base_model: FederatedEstimator | None = None
     ) -> Self:
@@ -88,7 +90,7 @@ class FederatedEstimator(Parameters, ABC):
             given = column_of(data.rows.aligned(sample_weight, "sample_weight"))
             weights = _check_sample_weight(given, np.empty((len(data.rows.ids), 1)), ensure_non_negative=True)
             further["weight"] = WEIGHT, pa.array(np.asarray(weights, dtype=np.float64))
-            job = job.model_copy(update={"max_sample_weight": max(float(weights.max()), self.max_sample_weight)})
+            job = _changed(job, max_sample_weight=max(float(weights.max()), job.max_sample_weight or 1.0))
         tables = {party: self._own_table(records) for party, records in data.tables.items()}
         for key, (name, column) in further.items():
             own = tables[holder]
@@ -97,13 +99,14 @@ class FederatedEstimator(Parameters, ABC):
         if base_model is not None:
             if getattr(getattr(base_model, "_fitted", None), "loopback", None) is not running:
                 raise InvalidInput("base_model: must be fitted, with the same parties, on a federation that still runs")
-            job = job.model_copy(update={"base_model": base_model._fitted.job})
+            job = _changed(job, base_model=base_model._fitted.job)
         status, folders = running.train(tables, job, holder, verbose=bool(self.verbose))
         self._fitted = Fitted(running, status, holder, folders)
         self.label_holder_, self.columns_, self.constant_columns_ = holder, data.columns, self._fitted.dropped
         self.n_iter_ = self._fitted.rounds
         return self
 
+    @checked()
     def predict_frame(self, X: Any) -> Any:
         """Predictions of the records that all parties have, as a data frame of the library of `X`, in its order.
 
@@ -131,11 +134,13 @@ class FederatedEstimator(Parameters, ABC):
         running = self._fitted.loopback if isinstance(self._fitted, Fitted) else None
         if running is None:
             raise InvalidInput("the federation of this model does not run here: fit in a block of treetap.federation")
-        data = self._party_tables(X)
-        tables = {party: self._own_table(records) for party, records in data.tables.items()}
+        with checked():
+            data = self._party_tables(X)
+            tables = {party: self._own_table(records) for party, records in data.tables.items()}
         with running.serve(self._fitted.job, tables, self._protocol) as address:
             yield Served(f"http://{address}", {"treetap-name": running.settings.client}, list(data.rows.ids))
 
+    @checked()
     def save(self, folder: str | Path) -> Path:
         """Write the shards of all parties below a folder, which `treetap.load_model` reads; returns the folder.
 
@@ -143,10 +148,13 @@ class FederatedEstimator(Parameters, ABC):
             ValueError: the folder holds something.
         """
         check_is_fitted(self)
-        place = Path(folder)
-        if place.exists() and any(place.iterdir()):
-            raise InvalidInput(f"{place}: is not empty; name another folder")
-        write_shards(self._fitted.shards, place)
+        place, shards = Path(folder), self._fitted.shards
+        try:
+            if place.exists() and any(place.iterdir()):
+                raise InvalidInput(f"{place}: is not empty; name another folder")
+            write_shards(shards, place)
+        except OSError as failure:
+            raise InvalidInput(f"{place}: cannot be written: {failure.strerror}; name another folder") from None
         return place
 
     @property
@@ -219,9 +227,13 @@ class FederatedEstimator(Parameters, ABC):
     def _fit_elsewhere(self, connection: Connection, table: Any, y: Any, sample_weight: Any) -> Self:
         if not isinstance(table, str) or y is not None or sample_weight is not None:
             raise InvalidInput("a federation that runs elsewhere has its own tables: fit takes their name alone")
-        if isinstance(self.parties, int | None) or len(self.parties) < 2:
+        parties = self._parties
+        if isinstance(parties, int) or len(parties) < 2:
             raise InvalidInput("parties: name them all, as ['bank', 'telco']; their columns are in their own files")
-        names = list(self.parties)
+        for key in ("encode", "monotone_constraints", "defences", "policy", "workdir", "id_column"):
+            if getattr(self, key) is not None:
+                raise InvalidInput(f"{key}: parties of a federation that runs elsewhere have it in their own files")
+        names = list(parties)
         holder = self._holder(names)
         job = self._job(self.objective or self._usual_objective, "psi")
         others = [name for name in names if name != holder]
@@ -245,13 +257,16 @@ class FederatedEstimator(Parameters, ABC):
 
     @property
     def _protocol(self) -> str:
-        """The protocol of predictions."""
-        return str(self.prediction or training(PROTOCOL).predicts[0])
+        """The protocol of predictions. Raises InvalidInput: models of boosting have no such one."""
+        known = training(PROTOCOL).predicts
+        if self.prediction is not None and self.prediction not in known:
+            raise InvalidInput(f"prediction = {self.prediction!r}: must be one of {', '.join(known)}")
+        return self.prediction or known[0]
 
     def _party_tables(self, X: Any) -> PartyTables:
         """Records to predict, as a table of each party."""
         if not party_tables.are_frames(X):
-            return party_tables.of_one(X, self._table_of(X), self.columns_)
+            return party_tables.of_one(X, self._table_of(X), self.columns_, self._id_column)
         frames = self._by_party(X)
         return party_tables.of_several(
             frames, self.label_holder_, self._id_column, leave_out=self._label_column, columns=self.columns_
@@ -276,7 +291,7 @@ class FederatedEstimator(Parameters, ABC):
 
     def _of_one(self, X: Any, y: Any) -> tuple[PartyTables, Array]:
         """One table split by columns, and its labels."""
-        self._by_place = library_of(X) is None
+        self._by_place, id_column = library_of(X) is None, self._id_column
         if self._by_place:
             numbers, y = validate_data(
                 self, X, y, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=2
@@ -285,12 +300,14 @@ class FederatedEstimator(Parameters, ABC):
             self._names_in = table.column_names
         else:
             table = _framed(X)
-            self._remember(table.column_names, [X])
-        apart = self.parties if isinstance(self.parties, Mapping | int | None) else len(self.parties)
-        names = self._names(apart if isinstance(apart, int) else None)
-        columns = party_tables.split(table.column_names, apart, names, by_place=self._by_place)
+            self._remember([name for name in table.column_names if name != id_column], [X])
+        if id_column is not None and id_column not in table.column_names:
+            raise InvalidInput(f"id_column = {id_column!r}: X has no such column")
+        parties = self._parties
+        apart = parties if isinstance(parties, Mapping | int) else len(parties)
+        columns = party_tables.split(self._names_in, apart, self._names(), by_place=self._by_place)
         self._label_column: str | None = None
-        data = party_tables.of_one(X, table, columns)
+        data = party_tables.of_one(X, table, columns, id_column)
         return data, self._targets_of(data, y)
 
     def _of_frames(self, X: Any, y: Any) -> tuple[PartyTables, Array]:
@@ -299,7 +316,8 @@ class FederatedEstimator(Parameters, ABC):
         self._by_place = any(library_of(frame) is None for frame in frames.values())
         holder = self._holder(list(frames))
         self._label_column = str(y) if _is_label(y) else None
-        data = party_tables.of_several(frames, holder, self._id_column, leave_out=self._label_column)
+        named = self._parties if isinstance(self._parties, Mapping) else None
+        data = party_tables.of_several(frames, holder, self._id_column, leave_out=self._label_column, columns=named)
         self._remember([name for own in data.columns.values() for name in own], list(frames.values()))
         if self._label_column is not None:
             y = column_in(frames[holder], self._label_column) if library_of(frames[holder]) is not None else None
@@ -323,13 +341,15 @@ class FederatedEstimator(Parameters, ABC):
 
     def _by_party(self, X: Any) -> dict[str, Any]:
         """The frames by party; those of a list have the names of `parties`, or numbers."""
-        if not isinstance(X, Mapping):
-            return dict(zip(self._names(len(X)), X, strict=True))
+        parties = self._parties
+        names = list(X) if isinstance(X, Mapping) else self._names(len(X))
+        if not isinstance(parties, int) and (set(parties) != set(names) or len(names) != len(X)):
+            raise InvalidInput(f"X has {len(X)} tables, and parties has {', '.join(parties)}")
         if len(X) < 2:
             raise InvalidInput(
                 f"X has the frame of {', '.join(X) or 'no party'}: a federation has at least two parties"
             )
-        return dict(X)
+        return dict(X) if isinstance(X, Mapping) else dict(zip(names, X, strict=True))
 
     def _table_of(self, X: Any) -> pa.Table:
         """One table to predict: a frame with its own names, an array with those of the training's columns."""
@@ -374,11 +394,29 @@ class FederatedEstimator(Parameters, ABC):
             return [(owners[name], name) for name in self._names_in]
         return [(party, name) for party, own in self.columns_.items() for name in own]
 
-    def _names(self, count: int | None) -> list[str]:
-        """The names of the parties where the caller gives none."""
-        if not isinstance(self.parties, int | None):
-            return list(self.parties)
-        return [f"party-{number}" for number in range(1, (count or 2) + 1)]
+    @property
+    def _parties(self) -> Mapping[str, Sequence[Any]] | Sequence[str] | int:
+        """The parties: their names, with their columns or without, or their number.
+
+        Raises:
+            InvalidInput: it is none of these.
+        """
+        given = 2 if self.parties is None else self.parties
+        if isinstance(given, int | np.integer) and not isinstance(given, bool):
+            return int(given)
+        names = list(given) if isinstance(given, Sequence | Mapping) and not isinstance(given, str) else [None]
+        if all(isinstance(name, str) for name in names) and len(set(names)) == len(names):
+            return given
+        raise InvalidInput(
+            f"parties = {given!r}: must be columns by party, names of parties, each another one, or their number from 2"
+        )
+
+    def _names(self, count: int | None = None) -> list[str]:
+        """The names of the parties, of which there are `count` where they have no names."""
+        parties = self._parties
+        if not isinstance(parties, int):
+            return list(parties)
+        return [f"party-{number}" for number in range(1, (parties if count is None else count) + 1)]
 
     def _holder(self, names: Sequence[str]) -> str:
         holder = names[0] if self.label_holder is None else self.label_holder
@@ -392,7 +430,7 @@ class FederatedEstimator(Parameters, ABC):
         encode, wanted = self.encode, self._by_name("monotone_constraints") or {}
         if isinstance(encode, Mapping):
             encode = {name: each for name, each in self._by_name("encode").items() if name in known}
-        constrained = {name: int(sign) for name, sign in wanted.items() if name in known}
+        constrained = {name: _plain(sign) for name, sign in wanted.items() if name in known}
         return OwnTable(
             records,
             {"columns": columns, "drop_constant": True, "encode": encode, "monotone_constraints": constrained},
@@ -405,7 +443,10 @@ class FederatedEstimator(Parameters, ABC):
             InvalidInput: it names a column that no party has, or one twice.
         """
         known, found = {OTHERS, *self._names_in}, {}
-        for label, each in (getattr(self, key) or {}).items():
+        given = getattr(self, key) or {}
+        if not isinstance(given, Mapping):
+            raise InvalidInput(f"{key} = {given!r}: must be {{column: …}}, such as {{{self._names_in[0]!r}: …}}")
+        for label, each in given.items():
             name = party_tables.column_name(label, self._names_in, known, by_place=self._by_place)
             if name is None:
                 raise InvalidInput(f"{key} names {label!r}, which is a column of no party")
@@ -421,11 +462,22 @@ class FederatedEstimator(Parameters, ABC):
         keys |= {name: _plain(getattr(self, name)) for name in ("scheme", "key_bits", "obfuscation")}
         with checked(JobTable):
             job: JobTable = JobTable.model_validate({name: each for name, each in keys.items() if each is not None})
-            return job
+        if (objective in REGRESSIONS) != self._numeric:
+            other = "FederatedClassifier" if self._numeric else "FederatedRegressor"
+            raise InvalidInput(f"objective = {objective!r} is one of {other}: use that, or leave objective out")
+        self._protocol  # noqa: B018 - refuses one that would not predict
+        return job
 
     def _loopback(self, names: Sequence[str]) -> Loopback:
         """The running federation that trains: the caller's, or the one of these settings."""
-        if isinstance(self.federation, Loopback):
+        if self.federation is not None and not isinstance(self.federation, Loopback):
+            raise InvalidInput(
+                f"federation = {self.federation!r}: must be one of treetap.federation, of treetap.connect, or None"
+            )
+        if self.federation is not None:
+            for key in ("defences", "policy", "workdir"):
+                if getattr(self, key):
+                    raise InvalidInput(f"{key}: those of a federation that runs are given to treetap.federation")
             if set(self.federation.settings.parties) != set(names):
                 raise InvalidInput(
                     f"federation has parties {', '.join(self.federation.settings.parties)}, the data has "
@@ -435,6 +487,13 @@ class FederatedEstimator(Parameters, ABC):
         defences = {self._holder(names): dict(self.defences or {})}
         workdir = None if self.workdir is None else Path(self.workdir)
         return loopback.kept(Settings(tuple(names), defences, dict(self.policy or {}), self.workers, workdir))
+
+
+def _changed(job: JobTable, **keys: Any) -> JobTable:
+    """The job with other parameters. Raises InvalidInput: one is out of range."""
+    with checked(JobTable):
+        changed: JobTable = JobTable.model_validate({**job.model_dump(exclude_none=True), **keys})
+        return changed
 
 
 def _framed(X: Any) -> pa.Table:

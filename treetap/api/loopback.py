@@ -28,8 +28,8 @@ from treetap.commands.experiment.party_table import RESERVED
 from treetap.commands.jobs import progress_view
 from treetap.commands.jobs.client import Operator
 from treetap.commands.jobs.job_file import JobTable
-from treetap.commands.local_federation import LocalFederation, keep_table, to_toml
-from treetap.errors import Interrupted, TreetapError
+from treetap.commands.local_federation import LocalFederation, empty_folder, keep_table, to_toml
+from treetap.errors import BadInput, Interrupted, TreetapError
 from treetap.models.durable import make_folder, write_whole
 from treetap.names import check_name, check_process_name
 from treetap.protocols.key_options import SCHEMES
@@ -49,8 +49,8 @@ POLICY: Mapping[str, Any] = {
 }
 #: Federations that stay up for later trainings; of more the one that was used longest ago ends.
 MOST_KEPT = 2
-#: What a caller sets in the place of a table's settings.
-_AS_PARAMETER = "as a parameter of the estimator"
+#: How a party says where a table is described, and what a caller sets in the place of that.
+IN_SETTINGS, AS_PARAMETER = "in the table's settings", "as a parameter of the estimator"
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,10 @@ class Settings:
 def _check_parties(names: Sequence[str]) -> None:
     if len(names) < 2:
         raise InvalidInput(f"parties: {', '.join(names) or 'none'}: a federation has at least two parties")
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise InvalidInput(f"parties: {names!r}: must be a list of names, or their number")
+    if len(set(names)) < len(names):
+        raise InvalidInput(f"parties: {', '.join(names)}: each needs a name of its own")
     for name in names:
         try:
             check_process_name(check_name(name))
@@ -113,6 +117,8 @@ class Loopback:
     def __init__(self, settings: Settings) -> None:
         """Start nothing. Raises InvalidInput: there is one party only, or a name is none for a party."""
         _check_parties(settings.parties)
+        if unknown := [name for name in settings.defences if name not in settings.parties]:
+            raise InvalidInput(f"defences of {unknown[0]!r}, which is none of {', '.join(settings.parties)}")
         self.settings = settings
         self._owner = os.getpid()
         self._numbers = itertools.count(1)
@@ -180,9 +186,10 @@ class Loopback:
             if workdir is None:
                 self._folder = Path(tempfile.mkdtemp(prefix="treetap-")).resolve()
             else:
-                self._folder = workdir.resolve()
-                if self._folder.exists() and any(self._folder.iterdir()):
-                    raise InvalidInput(f"workdir {workdir}: is not empty; name another folder")
+                try:
+                    self._folder = empty_folder(workdir)
+                except BadInput as failure:
+                    raise InvalidInput(str(failure).removeprefix("--")) from None
             configured = {name: self.settings.of(name) for name in self.settings.parties}
             self._federation = LocalFederation(self._folder, configured)
             temporary = self._folder if workdir is None else None
@@ -192,6 +199,14 @@ class Loopback:
                     make_folder(self._folder / name / "tables")
                 self._federation.__enter__()
                 self._operator = self._federation.operator
+            except BadInput as failure:
+                said = str(failure).replace(f"{self._folder}/", "")
+                self.close()
+                raise InvalidInput(said) from None
+            except OSError as failure:
+                folder = self._folder
+                self.close()
+                raise InvalidInput(f"workdir {folder}: cannot be made: {failure.strerror}; name another") from None
             except BaseException:
                 self.close()
                 raise
@@ -276,7 +291,7 @@ class Loopback:
                 described = {"path": f"{name}.parquet", "id": ID, **own.keys}
                 write_whole(places[party] / f"{name}.toml", to_toml(described).encode())
             yield name
-        except InvalidInput as failure:
+        except BadInput as failure:
             raise InvalidInput(_to_caller(str(failure), name)) from None
         finally:
             with self._lock:
@@ -289,7 +304,8 @@ class Loopback:
 def _to_caller(message: str, table: str) -> str:
     """A party's refusal of the table that it was given, in terms of the frames and parameters of the caller."""
     dated = re.sub(r'\{ (?:"(.+)"|([\w-]+)) = "days" \}', r'{"\1\2": "days"}', message)
-    return dated.replace(f"tables/{table}.parquet: ", "").replace("in the table's settings", _AS_PARAMETER)
+    plain = re.sub(rf"tables/{table}\.(parquet: |toml: \d+ wrong: )", "", dated)
+    return plain.replace(IN_SETTINGS, AS_PARAMETER)
 
 
 def watched(operator: Operator, job: str, *, verbose: bool) -> jobs_pb2.JobStatus:

@@ -53,6 +53,7 @@ class LoadedModel:
         """The metrics of the training, as the label holder has them."""
         return dict(self._joint.manifest["training_metrics"])
 
+    @checked()
     def predict_frame(self, X: Any, *, id_column: str | None = None) -> Any:
         """Predictions of records, as a data frame of the library of `X`.
 
@@ -65,11 +66,13 @@ class LoadedModel:
         found, rows = self._predictions(X, id_column)
         return rows.framed(found)
 
+    @checked()
     def predict(self, X: Any, *, id_column: str | None = None) -> Array:
         """Classes or values (n,) of the rows of `X`; raises as `predict_frame`, and where a party lacks a record."""
         found = self._rows(X, id_column).column("prediction")
         return np.array(found.to_pylist())
 
+    @checked()
     def predict_proba(self, X: Any, *, id_column: str | None = None) -> Array:
         """Probabilities (n, classes), in the order of `classes_`; raises as `predict`, and of a regression."""
         found = self._rows(X, id_column)
@@ -98,8 +101,7 @@ class LoadedModel:
             data = party_tables.of_one(X, arrow_of(X), columns)
         if not len(data.rows.ids):
             raise InvalidInput("X has no records")
-        with checked():
-            return predict_jointly(self._joint, data.tables), data.rows
+        return predict_jointly(self._joint, data.tables), data.rows
 
 
 class PartyModel:
@@ -123,6 +125,7 @@ class PartyModel:
     predict_proba = predict
 
 
+@checked()
 def load_model(folder: str | Path) -> LoadedModel | PartyModel:
     """The model in a folder: that of all parties, or one party's shard.
 
@@ -146,8 +149,7 @@ def load_model(folder: str | Path) -> LoadedModel | PartyModel:
     if len(found) > 1:
         names = ", ".join(str(each.relative_to(place)) for each in list(found)[:5])
         raise InvalidInput(f"{place}: has {len(found)} models, in {names}: name the folder of one")
-    with checked():
-        return LoadedModel(JointModel(next(iter(found.values()))))
+    return LoadedModel(JointModel(next(iter(found.values()))))
 
 
 def _shards(folder: Path) -> dict[str, Path]:

@@ -45,7 +45,7 @@ def are_frames(data: Any) -> bool:
 
 def split(
     have: Sequence[str],
-    parties: Mapping[str, Sequence[Any]] | int | None,
+    parties: Mapping[str, Sequence[Any]] | int,
     names: Sequence[str] = (),
     *,
     by_place: bool = False,
@@ -59,8 +59,8 @@ def split(
         InvalidInput: a column is unknown, of two parties or of none, or there are fewer columns than parties.
     """
     if not isinstance(parties, Mapping):
-        count = 2 if parties is None else parties
-        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 2:
+        count = parties
+        if count < 2:
             raise InvalidInput(f"parties = {parties!r}: must be columns by party, or a number of parties from 2")
         if len(have) < count:
             raise InvalidInput(
@@ -101,8 +101,8 @@ def column_name(label: Any, have: Sequence[str], known: set[str], *, by_place: b
     return str(label) if str(label) in known else None
 
 
-def of_one(X: Any, table: pa.Table, columns: Mapping[str, Sequence[str]]) -> PartyTables:
-    """One table of the caller's data `X` split by columns: records are numbered.
+def of_one(X: Any, table: pa.Table, columns: Mapping[str, Sequence[str]], id_column: str | None = None) -> PartyTables:
+    """One table of the caller's data `X` split by columns: records are numbered, and have their ids for the caller.
 
     Raises:
         InvalidInput: the table lacks a column, or one has several owners.
@@ -115,9 +115,12 @@ def of_one(X: Any, table: pa.Table, columns: Mapping[str, Sequence[str]]) -> Par
         twice = next(name for place, name in enumerate(needed) if name in needed[:place])
         raise InvalidInput(f"several parties have a column {twice!r}: give a table of each party")
     _refuse_own(needed)
+    if id_column is not None and (fault := id_column_fault(id_column)):
+        raise InvalidInput(fault)
     ids = Ids.of(numbered(table.num_rows))
+    own = (id_column, table.column(id_column)) if id_column is not None and id_column in known else None
     tables = {party: _with_ids(ids, table, own) for party, own in columns.items()}
-    return PartyTables(tables, Rows(X, ids))
+    return PartyTables(tables, Rows(X, ids, own))
 
 
 def of_several(
@@ -126,11 +129,11 @@ def of_several(
     id_column: str | None,
     *,
     leave_out: str | None = None,
-    columns: Mapping[str, Sequence[str]] | None = None,
+    columns: Mapping[str, Sequence[Any]] | None = None,
 ) -> PartyTables:
     """A table of each party. Records are known by `id_column`, else by the index of pandas frames, else by their place.
 
-    `leave_out`: the label's column in the label holder's frame. `columns`: those of the training, which are selected.
+    `leave_out`: the label's column in the label holder's frame. `columns`: those of each party, which are selected.
 
     Raises:
         InvalidInput: a frame is missing or lacks a column, has records without ids, or the frames differ in length.
@@ -140,21 +143,24 @@ def of_several(
     if id_column is not None and (fault := id_column_fault(id_column)):
         raise InvalidInput(fault)
     tables = {party: _arrow(party, frame) for party, frame in frames.items()}
+    if empty := [party for party, frame in frames.items() if not _length(tables[party], frame)]:
+        raise InvalidInput(f"{_called(empty[0])} has no records")
     ids = _ids(frames, tables, id_column)
     found = {}
     for party, table in tables.items():
         left_out = {id_column, leave_out if party == label_holder else None}
         kept = [name for name in table.column_names if name not in left_out]
         if columns is not None:
-            known = set(kept)
-            if lacking := [name for name in columns[party] if name not in known]:
-                raise InvalidInput(f"the frame of {party} lacks column {lacking[0]!r}, which the model was trained on")
-            kept = list(columns[party])
+            by_place, have = library_of(frames[party]) is None, set(kept)
+            wanted = {label: column_name(label, kept, have, by_place=by_place) for label in columns[party]}
+            if lacking := [label for label, name in wanted.items() if name is None]:
+                raise InvalidInput(f"the frame of {party} lacks column {lacking[0]!r}, which the model needs")
+            kept = [name for name in wanted.values() if name is not None]
         _refuse_own(kept)
         found[party] = _with_ids(ids[party], table, kept)
     own = None if id_column is None else (id_column, tables[label_holder].column(id_column))
-    known_by_index = id_column is None and _all_pandas(frames)
-    return PartyTables(found, Rows(frames[label_holder], ids[label_holder], own, by_index=known_by_index))
+    known = id_column is not None or _all_pandas(frames)
+    return PartyTables(found, Rows(frames[label_holder], ids[label_holder], own, known=known))
 
 
 def _with_ids(ids: Ids, table: pa.Table, names: Sequence[str]) -> pa.Table:
@@ -171,13 +177,16 @@ def _ids(frames: Mapping[str, Any], tables: Mapping[str, pa.Table], id_column: s
         return {party: ids_in(_called(party), place, table.column(id_column)) for party, table in tables.items()}
     if _all_pandas(frames):
         return {party: ids_of_index(_called(party), frame.index) for party, frame in frames.items()}
-    lengths = {
-        party: tables[party].num_rows if library_of(frame) == "arrow" else len(frame) for party, frame in frames.items()
-    }
+    lengths = {party: _length(tables[party], frame) for party, frame in frames.items()}
     if len(set(lengths.values())) > 1:
         counts = ", ".join(f"{party} has {length}" for party, length in lengths.items())
         raise InvalidInput(f"records of the frames cannot belong together by their place, {counts}: set id_column")
     return {party: Ids.of(numbered(length)) for party, length in lengths.items()}
+
+
+def _length(table: pa.Table, frame: Any) -> int:
+    """The number of a frame's records, which a table without columns does not have."""
+    return table.num_rows if library_of(frame) == "arrow" else len(frame)
 
 
 def _all_pandas(frames: Mapping[str, Any]) -> bool:

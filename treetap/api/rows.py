@@ -24,13 +24,13 @@ class Rows:
     """The rows of the label holder's frame, or of the one frame or array of all parties.
 
     `data`: the frame; `ids`: of its rows, in their order; `id_column`: its name and content where there is one;
-    `by_index`: the ids are those of its index.
+    `known`: the ids are the caller's own, of that column or of the index, and not the rows' numbers.
     """
 
     data: Any
     ids: Ids
     id_column: tuple[str, pa.ChunkedArray] | None = None
-    by_index: bool = False
+    known: bool = False
 
     @property
     def indexed(self) -> bool:
@@ -69,13 +69,11 @@ class Rows:
 
     def _orders(self, own: Any) -> list[np.ndarray[Any, np.dtype[np.int64]] | None]:
         """The places of the rows in an index, by the rows' index and by their ids, where each identifies them."""
-        named = self.by_index or self.id_column is not None
-        by_ids = None
-        if named:
+        by_ids = by_index = None
+        if self.known:
             with suppress(InvalidInput):
                 by_ids = ids_of_index("the values", own).places_of(self.ids)
-        by_index = None
-        if self.indexed and self.id_column is not None and own.is_unique and self.data.index.is_unique:
+        if self.known and self.indexed and self.id_column is not None and own.is_unique and self.data.index.is_unique:
             by_index = own.get_indexer(self.data.index)
         return [by_index, by_ids]
 
