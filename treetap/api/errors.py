@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import grpc
 import pyarrow as pa
 from pydantic import BaseModel, ValidationError
 
-from treetap.errors import BadInput, TreetapError
+from treetap.errors import BadInput
 from treetap.strict import WHOLE, faults_of
 
 
@@ -36,5 +35,3 @@ def checked(schema: type[BaseModel] = BaseModel) -> Iterator[None]:
         raise InvalidInput(
             f"Arrow cannot take this data: {next(iter(str(failure).splitlines()), 'no reason')}"
         ) from None
-    except grpc.RpcError as failure:
-        raise TreetapError(f"a call failed: {failure}") from None
