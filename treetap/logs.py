@@ -170,6 +170,19 @@ def _log_lines(readable: int) -> None:
             log.log(level, "%s%s", "refused TLS handshake: " if refused else "", message.rstrip())
 
 
+#: What gRPC may take from the environment: its log, and which of its two ways to look names up works on this host.
+OF_GRPC = ("GRPC_VERBOSITY", "GRPC_TRACE", "GRPC_DNS_RESOLVER")
+#: Variables that were set, and are ignored.
+ignored: list[str] = []
+
+
+def pin_grpc() -> None:
+    """Take from this process's environment what would steer gRPC unasked; call it before gRPC is first used."""
+    for name in [name for name in os.environ if name.startswith("GRPC_") and name not in OF_GRPC]:
+        del os.environ[name]
+        ignored.append(name)
+
+
 def quiet_grpc() -> None:
     """Keep gRPC's own lines off standard error, unless the environment asks for them; call it before importing gRPC."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")

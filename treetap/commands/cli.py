@@ -28,7 +28,6 @@ from treetap.commands.leakage import cli as leakage
 from treetap.commands.model.cli import model
 from treetap.commands.stdout import guarded
 from treetap.errors import BadInput, Malformed, TreetapError
-from treetap.process.environment import pin
 from treetap.process.limits import keep_memory_private
 from treetap.visible import visible
 
@@ -74,7 +73,7 @@ def options(
     """The options before a sub-command."""
     del version  # its callback answers
     keep_memory_private()  # before a command reads a key
-    pin()  # before one calls
+    logs.pin_grpc()  # before one calls
 
 
 @app.command()

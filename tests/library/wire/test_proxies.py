@@ -14,10 +14,10 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from treetap.commands.certs.authority import create_authority, issue
-from treetap.commands.doctor.environment import check_environment
+from treetap.commands.doctor.connections import check_environment
 from treetap.commands.jobs.client import OperatorConfig
 from treetap.errors import ConfigError, Unreachable
-from treetap.process.environment import ignored, pin
+from treetap.logs import ignored, pin_grpc
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.hello import say_hello, serve_health
@@ -260,8 +260,7 @@ def test_doctor_names_what_is_set(monkeypatch: pytest.MonkeyPatch, folder: Path)
     """Variables that libraries read are named with what they decide; those that steer gRPC are taken away first."""
     for name in ("http_proxy", "PGOPTIONS", "PGPASSFILE", "SSL_CERT_FILE", "GRPC_SSL_CIPHER_SUITES"):
         monkeypatch.setenv(name, "http://one:secret@two:3")
-    monkeypatch.setattr("treetap.process.environment.ignored", ignored)
-    pin()
+    pin_grpc()
     try:
         assert "GRPC_SSL_CIPHER_SUITES" not in os.environ
         said = {each.message.split()[0]: each.message for each in check_environment(_files(folder, "us"))}

@@ -21,6 +21,7 @@ from treetap.commands.doctor.connections import (
     Checks,
     Finding,
     check_certificate,
+    check_environment,
     check_http,
     check_listen,
     check_metrics,
@@ -28,7 +29,6 @@ from treetap.commands.doctor.connections import (
     check_state,
     run_all,
 )
-from treetap.commands.doctor.environment import check_environment
 from treetap.commands.jobs import client
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.names import NAME_RULE, did_you_mean
