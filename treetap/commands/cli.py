@@ -73,7 +73,7 @@ def options(
     """The options before a sub-command."""
     del version  # its callback answers
     keep_memory_private()  # before a command reads a key
-    logs.pin_grpc()  # before one calls
+    logs.pin_libraries()  # before one imports them
 
 
 @app.command()

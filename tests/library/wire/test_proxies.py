@@ -17,7 +17,7 @@ from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.doctor.connections import check_environment
 from treetap.commands.jobs.client import OperatorConfig
 from treetap.errors import ConfigError, Unreachable
-from treetap.logs import ignored, pin_grpc
+from treetap.logs import ignored, pin_libraries
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.hello import say_hello, serve_health
@@ -258,11 +258,18 @@ def _transport(**keys: object) -> TlsFiles:
 
 def test_doctor_names_what_is_set(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Variables that libraries read are named with what they decide; those that steer gRPC are taken away first."""
-    for name in ("http_proxy", "PGOPTIONS", "PGPASSFILE", "SSL_CERT_FILE", "GRPC_SSL_CIPHER_SUITES"):
+    for name in (
+        "http_proxy",
+        "PGOPTIONS",
+        "PGPASSFILE",
+        "SSL_CERT_FILE",
+        "GRPC_SSL_CIPHER_SUITES",
+        "PROMETHEUS_MULTIPROC_DIR",
+    ):
         monkeypatch.setenv(name, "http://one:secret@two:3")
-    pin_grpc()
+    pin_libraries()
     try:
-        assert "GRPC_SSL_CIPHER_SUITES" not in os.environ
+        assert not {"GRPC_SSL_CIPHER_SUITES", "PROMETHEUS_MULTIPROC_DIR"} & set(os.environ)
         said = {each.message.split()[0]: each.message for each in check_environment(_files(folder, "us"))}
         assert "set and ignored" in said["http_proxy"]
         assert "refused" in said["PGOPTIONS"]

@@ -241,7 +241,7 @@ def _said(*, proxied: bool) -> Iterator[tuple[str, str]]:
     elif proxied:
         yield "https_proxy", f"is not set, nor another variable that {ASKED} reads: calls go directly"
     for name in sorted(ignored):
-        yield name, "is set and ignored: gRPC has the settings of treetap alone"
+        yield name, "is set and ignored: its library has the settings of treetap alone"
     for name in OF_GRPC:
         if os.environ.get(name, "NONE") != "NONE":
             yield name, "is in effect: gRPC reads it"
