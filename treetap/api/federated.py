@@ -354,7 +354,12 @@ class FederatedEstimator(Parameters, ABC):
     def _table_of(self, X: Any) -> pa.Table:
         """One table to predict: a frame with its own names, an array with those of the training's columns."""
         if library_of(X) is not None:
-            return _framed(X)
+            table = _framed(X)
+            if self._by_place and set(self._names_in) - set(table.column_names):
+                raise InvalidInput(
+                    "the model was trained on an array, whose columns have places alone: pass X.to_numpy()"
+                )
+            return table
         values = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
         if len(set(self._names_in)) < len(self._names_in):
             raise InvalidInput("columns of several parties have one name: give a table of each party")

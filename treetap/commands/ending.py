@@ -160,7 +160,9 @@ def _loop_of_calls() -> asyncio.AbstractEventLoop:
 
 
 def _end_loop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    global _calls  # noqa: PLW0603 - a call after this has another one
     if loop is _calls:  # else this is a fork, without the thread
+        _calls = None
         loop.call_soon_threadsafe(loop.stop)
         thread.join(1.0)
         if not thread.is_alive():

@@ -19,10 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from treetap.errors import DataError
-from treetap.tables.libpq import check_environment
 from treetap.tables.source import Source
 from treetap.tables.sql_faults import CONNECT_S, cause_of
-from treetap.tables.sql_keys import SqlKeys, unverified
+from treetap.tables.sql_keys import SqlKeys, check_environment, unverified
 from treetap.usage import half_of_memory
 
 log = logging.getLogger(__name__)

@@ -258,18 +258,12 @@ def _transport(**keys: object) -> TlsFiles:
 
 def test_doctor_names_what_is_set(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Variables that libraries read are named with what they decide; those that steer gRPC are taken away first."""
-    for name in (
-        "http_proxy",
-        "PGOPTIONS",
-        "PGPASSFILE",
-        "SSL_CERT_FILE",
-        "GRPC_SSL_CIPHER_SUITES",
-        "PROMETHEUS_MULTIPROC_DIR",
-    ):
+    steering = ("GRPC_SSL_CIPHER_SUITES", "PROMETHEUS_MULTIPROC_DIR")
+    for name in ("http_proxy", "PGOPTIONS", "PGPASSFILE", "SSL_CERT_FILE", *steering):
         monkeypatch.setenv(name, "http://one:secret@two:3")
     pin_libraries()
     try:
-        assert not {"GRPC_SSL_CIPHER_SUITES", "PROMETHEUS_MULTIPROC_DIR"} & set(os.environ)
+        assert not set(steering) & set(os.environ)
         said = {each.message.split()[0]: each.message for each in check_environment(_files(folder, "us"))}
         assert "set and ignored" in said["http_proxy"]
         assert "refused" in said["PGOPTIONS"]
