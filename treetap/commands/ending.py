@@ -9,7 +9,7 @@ import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar, copy_context
 from queue import SimpleQueue
 from types import FrameType
@@ -163,10 +163,20 @@ def _end_loop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None
     global _calls  # noqa: PLW0603 - a call after this has another one
     if loop is _calls:  # else this is a fork, without the thread
         _calls = None
+        with suppress(TimeoutError):
+            asyncio.run_coroutine_threadsafe(_end_tasks(), loop).result(1.0)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(1.0)
         if not thread.is_alive():
             loop.close()
+
+
+async def _end_tasks() -> None:
+    """Cancel what gRPC still does for calls that have ended, as `asyncio.run` would: a closed loop complains of it."""
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)
 
 
 def _forget_loop() -> None:
