@@ -211,3 +211,21 @@ def test_a_fork_has_a_loop_of_its_own() -> None:
     if child == 0:
         os._exit(run(called()))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_ctrl_c_in_a_call_cancels_it_and_has_one_traceback() -> None:
+    """The call cleans up in its loop, and nothing that was handled before is shown beside the interruption."""
+    seen: list[str] = []
+
+    async def called() -> None:
+        threading.Timer(0.01, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            await asyncio.sleep(0)
+            seen.append("cleaned")
+
+    with pytest.raises(KeyboardInterrupt) as interrupted:
+        run(called())
+    assert seen == ["cleaned"]
+    assert interrupted.value.__context__ is None

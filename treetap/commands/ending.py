@@ -126,13 +126,12 @@ def _hearing_ctrl_c() -> Iterator[None]:
 
     `asyncio.run` has it cancel the task of the caller, who waits here and would not notice.
     """
+    before = signal.getsignal(signal.SIGINT)
+    heard = threading.current_thread() is threading.main_thread() and before != signal.SIG_IGN
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        yield
-        return
-    before = signal.getsignal(signal.SIGINT)
-    heard = threading.current_thread() is threading.main_thread() and before != signal.SIG_IGN
+        heard = False
     try:
         if heard:
             signal.signal(signal.SIGINT, signal.default_int_handler)
