@@ -222,7 +222,7 @@ def read(run: Path) -> AuditFile:
         BadInput: there is no such file, or it is wrong.
     """
     path = run / FILE if run.is_dir() else run
-    file, base = load(path, AuditFile), path.resolve().parent
+    file, base = load(path, AuditFile), path.absolute().parent
     update: dict[str, Any] = {name: _beside(base, getattr(file, name)) for name in ("ca", "revoked", "frontier")}
     for name in ("label", "known", "evaluation"):
         table: LabelTable | None = getattr(file, name)

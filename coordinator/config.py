@@ -49,5 +49,5 @@ class CoordinatorConfig(Process):
 def read(path: Path) -> CoordinatorConfig:
     """Read the file; relative paths in it are relative to its folder."""
     config = load(path, CoordinatorConfig)
-    base = path.resolve().parent
+    base = path.absolute().parent
     return config.model_copy(update={"state": base / config.state, "tls": config.tls_below(base)})

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, PrivateAttr, StringConstraints, mode
 from party.defences.settings import Defences
 from party.policy import Policy
 from treetap.errors import ConfigError
-from treetap.names import NAME, Address, ProcessName, clash, on_loopback
+from treetap.names import NAME, Address, Name, ProcessName, clash, on_loopback
 from treetap.native.arithmetic import Choice
 from treetap.process.apart import ReadApart
 from treetap.process.config import Process, Silence
@@ -95,7 +95,7 @@ class PartyConfig(WorkerSettings, Process):
     silence_s: Silence = 60.0
     most_jobs: Annotated[int, Field(ge=1)] = 2
     metrics: Address | None = None
-    tables: dict[str, TableConfig] = {}
+    tables: dict[Name, TableConfig] = {}
     tables_folder: Path | None = None
     tables_folder_sources: list[Elsewhere] = []
     serve: ServeConfig | None = None
@@ -164,8 +164,14 @@ class PartyConfig(WorkerSettings, Process):
 
     def table_names(self) -> list[str]:
         """The names of the tables of this configuration and of those that its folder of tables has now."""
-        folder = self.tables_folder
-        return [*self.tables, *(() if folder is None else sorted(file.stem for file in folder.glob("*.toml")))]
+        return [*self.tables, *(name for name in self._described() if NAME.match(name) and name not in self.tables)]
+
+    def misnamed(self) -> list[str]:
+        """Files of the folder of tables whose names are none of a table, so that no job can name them."""
+        return [f"{name}.toml" for name in self._described() if not NAME.match(name)]
+
+    def _described(self) -> list[str]:
+        return [] if self.tables_folder is None else sorted(file.stem for file in self.tables_folder.glob("*.toml"))
 
     @property
     def policy(self) -> Policy:
@@ -242,7 +248,7 @@ class PartyConfig(WorkerSettings, Process):
 def read(path: Path) -> PartyConfig:
     """Read the file; relative paths in it are relative to its folder."""
     config = load(path, PartyConfig)
-    base = path.resolve().parent
+    base = path.absolute().parent
     config = config.model_copy(
         update={
             "state": base / config.state,

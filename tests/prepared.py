@@ -65,6 +65,7 @@ def python(words: Sequence[str], folder: str, environment: Mapping[str, str], ou
 def server(words: Sequence[str], folder: str, environment: Mapping[str, str], streams: Sequence[int]) -> None:
     """Be `treetap party …` or `treetap coordinator …` in a session of its own. `streams`: descriptors of all three."""
     os.setsid()
+    os.umask(0o077)  # as `local_federation.begin` does
     _become(folder, environment, streams)
     _treetap(words)
 

@@ -170,6 +170,22 @@ def _log_lines(readable: int) -> None:
             log.log(level, "%s%s", "refused TLS handshake: " if refused else "", message.rstrip())
 
 
+#: Variables by which a library would write numbers that it measures elsewhere.
+_OF_OTHERS = ("PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir")
+#: What gRPC may take from the environment: its log, and which of its two ways to look names up works on this host.
+OF_GRPC = ("GRPC_VERBOSITY", "GRPC_TRACE", "GRPC_DNS_RESOLVER")
+#: Variables that were set, and are ignored.
+ignored: list[str] = []
+
+
+def pin_libraries() -> None:
+    """Take from this process's environment what would steer libraries unasked; call it before they are imported."""
+    steering = [name for name in os.environ if name.startswith("GRPC_") or name in _OF_OTHERS]
+    for name in set(steering) - set(OF_GRPC):
+        del os.environ[name]
+        ignored.append(name)
+
+
 def quiet_grpc() -> None:
     """Keep gRPC's own lines off standard error, unless the environment asks for them; call it before importing gRPC."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -12,6 +12,7 @@ from pydantic import AfterValidator
 
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - compared with, never bound
 NAME = re.compile(r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
+NAME_RULE = "a name has lower-case letters, digits and inner hyphens, at most 63"
 
 
 #: Kinds of receivers in a party's policy, which no process has for its name: a rule for a kind would be one for it.
@@ -22,7 +23,7 @@ KINDS = (COORDINATORS, PARTIES, CLIENTS)
 def check_name(value: str) -> str:
     """The name, or a ValueError that describes valid names."""
     if not NAME.match(value):
-        raise ValueError("a name has lower-case letters, digits and inner hyphens, at most 63")
+        raise ValueError(NAME_RULE)
     return value
 
 

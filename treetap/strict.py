@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 import tomllib
@@ -49,10 +50,19 @@ _FIXED = {"extra_forbidden": "unknown key", "missing": "is missing"}
 Schema = TypeVar("Schema", bound=BaseModel)
 
 
+def text_of(path: Path) -> str:
+    """The text of a file that a person wrote, without the mark that some editors put before it.
+
+    Raises:
+        OSError, UnicodeDecodeError: it cannot be read, or is not UTF-8.
+    """
+    return path.read_text(encoding="utf-8-sig")
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """The content of a TOML file; `ConfigError` names the file and the fault."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(text_of(path))
     except RecursionError:
         raise ConfigError(f"{path}: is nested too deeply") from None
     except FileNotFoundError:
@@ -60,7 +70,9 @@ def read_toml(path: Path) -> dict[str, Any]:
     except OSError as failure:
         raise ConfigError(f"{path}: cannot be read: {failure.strerror}") from None
     except UnicodeDecodeError as failure:
-        raise ConfigError(f"{path}: is not UTF-8 text ({failure.reason})") from None
+        wide = failure.object.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        found = "UTF-16, as PowerShell writes, " if wide else ""
+        raise ConfigError(f"{path}: is {found}not UTF-8 text ({failure.reason}): save it as UTF-8") from None
     except tomllib.TOMLDecodeError as failure:
         twice = "Cannot overwrite" in str(failure) or "Cannot declare" in str(failure)
         more = "; a key or table is defined twice: use each name once" if twice else ""

@@ -18,6 +18,12 @@ def visible(text: str, keep: str = "") -> str:
     return "".join(letter if letter.isprintable() or letter in keep else _escaped(letter) for letter in text)
 
 
+def one_line(text: str) -> str:
+    """The lines of a message side by side, with "; " between them where the first does not end with a colon."""
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    return "".join(f"{line}{' ' if line.endswith(':') else '; '}" for line in lines[:-1]) + (lines[-1] if lines else "")
+
+
 def visible_value(value: object) -> object:
     """As `visible` for a plain `str`; every other value, such as markup that is escaped already, stays as it is."""
     return visible(value) if type(value) is str else value

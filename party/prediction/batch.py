@@ -21,7 +21,7 @@ from party.runtime.messages import Rows
 from party.setup.steps import fingerprint
 from treetap.errors import DataError
 from treetap.models.durable import writing_whole
-from treetap.protocols.prediction import FORMATS
+from treetap.protocols.prediction import FORMATS, id_column_fault
 from treetap.tables.reading import Floats, Table, read_ids
 from treetap.tables.record_ids import Ids
 from treetap.tables.typed import IdColumn
@@ -29,9 +29,6 @@ from treetap.tables.written import table_writer
 from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
-#: Names of columns in the written files, which the id column cannot have.
-TAKEN = ("prediction", "probability", "score", "guessed", "class", "expected", "paths")
-TAKEN_PREFIXES = ("probability_", "score_", "own:", "party:")
 #: Writes a further file beside the predictions: given their path, the own ids, the places there of the records that
 #: have a score, the stored arrays, and the answer, for the paths of further files.
 Beside = Callable[[Path, IdColumn, Rows, ScoreStore, prediction_pb2.WrittenPredictions], Awaitable[None]]
@@ -73,11 +70,8 @@ class BatchPrediction:
         Raises:
             DataError: the ids cannot be found, or their column has the name of one that the written files have.
         """
-        if table.id_column in TAKEN or table.id_column.startswith(TAKEN_PREFIXES):
-            raise DataError(
-                f"{table.path}: the id column is called {table.id_column!r}, as a column of the predictions is; "
-                "give it another name"
-            ).at(self._config.name)
+        if fault := id_column_fault(table.id_column):
+            raise DataError(f"{table.path}: {fault}").at(self._config.name)
         self._asked_for = self._records_asked_for(table.ids)
         self._own = IdColumn(table.ids, table.id_column, table.id_type)
         if self._evaluated is not None:

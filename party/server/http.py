@@ -28,6 +28,7 @@ from party.server.openapi import document
 from party.serving.registry import ServedModels
 from treetap import errors, logs
 from treetap.errors import BadInput, Refused
+from treetap.visible import one_line
 from treetap.wire.callers import Callers
 from treetap.wire.credentials import CredentialSource
 from treetap.wire.insecure import NAME_KEY
@@ -142,7 +143,7 @@ class HttpScoring:
             except errors.TreetapError as error:
                 log.warning("refused: %s: %s", type(error).__name__, error)
                 status = next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
-                return problem(status, self._outward(str(error)))
+                return problem(status, self._outward(one_line(str(error))))
             except web.HTTPException as error:
                 return problem(error.status, error.reason, dict(error.headers))
             except Exception as error:

@@ -21,7 +21,7 @@ from treetap.additive.sums.public_keys import PublicKey, public_key
 from treetap.additive.sums.secret_keys import SecretKey
 from treetap.additive.sums.slots import Slots
 from treetap.errors import BadInput, DataError, Malformed, PlaintextOverflow
-from treetap.names import did_you_mean
+from treetap.names import check_name, did_you_mean
 from treetap.process.together import together
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.key_options import KeyKind
@@ -44,6 +44,10 @@ UNPUBLISHED = "its model is not published yet"
 
 def table_config(config: PartyConfig, name: str) -> TableConfig:
     """The party's table of that name; `DataError` without one, whose log has the tables that there are."""
+    try:
+        check_name(name)
+    except ValueError as wrong:
+        raise DataError(f"{name!r} is no name of a table: {wrong}", party=config.name) from None
     if (table := config.table(name)) is None:
         names = config.table_names()
         log.warning("there is no table %r; there are %s", name, ", ".join(map(repr, names)) or "none")

@@ -68,12 +68,13 @@ def test_what_is_no_table_is_refused() -> None:
 def test_columns_are_split_by_name_by_place_or_evenly() -> None:
     """As `parties` says, in the order of the columns."""
     table = pa.table({name: [1, 2] for name in "abcde"})
-    assert split(table, 2, ["one", "two"]) == {"one": ["a", "b", "c"], "two": ["d", "e"]}
-    assert split(table, {"one": ["e"], "two": ["a", "b", "c", "d"]}) == {"one": ["e"], "two": ["a", "b", "c", "d"]}
-    assert split(table, {"one": [4], "two": [0, 1, 2, 3]})["one"] == ["e"]
-    data = of_one(table, {"one": ["e"], "two": ["a"]})
+    assert split("abcde", 2, ["one", "two"]) == {"one": ["a", "b", "c"], "two": ["d", "e"]}
+    assert split("abcde", {"one": ["e"], "two": ["a", "b", "c", "d"]}) == {"one": ["e"], "two": ["a", "b", "c", "d"]}
+    assert split("abcde", {"one": [4], "two": [0, 1, 2, 3]}, by_place=True)["one"] == ["e"]
+    assert split("3210", {"one": [0, np.int64(1)], "two": ["2", 3]}) == {"one": ["0", "1"], "two": ["2", "3"]}
+    data = of_one(table, table, {"one": ["e"], "two": ["a"]})
     assert data.columns == {"one": ["e"], "two": ["a"]}
-    assert data.ids == data.tables["two"].column(ID).to_pylist() == ["0", "1"]
+    assert list(data.rows.ids) == data.tables["two"].column(ID).to_pylist() == ["0", "1"]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,10 @@ def test_columns_are_split_by_name_by_place_or_evenly() -> None:
         ({"one": ["a"], "two": ["z"]}, "two has column 'z', which the table lacks"),
         ({"one": ["a"], "two": ["B"]}, "two has column 'B', which the table lacks; did you mean 'b'\\?"),
         ({"one": ["a"], "two": [9]}, "two has column 9, which the table lacks"),
+        ({"one": ["a"], "two": [1]}, "two has column 1, which the table lacks"),
+        ({"one": ["a"], "two": "b"}, "two has 'b': give its columns as a list"),
         ({"one": ["a", "b"], "two": ["a"]}, "column 'a' is of one and of two"),
+        ({"one": ["a", "a"], "two": ["b"]}, "column 'a' is twice"),
         ({"one": ["a"], "two": []}, "column 'b' is of no party"),
         (1, "a number of parties from 2"),
         (True, "a number of parties from 2"),
@@ -92,7 +96,7 @@ def test_columns_are_split_by_name_by_place_or_evenly() -> None:
 def test_splits_that_cannot_be(parties: Any, fault: str) -> None:
     """Unknown columns, columns of two parties or of none, more parties than columns."""
     with pytest.raises(InvalidInput, match=fault):
-        split(pa.table({"a": [1, 2], "b": [3, 4]}), parties, ["x"] * 3)
+        split(["a", "b"], parties, ["x"] * 3)
 
 
 def test_frames_of_parties_are_joined_by_their_ids() -> None:
@@ -102,11 +106,11 @@ def test_frames_of_parties_are_joined_by_their_ids() -> None:
     frames = {"bank": bank, "telco": telco}
     data = of_several(frames, "bank", "key", leave_out="y")
     assert data.columns == {"bank": ["x"], "telco": ["z"]}
-    assert (data.ids, data.tables["telco"].column(ID).to_pylist()) == (["3", "1", "2"], [1, 2, 4])
+    assert (data.rows.ids, data.tables["telco"].column(ID).to_pylist()) == (["3", "1", "2"], ["1", "2", "4"])
     indexed = of_several({name: frame.set_index("key") for name, frame in frames.items()}, "bank", None)
-    assert indexed.ids == ["3", "1", "2"]
+    assert indexed.rows.ids == ["3", "1", "2"]
     placed = of_several({"bank": pl.DataFrame({"x": [1, 2]}), "telco": pa.table({"z": [3, 4]})}, "bank", None)
-    assert placed.ids == ["0", "1"]
+    assert placed.rows.ids == ["0", "1"]
     arrays = of_several({"bank": np.zeros((2, 1)), "telco": np.ones((2, 2))}, "bank", None)
     assert arrays.columns == {"bank": ["x0"], "telco": ["x0", "x1"]}
 

@@ -23,12 +23,8 @@ def _frames(words: list[str]) -> dict[str, pa.Table]:
 def test_a_federation_and_a_loaded_model_warn(tmp_path: object) -> None:
     """By party and count; a table that is like that of the training warns of nothing."""
     words, labels = ["red", "blue", "green", "red"] * 12, np.array([0, 1, 1, 0] * 12)
-    model = treetap.FederatedClassifier(
-        federation=treetap.federation(["bank", "telco"], workers=1, policy={"min_key_bits": 1024}),
-        encode={"k": "categorical"},
-        **SETTINGS,
-    )
-    with model.federation:
+    with treetap.federation(["bank", "telco"], workers=1, policy={"min_key_bits": 1024}) as running:
+        model = treetap.FederatedClassifier(federation=running, encode={"k": "categorical"}, **SETTINGS)
         model.fit(_frames(words), labels)
         with warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)

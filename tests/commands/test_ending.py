@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import selectors
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 
 import pytest
 
-from treetap.commands.ending import ENDED, as_ctrl_c, run
+from treetap.commands import ending
+from treetap.commands.ending import ENDED, as_ctrl_c, run, tell
 from treetap.commands.jobs.client import Operator, OperatorConfig
 from treetap.commands.local_federation import clean_end
 
@@ -105,6 +108,7 @@ def test_ctrl_c_while_the_loop_of_a_call_is_made_leaves_no_complaint(
         return made()
 
     monkeypatch.setattr(selectors, "DefaultSelector", interrupted)
+    monkeypatch.setattr(ending, "_calls", None)
     monkeypatch.setattr(sys, "unraisablehook", complaints.append)
     with pytest.raises(KeyboardInterrupt):
         ask(Operator(OperatorConfig(coordinator="127.0.0.1:9", insecure=True)))
@@ -151,3 +155,77 @@ def test_ctrl_c_in_a_notebook_cancels_the_call() -> None:
 
     asyncio.run(cell())
     assert seen == ["cleaned", "ended"]
+
+
+def test_calls_of_all_threads_have_one_loop_that_stays() -> None:
+    """A loop that was closed would have gRPC complain on the screen; what a call tells is done where it was made."""
+
+    async def called() -> tuple[asyncio.AbstractEventLoop, int]:
+        return asyncio.get_running_loop(), await tell(threading.get_ident)
+
+    found: list[tuple[asyncio.AbstractEventLoop, int]] = []
+    threads = [threading.Thread(target=lambda: found.append(run(called()))) for _ in range(3)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    found.append(run(called()))
+    assert len({loop for loop, _ in found}) == 1
+    assert not found[0][0].is_closed()
+    assert {ident for _, ident in found} == {threading.get_ident(), *(each.ident for each in threads)}
+
+
+def test_an_error_of_what_is_told_ends_the_call() -> None:
+    """It rises where the call was made, once that has cleaned up; a call may be made there meanwhile."""
+    seen: list[object] = []
+
+    async def other() -> str:
+        return "other"
+
+    def told() -> None:
+        seen.append(run(other()))
+        raise ValueError("theirs")
+
+    async def called() -> None:
+        try:
+            await tell(told)
+        finally:
+            await asyncio.sleep(0)
+            seen.append("cleaned")
+
+    with pytest.raises(ValueError, match="theirs"):
+        run(called())
+    assert seen == ["other", "cleaned"]
+
+
+def test_a_fork_has_a_loop_of_its_own() -> None:
+    """The thread of the first one is not in it."""
+
+    async def called() -> int:
+        return 7
+
+    assert run(called()) == 7
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
+        child = os.fork()
+    if child == 0:
+        os._exit(run(called()))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_ctrl_c_in_a_call_cancels_it_and_has_one_traceback() -> None:
+    """The call cleans up in its loop, and nothing that was handled before is shown beside the interruption."""
+    seen: list[str] = []
+
+    async def called() -> None:
+        threading.Timer(0.01, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            await asyncio.sleep(0)
+            seen.append("cleaned")
+
+    with pytest.raises(KeyboardInterrupt) as interrupted:
+        run(called())
+    assert seen == ["cleaned"]
+    assert interrupted.value.__context__ is None

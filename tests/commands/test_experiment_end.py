@@ -148,7 +148,7 @@ def test_a_full_disk_is_told(file: Path, tmp_path: Path, monkeypatch: pytest.Mon
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(one_run.pq, "write_table", full)
-    with pytest.raises(TreetapError, match=r"work/seed-4: No space left on device"):
+    with pytest.raises(TreetapError, match=r"work/seed-4/clinic/train.parquet: No space left on device"):
         command.run_file(file, as_json=True, workdir=tmp_path / "work")
 
 

@@ -308,6 +308,12 @@ def test_what_is_cut_from_details_is_never_quoted(monkeypatch: pytest.MonkeyPatc
     assert max(map(len, quoted)) <= status.LONGEST_DETAILS
 
 
+def test_an_error_of_several_lines_travels_as_one() -> None:
+    """The faults of a file stand side by side, so that no escaped end of a line comes to the operator's screen."""
+    fault = "tables/a.toml: 2 wrong:\n  columns: names 'x' twice\n  colums: unknown key"
+    assert status.details_of(fault) == "tables/a.toml: 2 wrong: columns: names 'x' twice; colums: unknown key"
+
+
 def test_lines_of_json_cannot_be_forged() -> None:
     """One object a line, with no character that a reader of the decoded message would obey."""
     lines = _logged(logs.JsonLines()).splitlines()

@@ -56,6 +56,13 @@ def test_wrong_types_of_a_job(key: str, value: object, wanted: str, tmp_path: Pa
             load(_experiment(tmp_path, job={key: value}), ExperimentFile)
 
 
+@pytest.mark.parametrize("key", ["table", "eval_table"])
+def test_a_table_by_a_name_that_none_has(key: str, tmp_path: Path) -> None:
+    """A name that no party can find is refused before a job begins."""
+    with pytest.raises(ConfigError, match=f"{key} = 'train_2024' is no name of a table: a name has lower-case letters"):
+        load(write(tmp_path / "job.toml", {"job": {**JOB, key: "train_2024"}}), JobFile)
+
+
 def test_a_forests_job(tmp_path: Path) -> None:
     """A forest's parameters have a forest's defaults, and reach the job's description under its protocol alone."""
     file = write(tmp_path / "job.toml", {"job": {**JOB, "protocol": "forest", "binning": "per-node", "max_depth": 4}})

@@ -9,7 +9,9 @@ import pytest
 from party.config import PartyConfig, check_folders, read
 from party.policy import Policy
 from party.server.own_paths import outward
-from treetap.errors import ConfigError
+from party.setup.steps import table_config
+from treetap.commands.doctor.configuration import _folders
+from treetap.errors import ConfigError, DataError
 
 GOOD = """
 name = "feature-b"
@@ -300,7 +302,7 @@ def test_a_folder_of_tables_is_read_when_a_job_names_one(tmp_path: Path) -> None
         (tmp_path / "more" / f"{name}.toml").write_text(described, encoding="utf-8")
     assert config.table("new").path == tmp_path / "more" / "new.parquet"
     assert config.table("train").path == tmp_path / "data" / "train.csv"
-    assert config.table_names() == ["train", "predict", "new", "train"]
+    assert config.table_names() == ["train", "predict", "new"]
     assert config.table("../more/new") is None
     (tmp_path / "more" / "new.toml").write_text('path = "a.csv"\nid = "record"\ncolums = []\n', encoding="utf-8")
     with pytest.raises(ConfigError, match=r"more/new\.toml: 1 wrong:\n  colums: unknown key"):
@@ -380,6 +382,43 @@ def test_a_description_that_leads_out_of_the_folder(tmp_path: Path) -> None:
     assert (found.path, found.within) == (tmp_path / "more" / "a.csv", tmp_path / "more")
     with pytest.raises(ConfigError, match=r"other\.toml: leads out of this folder"):
         config.table("other")
+
+
+@pytest.mark.parametrize("name", ["train_2024", "Train", "-a", "a.b", "ä"])
+def test_tables_are_listed_and_found_by_one_rule(name: str, tmp_path: Path) -> None:
+    """A file whose name is none of a table is not listed, its name is refused by the rule, and `doctor` names it."""
+    config = _read(tmp_path, GOOD.replace('data = "data"', 'tables_folder = "more"'))
+    (tmp_path / "more").mkdir()
+    (tmp_path / "data").mkdir()
+    config = config.model_copy(update={"tables": {"train": config.tables["train"]}, "data": None})
+    (tmp_path / "more" / f"{name}.toml").write_text('path = "a.csv"\nid = "record"\n', encoding="utf-8")
+    assert config.table_names() == ["train"]
+    with pytest.raises(DataError, match=rf"^'{name}' is no name of a table: a name has lower-case letters"):
+        table_config(config, name)
+    (finding,) = _folders(config)
+    assert (finding.level, finding.message.partition(" ")[0]) == ("warning", f"{name}.toml")
+    with pytest.raises(ConfigError, match=r"tables\..*: a name has lower-case letters"):
+        _read(tmp_path, f'{GOOD}\n[tables."{name}"]\npath = "a.csv"\nid = "record"\n')
+
+
+def test_relative_paths_start_beside_the_file_that_was_named(tmp_path: Path) -> None:
+    """Not beside the one that it links to, as in a mounted ConfigMap; and the mark of some editors is passed over."""
+    (tmp_path / "..data").mkdir()
+    (tmp_path / "named").mkdir()
+    target = tmp_path / "..data" / "party.toml"
+    target.write_text(GOOD, encoding="utf-8-sig")
+    (tmp_path / "named" / "party.toml").symlink_to(target)
+    (tmp_path / "named" / "policy.toml").write_text("", encoding="utf-8-sig")
+    config = read(tmp_path / "named" / "party.toml")
+    assert config.state == tmp_path / "named" / "state"
+    assert config.table("train").path.parent == tmp_path / "named" / "data"
+
+
+def test_a_file_in_the_code_of_windows(tmp_path: Path) -> None:
+    """UTF-16 is named as such, with what to do."""
+    (tmp_path / "party.toml").write_bytes(GOOD.encode("utf-16"))
+    with pytest.raises(ConfigError, match=r"is UTF-16, as PowerShell writes, not UTF-8 text .*: save it as UTF-8"):
+        read(tmp_path / "party.toml")
 
 
 def test_a_folder_of_tables_that_is_not_there(tmp_path: Path) -> None:

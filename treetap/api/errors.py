@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pyarrow as pa
 from pydantic import BaseModel, ValidationError
 
 from treetap.errors import BadInput
@@ -17,7 +18,10 @@ class InvalidInput(BadInput, ValueError):
 
 @contextmanager
 def checked(schema: type[BaseModel] = BaseModel) -> Iterator[None]:
-    """Raise wrong input, which commands report as `BadInput` or the schema refuses, as `InvalidInput`."""
+    """Raise wrong input, which commands report as `BadInput` or the schema or Arrow refuses, as `InvalidInput`.
+
+    Of what the Python API calls, this is all that its callers see beside `TreetapError`: also as a decorator.
+    """
     try:
         yield
     except ValidationError as failure:
@@ -27,3 +31,7 @@ def checked(schema: type[BaseModel] = BaseModel) -> Iterator[None]:
         raise
     except BadInput as failure:
         raise InvalidInput(str(failure)) from failure
+    except pa.ArrowException as failure:
+        raise InvalidInput(
+            f"Arrow cannot take this data: {next(iter(str(failure).splitlines()), 'no reason')}"
+        ) from None

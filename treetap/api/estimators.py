@@ -9,9 +9,10 @@ import pyarrow as pa
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 
-from treetap.api.errors import InvalidInput
+from treetap.api.errors import InvalidInput, checked
 from treetap.api.federated import Array, FederatedEstimator
 from treetap.tables.labels import class_name
+from treetap.trees.job_params import BINARY
 
 #: Kinds of numpy's types that a table can have as labels; classes of other types are numbered.
 _KINDS = "biufU"
@@ -24,6 +25,7 @@ class FederatedClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[
     `constant_columns_` by party, `n_iter_`, `feature_importances_`, `importances_`, `disclosure_`, `report_`.
     """
 
+    @checked()
     def predict(self, X: Any) -> Array:
         """The classes (n,) of records `X` (n, d), in the caller's own labels.
 
@@ -38,6 +40,7 @@ class FederatedClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[
         place = {class_name(value): number for number, value in enumerate(self._own_names)}
         return np.asarray(self.classes_[[place[class_name(value)] for value in found]])
 
+    @checked()
     def predict_proba(self, X: Any) -> Array:
         """The probabilities (n, classes) of records `X` (n, d), in the order of `classes_`; raises as `predict`."""
         found = self._predicted_rows(X)
@@ -49,6 +52,11 @@ class FederatedClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[
         else:
             names = [name for name in found.column_names if name.startswith("probability_")]
         return np.stack([found.column(name).to_numpy() for name in names], axis=1)
+
+    @checked()
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The accuracy of `predict`, with labels and weights that belong to the rows as in `fit`."""
+        return float(super().score(X, *self._scored(X, y, sample_weight)))
 
     def _labels(self, targets: Array) -> tuple[pa.Array, str]:
         """See `FederatedEstimator`."""
@@ -62,6 +70,8 @@ class FederatedClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[
             column, named = pa.array(np.searchsorted(self.classes_, targets)), list(range(len(self.classes_)))
         self._own_names = named
         usual = "binary:logistic" if len(self.classes_) == 2 else "multi:softprob"
+        if self.objective in BINARY and len(self.classes_) > 2:
+            raise InvalidInput(f"y has {len(self.classes_)} classes, and objective = {self.objective!r} is for two")
         return column, self.objective or usual
 
 
@@ -75,9 +85,15 @@ class FederatedRegressor(RegressorMixin, FederatedEstimator):  # type: ignore[mi
     _numeric = True
     _usual_objective = "reg:squarederror"
 
+    @checked()
     def predict(self, X: Any) -> Array:
         """The targets (n,) of records `X` (n, d); raises as `FederatedClassifier.predict`."""
         return np.asarray(self._predicted_rows(X).column("prediction").to_numpy())
+
+    @checked()
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R² of `predict`, with targets and weights that belong to the rows as in `fit`."""
+        return float(super().score(X, *self._scored(X, y, sample_weight)))
 
     def _labels(self, targets: Array) -> tuple[pa.Array, str]:
         """See `FederatedEstimator`."""

@@ -14,7 +14,7 @@ from treetap.commands.experiment.all_runs import PAGE, TABLE, run_experiment
 from treetap.commands.experiment.command import RUNS
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.jobs import progress_view
-from treetap.strict import load
+from treetap.strict import load, text_of
 
 
 def experiment(
@@ -48,9 +48,9 @@ def experiment(
         document = run_experiment(
             given,
             RUNS / name if workdir is None else Path(workdir),
-            base=Path() if place is None else place.resolve().parent,
+            base=Path() if place is None else place.absolute().parent,
             table=None if frame is None else arrow_of(frame),
-            file=None if place is None else place.read_text(encoding="utf-8"),
+            file=None if place is None else text_of(place),
             name=name if place is None else str(place),
             numbered=workdir is None,
             live=progress_view.live if verbose else lambda _: quiet(),

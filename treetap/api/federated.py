@@ -24,15 +24,17 @@ from sklearn.utils.validation import (
 from treetap.api import loopback, party_tables
 from treetap.api.errors import InvalidInput, checked
 from treetap.api.fitted import Fitted, write_shards
-from treetap.api.frames import arrow_of, column_of, frame_of, library_of, like, of_array
-from treetap.api.loopback import CLIENT, ID, Loopback, OwnTable, Settings
+from treetap.api.frames import arrow_of, column_in, column_of, frame_of, library_of, like, of_array
+from treetap.api.loopback import ID, Loopback, OwnTable, Settings
 from treetap.api.parameters import Parameters
 from treetap.api.party_tables import LABEL, WEIGHT, PartyTables
 from treetap.api.remote import Connection, RemoteFitted, connect
+from treetap.api.rows import Rows
 from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.jobs.progress_view import backends
 from treetap.protocols.registry import training
 from treetap.tables.config import OTHERS
+from treetap.trees.job_params import REGRESSIONS
 from treetap.trees.params import BoostingParams
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -56,6 +58,7 @@ class FederatedEstimator(Parameters, ABC):
     _usual_objective = "binary:logistic"
     _fitted: Any
 
+    @checked()
     def fit(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, base_model: FederatedEstimator | None = None
     ) -> Self:
@@ -63,9 +66,12 @@ class FederatedEstimator(Parameters, ABC):
 
         `X` is a data frame of pandas, polars or Arrow, or an array, whose columns `parties` splits; or a table of each
         party: {party: frame}, or a list of frames. Then `y` is of the label holder's rows, or names a column there, and
-        the model is trained on the records that all parties have. The job's `max_sample_weight` is at least the largest
-        weight here: one person acts for all parties, and knows it. `base_model`: a fitted estimator of the same records
-        and parties, whose federation runs; `n_estimators` counts the rounds that are added to its trees.
+        the model is trained on the records that all parties have. Columns of frames go by name, those of arrays by
+        place; labels and weights of pandas go by their index where `X` has one, all others by their place.
+
+        The job's `max_sample_weight` is at least the largest weight here: one person acts for all parties, and knows
+        it. `base_model`: a fitted estimator of the same records and parties, whose federation runs; `n_estimators`
+        counts the rounds that are added to its trees.
 
         Raises:
             ValueError: the records, the labels or a parameter cannot be used.
@@ -75,16 +81,16 @@ class FederatedEstimator(Parameters, ABC):
             return self._fit_elsewhere(self.federation, X, y, sample_weight)
         several = party_tables.are_frames(X)
         data, targets = self._of_frames(X, y) if several else self._of_one(X, y)
-        self._check_columns(data)
         labels, objective = self._labels(targets)
         names = list(data.tables)
         holder = self._holder(names)
         job = self._job(objective, "psi" if several else "sorted-ids")
         further = {"label": (LABEL, labels)}
         if sample_weight is not None:
-            weights = _check_sample_weight(sample_weight, np.empty((len(data.ids), 1)), ensure_non_negative=True)
+            given = column_of(data.rows.aligned(sample_weight, "sample_weight"))
+            weights = _check_sample_weight(given, np.empty((len(data.rows.ids), 1)), ensure_non_negative=True)
             further["weight"] = WEIGHT, pa.array(np.asarray(weights, dtype=np.float64))
-            job = job.model_copy(update={"max_sample_weight": max(float(weights.max()), self.max_sample_weight)})
+            job = _changed(job, max_sample_weight=max(float(weights.max()), job.max_sample_weight or 1.0))
         tables = {party: self._own_table(records) for party, records in data.tables.items()}
         for key, (name, column) in further.items():
             own = tables[holder]
@@ -93,24 +99,26 @@ class FederatedEstimator(Parameters, ABC):
         if base_model is not None:
             if getattr(getattr(base_model, "_fitted", None), "loopback", None) is not running:
                 raise InvalidInput("base_model: must be fitted, with the same parties, on a federation that still runs")
-            job = job.model_copy(update={"base_model": base_model._fitted.job})
+            job = _changed(job, base_model=base_model._fitted.job)
         status, folders = running.train(tables, job, holder, verbose=bool(self.verbose))
         self._fitted = Fitted(running, status, holder, folders)
         self.label_holder_, self.columns_, self.constant_columns_ = holder, data.columns, self._fitted.dropped
         self.n_iter_ = self._fitted.rounds
         return self
 
+    @checked()
     def predict_frame(self, X: Any) -> Any:
-        """Predictions of the records that all parties have, as a data frame of the library of `X`.
+        """Predictions of the records that all parties have, as a data frame of the library of `X`, in its order.
 
-        Columns: the ids where records have some, `prediction`, of classes their probabilities, and raw scores.
+        Columns: the ids where a column has them, `prediction`, of classes their probabilities, and raw scores. Rows
+        have the index of `X`, or of the label holder's frame, where there is one.
 
         Raises as `predict`.
         """
-        found, _ = self._predictions(X)
-        first = next(iter(X.values() if isinstance(X, Mapping) else X)) if party_tables.are_frames(X) else X
-        named = [getattr(self, "id_column", None) or "id" if name == ID else name for name in found.column_names]
-        return like(found.rename_columns(named), library_of(first))
+        found, rows = self._predictions(X)
+        if rows is None:
+            return like(found.rename_columns(["id" if name == ID else name for name in found.column_names]), None)
+        return rows.framed(found)
 
     @contextmanager
     def serve(self, X: Any) -> Iterator[Served]:
@@ -126,11 +134,13 @@ class FederatedEstimator(Parameters, ABC):
         running = self._fitted.loopback if isinstance(self._fitted, Fitted) else None
         if running is None:
             raise InvalidInput("the federation of this model does not run here: fit in a block of treetap.federation")
-        data = self._party_tables(X)
-        tables = {party: self._own_table(records) for party, records in data.tables.items()}
+        with checked():
+            data = self._party_tables(X)
+            tables = {party: self._own_table(records) for party, records in data.tables.items()}
         with running.serve(self._fitted.job, tables, self._protocol) as address:
-            yield Served(f"http://{address}", {"treetap-name": CLIENT}, data.ids)
+            yield Served(f"http://{address}", {"treetap-name": running.settings.client}, list(data.rows.ids))
 
+    @checked()
     def save(self, folder: str | Path) -> Path:
         """Write the shards of all parties below a folder, which `treetap.load_model` reads; returns the folder.
 
@@ -138,10 +148,13 @@ class FederatedEstimator(Parameters, ABC):
             ValueError: the folder holds something.
         """
         check_is_fitted(self)
-        place = Path(folder)
-        if place.exists() and any(place.iterdir()):
-            raise InvalidInput(f"{place}: is not empty; name another folder")
-        write_shards(self._fitted.shards, place)
+        place, shards = Path(folder), self._fitted.shards
+        try:
+            if place.exists() and any(place.iterdir()):
+                raise InvalidInput(f"{place}: is not empty; name another folder")
+            write_shards(shards, place)
+        except OSError as failure:
+            raise InvalidInput(f"{place}: cannot be written: {failure.strerror}; name another folder") from None
         return place
 
     @property
@@ -154,7 +167,7 @@ class FederatedEstimator(Parameters, ABC):
             place = row["party"], self._fitted.sources[row["party"]][row["feature"]]
             total, count = gained[place]
             gained[place] = total + row["gain"] * row["weight"], count + row["weight"]
-        order = self._feature_order()
+        order = self._feature_order
         means = np.array([gained[place][0] / max(gained[place][1], 1) for place in order])
         return means / means.sum() if means.sum() > 0 else means
 
@@ -214,9 +227,13 @@ class FederatedEstimator(Parameters, ABC):
     def _fit_elsewhere(self, connection: Connection, table: Any, y: Any, sample_weight: Any) -> Self:
         if not isinstance(table, str) or y is not None or sample_weight is not None:
             raise InvalidInput("a federation that runs elsewhere has its own tables: fit takes their name alone")
-        if isinstance(self.parties, int | None) or len(self.parties) < 2:
+        parties = self._parties
+        if isinstance(parties, int) or len(parties) < 2:
             raise InvalidInput("parties: name them all, as ['bank', 'telco']; their columns are in their own files")
-        names = list(self.parties)
+        for key in ("encode", "monotone_constraints", "defences", "policy", "workdir", "id_column"):
+            if getattr(self, key) is not None:
+                raise InvalidInput(f"{key}: parties of a federation that runs elsewhere have it in their own files")
+        names = list(parties)
         holder = self._holder(names)
         job = self._job(self.objective or self._usual_objective, "psi")
         others = [name for name in names if name != holder]
@@ -225,31 +242,34 @@ class FederatedEstimator(Parameters, ABC):
         self.label_holder_, self.n_iter_ = holder, self._fitted.rounds
         return self
 
-    def _predictions(self, X: Any) -> tuple[pa.Table, list[str]]:
-        """Predictions as the label holder's file has them, and the ids of the rows of `X`, in their order."""
+    def _predictions(self, X: Any) -> tuple[pa.Table, Rows | None]:
+        """Predictions as the label holder's file has them, and the rows of `X`; None where it has its own."""
         check_is_fitted(self)
         protocol = self._protocol
         if isinstance(self._fitted, RemoteFitted):
             if not isinstance(X, str):
                 raise InvalidInput("the federation has its own tables: X is their name")
             found = self._fitted.predict(X, protocol, verbose=bool(self.verbose))
-            return found.rename_columns([ID, *found.column_names[1:]]), [str(v) for v in found.column(0).to_pylist()]
+            return found.rename_columns([ID, *found.column_names[1:]]), None
         data = self._party_tables(X)
         tables = {party: self._own_table(records) for party, records in data.tables.items()}
-        return self._fitted.predict(tables, protocol, verbose=bool(self.verbose)), data.ids
+        return self._fitted.predict(tables, protocol, verbose=bool(self.verbose)), data.rows
 
     @property
     def _protocol(self) -> str:
-        """The protocol of predictions."""
-        return str(self.prediction or training(PROTOCOL).predicts[0])
+        """The protocol of predictions. Raises InvalidInput: models of boosting have no such one."""
+        known = training(PROTOCOL).predicts
+        if self.prediction is not None and self.prediction not in known:
+            raise InvalidInput(f"prediction = {self.prediction!r}: must be one of {', '.join(known)}")
+        return self.prediction or known[0]
 
     def _party_tables(self, X: Any) -> PartyTables:
         """Records to predict, as a table of each party."""
         if not party_tables.are_frames(X):
-            return party_tables.of_one(self._table_of(X, reset=False), self.columns_)
+            return party_tables.of_one(X, self._table_of(X), self.columns_, self._id_column)
         frames = self._by_party(X)
         return party_tables.of_several(
-            frames, self.label_holder_, self.id_column, leave_out=self._label_column, columns=self.columns_
+            frames, self.label_holder_, self._id_column, leave_out=self._label_column, columns=self.columns_
         )
 
     def _predicted_rows(self, X: Any) -> pa.Table:
@@ -258,107 +278,150 @@ class FederatedEstimator(Parameters, ABC):
         Raises:
             ValueError: a party lacks some of the records.
         """
-        found, ids = self._predictions(X)
-        place = {str(value): row for row, value in enumerate(found.column(ID).to_pylist())}
-        if lacking := [each for each in ids if each not in place]:
+        found, rows = self._predictions(X)
+        if rows is None:
+            return found
+        places = rows.places_in(found)
+        if lacking := int((places < 0).sum()):
             raise InvalidInput(
-                f"{len(lacking)} of {len(ids)} records of {self.label_holder_} are not at every party: predict_frame "
+                f"{lacking} of {len(places)} records of {self.label_holder_} are not at every party: predict_frame "
                 "predicts the others"
             )
-        return found.take(pa.array([place[each] for each in ids]))
+        return found.take(pa.array(places))
 
     def _of_one(self, X: Any, y: Any) -> tuple[PartyTables, Array]:
         """One table split by columns, and its labels."""
-        table, targets = self._with_targets(X, y)
-        apart = self.parties if isinstance(self.parties, Mapping | int | None) else len(self.parties)
-        names = self._names(apart if isinstance(apart, int) else None)
-        columns = party_tables.split(table, apart, names)
+        self._by_place, id_column = library_of(X) is None, self._id_column
+        if self._by_place:
+            numbers, y = validate_data(
+                self, X, y, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_samples=2
+            )
+            table = of_array(numbers)
+            self._names_in = table.column_names
+        else:
+            table = _framed(X)
+            self._remember([name for name in table.column_names if name != id_column], [X])
+        if id_column is not None and id_column not in table.column_names:
+            raise InvalidInput(f"id_column = {id_column!r}: X has no such column")
+        parties = self._parties
+        apart = parties if isinstance(parties, Mapping | int) else len(parties)
+        columns = party_tables.split(self._names_in, apart, self._names(), by_place=self._by_place)
         self._label_column: str | None = None
-        return party_tables.of_one(table, columns), targets
+        data = party_tables.of_one(X, table, columns, id_column)
+        return data, self._targets_of(data, y)
 
     def _of_frames(self, X: Any, y: Any) -> tuple[PartyTables, Array]:
         """A table of each party, and the labels of the label holder's rows."""
         frames = self._by_party(X)
+        self._by_place = any(library_of(frame) is None for frame in frames.values())
         holder = self._holder(list(frames))
-        self._label_column = y if isinstance(y, str) else None
-        data = party_tables.of_several(frames, holder, self.id_column, leave_out=self._label_column)
-        if y is None:
-            raise InvalidInput("requires y to be passed, but the target y is None")
-        if isinstance(y, str):
-            labelled = arrow_of(frames[holder]) if library_of(frames[holder]) is not None else None
-            if labelled is None or y not in labelled.column_names:
-                raise InvalidInput(f"y = {y!r}: the frame of {holder} has no such column")
-            y = labelled.column(y)
-        names = [name for own in data.columns.values() for name in own]
-        self.n_features_in_ = len(names)
-        if len(set(names)) == len(names):
+        self._label_column = str(y) if _is_label(y) else None
+        named = self._parties if isinstance(self._parties, Mapping) else None
+        data = party_tables.of_several(frames, holder, self._id_column, leave_out=self._label_column, columns=named)
+        self._remember([name for own in data.columns.values() for name in own], list(frames.values()))
+        if self._label_column is not None:
+            y = column_in(frames[holder], self._label_column) if library_of(frames[holder]) is not None else None
+            if y is None:
+                raise InvalidInput(f"y = {self._label_column!r}: the frame of {holder} has no such column")
+        return data, self._targets_of(data, y)
+
+    def _remember(self, names: list[str], frames: Sequence[Any]) -> None:
+        """Keep the names of the columns; `feature_names_in_` as scikit-learn has it, of labels that are text alone."""
+        self._names_in, self.n_features_in_ = names, len(names)
+        labels = [label for frame in frames for label in (frame.columns if library_of(frame) == "pandas" else ())]
+        named = not self._by_place and all(isinstance(label, str) for label in labels)
+        if named and len(set(names)) == len(names):
             self.feature_names_in_ = np.array(names, dtype=object)
-        return data, self._targets_of(y, len(data.ids))
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    @property
+    def _id_column(self) -> str | None:
+        return None if self.id_column is None else str(self.id_column)
 
     def _by_party(self, X: Any) -> dict[str, Any]:
         """The frames by party; those of a list have the names of `parties`, or numbers."""
-        if not isinstance(X, Mapping):
-            return dict(zip(self._names(len(X)), X, strict=True))
+        parties = self._parties
+        names = list(X) if isinstance(X, Mapping) else self._names(len(X))
+        if not isinstance(parties, int) and (set(parties) != set(names) or len(names) != len(X)):
+            raise InvalidInput(f"X has {len(X)} tables, and parties has {', '.join(parties)}")
         if len(X) < 2:
             raise InvalidInput(
                 f"X has the frame of {', '.join(X) or 'no party'}: a federation has at least two parties"
             )
-        return dict(X)
+        return dict(X) if isinstance(X, Mapping) else dict(zip(names, X, strict=True))
 
-    def _with_targets(self, X: Any, y: Any) -> tuple[pa.Table, Array]:
-        if library_of(X) is None:
-            checked_X, targets = validate_data(
-                self,
-                X,
-                y,
-                dtype=np.float64,
-                ensure_all_finite="allow-nan",
-                ensure_min_samples=2,
-            )
-            table = of_array(checked_X, self._feature_names(checked_X.shape[1]))
-            return table, _as_numbers(targets) if self._numeric else targets
-        validate_data(self, X, y, skip_check_array=True)
-        return self._framed(X), self._targets_of(y, X.shape[0])
-
-    def _table_of(self, X: Any, *, reset: bool) -> pa.Table:
+    def _table_of(self, X: Any) -> pa.Table:
+        """One table to predict: a frame with its own names, an array with those of the training's columns."""
         if library_of(X) is not None:
-            validate_data(self, X, skip_check_array=True, reset=reset)
-            return self._framed(X)
-        values = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=reset)
-        return of_array(values, self._feature_names(values.shape[1]))
+            table = _framed(X)
+            if self._by_place and set(self._names_in) - set(table.column_names):
+                raise InvalidInput(
+                    "the model was trained on an array, whose columns have places alone: pass X.to_numpy()"
+                )
+            return table
+        values = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
+        if len(set(self._names_in)) < len(self._names_in):
+            raise InvalidInput("columns of several parties have one name: give a table of each party")
+        return of_array(values, self._names_in)
 
-    def _framed(self, X: Any) -> pa.Table:
-        if X.shape[0] == 0:
-            raise InvalidInput("Found array with 0 sample(s): the data frame has no records")
-        return arrow_of(X, self._feature_names(X.shape[1]))
-
-    def _feature_names(self, count: int) -> list[str]:
-        found = getattr(self, "feature_names_in_", None)
-        return [f"x{place}" for place in range(count)] if found is None else [str(name) for name in found]
-
-    def _targets_of(self, y: Any, count: int) -> Array:
-        targets = column_or_1d(column_of(y), warn=True)
+    def _targets_of(self, data: PartyTables, y: Any) -> Array:
+        """The labels of the rows, of which none is missing."""
+        if y is None:
+            raise InvalidInput(
+                f"This {type(self).__name__} estimator requires y to be passed, but the target y is None."
+            )
+        targets = column_or_1d(column_of(data.rows.aligned(y, "y")), warn=True)
         if targets.dtype.kind == "O" and (absent := sum(map(_is_missing, targets))):
             raise InvalidInput(f"y has no label for {absent} of {len(targets)} records: leave them out")
         if targets.dtype.kind == "f" or self._numeric:
             targets = _as_numbers(targets)
             assert_all_finite(targets, input_name="y")
-        check_consistent_length(np.empty(count), targets)
+        check_consistent_length(np.empty(len(data.rows.ids)), targets)
         return np.asarray(targets)
 
+    def _scored(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any]:
+        """Labels and weights for `score`, in the order of the rows of `X`; `y` may name a column as in `fit`."""
+        check_is_fitted(self)
+        if isinstance(self._fitted, RemoteFitted):
+            return y, sample_weight
+        rows = self._party_tables(X).rows
+        if _is_label(y) and library_of(rows.data) is not None:
+            y = column_in(rows.data, str(y))
+        weights = None if sample_weight is None else column_of(rows.aligned(sample_weight, "sample_weight"))
+        return column_of(rows.aligned(y, "y")), weights
+
+    @property
     def _feature_order(self) -> list[tuple[str, str]]:
         """Party and column of each feature, in the order of the caller's columns."""
         owners = {name: party for party, own in self.columns_.items() for name in own}
-        names = self._feature_names(self.n_features_in_)
-        if set(names) == set(owners):
-            return [(owners[name], name) for name in names]
+        if len(owners) == len(self._names_in):
+            return [(owners[name], name) for name in self._names_in]
         return [(party, name) for party, own in self.columns_.items() for name in own]
 
-    def _names(self, count: int | None) -> list[str]:
-        """The names of the parties where the caller gives none."""
-        if not isinstance(self.parties, int | None):
-            return list(self.parties)
-        return [f"party-{number}" for number in range(1, (count or 2) + 1)]
+    @property
+    def _parties(self) -> Mapping[str, Sequence[Any]] | Sequence[str] | int:
+        """The parties: their names, with their columns or without, or their number.
+
+        Raises:
+            InvalidInput: it is none of these.
+        """
+        given = 2 if self.parties is None else self.parties
+        if isinstance(given, int | np.integer) and not isinstance(given, bool):
+            return int(given)
+        names = list(given) if isinstance(given, Sequence | Mapping) and not isinstance(given, str) else [None]
+        if all(isinstance(name, str) for name in names) and len(set(names)) == len(names):
+            return given
+        raise InvalidInput(
+            f"parties = {given!r}: must be columns by party, names of parties, each another one, or their number from 2"
+        )
+
+    def _names(self, count: int | None = None) -> list[str]:
+        """The names of the parties, of which there are `count` where they have no names."""
+        parties = self._parties
+        if not isinstance(parties, int):
+            return list(parties)
+        return [f"party-{number}" for number in range(1, (parties if count is None else count) + 1)]
 
     def _holder(self, names: Sequence[str]) -> str:
         holder = names[0] if self.label_holder is None else self.label_holder
@@ -368,22 +431,34 @@ class FederatedEstimator(Parameters, ABC):
 
     def _own_table(self, records: pa.Table) -> OwnTable:
         columns = [name for name in records.column_names if name != ID]
-        encode, wanted = self.encode, self.monotone_constraints or {}
+        known = {*columns, OTHERS}
+        encode, wanted = self.encode, self._by_name("monotone_constraints") or {}
         if isinstance(encode, Mapping):
-            encode = {name: each for name, each in encode.items() if name in (*columns, OTHERS)}
-        constrained = {name: int(sign) for name, sign in wanted.items() if name in columns}
+            encode = {name: each for name, each in self._by_name("encode").items() if name in known}
+        constrained = {name: _plain(sign) for name, sign in wanted.items() if name in known}
         return OwnTable(
             records,
             {"columns": columns, "drop_constant": True, "encode": encode, "monotone_constraints": constrained},
         )
 
-    def _check_columns(self, data: PartyTables) -> None:
-        """Raise InvalidInput where a parameter names a column that no party has."""
-        have = {OTHERS, *(name for own in data.columns.values() for name in own)}
-        for key in ("encode", "monotone_constraints"):
-            named = getattr(self, key)
-            if isinstance(named, Mapping) and (unknown := [name for name in named if name not in have]):
-                raise InvalidInput(f"{key} names {unknown[0]!r}, which is a column of no party")
+    def _by_name(self, key: str) -> dict[str, Any]:
+        """A parameter that is a table by column, with the columns' names.
+
+        Raises:
+            InvalidInput: it names a column that no party has, or one twice.
+        """
+        known, found = {OTHERS, *self._names_in}, {}
+        given = getattr(self, key) or {}
+        if not isinstance(given, Mapping):
+            raise InvalidInput(f"{key} = {given!r}: must be {{column: …}}, such as {{{self._names_in[0]!r}: …}}")
+        for label, each in given.items():
+            name = party_tables.column_name(label, self._names_in, known, by_place=self._by_place)
+            if name is None:
+                raise InvalidInput(f"{key} names {label!r}, which is a column of no party")
+            if name in found:
+                raise InvalidInput(f"{key} names column {name!r} twice")
+            found[name] = each
+        return found
 
     def _job(self, objective: str, alignment: str) -> JobTable:
         """The job table of these parameters."""
@@ -392,11 +467,22 @@ class FederatedEstimator(Parameters, ABC):
         keys |= {name: _plain(getattr(self, name)) for name in ("scheme", "key_bits", "obfuscation")}
         with checked(JobTable):
             job: JobTable = JobTable.model_validate({name: each for name, each in keys.items() if each is not None})
-            return job
+        if (objective in REGRESSIONS) != self._numeric:
+            other = "FederatedClassifier" if self._numeric else "FederatedRegressor"
+            raise InvalidInput(f"objective = {objective!r} is one of {other}: use that, or leave objective out")
+        self._protocol  # noqa: B018 - refuses one that would not predict
+        return job
 
     def _loopback(self, names: Sequence[str]) -> Loopback:
         """The running federation that trains: the caller's, or the one of these settings."""
-        if isinstance(self.federation, Loopback):
+        if self.federation is not None and not isinstance(self.federation, Loopback):
+            raise InvalidInput(
+                f"federation = {self.federation!r}: must be one of treetap.federation, of treetap.connect, or None"
+            )
+        if self.federation is not None:
+            for key in ("defences", "policy", "workdir"):
+                if getattr(self, key):
+                    raise InvalidInput(f"{key}: those of a federation that runs are given to treetap.federation")
             if set(self.federation.settings.parties) != set(names):
                 raise InvalidInput(
                     f"federation has parties {', '.join(self.federation.settings.parties)}, the data has "
@@ -406,6 +492,28 @@ class FederatedEstimator(Parameters, ABC):
         defences = {self._holder(names): dict(self.defences or {})}
         workdir = None if self.workdir is None else Path(self.workdir)
         return loopback.kept(Settings(tuple(names), defences, dict(self.policy or {}), self.workers, workdir))
+
+
+def _changed(job: JobTable, **keys: Any) -> JobTable:
+    """The job with other parameters. Raises InvalidInput: one is out of range."""
+    with checked(JobTable):
+        changed: JobTable = JobTable.model_validate({**job.model_dump(exclude_none=True), **keys})
+        return changed
+
+
+def _framed(X: Any) -> pa.Table:
+    """One data frame of all parties as a table. Raises InvalidInput: it has no records or no columns."""
+    table = arrow_of(X)
+    if table.num_columns == 0:
+        raise InvalidInput("0 feature(s): the data frame has no columns")
+    if table.num_rows == 0:
+        raise InvalidInput("Found array with 0 sample(s): the data frame has no records")
+    return table
+
+
+def _is_label(y: Any) -> bool:
+    """True of a text or a whole number, which names a column."""
+    return isinstance(y, str | int | np.integer) and not isinstance(y, bool)
 
 
 def _is_missing(label: Any) -> bool:

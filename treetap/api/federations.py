@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,14 @@ def federation(
     Raises:
         TreetapError: the processes do not start.
     """
-    names = [f"party-{number}" for number in range(1, parties + 1)] if isinstance(parties, int) else list(parties)
+    if isinstance(parties, int | Integral):
+        names: Sequence[str] = [f"party-{number}" for number in range(1, int(parties) + 1)]
+    else:
+        names = parties if isinstance(parties, str) else tuple(parties)
     kept = None if workdir is None else Path(workdir)
-    running = Loopback(Settings(tuple(names), dict(defences or {}), dict(policy or {}), workers, kept, serve))
+    running = Loopback(Settings(names, dict(defences or {}), dict(policy or {}), workers, kept, serve))
     try:
         running.start()
         yield running
     finally:
-        running.close()
+        running.end()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
@@ -13,10 +14,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from treetap.api.loopback import ID, Loopback, OwnTable
+from treetap.api.errors import InvalidInput
+from treetap.api.loopback import AS_PARAMETER, ID, IN_SETTINGS, Loopback, OwnTable
 from treetap.commands.experiment.joint_model import JointModel
 from treetap.commands.experiment.report import traffic
 from treetap.commands.jobs.progress_view import counted
+from treetap.errors import BadInput
 from treetap.models.history import read_history
 from treetap.tables.config import TableConfig
 from treetap.tables.unlike import Unlike
@@ -52,14 +55,21 @@ def joint_model(shards: Shards) -> Iterator[JointModel]:
 
 
 def predict_jointly(model: JointModel, tables: Mapping[str, pa.Table]) -> pa.Table:
-    """Predictions of tables by party, with a column `ID`, as a label holder's file has them; no message is sent."""
+    """Predictions of tables by party, with a column `ID`, as a label holder's file has them; no message is sent.
+
+    Raises:
+        InvalidInput: a table cannot be read as in the training; the message names the party.
+    """
     with tempfile.TemporaryDirectory(prefix="treetap-tables-") as folder:
         configs = {}
         for party, table in tables.items():
             path = Path(folder) / f"{party}.parquet"
             pq.write_table(table, path)
             configs[party] = TableConfig(path=path, id=ID)
-        found = model.predict(configs)
+        try:
+            found = model.predict(configs)
+        except BadInput as failure:
+            raise InvalidInput(_to_caller(str(failure), folder)) from None
         warn_unlike(model.unlike)
         return found
 
@@ -70,6 +80,11 @@ def warn_unlike(by_party: Mapping[str, Unlike]) -> None:
         if any(unlike):
             said = f"{party}: {counted(*unlike)} in the table to predict, which count as unknown or missing"
             warnings.warn(f"{said}; its log names the columns", UserWarning, stacklevel=2)
+
+
+def _to_caller(message: str, folder: str) -> str:
+    """A message about a table in a folder, in terms of the caller, who gave frames and parameters."""
+    return re.sub(rf"{re.escape(folder)}/(\S+?)\.parquet: ", r"\1: ", message).replace(IN_SETTINGS, AS_PARAMETER)
 
 
 class Fitted:

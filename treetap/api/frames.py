@@ -37,38 +37,61 @@ def library_of(data: object) -> Library | None:
     return None
 
 
-def arrow_of(data: Any, names: Sequence[str] | None = None) -> pa.Table:
-    """A data frame as an Arrow table, without its index. `names`: other names of the columns.
+def names_of(data: Any) -> list[str]:
+    """The names of a data frame's columns, which are the texts of their labels, whatever type these have.
+
+    Raises:
+        InvalidInput: two columns have one name.
+    """
+    labels = data.schema.names if library_of(data) == "arrow" else data.columns
+    counted = Counter(map(str, labels))
+    if twice := next((name for name, count in counted.items() if count > 1), None):
+        raise InvalidInput(f"the data frame has column {twice!r} more than once")
+    return list(counted)
+
+
+def arrow_of(data: Any) -> pa.Table:
+    """A data frame as an Arrow table, without its index.
 
     Raises:
         InvalidInput: a column holds objects of several types, or of one that no table has, or two have one name.
     """
-    library = library_of(data)
+    library, names = library_of(data), names_of(data)
     try:
         if library == "pandas":
-            table = pa.Table.from_pandas(data, preserve_index=False)
+            table = pa.Table.from_pandas(data.set_axis(names, axis=1), preserve_index=False)
         elif library == "polars":
             table = data.to_arrow()
         else:
             table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
     except (pa.ArrowException, TypeError, ValueError, ArithmeticError) as failure:
         raise InvalidInput(f"the data frame is no table of typed columns: {failure}") from None
-    if names is not None:
-        table = table.rename_columns(list(names))
-    own = table.column_names
-    if twice := sorted(name for name, times in Counter(own).items() if times > 1):
-        raise InvalidInput(f"the data frame has column {twice[0]!r} more than once")
     try:
-        columns = zip(own, table.columns, strict=True)
+        columns = zip(names, table.columns, strict=True)
         plain = [plain_column(_FRAME, f"column {name!r}", column) for name, column in columns]
     except DataError as failure:
         raise InvalidInput(str(failure)) from None
-    return pa.table(plain, names=own) if own else table
+    return pa.table(plain, names=names) if names else table
 
 
-def of_array(values: np.ndarray[Any, np.dtype[np.float64]], names: Sequence[str]) -> pa.Table:
-    """Numbers (n, d) as a table."""
-    return pa.table({name: np.ascontiguousarray(values[:, place]) for place, name in enumerate(names)})
+def place_name(place: int) -> str:
+    """The name of a column of an array, which has places alone, from 0."""
+    return f"x{place}"
+
+
+def of_array(values: np.ndarray[Any, np.dtype[np.float64]], names: Sequence[str] | None = None) -> pa.Table:
+    """Numbers (n, d) as a table; `names`: of the columns, by default those of their places."""
+    own = map(place_name, range(values.shape[1])) if names is None else names
+    return pa.table({name: np.ascontiguousarray(values[:, place]) for place, name in enumerate(own)})
+
+
+def column_in(data: Any, name: str) -> pa.ChunkedArray | None:
+    """A column of a data frame, by the text of its label; None where there is none. Raises as `arrow_of`."""
+    names = names_of(data)
+    if name not in names:
+        return None
+    pandas = library_of(data) == "pandas"
+    return arrow_of(data.iloc[:, [names.index(name)]] if pandas else data.select([name])).column(0)
 
 
 def column_of(values: Any) -> Any:

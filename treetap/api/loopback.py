@@ -6,13 +6,14 @@ under a new name, and removed when the job has ended. Whoever calls acts for all
 
 from __future__ import annotations
 
-import atexit
 import itertools
 import os
 import re
+import secrets
 import shutil
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -27,8 +28,9 @@ from treetap.commands.experiment.party_table import RESERVED
 from treetap.commands.jobs import progress_view
 from treetap.commands.jobs.client import Operator
 from treetap.commands.jobs.job_file import JobTable
-from treetap.commands.local_federation import LocalFederation, to_toml
-from treetap.errors import Interrupted, TreetapError
+from treetap.commands.local_federation import LocalFederation, empty_folder, keep_table, to_toml
+from treetap.errors import BadInput, Interrupted, TreetapError
+from treetap.models.durable import make_folder, write_whole
 from treetap.names import check_name, check_process_name
 from treetap.protocols.key_options import SCHEMES
 from treetap.protocols.prediction import predict_request
@@ -45,12 +47,10 @@ POLICY: Mapping[str, Any] = {
     "category_partitions": True,
     "emits": {"MONOTONE_DIRECTION": ["parties"]},
 }
-#: Name of the client that may ask for predictions of served models.
-CLIENT = "app"
 #: Federations that stay up for later trainings; of more the one that was used longest ago ends.
 MOST_KEPT = 2
-#: What a caller sets in the place of a table's settings.
-_AS_PARAMETER = "as a parameter of the estimator"
+#: How a party says where a table is described, and what a caller sets in the place of that.
+IN_SETTINGS, AS_PARAMETER = "in the table's settings", "as a parameter of the estimator"
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,8 @@ class Settings:
     """The configuration of a loopback federation: two with the same text may share their processes.
 
     `defences`: party → its table of defences; `policy`: lines of every party's policy; `workers`: of each party;
-    `serve`: a client of the name `CLIENT` may ask each party about records, over HTTP on loopback.
+    `serve`: a client of the name `client` may ask each party about records, over HTTP on loopback. The name is drawn,
+    since it is all that a client shows there.
     """
 
     parties: Sequence[str]
@@ -75,6 +76,7 @@ class Settings:
     workers: int | None = None
     workdir: Path | None = None
     serve: bool = False
+    client: str = field(default_factory=lambda: f"app-{secrets.token_hex(16)}")
 
     def of(self, party: str) -> dict[str, Any]:
         """The keys of a party's configuration file."""
@@ -83,7 +85,7 @@ class Settings:
             "policy": {**POLICY, "label_holders": others, **self.policy},
             "workers": self.workers,
             "tables_folder": "tables",
-            **({"serve": {"clients": [CLIENT], "http": "127.0.0.1:0", "plain_http": True}} if self.serve else {}),
+            **({"serve": {"clients": [self.client], "http": "127.0.0.1:0", "plain_http": True}} if self.serve else {}),
             **({"defences": dict(self.defences[party])} if self.defences.get(party) else {}),
         }
 
@@ -96,6 +98,10 @@ class Settings:
 def _check_parties(names: Sequence[str]) -> None:
     if len(names) < 2:
         raise InvalidInput(f"parties: {', '.join(names) or 'none'}: a federation has at least two parties")
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise InvalidInput(f"parties: {names!r}: must be a list of names, or their number")
+    if len(set(names)) < len(names):
+        raise InvalidInput(f"parties: {', '.join(names)}: each needs a name of its own")
     for name in names:
         try:
             check_process_name(check_name(name))
@@ -111,6 +117,8 @@ class Loopback:
     def __init__(self, settings: Settings) -> None:
         """Start nothing. Raises InvalidInput: there is one party only, or a name is none for a party."""
         _check_parties(settings.parties)
+        if unknown := [name for name in settings.defences if name not in settings.parties]:
+            raise InvalidInput(f"defences of {unknown[0]!r}, which is none of {', '.join(settings.parties)}")
         self.settings = settings
         self._owner = os.getpid()
         self._numbers = itertools.count(1)
@@ -119,15 +127,16 @@ class Loopback:
         self._federation: LocalFederation | None = None
         self._operator: Operator | None = None
         self._folder: Path | None = None
+        self._end: weakref.finalize[Any, Loopback] | None = None
+        self._ended = False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Loopback:
         """Processes are not copied: clones of an estimator use the same ones."""
         return self
 
     def __reduce__(self) -> Any:
-        raise TypeError(
-            "a running federation cannot be pickled: leave federation out, and each process starts one of its own"
-        )
+        """Elsewhere it has ended: its processes, and their keys, stay here."""
+        return _copied, (self.settings,)
 
     @property
     def owned(self) -> bool:
@@ -161,8 +170,14 @@ class Loopback:
         """Start the processes if they do not run; returns the operator.
 
         Raises:
+            InvalidInput: the federation has ended.
             TreetapError: they do not start.
         """
+        if self._ended:
+            raise InvalidInput(
+                "the federation has ended, or this is a copy from another process: fit in the block of "
+                "treetap.federation, or leave federation out"
+            )
         with self._lock:
             if self.running and self._operator is not None:
                 return self._operator
@@ -171,32 +186,43 @@ class Loopback:
             if workdir is None:
                 self._folder = Path(tempfile.mkdtemp(prefix="treetap-")).resolve()
             else:
-                self._folder = workdir.resolve()
-                if self._folder.exists() and any(self._folder.iterdir()):
-                    raise InvalidInput(f"workdir {workdir}: is not empty; name another folder")
-            for name in self.settings.parties:
-                (self._folder / name / "tables").mkdir(parents=True)
+                try:
+                    self._folder = empty_folder(workdir)
+                except BadInput as failure:
+                    raise InvalidInput(str(failure).removeprefix("--")) from None
             configured = {name: self.settings.of(name) for name in self.settings.parties}
             self._federation = LocalFederation(self._folder, configured)
+            temporary = self._folder if workdir is None else None
+            self._end = weakref.finalize(self, _end, self._owner, self._federation, temporary)
             try:
+                for name in self.settings.parties:
+                    make_folder(self._folder / name / "tables")
                 self._federation.__enter__()
                 self._operator = self._federation.operator
+            except BadInput as failure:
+                said = str(failure).replace(f"{self._folder}/", "")
+                self.close()
+                raise InvalidInput(said) from None
+            except OSError as failure:
+                folder = self._folder
+                self.close()
+                raise InvalidInput(f"workdir {folder}: cannot be made: {failure.strerror}; name another") from None
             except BaseException:
                 self.close()
                 raise
             return self._operator
 
     def close(self) -> None:
-        """End the processes; a temporary folder goes, with its keys."""
+        """End the processes; a temporary folder goes, with its keys. Python does so at its own end."""
         with self._lock:
-            federation, folder = self._federation, self._folder
             self._federation = self._operator = self._folder = None
-            if not self.owned:
-                return
-            if federation is not None:
-                federation.stop()
-            if folder is not None and self.settings.workdir is None:
-                shutil.rmtree(folder, ignore_errors=True)
+            if self._end is not None:
+                self._end()
+
+    def end(self) -> None:
+        """Close it for good: no job starts it again."""
+        self._ended = True
+        self.close()
 
     def train(
         self, tables: Mapping[str, OwnTable], job: JobTable, label_holder: str, *, verbose: bool
@@ -261,11 +287,11 @@ class Loopback:
             self._jobs += 1
         try:
             for party, own in tables.items():
-                pq.write_table(own.records, places[party] / f"{name}.parquet", compression="zstd")
+                keep_table(own.records, places[party] / f"{name}.parquet")
                 described = {"path": f"{name}.parquet", "id": ID, **own.keys}
-                (places[party] / f"{name}.toml").write_text(to_toml(described), encoding="utf-8")
+                write_whole(places[party] / f"{name}.toml", to_toml(described).encode())
             yield name
-        except InvalidInput as failure:
+        except BadInput as failure:
             raise InvalidInput(_to_caller(str(failure), name)) from None
         finally:
             with self._lock:
@@ -278,7 +304,8 @@ class Loopback:
 def _to_caller(message: str, table: str) -> str:
     """A party's refusal of the table that it was given, in terms of the frames and parameters of the caller."""
     dated = re.sub(r'\{ (?:"(.+)"|([\w-]+)) = "days" \}', r'{"\1\2": "days"}', message)
-    return dated.replace(f"tables/{table}.parquet: ", "").replace("in the table's settings", _AS_PARAMETER)
+    plain = re.sub(rf"tables/{table}\.(parquet: |toml: \d+ wrong: )", "", dated)
+    return plain.replace(IN_SETTINGS, AS_PARAMETER)
 
 
 def watched(operator: Operator, job: str, *, verbose: bool) -> jobs_pb2.JobStatus:
@@ -322,10 +349,15 @@ def kept(settings: Settings) -> Loopback:
         return found
 
 
-@atexit.register
-def end_all() -> None:
-    """End all federations that were kept."""
-    with _keeping:
-        for each in _kept.values():
-            each.close()
-        _kept.clear()
+def _end(owner: int, federation: LocalFederation, temporary: Path | None) -> None:
+    """End the processes in the process that started them; in a fork, which has this too, leave them alone."""
+    if owner == os.getpid():
+        federation.stop()
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _copied(settings: Settings) -> Loopback:
+    found = Loopback(settings)
+    found.end()
+    return found

@@ -12,8 +12,8 @@ import pyarrow as pa
 from treetap.api import party_tables
 from treetap.api.errors import InvalidInput, checked
 from treetap.api.fitted import predict_jointly
-from treetap.api.frames import arrow_of, frame_of, library_of, like
-from treetap.api.loopback import ID
+from treetap.api.frames import arrow_of, frame_of, library_of
+from treetap.api.rows import Rows
 from treetap.commands.experiment.joint_model import JointModel
 from treetap.errors import TreetapError
 from treetap.models.store import MANIFEST, TREES, read_manifest
@@ -53,6 +53,7 @@ class LoadedModel:
         """The metrics of the training, as the label holder has them."""
         return dict(self._joint.manifest["training_metrics"])
 
+    @checked()
     def predict_frame(self, X: Any, *, id_column: str | None = None) -> Any:
         """Predictions of records, as a data frame of the library of `X`.
 
@@ -62,16 +63,16 @@ class LoadedModel:
         Raises:
             ValueError: a column is missing, or cannot be read as in the training.
         """
-        found, _ = self._predictions(X, id_column)
-        named = [id_column or "id" if name == ID else name for name in found.column_names]
-        first = next(iter(X.values())) if isinstance(X, Mapping) else X
-        return like(found.rename_columns(named), library_of(first))
+        found, rows = self._predictions(X, id_column)
+        return rows.framed(found)
 
+    @checked()
     def predict(self, X: Any, *, id_column: str | None = None) -> Array:
         """Classes or values (n,) of the rows of `X`; raises as `predict_frame`, and where a party lacks a record."""
         found = self._rows(X, id_column).column("prediction")
         return np.array(found.to_pylist())
 
+    @checked()
     def predict_proba(self, X: Any, *, id_column: str | None = None) -> Array:
         """Probabilities (n, classes), in the order of `classes_`; raises as `predict`, and of a regression."""
         found = self._rows(X, id_column)
@@ -84,27 +85,24 @@ class LoadedModel:
         return np.stack([found.column(name).to_numpy() for name in names], axis=1)
 
     def _rows(self, X: Any, id_column: str | None) -> pa.Table:
-        found, ids = self._predictions(X, id_column)
-        place = {str(value): row for row, value in enumerate(found.column(ID).to_pylist())}
-        if lacking := [each for each in ids if each not in place]:
-            raise InvalidInput(f"{len(lacking)} of {len(ids)} records are not at every party: see predict_frame")
-        return found.take(pa.array([place[each] for each in ids]))
+        found, rows = self._predictions(X, id_column)
+        places = rows.places_in(found)
+        if lacking := int((places < 0).sum()):
+            raise InvalidInput(f"{lacking} of {len(places)} records are not at every party: see predict_frame")
+        return found.take(pa.array(places))
 
-    def _predictions(self, X: Any, id_column: str | None) -> tuple[pa.Table, list[str]]:
+    def _predictions(self, X: Any, id_column: str | None) -> tuple[pa.Table, Rows]:
         columns = self.columns_
         if isinstance(X, Mapping):
             data = party_tables.of_several(X, self.label_holder, id_column, columns=columns)
         elif library_of(X) is None:
             raise InvalidInput("X must be a data frame with the columns of all parties, or one of each party")
         else:
-            table = arrow_of(X)
-            needed = [name for own in columns.values() for name in own]
-            have = set(table.column_names)
-            if lacking := [name for name in needed if name not in have]:
-                raise InvalidInput(f"X lacks column {lacking[0]!r}, which the model was trained on")
-            data = party_tables.of_one(table, columns)
+            data = party_tables.of_one(X, arrow_of(X), columns)
+        if not len(data.rows.ids):
+            raise InvalidInput("X has no records")
         with checked():
-            return predict_jointly(self._joint, data.tables), data.ids
+            return predict_jointly(self._joint, data.tables), data.rows
 
 
 class PartyModel:
@@ -128,6 +126,7 @@ class PartyModel:
     predict_proba = predict
 
 
+@checked()
 def load_model(folder: str | Path) -> LoadedModel | PartyModel:
     """The model in a folder: that of all parties, or one party's shard.
 
@@ -151,8 +150,7 @@ def load_model(folder: str | Path) -> LoadedModel | PartyModel:
     if len(found) > 1:
         names = ", ".join(str(each.relative_to(place)) for each in list(found)[:5])
         raise InvalidInput(f"{place}: has {len(found)} models, in {names}: name the folder of one")
-    with checked():
-        return LoadedModel(JointModel(next(iter(found.values()))))
+    return LoadedModel(JointModel(next(iter(found.values()))))
 
 
 def _shards(folder: Path) -> dict[str, Path]:

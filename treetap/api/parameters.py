@@ -57,7 +57,8 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
             None: binary:logistic for two classes, multi:softprob for more, reg:squarederror for numbers.
         scheme: and `key_bits`, `obfuscation`: the encryption of gradients; docs/configuration.md.
         alignment: "psi" or "sorted-ids"; None: private set intersection where each party has a frame of its own.
-        id_column: the column of ids in frames of several parties; None: the index of pandas frames, else the place.
+        id_column: the column of ids, which is no feature; None: of frames of several parties the index of pandas, else
+            the place.
         monotone_constraints: {column: 1 or -1}, in which predictions may only increase or only decrease.
         encode: "ordinal", "one-hot" or "categorical" for columns of text, "days" for dates; or {column: one of them}.
         defences: the label holder's table `[defences]`; docs/defences.md.

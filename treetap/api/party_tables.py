@@ -12,7 +12,9 @@ import pyarrow as pa
 from treetap.api.errors import InvalidInput
 from treetap.api.frames import arrow_of, column_of, library_of, of_array
 from treetap.api.loopback import ID
+from treetap.api.rows import Rows, ids_in, ids_of_index
 from treetap.names import did_you_mean
+from treetap.tables.record_ids import Ids
 
 #: Names of columns that the parties' tables have beside the caller's.
 LABEL, WEIGHT = "treetap_label", "treetap_weight"
@@ -20,10 +22,10 @@ LABEL, WEIGHT = "treetap_label", "treetap_weight"
 
 @dataclass(frozen=True)
 class PartyTables:
-    """Records by party, the id column first. `ids`: of the label holder's rows, in their order."""
+    """Records by party, the id column first. `rows`: those of the label holder, as the caller has them."""
 
     tables: dict[str, pa.Table]
-    ids: list[str]
+    rows: Rows
 
     @property
     def columns(self) -> dict[str, list[str]]:
@@ -41,17 +43,23 @@ def are_frames(data: Any) -> bool:
 
 
 def split(
-    table: pa.Table, parties: Mapping[str, Sequence[Any]] | int | None, names: Sequence[str] = ()
+    have: Sequence[str],
+    parties: Mapping[str, Sequence[Any]] | int,
+    names: Sequence[str] = (),
+    *,
+    by_place: bool = False,
 ) -> dict[str, list[str]]:
     """The columns of each party, for `parties` of an estimator; `names`: of the parties if it is no mapping.
+
+    `have`: the columns of one table. `by_place`: it is an array, of whose columns whole numbers are places; of a frame
+    they are names.
 
     Raises:
         InvalidInput: a column is unknown, of two parties or of none, or there are fewer columns than parties.
     """
-    have = table.column_names
     if not isinstance(parties, Mapping):
-        count = 2 if parties is None else parties
-        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 2:
+        count = parties
+        if count < 2:
             raise InvalidInput(f"parties = {parties!r}: must be columns by party, or a number of parties from 2")
         if len(have) < count:
             raise InvalidInput(
@@ -62,12 +70,21 @@ def split(
         return {name: [have[place] for place in part] for name, part in zip(names, parts, strict=True)}
     found: dict[str, list[str]] = {}
     owner: dict[str, str] = {}
+    known = set(have)
     for party, columns in parties.items():
-        found[party] = [_named(party, column, have) for column in columns]
-        for column in found[party]:
-            if column in owner:
-                raise InvalidInput(f"parties: column {column!r} is of {owner[column]} and of {party}")
-            owner[column] = party
+        if isinstance(columns, str):
+            raise InvalidInput(f"parties: {party} has {columns!r}: give its columns as a list")
+        found[party] = []
+        for column in columns:
+            name = column_name(column, have, known, by_place=by_place)
+            if name is None:
+                meant = did_you_mean(column, have) if isinstance(column, str) else ""
+                raise InvalidInput(f"parties: {party} has column {column!r}, which the table lacks{meant}")
+            if name in owner:
+                both = "twice" if owner[name] == party else f"of {owner[name]} and of {party}"
+                raise InvalidInput(f"parties: column {name!r} is {both}")
+            owner[name] = party
+            found[party].append(name)
     if free := [name for name in have if name not in owner]:
         raise InvalidInput(
             f"parties: column {free[0]!r}{f' and {len(free) - 1} more' if len(free) > 1 else ''} is of no party: drop "
@@ -76,21 +93,31 @@ def split(
     return found
 
 
-def _named(party: str, column: Any, have: Sequence[str]) -> str:
-    """A column by name, or by place where the caller's table is an array."""
-    if isinstance(column, int | np.integer) and not isinstance(column, bool) and 0 <= column < len(have):
-        return have[int(column)]
-    if column not in have:
-        meant = did_you_mean(column, have) if isinstance(column, str) else ""
-        raise InvalidInput(f"parties: {party} has column {column!r}, which the table lacks{meant}")
-    return str(column)
+def column_name(label: Any, have: Sequence[str], known: set[str], *, by_place: bool) -> str | None:
+    """The name of a column that a caller means: by its label's text, or of an array by its place too; None without."""
+    if by_place and isinstance(label, int | np.integer) and not isinstance(label, bool):
+        return have[int(label)] if 0 <= label < len(have) else None
+    return str(label) if str(label) in known else None
 
 
-def of_one(table: pa.Table, columns: Mapping[str, Sequence[str]]) -> PartyTables:
-    """One table split by columns: records are numbered."""
-    _refuse_own(table.column_names)
-    ids = numbered(table.num_rows)
-    return PartyTables({party: table.select(own).add_column(0, ID, [ids]) for party, own in columns.items()}, ids)
+def of_one(X: Any, table: pa.Table, columns: Mapping[str, Sequence[str]], id_column: str | None = None) -> PartyTables:
+    """One table of the caller's data `X` split by columns: records are numbered, and have their ids for the caller.
+
+    Raises:
+        InvalidInput: the table lacks a column, or one has several owners.
+    """
+    needed = [name for own in columns.values() for name in own]
+    known = set(table.column_names)
+    if lacking := [name for name in needed if name not in known]:
+        raise InvalidInput(f"X lacks column {lacking[0]!r}, which the model was trained on")
+    if len(set(needed)) < len(needed):
+        twice = next(name for place, name in enumerate(needed) if name in needed[:place])
+        raise InvalidInput(f"several parties have a column {twice!r}: give a table of each party")
+    _refuse_own(needed)
+    ids = Ids.of(numbered(table.num_rows))
+    own = (id_column, table.column(id_column)) if id_column is not None and id_column in known else None
+    tables = {party: _with_ids(ids, table, own) for party, own in columns.items()}
+    return PartyTables(tables, Rows(X, ids, own))
 
 
 def of_several(
@@ -99,44 +126,70 @@ def of_several(
     id_column: str | None,
     *,
     leave_out: str | None = None,
-    columns: Mapping[str, Sequence[str]] | None = None,
+    columns: Mapping[str, Sequence[Any]] | None = None,
 ) -> PartyTables:
     """A table of each party. Records are known by `id_column`, else by the index of pandas frames, else by their place.
 
-    `leave_out`: the label's column in the label holder's frame. `columns`: those of the training, which are selected.
+    `leave_out`: the label's column in the label holder's frame. `columns`: those of each party, which are selected.
 
     Raises:
-        InvalidInput: a frame lacks a column, or has records without ids, and the frames differ in length.
+        InvalidInput: a frame is missing or lacks a column, has records without ids, or the frames differ in length.
     """
+    if columns is not None and set(columns) != set(frames):
+        raise InvalidInput(f"the frames are of {', '.join(frames)}, and the model's parties are {', '.join(columns)}")
     tables = {party: _arrow(party, frame) for party, frame in frames.items()}
+    if empty := [party for party, frame in frames.items() if not _length(tables[party], frame)]:
+        raise InvalidInput(f"{_called(empty[0])} has no records")
     ids = _ids(frames, tables, id_column)
     found = {}
     for party, table in tables.items():
         left_out = {id_column, leave_out if party == label_holder else None}
         kept = [name for name in table.column_names if name not in left_out]
         if columns is not None:
-            if lacking := [name for name in columns[party] if name not in kept]:
-                raise InvalidInput(f"the frame of {party} lacks column {lacking[0]!r}, which the model was trained on")
-            kept = list(columns[party])
+            by_place, have = library_of(frames[party]) is None, set(kept)
+            wanted = {label: column_name(label, kept, have, by_place=by_place) for label in columns[party]}
+            if lacking := [label for label, name in wanted.items() if name is None]:
+                raise InvalidInput(f"the frame of {party} lacks column {lacking[0]!r}, which the model needs")
+            kept = [name for name in wanted.values() if name is not None]
         _refuse_own(kept)
-        found[party] = table.select(kept).add_column(0, ID, ids[party])
-    texts = [str(each) for each in ids[label_holder].to_pylist()]
-    return PartyTables(found, texts)
+        found[party] = _with_ids(ids[party], table, kept)
+    own = None if id_column is None else (id_column, tables[label_holder].column(id_column))
+    known = id_column is not None or _all_pandas(frames)
+    return PartyTables(found, Rows(frames[label_holder], ids[label_holder], own, known=known))
 
 
-def _ids(frames: Mapping[str, Any], tables: Mapping[str, pa.Table], id_column: str | None) -> dict[str, Any]:
-    """The ids of each party's records."""
+def _with_ids(ids: Ids, table: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Columns of a table after the ids, which are there also where there is no column."""
+    return pa.table({ID: ids.array, **{name: table.column(name) for name in names}})
+
+
+def _ids(frames: Mapping[str, Any], tables: Mapping[str, pa.Table], id_column: str | None) -> dict[str, Ids]:
+    """The ids of each party's records, by the rules of a file's ids."""
     if id_column is not None:
         if without := [party for party, table in tables.items() if id_column not in table.column_names]:
             raise InvalidInput(f"id_column = {id_column!r}: the frame of {', '.join(without)} has no such column")
-        return {party: table.column(id_column) for party, table in tables.items()}
-    if {library_of(frame) for frame in frames.values()} == {"pandas"}:
-        return {party: pa.chunked_array([pa.array(frame.index)]) for party, frame in frames.items()}
-    lengths = {party: table.num_rows for party, table in tables.items()}
+        place = f"column {id_column!r}"
+        return {party: ids_in(_called(party), place, table.column(id_column)) for party, table in tables.items()}
+    if _all_pandas(frames):
+        return {party: ids_of_index(_called(party), frame.index) for party, frame in frames.items()}
+    lengths = {party: _length(tables[party], frame) for party, frame in frames.items()}
     if len(set(lengths.values())) > 1:
         counts = ", ".join(f"{party} has {length}" for party, length in lengths.items())
         raise InvalidInput(f"records of the frames cannot belong together by their place, {counts}: set id_column")
-    return {party: pa.chunked_array([numbered(length)]) for party, length in lengths.items()}
+    return {party: Ids.of(numbered(length)) for party, length in lengths.items()}
+
+
+def _length(table: pa.Table, frame: Any) -> int:
+    """The number of a frame's records, which a table without columns does not have."""
+    return table.num_rows if library_of(frame) == "arrow" else len(frame)
+
+
+def _all_pandas(frames: Mapping[str, Any]) -> bool:
+    return {library_of(frame) for frame in frames.values()} == {"pandas"}
+
+
+def _called(party: str) -> str:
+    return f"the frame of {party}"
 
 
 def numbered(count: int) -> list[str]:
@@ -148,10 +201,13 @@ def numbered(count: int) -> list[str]:
 def _arrow(party: str, frame: Any) -> pa.Table:
     if library_of(frame) is not None:
         return arrow_of(frame)
-    values = np.asarray(column_of(frame), dtype=np.float64)
+    try:
+        values = np.asarray(column_of(frame), dtype=np.float64)
+    except (TypeError, ValueError):
+        values = np.empty(0)
     if values.ndim != 2:
-        raise InvalidInput(f"the data of {party} is no data frame and no array (records, columns)")
-    return of_array(values, [f"x{place}" for place in range(values.shape[1])])
+        raise InvalidInput(f"the data of {party} is no data frame and no array of numbers (records, columns)")
+    return of_array(values)
 
 
 def _refuse_own(names: Sequence[str]) -> None:

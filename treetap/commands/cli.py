@@ -74,6 +74,7 @@ def options(
     """The options before a sub-command."""
     del version  # its callback answers
     keep_memory_private()  # before a command reads a key
+    logs.pin_libraries()  # before one imports them
 
 
 @app.command()
@@ -91,6 +92,7 @@ def demo(
     Trains, predicts, and shows the gain in accuracy, the costs, the bytes that each party received, and how much of the
     label each other party can infer.
     """
+    logs.quiet_grpc()
     with needs("demo"):
         from treetap.commands.demo import run
 
@@ -114,6 +116,7 @@ def experiment(
     ] = False,
 ) -> None:
     """Split one table between parties and run the federation on it, once per seed and fold; keep the results."""
+    logs.quiet_grpc()
     from treetap.commands.experiment.command import run_file
 
     run_file(
@@ -147,6 +150,7 @@ def frontier(
     trainer = "centralised" trains the same trees on the joined table, without sockets and encryption: minutes for a
     sweep that takes a federation hours.
     """
+    logs.quiet_grpc()
     with needs("audit"):
         from treetap.commands.frontier.run import run_file
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from rich.table import Table
 from rich.text import Text
 
@@ -26,7 +25,7 @@ from treetap.commands.experiment.report import metrics_table, received_table, se
 from treetap.commands.experiment.run import run_seed
 from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.jobs.progress_view import backends_line
-from treetap.commands.local_federation import clean_end, working_folder
+from treetap.commands.local_federation import clean_end, keep_table, working_folder
 from treetap.errors import BadInput
 from treetap.neural.params import SplitnnParams
 from treetap.protocols.libraries import require_library
@@ -95,7 +94,7 @@ def write_breast_cancer(path: Path) -> list[str]:
     names = [str(name).replace(" ", "_") for name in data.feature_names]
     content: dict[str, Any] = {name: data.data[:, j] for j, name in enumerate(names)}
     content[LABEL] = data.target
-    pq.write_table(pa.table(content), path)
+    keep_table(pa.table(content), path)
     return names
 
 

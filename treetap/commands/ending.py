@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+import os
 import signal
 import threading
-from collections.abc import Coroutine, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from contextvars import Context, ContextVar, copy_context
+from queue import SimpleQueue
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -50,53 +54,136 @@ def as_ctrl_c(*numbers: signal.Signals) -> Iterator[list[signal.Signals]]:
 
 
 def run(call: Coroutine[Any, Any, T]) -> T:
-    """Run a call in an event loop of its own; where a loop runs in this thread, as in a notebook, in another thread.
+    """Run a call in the event loop of all calls, and what it tells (`tell`) in this thread; a signal here cancels it.
 
-    A signal ends the call, never the making of its loop: a loop that is half made complains on the operator's screen.
+    One loop for the process, in a thread of its own: gRPC has one poller for all loops, which complains of each
+    that was closed. A signal ends the call, never the making of the loop.
     """
+    told: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+    result: Future[T] = Future()
+    tasks: list[asyncio.Task[None]] = []
+    loop: asyncio.AbstractEventLoop | None = None
+
+    async def called() -> None:
+        try:
+            result.set_result(await call)
+        except BaseException as failure:  # noqa: BLE001 - raised again below, in the thread that waits
+            result.set_exception(failure)
+
+    def begin(loop: asyncio.AbstractEventLoop, context: Context) -> None:
+        tasks.append(loop.create_task(called(), context=context))
+        tasks[0].add_done_callback(end)
+
+    def end(_: asyncio.Task[None]) -> None:
+        call.close()  # it may have been cancelled before it began
+        if not result.done():
+            result.set_exception(asyncio.CancelledError())
+        told.put(None)
+
+    over = False
+    with _hearing_ctrl_c():
+        try:
+            with undisturbed():
+                context = copy_context()
+                context.run(_told.set, told)
+                loop = _loop_of_calls()
+                loop.call_soon_threadsafe(begin, loop, context)
+            while (work := told.get()) is not None:
+                work()
+            over = True
+        finally:
+            if loop is None:
+                call.close()
+            elif not over:
+                loop.call_soon_threadsafe(lambda: tasks[0].cancel())  # noqa: PLW0108 - it begins before that
+                while not result.done() and told.get() is not None:
+                    pass  # it cleans up, and tells nothing more
+    return result.result()
+
+
+async def tell(work: Callable[..., T], *given: Any) -> T:
+    """The result of a function in the thread whose `run` this is; an error of it ends that, and this call with it."""
+    told = _told.get(None)
+    if told is None:
+        return work(*given)
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[T] = loop.create_future()
+
+    def worked() -> None:
+        loop.call_soon_threadsafe(heard, work(*given))
+
+    def heard(value: T) -> None:
+        if not found.done():
+            found.set_result(value)
+
+    told.put(worked)
+    return await found
+
+
+@contextmanager
+def _hearing_ctrl_c() -> Iterator[None]:
+    """Where an event loop runs in this thread, as in a notebook, have Ctrl-C interrupt this thread all the same.
+
+    `asyncio.run` has it cancel the task of the caller, who waits here and would not notice.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    heard = threading.current_thread() is threading.main_thread() and before != signal.SIG_IGN
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return _run_here(call)
-    return _run_beside(call)
-
-
-def _run_here(call: Coroutine[Any, Any, T]) -> T:
+        heard = False
     try:
-        with closing(asyncio.Runner()) as runner:
-            with undisturbed():
-                runner.get_loop()
-            return runner.run(call)
+        if heard:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        yield
     finally:
-        call.close()  # a Ctrl-C before it began; else Python warns of it on the operator's screen
+        if heard:
+            signal.signal(signal.SIGINT, before)
 
 
-def _run_beside(call: Coroutine[Any, Any, T]) -> T:
-    """Run a call in the event loop of another thread; an exception that a signal raises here cancels it there."""
+#: Functions for the thread that waits in `run`, and at their end None.
+_told: ContextVar[SimpleQueue[Callable[[], None] | None] | None] = ContextVar("told", default=None)
+_making = threading.Lock()
+_calls: asyncio.AbstractEventLoop | None = None
 
-    async def called() -> T:
-        entered.set_result((asyncio.get_running_loop(), asyncio.current_task()))
-        return await call
 
-    # asyncio.run has a Ctrl-C cancel the task of its caller, who waits here and would not notice
-    here = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGINT)
-    heard = here and before != signal.SIG_IGN
-    entered: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = Future()
-    with ThreadPoolExecutor(1, thread_name_prefix="treetap-call") as thread:
-        result = thread.submit(_run_here, called())
-        try:
-            if heard:
-                signal.signal(signal.SIGINT, signal.default_int_handler)
-            return result.result()
-        except KeyboardInterrupt:
-            loop, task = entered.result()
-            if task is not None and not result.done():
-                loop.call_soon_threadsafe(task.cancel)
-            raise  # the block's end waits for the thread
-        finally:
-            if heard:
-                signal.signal(signal.SIGINT, before)
+def _loop_of_calls() -> asyncio.AbstractEventLoop:
+    global _calls  # noqa: PLW0603 - one for the process
+    with _making:
+        if _calls is None:
+            _calls = asyncio.new_event_loop()
+            thread = threading.Thread(target=_calls.run_forever, name="treetap-calls", daemon=True)
+            thread.start()
+            atexit.register(_end_loop, _calls, thread)
+        return _calls
+
+
+def _end_loop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    global _calls  # noqa: PLW0603 - a call after this has another one
+    if loop is _calls:  # else this is a fork, without the thread
+        _calls = None
+        with suppress(TimeoutError):
+            asyncio.run_coroutine_threadsafe(_end_tasks(), loop).result(1.0)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(1.0)
+        if not thread.is_alive():
+            loop.close()
+
+
+async def _end_tasks() -> None:
+    """Cancel what gRPC still does for calls that have ended, as `asyncio.run` would: a closed loop complains of it."""
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)
+
+
+def _forget_loop() -> None:
+    global _calls, _making
+    _calls, _making = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_loop)
 
 
 @contextmanager

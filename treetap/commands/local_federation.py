@@ -21,10 +21,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.ending import ENDED, as_ctrl_c, undisturbed
 from treetap.commands.jobs.client import Operator, OperatorConfig
 from treetap.errors import BadInput, Interrupted
+from treetap.models.durable import make_folder, write_whole, writing_whole
 from treetap.process.config import TlsConfig
 from treetap.wire.roles import Role
 
@@ -60,7 +64,7 @@ def empty_folder(workdir: Path) -> Path:
         BadInput: it is a file, holds something already, or cannot be made.
     """
     try:
-        workdir.mkdir(parents=True, exist_ok=True)
+        workdir.mkdir(mode=0o700, parents=True, exist_ok=True)
         # absolute, since the processes read their configuration from folders of their own
         folder = workdir.resolve()
         used = any(folder.iterdir())
@@ -143,7 +147,8 @@ class LocalFederation:
     def write_operator_file(self) -> Path:
         """An `operator.toml` for the command line."""
         path = self.folder / "operator.toml"
-        path.write_text(to_toml({"coordinator": self.addresses["coordinator"], "tls": _texts(self._tls("operator"))}))
+        content = {"coordinator": self.addresses["coordinator"], "tls": _texts(self._tls("operator"))}
+        write_whole(path, to_toml(content).encode())
         return path
 
     def state(self, name: str) -> Path:
@@ -190,10 +195,13 @@ class LocalFederation:
 
     def _make_certificates(self) -> None:
         certs = self.folder / "certs"
+        make_folder(certs)
         create_authority(certs)
         others = {"coordinator": Role.COORDINATOR, "operator": Role.OPERATOR}
         for name, role in {**dict.fromkeys(self._parties, Role.PARTY), **others}.items():
             issue(certs, name, role, hosts=["127.0.0.1"], days=30)
+        for path in certs.iterdir():
+            path.chmod(0o600)  # certificates too: nothing of a federation here is for others on this host
 
     def _tls(self, name: str) -> dict[str, Path]:
         certs = self.folder / "certs"
@@ -201,13 +209,13 @@ class LocalFederation:
 
     def _configure(self, name: str, settings: dict[str, Any], listen: str = "127.0.0.1:0") -> None:
         folder = self.folder / name
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         common = {"name": name, "listen": listen, "state": "state", "tls": _texts(self._tls(name))}
         if name in self._parties:
             policy = {**self._named(name), **settings.get("policy", {})}
-            (folder / "policy.toml").write_text(to_toml(policy), encoding="utf-8")
+            write_whole(folder / "policy.toml", to_toml(policy).encode())
             settings = {**settings, "policy": "policy.toml"}
-        (folder / "config.toml").write_text(to_toml({**common, **settings}), encoding="utf-8")
+        write_whole(folder / "config.toml", to_toml({**common, **settings}).encode())
 
     def _named(self, name: str) -> dict[str, list[str]]:
         """The lines of a party's policy that let it take part: all others, those with a label as label holders."""
@@ -221,7 +229,8 @@ class LocalFederation:
 
     def _spawn(self, name: str, kind: str) -> None:
         words = [kind, "--config", str(self.folder / name / "config.toml"), "--until-stdin-closes", *self._options]
-        with (self.folder / name / "log.txt").open("ab") as log, undisturbed():
+        path = self.folder / name / "log.txt"
+        with open(path, "ab", opener=lambda at, flags: os.open(at, flags, 0o600)) as log, undisturbed():
             self._processes[name] = begin(words, log)
 
     def _await_address(self, name: str) -> str:
@@ -248,18 +257,30 @@ class LocalFederation:
 
 
 def begin(words: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
-    """Start `treetap WORDS` in a session of its own, with pipes for input and output; `log`: its standard error."""
+    """Start `treetap WORDS` in a session of its own, with pipes for input and output; `log`: its standard error.
+
+    What it writes is for its own user. gRPC, which `treetap.logs.quiet_grpc` keeps off this screen, writes to that log.
+    """
+    quiet = ("GRPC_VERBOSITY", "NONE")
     return subprocess.Popen(  # noqa: S603 - our own command
         [sys.executable, "-m", "treetap", *words],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,
+        env=dict(each for each in os.environ.items() if each != quiet),
         start_new_session=True,
+        umask=0o077,
     )
 
 
 def _texts(paths: Mapping[str, Path]) -> dict[str, str]:
     return {key: str(path) for key, path in paths.items()}
+
+
+def keep_table(table: pa.Table, path: Path) -> None:
+    """Write a table as Parquet, on disk whole or not at all, for the process's own user: nobody else reads it."""
+    with writing_whole(path) as file:
+        pq.write_table(table, file, compression="zstd")
 
 
 def to_toml(content: Mapping[str, Any], prefix: str = "") -> str:

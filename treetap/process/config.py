@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -39,18 +40,22 @@ class Process(Strict):
     """The keys of every process's file: its name, and how peers identify it.
 
     That is a certificate, `[tls]`. `insecure = true` uses none, in plain text and on loopback only: callers' names are
-    not verified, which is for trials on a host without other users.
+    not verified, which is for trials on a host without other users. `proxy`: "environment" has calls to other hosts go
+    through the proxy that the environment names; without it they go directly, whatever is set there.
     """
 
     name: ProcessName
     tls: TlsConfig | None = None
     insecure: bool = False
+    proxy: Literal["environment"] | None = None
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
         if self.insecure == (self.tls is not None):
             both = "insecure = true and [tls] exclude each other" if self.insecure else "[tls] is missing"
             raise ValueError(f"{both}: name certificates in [tls], or leave it out and say insecure = true")
+        if self.insecure and self.proxy:
+            raise ValueError("proxy goes with [tls] only: insecure = true is for this host: leave proxy out")
         far = [f"{field} {address}" for field, address in self.addresses().items() if not on_loopback(address)]
         if self.insecure and far:
             raise ValueError(f"insecure = true is for loopback only, not for {', '.join(far)}: use certificates, [tls]")
@@ -62,7 +67,9 @@ class Process(Strict):
 
     def transport(self) -> Transport:
         """This process's credentials for calls: TLS files, or its name without certificates."""
-        return Insecure(self.name) if self.tls is None else self.tls.files()
+        if self.tls is None:
+            return Insecure(self.name)
+        return replace(self.tls.files(), proxied=self.proxy is not None)
 
     def tls_below(self, base: Path) -> TlsConfig | None:
         """`[tls]` with relative paths taken from a folder."""

@@ -17,6 +17,9 @@ from treetap.wire.v2 import jobs_pb2, prediction_pb2
 AWAY_POLICIES = ("fail", "retry", "degrade")
 #: Formats of the predictions' file; the first is the default.
 FORMATS = ("parquet", "csv")
+#: Names of columns in the files of predictions.
+COLUMNS = ("prediction", "probability", "score", "guessed", "class", "expected", "paths")
+COLUMN_PREFIXES = ("probability_", "score_", "own:", "party:")
 #: Seconds: progress is sent every second, and an hour is long enough.
 AWAY_DEADLINES = (3, 3600)
 #: Most feature parties of a prediction with attributions.
@@ -43,6 +46,13 @@ def predict_request(protocol: str = "", **given: Any) -> jobs_pb2.PredictRequest
         raise ConfigError("\n".join(faults))
     codec.put(found.options(**asked), getattr(request.parameters, found.field))
     return request
+
+
+def id_column_fault(name: str) -> str | None:
+    """The reason why the ids of predictions cannot have this name; None if they can."""
+    if name in COLUMNS or name.startswith(COLUMN_PREFIXES):
+        return f"the id column is called {name!r}, as a column of the predictions is; give it another name"
+    return None
 
 
 def options_of(opening: prediction_pb2.OpenModel) -> Options:

@@ -21,7 +21,7 @@ from treetap.errors import DataError
 from treetap.tables.cells import plain_type
 from treetap.tables.source import Source
 from treetap.tables.sql_faults import CONNECT_S, cause_of
-from treetap.tables.sql_keys import SqlKeys, unverified
+from treetap.tables.sql_keys import SqlKeys, check_environment, unverified
 from treetap.usage import half_of_memory
 
 log = logging.getLogger(__name__)
@@ -124,6 +124,7 @@ class _Call:
             driver, place = import_module("adbc_driver_sqlite"), f"{uri.absolute().as_uri()}?mode=ro"
         else:
             driver, place = import_module("adbc_driver_postgresql"), _with_deadlines(uri)
+            check_environment(self._keys.title, place)
             if unverified(uri):
                 log.warning("%s: its URI has no sslmode=verify-full: who answers is not checked", self._keys.title)
         import adbc_driver_manager as manager

@@ -18,6 +18,7 @@ from treetap.wire.credentials import CredentialSource
 from treetap.wire.insecure import Insecure, Transport, check_near
 from treetap.wire.ports import Address
 from treetap.wire.probe import Diagnosis, refusal
+from treetap.wire.proxies import way
 
 #: Seconds between two looks at the files, beside the look before every call.
 LOOK_S = 5.0
@@ -119,12 +120,14 @@ class Channels:
     def _dial(self, to: Address) -> grpc.aio.Channel:
         if isinstance(self._transport, Insecure):
             check_near(f"{to.name} at", to.location)
-            return grpc.aio.insecure_channel(to.location, options=self._options)
+            target, options = way(to.location, proxied=False)
+            return grpc.aio.insecure_channel(target, options=[*self._options, *options])
         if self._credentials is None:
             self._credentials = CredentialSource(self._transport)
         if self._dialled is None:
             now = self._credentials.now()
             self._number = now.number
             self._dialled = grpc.ssl_channel_credentials(now.ca, now.key, now.certificate)
-        options = [*self._options, ("grpc.ssl_target_name_override", to.dns)]
-        return grpc.aio.secure_channel(to.location, self._dialled, options=options)
+        target, options = way(to.location, proxied=self._transport.proxied)
+        options = [*self._options, *options, ("grpc.ssl_target_name_override", to.dns)]
+        return grpc.aio.secure_channel(target, self._dialled, options=options)

@@ -16,6 +16,7 @@ from treetap.wire.callers import Callers
 from treetap.wire.insecure import Insecure, Transport, check_near
 from treetap.wire.ports import Address
 from treetap.wire.probe import refusal
+from treetap.wire.proxies import way
 from treetap.wire.status import answering
 
 RELEASE_KEY = "treetap-version"
@@ -94,13 +95,15 @@ def say_hello(to: Address, transport: Transport, timeout: float) -> Hello:
 
 
 def _channel(to: Address, transport: Transport) -> grpc.Channel:
-    options: list[tuple[str, str | int]] = [("grpc.enable_retries", 0)]
+    proxied = not isinstance(transport, Insecure) and transport.proxied
+    target, options = way(to.location, proxied=proxied)
+    options.append(("grpc.enable_retries", 0))
     if isinstance(transport, Insecure):
         check_near(f"{to.name} at", to.location)
-        return grpc.insecure_channel(to.location, options)
+        return grpc.insecure_channel(target, options)
     ca, certificate, key = transport.read()
     options.append(("grpc.ssl_target_name_override", to.dns))
-    return grpc.secure_channel(to.location, grpc.ssl_channel_credentials(ca, key, certificate), options)
+    return grpc.secure_channel(target, grpc.ssl_channel_credentials(ca, key, certificate), options)
 
 
 def _error(failure: grpc.RpcError, name: str, timeout: float) -> TreetapError:

@@ -22,6 +22,7 @@ from treetap.errors import ConfigError
 from treetap.visible import visible
 from treetap.wire.certificates import common_name, fingerprint, read_certificates
 from treetap.wire.ports import Address
+from treetap.wire.proxies import Proxy, not_used, proxy_to
 from treetap.wire.tls import TlsFiles
 
 _ADDRESS = re.compile(r"(?:dns:/{0,3}|ipv4:|ipv6:)?(?:\[(?P<six>[^\]]+)\]|(?P<host>[^:/\[\]]+)):(?P<port>[0-9]{1,5})")
@@ -29,6 +30,14 @@ _NO_ROUTE = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTD
 _CLOSED = "closed the connection during the handshake: not a TLS server, or it is stopping; start it with TLS"
 # TLS alerts with which a server turns down the client's certificate
 _ABOUT_OURS = ("certificate", "unknown ca", "access denied", "decrypt error")
+
+
+#: Most bytes of a proxy's answer to CONNECT.
+_MOST_HEADER = 16_384
+
+
+class _ProxyRefuses(OSError):
+    """A proxy that does not connect further."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +82,10 @@ def refusal(to: Address, tls: TlsFiles, timeout: float) -> Diagnosis | None:
 
 
 def _found(probe: _Probe, timeout: float) -> Diagnosis:
-    to = probe.to
     thread = threading.Thread(target=probe.run, name="treetap-probe", daemon=True)
     thread.start()
     thread.join(timeout + 0.25)  # the sockets' own deadlines, with more precise messages, come first
-    found = probe.finding or f"{to.name} at {to.location}: no answer within {timeout:g} s while {probe.phase}"
+    found = probe.finding or f"{probe.where}: no answer within {timeout:g} s while {probe.phase}"
     line = visible(" ".join(found.split()))
     if not probe.finding:
         return Diagnosis(line)
@@ -96,15 +104,22 @@ class _Probe:
     trusted: bool = False
     own: bool = False
     finding: str = ""
+    proxy: Proxy | None = None
+
+    @property
+    def where(self) -> str:
+        """The process, its location, and the way to it unless that is direct."""
+        return f"{self.to.name} at {self.to.location}{'' if self.proxy is None else f' through {self.proxy}'}"
 
     def run(self) -> None:
         try:
-            self.finding = f"{self.to.name} at {self.to.location}: {self._find()}"
+            found = self._find()
+            self.finding = f"{self.where}: {found}"
         except ConfigError as error:
             self.lasting = self.own = True
             self.finding = f"our own TLS files cannot be used: {error}"
         except Exception as error:  # noqa: BLE001  # a diagnosis must not become the next failure
-            self.finding = f"{self.to.name} at {self.to.location}: {type(error).__name__} while {self.phase}: {error}"
+            self.finding = f"{self.where}: {type(error).__name__} while {self.phase}: {error}"
 
     def _find(self) -> str:
         self.tls.inspect(None)
@@ -112,11 +127,19 @@ class _Probe:
         if parsed is None or not 0 < int(parsed["port"]) < 65_536:
             return "not an address of the form host:port; correct the configuration"
         host, port = parsed["six"] or parsed["host"], int(parsed["port"])
+        try:
+            self.proxy = proxy_to(self.to.location) if self.tls.proxied else None
+        except ConfigError as fault:
+            self.lasting = self.own = True
+            return str(fault)
+        if self.proxy is not None:
+            host, port = self.proxy.host, self.proxy.port
+        unused = "" if self.tls.proxied else not_used(self.to.location)
         self.phase = f"looking up the name {host!r}"
         try:
             places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError, OverflowError) as error:
-            return f"the name {host!r} cannot be looked up ({error}); correct the address or the name service"
+            return f"the name {host!r} cannot be looked up ({error}); correct the address or the name service{unused}"
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.set_alpn_protocols(["h2"])
         context.load_verify_locations(self.tls.ca)
@@ -127,17 +150,19 @@ class _Probe:
             try:
                 connection = self._connect(context, family, place)
             except OSError as error:
-                problems.append(_connect_problem(error))
+                problems.append(str(error) if isinstance(error, _ProxyRefuses) else _connect_problem(error))
             else:
                 with connection:
                     return self._handshake(connection, family, place)
-        return "; ".join(dict.fromkeys(problems))
+        return "; ".join(dict.fromkeys(problems)) + unused
 
     def _connect(self, context: ssl.SSLContext, family: int, place: tuple[Any, ...]) -> ssl.SSLSocket:
         """A connection on which no hands have been shaken yet.
 
         Wrapped before it is connected: wrapping one that the peer has reset meanwhile loses the socket, unclosed.
         """
+        if self.proxy is not None:
+            return self._connect_through(self.proxy, context, family, place)
         connection = context.wrap_socket(
             socket.socket(family, socket.SOCK_STREAM), server_hostname=self.to.dns, do_handshake_on_connect=False
         )
@@ -148,6 +173,29 @@ class _Probe:
             connection.close()
             raise
         return connection
+
+    def _connect_through(
+        self, proxy: Proxy, context: ssl.SSLContext, family: int, place: tuple[Any, ...]
+    ) -> ssl.SSLSocket:
+        """A connection that the proxy at `place` has made, as gRPC asks for one."""
+        plain = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            self._bound(plain)
+            plain.connect(place)
+            self.phase = f"waiting for {proxy}"
+            at, user = self.to.location, proxy.authorization
+            more = "" if user is None else f"Proxy-Authorization: {user}\r\n"
+            plain.sendall(f"CONNECT {at} HTTP/1.1\r\nHost: {at}\r\n{more}\r\n".encode())
+            said = b""
+            while b"\r\n\r\n" not in said and len(said) < _MOST_HEADER and (byte := plain.recv(1)):
+                said += byte  # no more than the header: what follows is the server's
+            status = said.partition(b"\r\n")[0].decode(errors="replace").split(" ", 1)[-1]
+            if not re.match(r"2\d\d\b", status):
+                raise _ProxyRefuses(f"it answers {status!r} to CONNECT; ask who runs it, or except the host (no_proxy)")
+            return context.wrap_socket(plain, server_hostname=self.to.dns, do_handshake_on_connect=False)
+        except BaseException:
+            plain.close()
+            raise
 
     def _bound(self, connection: socket.socket) -> None:
         connection.settimeout(max(0.05, self.deadline - time.monotonic()))

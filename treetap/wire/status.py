@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from treetap import errors
-from treetap.visible import visible
+from treetap.visible import one_line, visible
 from treetap.wire.callers import Callers
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,8 @@ def code_of(error: errors.TreetapError) -> grpc.StatusCode:
 
 
 def details_of(text: str) -> str:
-    """An error's message, shortened if it would not fit the headers in which gRPC carries it."""
+    """An error's message in one line, shortened if it would not fit the headers in which gRPC carries it."""
+    text = one_line(text)
     kept = text[:LONGEST_DETAILS]  # first: a text may be of megabytes, and quoting it takes a second
     while len(quote(kept)) > LONGEST_DETAILS:
         kept = kept[: len(kept) * 3 // 4]

@@ -44,13 +44,15 @@ BOTH_ENDS = (ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH)
 class TlsFiles:
     """Paths of one process's files for mutual TLS: the authority's certificate, its own, and its key (PEM).
 
-    `revoked`: the list of revoked certificates; None: certificates end at their own last day only.
+    `revoked`: the list of revoked certificates; None: certificates end at their own last day only. `proxied`: calls go
+    through the environment's proxy (`treetap.wire.proxies`).
     """
 
     ca: Path
     certificate: Path
     key: Path
     revoked: Path | None = None
+    proxied: bool = False
 
     def check(self, expected_name: str | None, role: Role | None = None) -> str:
         """:meth:`inspect`, and a warning in the log if others can read the key."""

@@ -14,6 +14,7 @@ from attacks.audited_runs import audited_runs
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import to_toml
 from treetap.errors import BadInput, Malformed
+from treetap.models.durable import write_whole
 
 REPORT, DOCUMENT = "audit.html", "audit.json"
 
@@ -73,7 +74,7 @@ def write_file(
             (holder.name, near(holder.transcript), near(holder.table)),
             {name: tuple(map(near, places)) for name, places in holder.victims.items()},
         )
-    (folder / FILE).write_text(to_toml({**more, **content}), encoding="utf-8")
+    write_whole(folder / FILE, to_toml({**more, **content}).encode())
     return read(folder)
 
 
@@ -83,8 +84,8 @@ def run(folder: Path, file: AuditFile, *, by_tree: bool) -> dict[str, Any]:
 
     with progress_view.steps("audit") as progress:
         document = audit.audit(file, by_tree=by_tree, progress=progress).plain()
-    (folder / REPORT).write_text(html(document), encoding="utf-8")
-    (folder / DOCUMENT).write_text(json.dumps(document), encoding="utf-8")
+    write_whole(folder / REPORT, html(document).encode())
+    write_whole(folder / DOCUMENT, json.dumps(document).encode())
     return document
 
 

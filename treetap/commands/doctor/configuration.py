@@ -21,6 +21,7 @@ from treetap.commands.doctor.connections import (
     Checks,
     Finding,
     check_certificate,
+    check_environment,
     check_http,
     check_listen,
     check_metrics,
@@ -30,7 +31,7 @@ from treetap.commands.doctor.connections import (
 )
 from treetap.commands.jobs import client
 from treetap.errors import BadInput, ConfigError, DataError
-from treetap.names import did_you_mean
+from treetap.names import NAME_RULE, did_you_mean
 from treetap.native import arithmetic, library
 from treetap.native import lattice as native
 from treetap.protocols.libraries import KERNELS_REMEDY, installed_version, kernels_protocols, libraries
@@ -101,6 +102,7 @@ def _party(path: Path) -> Checks:
         "certificate": partial(check_certificate, tls, process),
         f"listen = {config.listen}": partial(check_listen, process, config.listen, tls),
         **({"metrics": partial(check_metrics, config.name, config.metrics)} if config.metrics else {}),
+        "environment": partial(check_environment, tls),
         "policy": partial(_policy, config),
         **_serve(config),
         f"state = {config.state}": partial(check_state, config.state),
@@ -176,6 +178,9 @@ def _folders(config: party_config.PartyConfig) -> list[Finding]:
         return [Finding("fault", "folders", str(fault))]
     if not config.table_names() and config.tables_folder is None:
         return [Finding("warning", "folders", "no table is configured, so that no job can run; add [tables.NAME]")]
+    if misnamed := config.misnamed():
+        said = f"{', '.join(misnamed)} in tables_folder: no name of a table, so that no job can name it: {NAME_RULE}"
+        return [Finding("warning", "folders", said)]
     return [Finding("ok", "folders", "those of tables and data are there")]
 
 
@@ -250,7 +255,7 @@ def _added_table(config: party_config.PartyConfig, name: str) -> list[Finding]:
     except ConfigError as fault:
         return [Finding("fault", f"table {name}", str(fault))]
     if table is None:
-        return [Finding("fault", f"table {name}", f"{name!r} is no name of a table: rename {name}.toml")]
+        return [Finding("fault", f"table {name}", f"{name}.toml has gone meanwhile")]
     return _table(name, table)
 
 
@@ -264,6 +269,7 @@ def _coordinator(path: Path) -> Checks:
         "certificate": partial(check_certificate, tls, process),
         f"listen = {config.listen}": partial(check_listen, process, config.listen, tls),
         **({"metrics": partial(check_metrics, config.name, config.metrics)} if config.metrics else {}),
+        "environment": partial(check_environment, tls),
         f"state = {config.state}": partial(check_state, config.state),
         "addresses": partial(_addresses, config),
         **parties,
@@ -291,6 +297,7 @@ def _operator(path: Path) -> Checks:
     to = Address(config.coordinator_name, config.coordinator, Role.COORDINATOR)
     return {
         "certificate": partial(check_certificate, tls, Identity(config.name, Role.OPERATOR)),
+        "environment": partial(check_environment, tls),
         to.name: partial(check_server, to, tls),
     }
 

@@ -1,4 +1,4 @@
-"""Checks of one process's surroundings: certificates, other servers, its own port and folders, each as findings."""
+"""Checks of one process's surroundings: certificates, other servers, its port, folders and environment, as findings."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import ssl
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from importlib.util import find_spec
@@ -19,13 +19,16 @@ from typing import Literal
 
 from treetap import version
 from treetap.errors import ConfigError, Interrupted, Refused
+from treetap.logs import OF_GRPC, ignored
 from treetap.names import asked_at
+from treetap.tables.sql_keys import ALLOWED, VARIABLES
 from treetap.wire import hello
 from treetap.wire import revoked as lists
 from treetap.wire.certificates import fingerprint, read_certificates
 from treetap.wire.insecure import Insecure, Transport
 from treetap.wire.ports import Address
 from treetap.wire.probe import examine
+from treetap.wire.proxies import ASKED, named, proxy_to
 from treetap.wire.roles import Identity
 from treetap.wire.rpc import listening_fault
 from treetap.wire.tls import TlsFiles
@@ -36,6 +39,15 @@ HELLO_S, PROBE_S = 2.5, 2.0
 SOON = timedelta(days=30)
 #: Seconds that two clocks may differ without a warning, and without a fault.
 SKEW_S, MOST_SKEW_S = 30.0, 300.0
+
+#: Variables of the environment, and what they decide.
+_HTTPS = "is for https to object stores and downloads alone: processes trust [tls] ca, whatever is set here"
+_OTHERS = {
+    "SSL_CERT_FILE": _HTTPS,
+    "SSL_CERT_DIR": _HTTPS,
+    "SSLKEYLOGFILE": "is set and ignored: no keys of connections are written",
+    "OPENSSL_CONF": "is in effect: Python's TLS, by which HTTP clients are answered, has the settings of that file",
+}
 
 Level = Literal["ok", "warning", "fault"]
 
@@ -158,7 +170,8 @@ def check_listen(process: Identity, listen: str, tls: Transport, field: str = "l
     if not (fault := listening_fault(listen)):
         where = "a free port will be taken" if listen.endswith(":0") else "free"
         return [Finding("ok", subject, f"{where}; the process does not run here now")]
-    found = check_server(Address(name, asked_at(listen), process.role), tls)
+    own = tls if isinstance(tls, Insecure) else replace(tls, proxied=False)  # on this host
+    found = check_server(Address(name, asked_at(listen), process.role), own)
     if found[0].level == "fault":
         who = f"{fault}, and the process there is not {name}"
         return [Finding("fault", subject, f"{who} ({found[0].message}); stop it, or choose another port")]
@@ -193,7 +206,8 @@ def check_http(process: Identity, listen: str, tls: TlsFiles | None) -> list[Fin
         if tls is None:
             connection = HTTPConnection(host.strip("[]"), int(port), timeout=HELLO_S)
         else:
-            context = ssl.create_default_context(cafile=str(tls.ca))
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # which reads no variable of the environment
+            context.load_verify_locations(tls.ca)
             context.check_hostname = False  # names are not hosts: compared below
             context.load_cert_chain(tls.certificate, tls.key)
             connection = HTTPSConnection(host.strip("[]"), int(port), timeout=HELLO_S, context=context)
@@ -205,6 +219,40 @@ def check_http(process: Identity, listen: str, tls: TlsFiles | None) -> list[Fin
         if own and said["status"] in ("serving", "idle"):
             return [Finding("ok", subject, f"{name} runs: it is {said['status']}")]
     return [Finding("fault", subject, f"{fault}, and the process there is not {name}; choose a free port")]
+
+
+def check_environment(transport: Transport) -> list[Finding]:
+    """A line about each variable that is set, and a fault where the proxy that a file asks for cannot be used."""
+    proxied = not isinstance(transport, Insecure) and transport.proxied
+    found = [Finding("ok", "environment", f"{name} {effect}") for name, effect in _said(proxied=proxied)]
+    try:
+        if proxied:
+            proxy_to("proxy.invalid:443")
+    except ConfigError as fault:
+        found.append(Finding("fault", "environment", str(fault)))
+    return found
+
+
+def _said(*, proxied: bool) -> Iterator[tuple[str, str]]:
+    if (proxy := named()) is not None and proxied:
+        yield proxy, f"is in effect, as {ASKED} asks: calls to other hosts go through the proxy that it names"
+    elif proxy is not None:
+        yield proxy, f"is set and ignored: calls go directly; {ASKED} in this file has them go through that proxy"
+    elif proxied:
+        yield "https_proxy", f"is not set, nor another variable that {ASKED} reads: calls go directly"
+    for name in sorted(ignored):
+        yield name, "is set and ignored: its library has the settings of treetap alone"
+    for name in OF_GRPC:
+        if os.environ.get(name, "NONE") != "NONE":
+            yield name, "is in effect: gRPC reads it"
+    for name in sorted(VARIABLES.keys() & os.environ.keys()):
+        refused = "is set: a table in PostgreSQL whose URI does not say the same itself is refused; unset it"
+        yield name, "is in effect for tables in PostgreSQL" if name in ALLOWED else refused
+    for name, effect in _OTHERS.items():
+        if name in os.environ:
+            yield name, effect
+    for name in sorted(name for name in os.environ if name.startswith("AWS_")):
+        yield name, "is in effect for tables in an object store"
 
 
 def check_state(state: Path) -> list[Finding]:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from treetap.commands.experiment.constant_columns import refuse_constant
 from treetap.commands.experiment.defended import check
@@ -25,7 +24,7 @@ from treetap.commands.experiment.spread_labels import with_classes
 from treetap.commands.experiment.tracking import to_mlflow, to_tensorboard
 from treetap.commands.experiment.xgboost_export import export_run
 from treetap.commands.jobs import progress_view
-from treetap.commands.local_federation import empty_folder, to_toml
+from treetap.commands.local_federation import empty_folder, keep_table, to_toml
 from treetap.errors import BadInput, Interrupted, TreetapError
 from treetap.tables.source_keys import SourceKeys
 
@@ -94,7 +93,7 @@ def run_experiment(
         text = file if file is not None else to_toml(experiment.model_dump(mode="json", exclude_unset=True))
         kept = Kept(_folder(folder, numbered, resume), made_with(given, content_digest(joined)), text, resume=resume)
         if table is not None and not resume:
-            shutil.copyfile(where / TABLE, kept.folder / TABLE)
+            shutil.copy(where / TABLE, kept.folder / TABLE)  # with its mode: it is not for others
     on_start(kept, len(given.runs))
     try:
         for run in given.runs:
@@ -162,7 +161,7 @@ def _as_file(experiment: ExperimentFile, table: pa.Table | None, base: Path) -> 
         yield experiment, base
         return
     with tempfile.TemporaryDirectory(prefix="treetap-") as held:
-        pq.write_table(table, Path(held) / TABLE, compression="zstd")
+        keep_table(table, Path(held) / TABLE)
         source = {name: field.default for name, field in SourceKeys.model_fields.items()} | {"path": Path(TABLE)}
         yield experiment.model_copy(update={"data": experiment.data.model_copy(update=source)}), Path(held)
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from treetap.commands.audit import local_job
 from treetap.commands.experiment.baselines import ALONE, UNDEFENDED
 from treetap.commands.experiment.experiment_file import AuditTable, ExperimentFile
 from treetap.commands.experiment.joined_table import ID, Split, content_digest
 from treetap.commands.experiment.party_tables import labels_file
+from treetap.commands.local_federation import keep_table
 from treetap.protocols.registry import training
 from treetap.trees import sampling
 
@@ -85,7 +85,7 @@ def _label_holder(
         if other.labels:
             continue
         known, own = folder / party.name / f"known-{other.name}.parquet", folder / other.name
-        pq.write_table(table.select([ID, *drawn.columns[other.name]]).take(pa.array(rows)), known, compression="zstd")
+        keep_table(table.select([ID, *drawn.columns[other.name]]).take(pa.array(rows)), known)
         victims[other.name] = local_job.VictimPlaces(
             known, own / "train.parquet", own / "state" / "models" / "experiment"
         )

@@ -17,7 +17,7 @@ from treetap.commands.experiment.report import print_run, print_summary
 from treetap.commands.experiment.xgboost_export import check_exportable
 from treetap.commands.local_federation import clean_end, working_folder
 from treetap.errors import BadInput, Interrupted
-from treetap.strict import load
+from treetap.strict import load, text_of
 
 #: The folder of results without --workdir, in the current one.
 RUNS = Path("runs")
@@ -57,8 +57,8 @@ def run_file(
             made = run_experiment(
                 experiment,
                 resume or workdir or temporary or RUNS / file.stem,
-                base=file.resolve().parent,
-                file=file.read_text(encoding="utf-8"),
+                base=file.absolute().parent,
+                file=text_of(file),
                 name=str(file),
                 numbered=not any(given.values()),
                 resume=resume is not None,

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import ID, Split
 from treetap.commands.experiment.party_table import PartyTable
 from treetap.commands.experiment.spread_labels import POLICY, own_cells
+from treetap.commands.local_federation import keep_table
+from treetap.models.durable import make_folder
 from treetap.protocols.job_spec import sent_in_training
 from treetap.protocols.registry import training
 from treetap.tables.config import TableConfig
@@ -28,7 +29,7 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
         tables: dict[str, dict[str, Any]] = {}
         for name, rows in (("train", drawn.train), ("predict", drawn.test)):
             path = folder / party.name / f"{name}.parquet"
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             content = table.select([ID, *drawn.columns[party.name]]).take(pa.array(rows))
             tables[name] = {"path": str(path), "id": ID, "columns": drawn.columns[party.name]}
             cells = _labels(party, name, table.column(label), drawn)
@@ -38,7 +39,7 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
                 if (weight := experiment.data.weight) is not None:
                     content = content.append_column(weight, table.column(weight).take(pa.array(rows)))
                     tables[name] |= {"weight": weight}
-            pq.write_table(content, path, compression="zstd")
+            keep_table(content, path)
             encode = experiment.encode(party, drawn.columns[party.name])
             tables[name] |= {} if encode is None else {"encode": encode}
             constraints = experiment.constraints(party, drawn.columns[party.name]) if name == "train" else {}
@@ -70,7 +71,7 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
             settings[party.name]["defences"] = party.defences.model_dump(exclude_unset=True)
     if experiment.spread:
         joined = table.select([ID, label]).take(pa.array(drawn.train))
-        pq.write_table(joined, labels_file(experiment, folder), compression="zstd")
+        keep_table(joined, labels_file(experiment, folder))
     return settings
 
 

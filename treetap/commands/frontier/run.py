@@ -34,7 +34,7 @@ def run_file(file: Path, *, as_json: bool, workdir: Path | None) -> None:
     `workdir`: by default `NAME-frontier` in the current folder, for a file NAME.toml.
     """
     experiment = load(file, FrontierFile)
-    table = read_table(experiment, file.resolve().parent, file)
+    table = read_table(experiment, file.absolute().parent, file)
     classes = len(labels_of(experiment, table).classes)
     for run in experiment.runs:  # a fault in the last split is reported before the first training
         drawn = split(experiment, table, run.seed)

@@ -39,7 +39,7 @@ def read(path: Path, address: str | None = None) -> tuple[Address, Transport]:
     listen = address or config.listen
     if listen.endswith(":0"):
         raise BadInput(f"{path}: listen = {config.listen!r} takes any free port; name one, or say --address")
-    config = config.model_copy(update={"tls": config.tls_below(path.resolve().parent)})
+    config = config.model_copy(update={"tls": config.tls_below(path.absolute().parent), "proxy": None})  # of this host
     role = Role.PARTY if config.parties is None else Role.COORDINATOR
     return Address(config.name, asked_at(listen), role), config.transport()
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
-from treetap.commands.ending import run
+from treetap.commands.ending import run, tell
 from treetap.errors import BadInput, Interrupted, Unanswered, Unreachable
 from treetap.names import Address as AddressText
 from treetap.names import Name, check_name
@@ -51,7 +51,7 @@ class OperatorConfig(Process):
 def read(path: Path) -> OperatorConfig:
     """Read the file; relative paths in it are relative to its folder."""
     config = load(path, OperatorConfig)
-    return config.model_copy(update={"tls": config.tls_below(path.resolve().parent)})
+    return config.model_copy(update={"tls": config.tls_below(path.absolute().parent)})
 
 
 class Operator:
@@ -154,7 +154,7 @@ class Operator:
                             async with asyncio.timeout(TIMEOUTS.silence_s):
                                 status = visible_message(await anext(statuses), PATHS)
                             reconnects.heard()
-                            on_status(status)
+                            await tell(on_status, status)
                             if status.state not in UNDER_WAY or until(status):
                                 return status
                 except Unreachable as error:

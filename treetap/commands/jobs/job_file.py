@@ -11,7 +11,7 @@ from pydantic import create_model, model_validator
 from treetap.commands.jobs.parameter_tables import plain, toml_fields
 from treetap.commands.jobs.xgboost_names import unknown_parameter, unknown_value
 from treetap.errors import BadInput
-from treetap.names import Name
+from treetap.names import NAME, NAME_RULE, Name
 from treetap.protocols.job_spec import ALIGNMENTS, check_spec, job_key_faults, put_params
 from treetap.protocols.key_options import KEY_FIELDS, PAILLIER, SCHEMES, Obfuscation
 from treetap.protocols.registry import TRAINING, training
@@ -133,6 +133,9 @@ class JobTableOfFederation(JobTable):
                 f"protocol {self.protocol!r} names its parties under {' and '.join(wanted)}, since {why}; remove "
                 f"{' and '.join(given)}"
             )
+        for key, name in {"table": self.table, "eval_table": self.eval_table}.items():
+            if name and not NAME.match(name):
+                faults.append(f"{key} = {name!r} is no name of a table: {NAME_RULE}")
         if self.eval_table is not None and (reason := training(self.protocol).no_eval_table):
             faults.append(f"eval_table: protocol {self.protocol!r} has none, because {reason}; remove it")
         elif self.eval_table == "":

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.kept import Kept
@@ -21,6 +22,7 @@ from treetap.commands.experiment.planned import planned
 from treetap.commands.experiment.summary import summary
 from treetap.commands.experiment.tracking.figures import final_metrics, parameters, rounds, summary_metrics
 from treetap.errors import Interrupted
+from treetap.names import on_loopback
 from treetap.visible import visible
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ def log(experiment: ExperimentFile, name: str, address: str, kept: Kept, artefac
 
     def work() -> None:
         try:
-            with _environment():
+            with _environment(address):
                 _log(experiment, name, made, kept, artefacts)
         except BaseException as failure:  # noqa: BLE001 - raised again below, in the thread that waits
             failures.append(failure)
@@ -146,8 +148,11 @@ def _log_figures(
 
 
 @contextmanager
-def _environment() -> Iterator[None]:
-    """Settings of the library that the environment does not give itself: deadlines of calls, no statistics of use."""
+def _environment(address: str) -> Iterator[None]:
+    """Settings of the library that the environment does not give itself: deadlines of calls, no statistics of use.
+
+    A server on loopback is called directly, whatever proxy the environment names.
+    """
     wanted = {
         "MLFLOW_HTTP_REQUEST_TIMEOUT": str(CALL_S),
         "MLFLOW_HTTP_REQUEST_MAX_RETRIES": str(REPEATED),
@@ -156,13 +161,20 @@ def _environment() -> Iterator[None]:
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "MLFLOW_CONFIGURE_LOGGING": "false",
     }
-    added = {name: value for name, value in wanted.items() if name not in os.environ}
+    before = dict(os.environ)
+    added = {name: value for name, value in wanted.items() if name not in before}
+    host = urlsplit(address).hostname or ""
+    if on_loopback(f"{host}:0"):
+        added["no_proxy"] = f"{before.get('no_proxy') or before.get('NO_PROXY') or ''},{host}"
     os.environ.update(added)
     try:
         yield
     finally:
         for name in added:
-            os.environ.pop(name, None)
+            if name in before:
+                os.environ[name] = before[name]
+            else:
+                os.environ.pop(name, None)
 
 
 def _readable(address: str, failure: BaseException) -> BaseException:
