@@ -18,5 +18,5 @@ async def open_models(
     answers = {party: answered(party, result, "opened_model") for party, result in results.items()}
     progress.opened(answers)
     await align(roster, roster.names, opening.alignment)
-    found: prediction_pb2.OpenedModel = answers[opening.recipient]
-    return found
+    opened: prediction_pb2.OpenedModel = answers[opening.recipient]
+    return opened

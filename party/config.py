@@ -159,7 +159,10 @@ class PartyConfig(WorkerSettings, Process):
 
     def _permits(self, named: str) -> bool:
         """True if a table of the folder of tables may name a database, a variable or a store."""
-        exact, beginnings = self.tables_folder_sources, [each for each in self.tables_folder_sources if each[-1] == "/"]
+        exact, beginnings = (
+            self.tables_folder_sources,
+            [source for source in self.tables_folder_sources if source[-1] == "/"],
+        )
         return named in exact or (".." not in named.split("/") and named.startswith(tuple(beginnings)))
 
     def table_names(self) -> list[str]:

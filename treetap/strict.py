@@ -71,8 +71,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: cannot be read: {failure.strerror}") from None
     except UnicodeDecodeError as failure:
         wide = failure.object.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        found = "UTF-16, as PowerShell writes, " if wide else ""
-        raise ConfigError(f"{path}: is {found}not UTF-8 text ({failure.reason}): save it as UTF-8") from None
+        encoding = "UTF-16, as PowerShell writes, " if wide else ""
+        raise ConfigError(f"{path}: is {encoding}not UTF-8 text ({failure.reason}): save it as UTF-8") from None
     except tomllib.TOMLDecodeError as failure:
         twice = "Cannot overwrite" in str(failure) or "Cannot declare" in str(failure)
         more = "; a key or table is defined twice: use each name once" if twice else ""

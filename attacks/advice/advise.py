@@ -92,16 +92,16 @@ def _nearest(job: AdvisedJob, sources: Sequence[Sourced]) -> tuple[Sourced | Non
     """The frontier of this table, else the one of as many classes whose V-measure is nearest by its ratio."""
     if job.v_measure is not None and job.own is not None and job.v_measure - job.own < LITTLE:
         return None, "little to lower"
-    if here := [each for each in sources if each[0].whose == "this table"]:
+    if here := [source for source in sources if source[0].whose == "this table"]:
         return here[0], None
     if job.v_measure is None or job.classes is None:
         return None, "nothing scored"
 
-    def ratio(each: Sourced) -> float:
-        low, high = sorted((each[0].v_measure, job.v_measure or 0.0))
+    def ratio(source: Sourced) -> float:
+        low, high = sorted((source[0].v_measure, job.v_measure or 0.0))
         return high / low if low > 0 else float("inf")
 
-    like = [each for each in sources if each[0].classes == job.classes and ratio(each) <= NEAR]
+    like = [source for source in sources if source[0].classes == job.classes and ratio(source) <= NEAR]
     return (min(like, key=ratio), None) if like else (None, "no table is near")
 
 
@@ -126,7 +126,7 @@ def _suggestions(job: AdvisedJob, source: Source, document: FrontierDocument) ->
 
 def _measures(source: Source, document: FrontierDocument) -> list[_Measure]:
     """The effect of each point that can be written, against the point without a defence."""
-    form, added, found = form_of(document), source.v_measure - source.own, []
+    form, added, measures = form_of(document), source.v_measure - source.own, []
     assert form is not None  # otherwise it is no source
     for point in document.points:
         defence, left = _DEFENCES.get(point.defence), point.v_measure[form]
@@ -135,8 +135,8 @@ def _measures(source: Source, document: FrontierDocument) -> list[_Measure]:
         effect = Effect(v_measure=left.mean, v_sd=left.sd, auc=point.auc.mean, auc_sd=point.auc.sd)
         taken = (source.v_measure - max(left.mean, source.own)) / added if added >= LEAK else None
         price = None if source.auc is None or effect.auc is None else source.auc - effect.auc
-        found.append(_Measure(defence, settings_of(point.settings), effect, taken, price))
-    return found
+        measures.append(_Measure(defence, settings_of(point.settings), effect, taken, price))
+    return measures
 
 
 def _beats(other: _Measure, it: _Measure) -> bool:

@@ -143,10 +143,10 @@ def _left_out(advice: Advice) -> Iterator[str]:
 
 def terminal_lines(document: Document, most: int = 3) -> tuple[list[str], list[tuple[str, list[str]]]]:
     """Sentences on where the figures are from; then for each suggestion a sentence, and lines of TOML to paste."""
-    found = advised(document)
-    if found is None:
+    advice = advised(document)
+    if advice is None:
         return [], []
-    said = [(f"{it.name}: {it.tells}", _pasted(it.lines)) for it in found.parameters[:most]]
+    said = [(f"{it.name}: {it.tells}", _pasted(it.lines)) for it in advice.parameters[:most]]
     helping = [] if document.advice is None else [it for it in document.advice.suggestions if it.helps]
     for it in helping[:most]:
         assert document.advice is not None
@@ -154,8 +154,8 @@ def terminal_lines(document: Document, most: int = 3) -> tuple[list[str], list[t
         row = _row(it, document.advice.source, _named(it))
         v, taken, price = row.figures
         text = f"{row.setting}: V-measure {v}, {taken} of what the training adds taken away, "
-        said.append((f"{text}{'no' if price == 'none' else price} AUC lost; {found.where}", _pasted(row.lines[:1])))
-    return found.basis, said
+        said.append((f"{text}{'no' if price == 'none' else price} AUC lost; {advice.where}", _pasted(row.lines[:1])))
+    return advice.basis, said
 
 
 def _pasted(lines: Sequence[Lines]) -> list[str]:

@@ -132,10 +132,10 @@ class Journal:
 
     def waiting(self) -> list[tuple[str, str, float]]:
         """Jobs that wait for their turn in the order in which they came: name, operator, seconds since 1970."""
-        jobs = [each.job for each in self.listed() if each.state == "waiting"]
-        found = [(job, event) for job in jobs if (event := waits(self.read(job)))]
-        found.sort(key=lambda each: int(each[1]["unix_nanos"]))
-        return [(job, str(event["operator"]), event["unix_nanos"] / 1e9) for job, event in found]
+        jobs = [listed.job for listed in self.listed() if listed.state == "waiting"]
+        events = [(job, event) for job in jobs if (event := waits(self.read(job)))]
+        events.sort(key=lambda listed: int(listed[1]["unix_nanos"]))
+        return [(job, str(event["operator"]), event["unix_nanos"] / 1e9) for job, event in events]
 
     def write_waiting(self, job: str, operator: str) -> None:
         """The line since which a job waits for its turn; raises as `write` does."""

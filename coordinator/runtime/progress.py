@@ -93,9 +93,9 @@ class Progress:
     def opened(self, by_party: Mapping[str, prediction_pb2.OpenedModel]) -> None:
         """Of a prediction: set the counts of cells that are unknown or missing, of the parties that have some."""
         del self.status.cells[:]
-        for party, each in sorted(by_party.items()):
-            if each.unknown_cells or each.empty_columns:
-                self.status.cells.add(party=party, unknown_cells=each.unknown_cells, empty_columns=each.empty_columns)
+        for party, model in sorted(by_party.items()):
+            if model.unknown_cells or model.empty_columns:
+                self.status.cells.add(party=party, unknown_cells=model.unknown_cells, empty_columns=model.empty_columns)
         self.touch()
 
     def serving(self, figures: serving_pb2.ServingFigures) -> None:

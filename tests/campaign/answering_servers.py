@@ -76,7 +76,7 @@ class _Behind:
     async def deliver(self, _caller: str, _message: Any) -> exchange_pb2.Receipt:
         return exchange_pb2.Receipt()
 
-    def submit(self, _request: Any) -> str:
+    def submit(self, _request: Any, _operator: str = "") -> str:
         return "job"
 
     predict = resume = submit

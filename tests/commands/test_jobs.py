@@ -206,7 +206,7 @@ def test_predictions_that_cannot_be(
         ("bad-ids", "the ids of feature-c (40 records) are not those of label-holder (40 records"),
         ("bad-column", "feature-b: bad-column.parquet: has no column 'öö"),
         ("bad-file", "feature-c: absent.parquet: there is no such file"),
-        ("nowhere", " has no table 'nowhere'; its log lists those that it has (it has 'train', "),
+        ("nowhere", " has no table 'nowhere'; its log lists those that it has"),
     ],
 )
 def test_faults_of_a_partys_table(table: str, expected: str, federation: LocalFederation) -> None:

@@ -29,9 +29,9 @@ ROOMS = {"treetap": 24, "party": 14}
 #: What the house weighs at most (`tests.weight`). A limit falls with its figure; it rises by the size of a module that
 #: was ordered, in the commit that adds the module.
 LIMITS = {
-    "lines of production": 81_607,
-    "files of production": 733,
-    "classes of production": 844,
+    "lines of production": 84_316,
+    "files of production": 744,
+    "classes of production": 858,
     "files of party and coordinator that boosting reaches": 59,
     "kinds of places that declare candidate_sums": 5,
     "kinds of places that declare begin_tree": 4,
@@ -41,11 +41,11 @@ LIMITS = {
     "files that name begin_tree": 8,
     "files that name choose_splits": 4,
     "growers of trees": 2,
-    "modules of a training party": 258,
+    "modules of a training party": 266,
     "generated modules of a training party": 25,
-    "modules of 60 lines or fewer that one sibling imports": 34,
+    "modules of 60 lines or fewer that one sibling imports": 35,
     "most parameters of a function": 26,
-    "functions with a local `found` or `each`": 782,
+    "functions with a local `found` or `each`": 768,
     "words of docs": 102_887,
     "words of decisions": 31_235,
     "words of the changelog": 5_931,

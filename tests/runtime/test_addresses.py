@@ -137,7 +137,7 @@ def test_whatever_is_at_an_address_is_one_sentence_after_one_time(
         recorder = Recorders(Path("none"), "off").of("job")
         peers = {"shop": Address("shop", "10.0.0.7:22")}
         policy = Policy(label_holders=["shop"])
-        outbox = Outbox("job", 1, peers, Dialer(), costs, recorder, policy, timeouts)  # type: ignore[arg-type]
+        outbox = Outbox("job", 1, b"digest", peers, Dialer(), costs, recorder, policy, timeouts)  # type: ignore[arg-type]
         began = asyncio.get_running_loop().time()
         with pytest.raises(Interrupted) as caught:
             await outbox.send("shop", "record_digest", [])

@@ -51,7 +51,15 @@ ENCRYPTED: dict[str, Callable[[OracleModel], Any]] = {"eini": lambda _: 1e-9, "e
 EVERYTHING = [*JOBS, *(f"{job}-{what}" for job in JOBS for what in ("new", *ENCRYPTED))]
 LABEL_HOLDER, *FEATURE_PARTIES = PARTIES
 #: Messages that count at the most bytes that they can take.
-COUNTED = {"sampled_records", "children", "instance_spaces", "block_records", "route_queries", "lattice_key"}
+COUNTED = {
+    "sampled_records",
+    "children",
+    "instance_spaces",
+    "block_records",
+    "route_queries",
+    "lattice_key",
+    "won_splits",
+}
 
 
 @dataclass

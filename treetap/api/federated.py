@@ -447,18 +447,18 @@ class FederatedEstimator(Parameters, ABC):
         Raises:
             InvalidInput: it names a column that no party has, or one twice.
         """
-        known, found = {OTHERS, *self._names_in}, {}
+        known, by_name = {OTHERS, *self._names_in}, {}
         given = getattr(self, key) or {}
         if not isinstance(given, Mapping):
             raise InvalidInput(f"{key} = {given!r}: must be {{column: …}}, such as {{{self._names_in[0]!r}: …}}")
-        for label, each in given.items():
+        for label, value in given.items():
             name = party_tables.column_name(label, self._names_in, known, by_place=self._by_place)
             if name is None:
                 raise InvalidInput(f"{key} names {label!r}, which is a column of no party")
-            if name in found:
+            if name in by_name:
                 raise InvalidInput(f"{key} names column {name!r} twice")
-            found[name] = each
-        return found
+            by_name[name] = value
+        return by_name
 
     def _job(self, objective: str, alignment: str) -> JobTable:
         """The job table of these parameters."""

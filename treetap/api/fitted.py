@@ -67,11 +67,11 @@ def predict_jointly(model: JointModel, tables: Mapping[str, pa.Table]) -> pa.Tab
             pq.write_table(table, path)
             configs[party] = TableConfig(path=path, id=ID)
         try:
-            found = model.predict(configs)
+            predictions = model.predict(configs)
         except BadInput as failure:
             raise InvalidInput(_to_caller(str(failure), folder)) from None
         warn_unlike(model.unlike)
-        return found
+        return predictions
 
 
 def warn_unlike(by_party: Mapping[str, Unlike]) -> None:

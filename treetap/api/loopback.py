@@ -358,6 +358,6 @@ def _end(owner: int, federation: LocalFederation, temporary: Path | None) -> Non
 
 
 def _copied(settings: Settings) -> Loopback:
-    found = Loopback(settings)
-    found.end()
-    return found
+    copy = Loopback(settings)
+    copy.end()
+    return copy

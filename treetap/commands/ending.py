@@ -107,17 +107,17 @@ async def tell(work: Callable[..., T], *given: Any) -> T:
     if told is None:
         return work(*given)
     loop = asyncio.get_running_loop()
-    found: asyncio.Future[T] = loop.create_future()
+    answer: asyncio.Future[T] = loop.create_future()
 
     def worked() -> None:
         loop.call_soon_threadsafe(heard, work(*given))
 
     def heard(value: T) -> None:
-        if not found.done():
-            found.set_result(value)
+        if not answer.done():
+            answer.set_result(value)
 
     told.put(worked)
-    return await found
+    return await answer
 
 
 @contextmanager

@@ -267,7 +267,7 @@ def begin(words: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,
-        env=dict(each for each in os.environ.items() if each != quiet),
+        env=dict(variable for variable in os.environ.items() if variable != quiet),
         start_new_session=True,
         umask=0o077,
     )

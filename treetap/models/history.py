@@ -27,12 +27,12 @@ def read_history(folder: Path) -> list[dict[str, float | None]]:
     """
     manifest = read_manifest(folder)
     if HISTORY in manifest.get("files", {}):
-        file, found = HISTORY, [line.get("metrics") for line in read_kind(folder, HISTORY)]
+        file, rounds = HISTORY, [line.get("metrics") for line in read_kind(folder, HISTORY)]
     else:
-        file, found = MANIFEST, manifest.get("history", [])
-    if not isinstance(found, list) or not all(map(_is_metrics, found)):
+        file, rounds = MANIFEST, manifest.get("history", [])
+    if not isinstance(rounds, list) or not all(map(_is_metrics, rounds)):
         raise DataError(f"{folder / file}: has no metrics of every round; bring a back-up of it back")
-    return found
+    return rounds
 
 
 def _is_metrics(found: object) -> bool:

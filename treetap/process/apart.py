@@ -61,8 +61,8 @@ class ReadApart(Source):
     @property
     def says(self) -> list[str]:
         """See `Source`."""
-        found: list[str] = self._value("says", of=_texts)
-        return found
+        sentences: list[str] = self._value("says", of=_texts)
+        return sentences
 
     @property
     def style(self) -> Style:
@@ -97,13 +97,13 @@ class ReadApart(Source):
 
     def count_rows(self) -> int | None:
         """See `Source`."""
-        found: int | None = self._value("count_rows", of=lambda count: count is None or type(count) is int)
-        return found
+        rows: int | None = self._value("count_rows", of=lambda count: count is None or type(count) is int)
+        return rows
 
     def stamp(self) -> object:
         """See `Source`."""
-        found: object = self._value("stamp", of=lambda _: True)
-        return found
+        stamp: object = self._value("stamp", of=lambda _: True)
+        return stamp
 
     def row_name(self, index: int) -> str:
         """See `Source`."""
@@ -131,20 +131,20 @@ class ReadApart(Source):
         return self._text("remedy_of_absence", name)
 
     def _text(self, what: str, *given: object) -> str:
-        found: str = self._value(what, *given, of=lambda found: isinstance(found, str))
-        return found
+        text: str = self._value(what, *given, of=lambda text: isinstance(text, str))
+        return text
 
     def _value(self, what: str, *given: object, of: Callable[[Any], bool]) -> Any:
         """The answer to a request, of JSON types; `of`: whether it is one of its kind."""
         with self._reader() as reader:
             kind, content = reader.asked(what, given)
         try:
-            found = json.loads(content) if kind == _VALUE else None
+            value = json.loads(content) if kind == _VALUE else None
         except (ValueError, RecursionError):
             raise self._untrue() from None
-        if kind != _VALUE or not of(found):
+        if kind != _VALUE or not of(value):
             raise self._untrue()
-        return found
+        return value
 
     def _columns(self, what: str, *given: object) -> Iterator[pa.Table]:
         """The tables that answer a request, checked; the reader is one for this request alone if they are many."""
@@ -271,7 +271,7 @@ def _send(pipe: Connection, kind: bytes, content: bytes | memoryview) -> None:
 def _answers(source: Source, what: str, given: list[Any]) -> Iterator[tuple[bytes, bytes | memoryview]]:
     """The answers to a request, each its kind and its content."""
     if what == "about":
-        found: object = [source.typed, source.ordered, source.streams]
+        value: object = [source.typed, source.ordered, source.streams]
     elif what in ("read", "batches"):
         parts = source.batches(*given) if what == "batches" else _parts(source.read(*given))
         yield from ((_COLUMNS, _written(part)) for part in parts)
@@ -283,16 +283,16 @@ def _answers(source: Source, what: str, given: list[Any]) -> Iterator[tuple[byte
         return
     else:
         named = getattr(source, what)
-        found = named(*given) if callable(named) else named
-    yield _VALUE, json.dumps(found).encode()
+        value = named(*given) if callable(named) else named
+    yield _VALUE, json.dumps(value).encode()
 
 
-def _three_booleans(found: Any) -> bool:
-    return isinstance(found, list) and len(found) == 3 and all(isinstance(each, bool) for each in found)
+def _three_booleans(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 3 and all(isinstance(part, bool) for part in value)
 
 
-def _texts(found: Any) -> bool:
-    return isinstance(found, list) and all(isinstance(each, str) for each in found)
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
 def _parts(table: pa.Table) -> Iterator[pa.Table]:

@@ -39,8 +39,8 @@ class _Launch(popen_forkserver.Popen):
 
 
 def _close(*descriptors: int) -> None:
-    for each in descriptors:
-        os.close(each)
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 class _Process(multiprocessing.context.ForkServerProcess):

@@ -36,8 +36,8 @@ class Texts(NamedTuple):
 
     def values(self) -> list[str]:
         """The different texts: numbers ascending where all are some, else in the order of their code points."""
-        found = {cell for cell in self.cells if cell is not None}
-        return sorted(found, key=Decimal) if are_numbers(found) else sorted(found)
+        different = {cell for cell in self.cells if cell is not None}
+        return sorted(different, key=Decimal) if are_numbers(different) else sorted(different)
 
 
 def are_numbers(values: Iterable[str]) -> bool:
@@ -70,18 +70,18 @@ def category_texts(
         if (infinite := np.flatnonzero(np.isinf(numbers))).size:
             index = int(np.flatnonzero(np.isin(places, infinite))[0])
             raise DataError(f"{path}: {row_name(path, index)}, column {name!r}: the cell is infinite")
-        cells = [None if math.isnan(each) or float(each) in absent else _shortest(each) for each in numbers]
+        cells = [None if math.isnan(value) or float(value) in absent else _shortest(value) for value in numbers]
     elif pa.types.is_boolean(kind):
-        cells = [_BOOLEANS[not each] for each in coded.dictionary.to_pylist()]
+        cells = [_BOOLEANS[not value] for value in coded.dictionary.to_pylist()]
     elif pa.types.is_decimal(kind):
         exact = coded.dictionary.to_pylist()
-        cells = [None if float(each) in absent else _shortest(each) for each in exact]
+        cells = [None if float(value) in absent else _shortest(value) for value in exact]
     else:
         parse = path.number if is_text(kind) and isinstance(path, Source) else number
-        gone = {_shortest(np.float64(each)) for each in absent}
+        gone = {_shortest(np.float64(value)) for value in absent}
         raw = coded.dictionary.cast(pa.string()).to_pylist()
         own = all(not text.strip() or _value(text, parse) is not None for text in raw) if numeric is None else numeric
-        texts = [_text(each, parse, own=own) for each in raw]
+        texts = [_text(value, parse, own=own) for value in raw]
         cells = [text if text not in gone else None for text in texts]
     return Texts([*cells, None], places)
 

@@ -98,8 +98,16 @@ def _decoded(origin: Origin, place: str, column: pa.ChunkedArray) -> pa.ChunkedA
         values = _OF_VIEWS.get(str(kind.value_type), kind.value_type)
         chunks = (_values(chunk, values) for chunk in column.chunks)
         return _decoded(origin, place, _of_chunks(chunks, values))
-    if not isinstance(kind, pa.BaseExtensionType) or isinstance(kind, pa.FixedShapeTensorType):
-        return column
+    if isinstance(kind, pa.BaseExtensionType) and not isinstance(kind, pa.FixedShapeTensorType):
+        return _extended(origin, place, column)
+    if str(kind).startswith(("decimal32", "decimal64")):  # for which Arrow has few functions
+        return column.cast(pa.decimal128(kind.precision, kind.scale))
+    return column
+
+
+def _extended(origin: Origin, place: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Values in the place of those of an extension."""
+    kind = column.type
     stored = _of_chunks((chunk.storage for chunk in column.chunks), kind.storage_type)
     if isinstance(kind, pa.UuidType):
         return _of_chunks(map(_uuids, stored.chunks), pa.large_string())
@@ -128,8 +136,8 @@ def _uuids(stored: pa.FixedSizeBinaryArray) -> pa.LargeStringArray:
     text = np.full((len(stored), 36), ord("-"), dtype=np.uint8)
     text[:, _DIGITS] = _HEXADECIMAL[np.stack([raw >> 4, raw & 15], axis=2).reshape(len(stored), 32)]
     ends = np.arange(0, 36 * len(stored) + 1, 36, dtype=np.int64)
-    found = pa.LargeStringArray.from_buffers(len(stored), pa.py_buffer(ends), pa.py_buffer(text.tobytes()))
-    return pc.if_else(stored.is_valid(), found, pa.scalar(None, pa.large_string()))
+    texts = pa.LargeStringArray.from_buffers(len(stored), pa.py_buffer(ends), pa.py_buffer(text.tobytes()))
+    return pc.if_else(stored.is_valid(), texts, pa.scalar(None, pa.large_string()))
 
 
 def _text(origin: Origin, place: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -147,10 +155,10 @@ def _text(origin: Origin, place: str, column: pa.ChunkedArray) -> pa.ChunkedArra
 def _text_of_bytes(column: pa.ChunkedArray) -> pa.ChunkedArray:
     raw = (column.cast(pa.binary()) if pa.types.is_fixed_size_binary(column.type) else column).cast(pa.large_binary())
     try:
-        found = raw.cast(pa.large_string())
+        text = raw.cast(pa.large_string())
     except pa.ArrowInvalid:
         return column
-    return column if pc.any(pc.match_substring(raw, b"\0")).as_py() else found
+    return column if pc.any(pc.match_substring(raw, b"\0")).as_py() else text
 
 
 def _utf8(origin: Origin, place: str, column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:

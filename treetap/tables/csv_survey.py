@@ -39,14 +39,14 @@ def survey(text: IO[str], delimiter: str, quote: str, longest: int) -> Survey:
             held = part[-1]
             continue
         held += part
-        found = closed.match(held, 1)
-        end = len(held) if found is None else found.end()
+        match = closed.match(held, 1)
+        end = len(held) if match is None else match.end()
         line += _lines(held[0], held[1:end])
         held = held[end - 1 :]
         if len(held) > longest + _PART:
             return Survey(line, hexadecimal)
-    found = closed.match(f"{held}\n", 1)
-    return Survey(line if found is None or found.end() < len(held) else None, hexadecimal)
+    match = closed.match(f"{held}\n", 1)
+    return Survey(line if match is None or match.end() < len(held) else None, hexadecimal)
 
 
 def _lines(before: str, text: str) -> int:

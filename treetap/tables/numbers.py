@@ -51,6 +51,11 @@ def is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
+def may_be_numbers(kind: pa.DataType) -> bool:
+    """True for numbers and booleans, and a column of nothing but nulls."""
+    return is_number(kind) or bool(pa.types.is_boolean(kind) or pa.types.is_null(kind))
+
+
 def as_doubles(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Numbers, booleans or nulls as the nearest doubles.
 
@@ -76,7 +81,7 @@ def numbers_of(path: Origin, name: str, column: pa.ChunkedArray, advice: str = E
         if len(few) <= _MOST_SPELLINGS and are_booleans(few.to_pylist()):
             return _of_booleans(column)
         return _parse(path, name, column.to_pylist(), advice)
-    if not (is_number(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
+    if not may_be_numbers(kind):
         raise DataError(f"{path}: column {name!r} holds {kind_name(kind)}, not numbers; {remedy_of(kind)}")
     return _finite(path, name, doubles(column))
 
@@ -89,8 +94,8 @@ def are_booleans(cells: Iterable[str | None]) -> bool:
 
 def _of_booleans(column: pa.ChunkedArray) -> Floats:
     spelt = pa.array([*TRUE, *FALSE], column.type)
-    found = doubles(pc.index_in(pc.utf8_trim_whitespace(column), value_set=spelt))
-    return np.where(np.isnan(found), np.nan, found < len(TRUE))
+    spelling = doubles(pc.index_in(pc.utf8_trim_whitespace(column), value_set=spelt))
+    return np.where(np.isnan(spelling), np.nan, spelling < len(TRUE))
 
 
 def sentinels(missing: float | None, kind: pa.DataType) -> tuple[float, ...]:

@@ -200,9 +200,9 @@ def _read(
         kinds = kinds_of(source, config)
         columns, cells = first_pass(source, config, kinds, further, categories)
         ids, order = sorted_ids(source, f"column {config.id!r}", columns[config.id])
-        made, found = features_of(source, stamp, config, kinds, len(ids), cells, categories, missing)
+        made, encodings = features_of(source, stamp, config, kinds, len(ids), cells, categories, missing)
         names, own = made.names, list(config.columns)
-        read = Table(source, ids, names, made, None, order, own, found, config.id, seen=made.seen)
+        read = Table(source, ids, names, made, None, order, own, encodings, config.id, seen=made.seen)
     else:
         columns = _columns(source, config, further, categories)
         ids, order = sorted_ids(source, f"column {config.id!r}", columns[config.id])

@@ -176,12 +176,12 @@ class SeveralFiles(Source):
     def _kinds(self, wanted: list[str]) -> dict[str, pa.DataType]:
         """The types of columns that hold those of all files."""
         own = {name: values.type for name, values in self._folders.items()}
-        found = [own | {name: plain_type(kind) for name, kind in source.fields()} for _, source in self._parts]
-        return self._common({name: [each[name] for each in found] for name in wanted})
+        by_file = [own | {name: plain_type(kind) for name, kind in source.fields()} for _, source in self._parts]
+        return self._common({name: [file[name] for file in by_file] for name in wanted})
 
     def _common(self, kinds: dict[str, list[pa.DataType]]) -> dict[str, pa.DataType]:
         try:
-            return {name: common_type(each) for name, each in kinds.items()}
+            return {name: common_type(of_files) for name, of_files in kinds.items()}
         except pa.ArrowException:
             raise self._two_types() from None
 

@@ -188,9 +188,9 @@ class SourceKeys(Strict):
 
     def kept_within(self, folder: Path, read_by: Callable[[SourceKeys], Any]) -> Self:
         """The same with paths that start at this folder and stay in it, and another reader."""
-        found = self.below(folder).model_copy()
-        found._within, found._read_by = folder, read_by
-        return found
+        kept = self.below(folder).model_copy()
+        kept._within, kept._read_by = folder, read_by
+        return kept
 
     def check_within(self, file: Path) -> Path:
         """The file that a path leads to; `DataError` if that lies outside of the folder that it has to stay in."""

@@ -20,7 +20,7 @@ from treetap.tables.dates import is_date
 from treetap.tables.distinct import DistinctCells
 from treetap.tables.features import Streamed
 from treetap.tables.loading import plain_batches
-from treetap.tables.numbers import is_text
+from treetap.tables.numbers import is_text, may_be_numbers
 from treetap.tables.source import Source
 from treetap.tables.tensors import is_tensor
 from treetap.usage import half_of_memory
@@ -119,4 +119,4 @@ def _decided_by_cells(config: TableConfig, name: str, kinds: Mapping[str, pa.Dat
         return False
     if is_text(kind):
         return True
-    return chosen != DAYS and is_encoded_by_name(config.encode, name)
+    return chosen != DAYS and is_encoded_by_name(config.encode, name) and may_be_numbers(kind)

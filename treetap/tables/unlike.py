@@ -35,27 +35,31 @@ def unlike_training(path: Origin, seen: Mapping[str, Seen], empty: Collection[st
     Raises:
         DataError: no cell of a column with categories has one of the training.
     """
-    gone = [name for name, each in seen.items() if not each.present and name not in empty]
-    strange = {name: each for name, each in seen.items() if each.unknown}
-    for name, each in strange.items():
+    gone = [name for name, column in seen.items() if not column.present and name not in empty]
+    strange = {name: column for name, column in seen.items() if column.unknown}
+    for name, column in strange.items():
         log.warning(
-            "%s: column %r: %d of %d cells are of no category of the training", path, name, each.unknown, each.present
+            "%s: column %r: %d of %d cells are of no category of the training",
+            path,
+            name,
+            column.unknown,
+            column.present,
         )
     for name in gone:
         log.warning("%s: column %r has no value, and had some in the training", path, name)
     if records > 1:
-        for name, each in strange.items():
-            if each.unknown == each.present > 1:
+        for name, column in strange.items():
+            if column.unknown == column.present > 1:
                 raise DataError(
-                    f"{path}: column {name!r}: all {each.present} cells are of no category of the training: write them "
-                    "as the table of the training has them"
+                    f"{path}: column {name!r}: all {column.present} cells are of no category of the training: write "
+                    "them as the training has them"
                 )
-    return Unlike(sum(each.unknown for each in strange.values()), len(gone))
+    return Unlike(sum(column.unknown for column in strange.values()), len(gone))
 
 
 def check_values(path: Origin, seen: Mapping[str, Seen], unlike: Unlike, records: int) -> None:
     """Raise `DataError` for a table to predict, of several records, of which no column has a value any more."""
-    if records > 1 and unlike.empty_columns and not any(each.present for each in seen.values()):
+    if records > 1 and unlike.empty_columns and not any(column.present for column in seen.values()):
         raise DataError(
             f"{path}: no column has any value, and {unlike.empty_columns} had some in the training: is it the right "
             "table?"

@@ -113,8 +113,8 @@ class _Probe:
 
     def run(self) -> None:
         try:
-            found = self._find()
-            self.finding = f"{self.where}: {found}"
+            finding = self._find()
+            self.finding = f"{self.where}: {finding}"
         except ConfigError as error:
             self.lasting = self.own = True
             self.finding = f"our own TLS files cannot be used: {error}"

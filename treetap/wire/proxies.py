@@ -52,9 +52,9 @@ def proxy_to(location: str) -> Proxy | None:
     Raises:
         ConfigError: the variable holds no http://HOST:PORT.
     """
-    if on_loopback(location) or (found := _set(NAMED)) is None or _excepted(location):
+    if on_loopback(location) or (proxy := _set(NAMED)) is None or _excepted(location):
         return None
-    variable, value = found
+    variable, value = proxy
     try:
         parts = urlsplit(value if "://" in value else f"http://{value}")
         host, port = parts.hostname, parts.port or 80
@@ -90,13 +90,13 @@ def not_used(location: str) -> str:
 
 def named() -> str | None:
     """The variable that names a proxy now."""
-    found = _set(NAMED)
-    return found and found[0]
+    variable = _set(NAMED)
+    return variable and variable[0]
 
 
 def _set(names: tuple[str, ...]) -> tuple[str, str] | None:
     """The first of the variables that is set, and its value."""
-    for name in (each for small in names for each in (small, small.upper())):
+    for name in (spelling for small in names for spelling in (small, small.upper())):
         if value := os.environ.get(name, "").strip():
             return name, value
     return None
@@ -104,13 +104,13 @@ def _set(names: tuple[str, ...]) -> tuple[str, str] | None:
 
 def _excepted(location: str) -> bool:
     """True of a host that the environment excepts: by its name, a domain that it is in, its address or a network."""
-    found = _set(EXCEPT)
+    variable = _set(EXCEPT)
     host = location.rpartition(":")[0].strip("[]").rstrip(".").lower()
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
         address = None
-    for entry in ("" if found is None else found[1]).split(","):
+    for entry in ("" if variable is None else variable[1]).split(","):
         wanted = entry.strip().lower()
         if wanted == "*" or wanted == location.lower():
             return True

@@ -56,7 +56,7 @@ def permits(entries: Iterable[str], location: str) -> bool:
 def _number(host: str) -> IPv4Address | IPv6Address | None:
     """The address that a host is written as; of IPv6 that stands for IPv4 the latter."""
     try:
-        found = ip_address(host)
+        address = ip_address(host)
     except ValueError:
         return None
-    return (found.ipv4_mapped or found) if isinstance(found, IPv6Address) else found
+    return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address

@@ -167,10 +167,10 @@ class Worker(Generic[Life]):
         """
         log.warning("compute worker %d (%s) says %s: %s", self.number, self.incarnation.name, type(said).__name__, said)
         kind = next((kind for kind in _OF_KERNELS if isinstance(said, kind)), Defect)
-        found = kind(f"compute worker {self.number} of the cluster failed ({kind.__name__}): the log has its words")
+        failure = kind(f"compute worker {self.number} of the cluster failed ({kind.__name__}): the log has its words")
         for note in getattr(said, "__notes__", ()):
-            found.add_note(str(note))
-        return found
+            failure.add_note(str(note))
+        return failure
 
     def _lost(self, incarnation: Life) -> Interrupted:
         """Replace an incarnation that has ended; returns the error for its calls."""

@@ -224,13 +224,13 @@ def check_http(process: Identity, listen: str, tls: TlsFiles | None) -> list[Fin
 def check_environment(transport: Transport) -> list[Finding]:
     """A line about each variable that is set, and a fault where the proxy that a file asks for cannot be used."""
     proxied = not isinstance(transport, Insecure) and transport.proxied
-    found = [Finding("ok", "environment", f"{name} {effect}") for name, effect in _said(proxied=proxied)]
+    findings = [Finding("ok", "environment", f"{name} {effect}") for name, effect in _said(proxied=proxied)]
     try:
         if proxied:
             proxy_to("proxy.invalid:443")
     except ConfigError as fault:
-        found.append(Finding("fault", "environment", str(fault)))
-    return found
+        findings.append(Finding("fault", "environment", str(fault)))
+    return findings
 
 
 def _said(*, proxied: bool) -> Iterator[tuple[str, str]]:

@@ -166,7 +166,7 @@ def _in_csv(kind: pa.DataType) -> bool:
     """True for types of cells that Arrow writes to CSV."""
     number = is_number(kind) and not (pa.types.is_float16(kind) or pa.types.is_decimal256(kind))
     other = (pa.types.is_null, pa.types.is_boolean, pa.types.is_temporal, pa.types.is_binary, pa.types.is_large_binary)
-    return (number or is_text(kind) or any(each(kind) for each in other)) and not pa.types.is_interval(kind)
+    return (number or is_text(kind) or any(is_kind(kind) for is_kind in other)) and not pa.types.is_interval(kind)
 
 
 def labels_of(experiment: ExperimentFile, table: pa.Table) -> Labels:

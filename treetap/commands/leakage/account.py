@@ -37,13 +37,13 @@ def account(job: str, config: Path) -> Json:
             f"{state}: there is no account of a job {job!r}; the label holder has one of jobs whose labels are "
             "classes, from the first stored tree on"
         )
-    found = {"job": job, "published": store.published, "trees": lines}
+    document = {"job": job, "published": store.published, "trees": lines}
     try:
-        _head(found), leakage_table(lines)
+        _head(document), leakage_table(lines)
     except (KeyError, TypeError, ValueError, AttributeError) as failure:
         place = store.model if store.published else store.folder
         raise DataError(f"{place / LEAKAGE}: is damaged ({failure!r}); bring a back-up of it back") from None
-    return found
+    return document
 
 
 def print_account(found: Json) -> None:
