@@ -158,7 +158,7 @@ def test_labels_that_are_numbers_name_columns() -> None:
         treetap.FederatedClassifier({"party-1": [4], "party-2": [0, 1, 2, 3]}, **SMALL).fit(X, TRUE)
     found = model.predict_frame(X[::-1])
     assert found.index.tolist() == X.index[::-1].tolist()
-    assert "id" not in found.columns
+    assert found["id"].tolist() == X.index[::-1].tolist()
     assert (found["probability"].to_numpy() == right[::-1, 1]).all()
     with pytest.raises(ValueError, match="y has another index than the rows of X"):
         model.fit(X, TRUE[::-1])

@@ -89,7 +89,8 @@ class Rows:
     def framed(self, found: pa.Table) -> Any:
         """Predictions in the order of these rows, as a data frame of their library, with their index and id column.
 
-        Ids of a column whose name is one of the predictions' columns come as `id`, with a warning.
+        Ids of a column whose name is one of the predictions' columns come as `id`, with a warning; without a column of
+        ids those of an index that has no name do, beside the index, unless it numbers the rows.
         """
         places = self.places_in(found)
         rows = np.flatnonzero(places >= 0)
@@ -102,7 +103,10 @@ class Rows:
             table = table.add_column(0, name, column.take(pa.array(rows)))
         frame = like(table, library_of(self.data))
         if self.indexed:
-            frame.index = self.data.index.take(rows)
+            index = frame.index = self.data.index.take(rows)
+            numbers = self.data.index.equals(sys.modules["pandas"].RangeIndex(len(self.data)))
+            if self.id_column is None and index.nlevels == 1 and index.name is None and not numbers:
+                frame.insert(0, _IDS, index)
         return frame
 
 
