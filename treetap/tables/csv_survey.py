@@ -58,8 +58,12 @@ def _lines(before: str, text: str) -> int:
 
 @lru_cache(maxsize=16)
 def _closed(delimiter: str, quote: str) -> re.Pattern[str]:
-    """Text in which every quote that opens a cell is closed; cells end at the delimiter or the line's end."""
+    """Text in which every quote that opens a cell is closed; cells end at the delimiter or the line's end.
+
+    Without possessive repeats, which Python before 3.11.5 matches wrongly; a text that fails takes linear time all the
+    same, since a run of other characters ends at a quote alone, and a quote that closes has none behind it.
+    """
     q, ends = re.escape(quote), f"[{re.escape(delimiter)}\r\n]"
-    within_line = f"(?<={ends}){q}(?:[^{q}\r\n]++|{q}{q})*+{q}"
-    over_lines = f"(?<={ends}){q}(?:[^{q}]++|{q}{q})*+{q}(?= *{ends})"
-    return re.compile(f"(?:[^{q}]++|{within_line}|{over_lines}|(?<!{ends}){q})*+")
+    within_line = f"(?<={ends}){q}[^{q}\r\n]*(?:{q}{q}[^{q}\r\n]*)*{q}(?!{q})"
+    over_lines = f"(?<={ends}){q}[^{q}]*(?:{q}{q}[^{q}]*)*{q}(?!{q})(?= *{ends})"
+    return re.compile(f"(?:[^{q}]+|{within_line}|{over_lines}|(?<!{ends}){q})*")
