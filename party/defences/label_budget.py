@@ -7,6 +7,7 @@ the two charges for labels that no party has seen; nothing is used that was not 
 
 from __future__ import annotations
 
+import threading
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -18,6 +19,9 @@ from treetap.models.line_file import LineFile
 #: The ledger in a party's state folder, and that of what was computed from labels as they are, for others.
 LEDGER, RELEASED = "label_budget.jsonl", "label_releases.jsonl"
 SEED, RELEASED_SEED = "label budget", "label releases"
+
+#: Held while a release is numbered and written: two evaluations may end at once.
+_one_at_a_time = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,8 @@ class LabelReleases:
 
     def note(self, release: Release) -> None:
         """Enter one, durably and before it leaves. Raises `OSError` if it cannot be written."""
-        self._lines.put(asdict(release), len(self._lines.read()))
+        with _one_at_a_time:
+            self._lines.put(asdict(release), len(self._lines.read()))
 
 
 class LabelBudget:

@@ -68,6 +68,9 @@ class EvaluatedPrediction:
                 Use.EVALUATION
             )
         except DataError as failure:
+            if not self._rules.released:  # the row of a label that does not fit tells of it
+                log.error("job %s: %s", self._context.job, failure)
+                failure = DataError(f"{table.path}: its labels do not fit the model; the log has where")
             raise failure.at(self._config.name) from None
         places = ids.places_of(table.ids.take(found.rows))
         self._labels = PartialLabels(places[places >= 0], found.values[places >= 0])

@@ -2,7 +2,7 @@
 
 `state/attempts.json` has, for each submission of a job, the highest attempt that was opened or left, whether it was
 left, and the digest of the job that the first one opened (`treetap.protocols.agreement`). The last `MOST` submissions
-are kept.
+that were opened are kept, and as many that were only left, whose names a coordinator can make up.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ class Attempts:
         if self._known.get(key) == state:
             return
         known = {other: held for other, held in self._known.items() if other != key} | {key: state}
-        known = dict(list(known.items())[-MOST:])
+        alike = [other for other, held in known.items() if bool(held[2]) == bool(state[2])]
+        if len(alike) > MOST:
+            del known[alike[0]]
         write_whole(self._path, json.dumps(with_checksum(known, SEED)).encode())
         self._known = known
 

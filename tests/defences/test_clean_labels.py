@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from party.defences.clean_labels import CleanLabels, LabelRules, Use
-from party.defences.label_budget import LabelReleases
+from party.defences.label_budget import LabelReleases, Release
 from party.defences.settings import Defences, LabelDp
 from tests.simulator import Federation, run
 from tests.trainings import policies
@@ -125,11 +127,50 @@ def test_an_evaluation_answers_nobody_about_a_clean_label(
     run(main())
 
 
+@pytest.mark.parametrize(("evaluate", "told"), [(False, "the log has where"), (True, "none of the model's classes")])
+def test_an_error_tells_no_row_of_a_label(
+    evaluate: bool, told: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a protected party the operator hears that labels do not fit the model, and the log has which."""
+    tables = {party: (columns, dict(own)) for party, (columns, own) in HERE.tables.items()}
+    tables[FEATURE][1]["again"] = tables[FEATURE][1]["train"]
+    y = tables[LABEL_HOLDER][1]["train"].column("y").to_pylist()
+    own = tables[LABEL_HOLDER][1]["train"]
+    tables[LABEL_HOLDER][1]["again"] = own.set_column(own.column_names.index("y"), "y", pa.array([7, *y[1:]]))
+    job = spec(PARAMS, 2, obfuscation="standard")
+    rules = policies(job)
+    rules[LABEL_HOLDER] = {**rules.get(LABEL_HOLDER, {}), "evaluate_clean_labels": evaluate}
+
+    async def main() -> str:
+        federation = Federation(tmp_path, tables, policies=rules, defences={LABEL_HOLDER: Defences(label_dp=NOISE)})
+        assert (await federation.train(job)).state == "finished"
+        status = await federation.predict(predict_request(model="job", table="again", job="again", evaluate=True))
+        await federation.close()
+        return str(status.error)
+
+    error = run(main())
+    assert told in error
+    assert bool(re.search(r"row \d", error)) == evaluate
+    assert "none of the model's classes" in caplog.text
+
+
+def test_releases_that_end_at_once_are_all_noted(tmp_path: Path) -> None:
+    """Evaluations run in threads of one process."""
+
+    def note(number: int) -> None:
+        LabelReleases(tmp_path).note(Release("now", f"job-{number}", "model", "table", 60, ["auc"]))
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(note, range(40)))
+    assert len(LabelReleases(tmp_path).all()) == 40
+
+
 @pytest.mark.second_tier
 @pytest.mark.parametrize(
     ("line", "fault"),
     [
         ("from treetap.tables.labels import read_labels", "TID251"),
+        ("from treetap.tables.labels import _complete", "TID251"),
         ("from treetap.tables.labels import read_classes", "TID251"),
         ("from treetap.tables.labels import read_targets", "TID251"),
         ("from treetap.tables.partial_labels import read_partial_labels", "TID251"),

@@ -29,7 +29,7 @@ ROOMS = {"treetap": 24, "party": 14}
 #: What the house weighs at most (`tests.weight`). A limit falls with its figure; it rises by the size of a module that
 #: was ordered, in the commit that adds the module.
 LIMITS = {
-    "lines of production": 84_324,
+    "lines of production": 84_336,
     "files of production": 744,
     "classes of production": 858,
     "files of party and coordinator that boosting reaches": 59,

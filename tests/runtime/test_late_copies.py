@@ -186,6 +186,12 @@ def test_the_memory_of_attempts_is_bounded_and_durable(tmp_path: Path) -> None:
         attempts.opened(f"job-{number}", "one", 1, "d")
         if number == MOST:
             attempts.left("job-0", "one", 3)
+    made_up = Attempts(tmp_path / "made-up.json")
+    made_up.opened("job", "one", 1, "d")
+    for number in range(MOST + 2):
+        made_up.left(f"made-up-{number}", "one", 1)
+    with pytest.raises(ConfigError, match="is not the one that its first attempt began"):
+        made_up.check("job", "one", 2, "e")
     again = Attempts(path)
     with pytest.raises(OutOfOrder, match="attempt 3 of job job-0 is over: this party has left it"):
         again.check("job-0", "one", 3, "d")
@@ -198,7 +204,7 @@ def test_the_memory_of_attempts_is_bounded_and_durable(tmp_path: Path) -> None:
     again.check(f"job-{MOST}", "one", 1, "d")  # opened here: a repeat after a restart begins it anew
     assert again.later_begun("job-0", "one", 2)
     assert not again.later_begun("job-1", "one", 0)  # forgotten
-    assert path.read_text().count("job-") == MOST
+    assert path.read_text().count("job-") == MOST + 1  # one was left only
     whole = path.read_text()
     earlier = json.dumps(with_checksum({"job/one": [1, True]}, SEED))
     for damaged in ("{", "[" * 100_000, whole.replace("job-9", "job-8", 1), earlier):

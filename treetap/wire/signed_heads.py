@@ -89,7 +89,7 @@ class Anchor:
     certificates; `version-1`, of a format without heads; `empty`. `up_to`: number of the last signed record.
     `signer`, `fingerprint`: of the certificate of the last signature. `verified`: it is of the given authority.
     `listed`: it was looked up in a list of revoked certificates. `revoked`: since when it is, after the signature.
-    `job_digest`: of the job, in the last head that has one.
+    `job_digest`: of the job, in the last head that has one, signed if any is.
     """
 
     state: Literal["signed", "partly", "unsigned", "plain-text", "version-1", "empty"]
@@ -151,9 +151,10 @@ class Heads:
         if version == 1 or self._last is None or record.message_type != TranscriptHead.DESCRIPTOR.full_name:
             raise Malformed("a head that cannot be there: it was inserted or changed")
         head = TranscriptHead.FromString(record.message)
-        self._job_digest = head.job_digest.hex() or self._job_digest
         if not (head.certificate or head.signature):
             self._plain = True
+            if self._certificate is None:  # else anyone could put one behind what is signed
+                self._job_digest = head.job_digest.hex() or self._job_digest
             return
         certificate, signer = _certificate(head)
         if self._signer not in ("", signer):
@@ -164,6 +165,7 @@ class Heads:
         since = _revoked(certificate, self._authorities, self._lists)
         if fault := _fault(certificate, moment, self._authorities, since):
             raise Malformed(fault)
+        self._job_digest = head.job_digest.hex() or (self._job_digest if self._certificate is not None else "")
         self._certificate, self._signer, self._signed, self._since = certificate, signer, self._last, since
 
     def anchor(self) -> Anchor:

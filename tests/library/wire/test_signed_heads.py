@@ -27,7 +27,7 @@ from treetap.wire.tls import TlsFiles
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.transcript_summary import summarise
 from treetap.wire.transcript_writer import TranscriptWriter
-from treetap.wire.v2.transcript_pb2 import TranscriptRecord
+from treetap.wire.v2.transcript_pb2 import TranscriptHead, TranscriptRecord
 from treetap.wire.v2.types_pb2 import NamedMetric
 
 Records = list[TranscriptRecord]
@@ -199,6 +199,19 @@ def test_an_end_that_was_cut_off_or_added_is_unsigned(keys: Keys, tmp_path: Path
     _write(tmp_path, "ab", KeySigner(keys.party))
     _write(tmp_path, "c", None)
     assert (_anchor(tmp_path, keys.ca).state, _anchor(tmp_path, keys.ca).up_to) == ("partly", 1)
+
+
+def test_a_head_without_a_signature_changes_no_digest_that_is_signed(keys: Keys, tmp_path: Path) -> None:
+    """Anyone can put one behind what is signed, or before."""
+    with TranscriptWriter(tmp_path, signer=KeySigner(keys.party)) as writer:
+        writer.job_digest = b"\x11" * 32
+        writer.append(RECEIVED, "peer", "step", "job", 1, 2, 3, NamedMetric(name="a"))
+    forged = TranscriptHead(job_digest=b"\xee" * 32)
+    record = TranscriptRecord(kind=HEAD, step="head", job="job", message_type=forged.DESCRIPTOR.full_name)
+    record.message = forged.SerializeToString()
+    signed = _all(tmp_path)
+    chained(tmp_path, [*signed, record])
+    assert (_anchor(tmp_path, keys.ca).state, _anchor(tmp_path, keys.ca).job_digest) == ("signed", "11" * 32)
 
 
 def test_a_stranger_s_signature_is_refused(keys: Keys, tmp_path: Path) -> None:
