@@ -114,7 +114,8 @@ class Composed:
         """Copy a folder out of a container, which may have ended; returns where it lies."""
         chunks, _ = self.container(service).get_archive(folder)
         with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
-            archive.extractall(to, filter="data")
+            # of an image of our own; Python before 3.11.4 has no filter
+            archive.extractall(to, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))  # type: ignore[arg-type]
         return to / Path(folder).name
 
     def close(self) -> None:
