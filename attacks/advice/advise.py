@@ -106,7 +106,7 @@ def _nearest(job: AdvisedJob, sources: Sequence[Sourced]) -> tuple[Sourced | Non
 
 
 def _suggestions(job: AdvisedJob, source: Source, document: FrontierDocument) -> list[Suggestion]:
-    """What the frontier has and is stricter than what the job has, those that help first."""
+    """Points of the frontier that are stricter than what the job has, those that help first."""
     every = _measures(source, document)
     suggested = [
         Suggestion(
@@ -140,7 +140,7 @@ def _measures(source: Source, document: FrontierDocument) -> list[_Measure]:
 
 
 def _beats(other: _Measure, it: _Measure) -> bool:
-    """Whether the other does the same and takes as much away for less.
+    """True if the other does the same and takes as much away for less.
 
     Any defence does what settings of the job do; repairs of a model do the same where they are of the same noise.
     """

@@ -70,7 +70,7 @@ def advised(document: Document) -> Advised | None:
 
 
 def _dearer(it: Suggestion, every: Sequence[Suggestion]) -> bool:
-    """Whether it is one of several repairs of the same noise, and not the one that costs least."""
+    """True if it is one of several repairs of the same noise, and not the one that costs least."""
     if it.defence == "job":
         return False
     same = [other for other in every if other.settings == it.settings]
@@ -78,7 +78,7 @@ def _dearer(it: Suggestion, every: Sequence[Suggestion]) -> bool:
 
 
 def basis(advice: Advice, protocol: str) -> list[str]:
-    """Where the figures are from, or why there are none."""
+    """The origin of the figures, or the reason why there are none."""
     if protocol == "pivodl":
         own = "These of its own parameters lower what leaf weights and gains tell."
         if not advice.parameters:
@@ -129,7 +129,7 @@ def _sources(advice: Advice) -> Iterator[str]:
 
 
 def _left_out(advice: Advice) -> Iterator[str]:
-    """What is known of the defences that the label holder has."""
+    """The sentence on what is known of the defences that the label holder has."""
     if advice.source is None:
         return
     if advice.defences is None:

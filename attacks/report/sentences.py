@@ -99,7 +99,7 @@ def _by_training(document: Document, party: Party) -> Iterator[_Reached]:
 
 
 def _without_accuracy(party: Party) -> str:
-    """What the training tells where accuracy, by which rare classes count little, shows nothing."""
+    """Sentences on what the training tells where accuracy, by which rare classes count little, shows nothing."""
     strongest, own, signature = best(party), party.attacks.get("cl"), party.signature
     text = ""
     if strongest is not None:
@@ -115,7 +115,7 @@ def _without_accuracy(party: Party) -> str:
 
 
 def _above(figure: float, floor: float) -> bool:
-    """Whether a figure is above another one as both are printed."""
+    """True if a figure is above another one as both are printed."""
     return round(figure, 3) > round(floor, 3)
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from treetap.api.errors import InvalidInput, checked
@@ -116,7 +115,7 @@ class RemoteFitted:
             raise TreetapError(
                 f"prediction {name} is finished; {self.label_holder} has it on its own machine, as {status.predictions}"
             )
-        found = pacsv.read_csv(written) if written.suffix == ".csv" else pq.read_table(written)
+        found = pq.read_table(written)
         return found.filter(found.column("prediction").is_valid())
 
     def sent(self) -> list[dict[str, Any]]:

@@ -122,7 +122,7 @@ async def tell(work: Callable[..., T], *given: Any) -> T:
 
 @contextmanager
 def _hearing_ctrl_c() -> Iterator[None]:
-    """Where an event loop runs in this thread, as in a notebook, have Ctrl-C interrupt this thread all the same.
+    """Have Ctrl-C interrupt this thread also where an event loop runs in it, as in a notebook.
 
     `asyncio.run` has it cancel the task of the caller, who waits here and would not notice.
     """

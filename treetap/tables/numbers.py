@@ -33,7 +33,7 @@ ENCODE = (
 
 
 def remedy_of(kind: pa.DataType) -> str:
-    """What to do with a column of a type that is neither numbers nor text."""
+    """The remedy for a column of a type that is neither numbers nor text."""
     if pa.types.is_time(kind):
         return "write it as text, or as seconds since midnight, or leave the column out"
     if pa.types.is_duration(kind):

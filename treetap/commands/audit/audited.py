@@ -22,7 +22,7 @@ from treetap.models.durable import write_whole
 
 @dataclass(frozen=True)
 class Asked:
-    """What a person asks for beside the runs. `more`: keys of the audit file that they give, None where they do not."""
+    """Requests of a person beside the runs. `more`: keys of the audit file that they give, None where they do not."""
 
     limits: Mapping[str, float]
     attacks: str | None
