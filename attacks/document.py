@@ -81,9 +81,9 @@ class AttackResult(_Part):
     All figures but the lists are those after `after_trees` trees: the number with the largest V-measure, since an
     attacker may stop after any tree; without labels all trees; null for an attack that uses no tree. `accuracy` is that
     of the best one-to-one matching of clusters and classes; `named_accuracy` that of a matching by the order of their
-    sizes, null in documents of versions without it. `groups`: communities or components before k-means, null for an
-    attack that forms none. `by_tree`, `accuracy_by_tree`: V-measure and accuracy after the first tree, the first two,
-    ...; null without labels, an entry null where it was not computed.
+    sizes. `groups`: communities or components before k-means, null for an attack that forms none. `by_tree`,
+    `accuracy_by_tree`: V-measure and accuracy after the first tree, the first two, ...; null without labels, an entry
+    null where it was not computed.
     """
 
     after_trees: Count | None
@@ -93,7 +93,7 @@ class AttackResult(_Part):
     ari: float | None
     nmi: float | None
     accuracy: float | None
-    named_accuracy: float | None = None
+    named_accuracy: float | None
     seconds: float
     groups: Count | None
     clusters: Count
@@ -188,9 +188,9 @@ class SeenTree(_Part):
 class Party(_Part):
     """One attacker: its traffic and its attacks' results. `faults`: gaps of the transcript behind all figures.
 
-    `signed`: what the transcript's signatures show; empty in documents of versions without them. Of a PIVODL job, and
-    only of such a one, `label_guess` and the fields after it up to `disclosed`; of a feature party of a split network,
-    and only of such a one, `network`; of a label holder `victims`: feature party → attacks on its columns.
+    `signed`: what the transcript's signatures show. Of a PIVODL job, and only of such a one, `label_guess` and the
+    fields after it up to `disclosed`; of a feature party of a split network, and only of such a one, `network`; of a
+    label holder `victims`: feature party → attacks on its columns.
     """
 
     transcript: str
@@ -201,8 +201,8 @@ class Party(_Part):
     bounds: list[BoundRow]
     signature: Signature
     trees: list[SeenTree]
-    faults: list[str] = []
-    signed: str = ""
+    faults: list[str]
+    signed: str
     label_guess: LabelGuess | None = None
     gain_inversion: GainInversionFigures | None = None
     differential: DifferentialFigures | None = None

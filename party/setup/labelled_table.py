@@ -185,7 +185,7 @@ def _check_noisy(labels: Labels, table: Table) -> None:
 
 
 def _bind(context: StepContext, table: Table, digest: str) -> None:
-    if not context.store.bind(digest, "labels", AS_THEY_ARE):
+    if not context.store.bind(digest, "labels"):
         raise DataError(
             f"{table.path}: the stored trees of job {context.job} were grown on other labels: label_dp under "
             "[defences] has changed since, or its noisy labels are gone; restore it, or cancel the job and train again"

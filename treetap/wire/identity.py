@@ -30,7 +30,7 @@ def identity(certificate: x509.Certificate, needed: Role | None = None) -> Ident
     )
     below = [host.lower() for host in dns_names(certificate) if reserved(host)]
     if not below:
-        raise NoIdentity(f"the certificate of {name!r} has no role, as those of earlier releases; {renewal}")
+        raise NoIdentity(f"the certificate of {name!r} has no role; {renewal}")
     for role in Role:
         if below == [(found := Identity(name, role)).dns]:
             return found
