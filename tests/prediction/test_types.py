@@ -110,7 +110,7 @@ def test_a_file_of_predictions(labels: pa.DataType, ids: pa.DataType, tmp_path: 
             with pytest.raises(ConfigError) as refusal:
                 federation.jobs.predict(predict_request(model="job", format=form))
             assert fault in str(refusal.value)
-        with pytest.raises(ConfigError, match="format: a served model writes no file"):
+        with pytest.raises(ConfigError, match="format and serve do not go together: a served model writes no file"):
             federation.jobs.predict(predict_request(model="job", format="csv", serve=True))
         await federation.close()
 

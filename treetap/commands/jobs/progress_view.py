@@ -152,8 +152,8 @@ def epochs_used(planned: int, grown: int, used: int) -> str:
 
 
 def _protocol(status: jobs_pb2.JobStatus) -> TrainingProtocol:
-    """The protocol of a training; the first one of a damaged job, whose status does not name any."""
-    return training(status.protocol or next(iter(TRAINING)))
+    """The protocol of a training; the first one of another job."""
+    return training(status.protocol if status.protocol in TRAINING else next(iter(TRAINING)))
 
 
 def _served(figures: serving_pb2.ServingFigures) -> str:
