@@ -188,11 +188,11 @@ class SecretKey:
         bits = self._plain_bits
         raised = _little_endian([(1 << bits) + message for message in messages], bits + 1)
         back = gmpy2.powmod(gmpy2.invert(self._g, self.public.n), mpz(1) << bits, self.public.n)
-        found = []
+        powers = []
         for ring, of_g, of_h in zip(self._rings, self._of_g, self._of_h, strict=True):
             hidden = of_h.powers(random_exponents(len(messages), SHORT_EXPONENT_BITS))
-            found.append(ring.multiply(ring.multiply(of_g.powers(raised), hidden), ring.batch([back])))
-        return found[0], found[1]
+            powers.append(ring.multiply(ring.multiply(of_g.powers(raised), hidden), ring.batch([back])))
+        return powers[0], powers[1]
 
 
 def _little_endian(numbers: Sequence[int], bits: int) -> Exponents:

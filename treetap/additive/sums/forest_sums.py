@@ -103,7 +103,7 @@ class ForestSums:
         """
         if self.received < len(self._worker_of):
             raise ValueError(f"{self.received} of {len(self._worker_of)} ciphertexts are there")
-        kinds = [Shape(*each) for each in shapes]
+        kinds = [Shape(*kind) for kind in shapes]
         radices = [shape.n_bins + shape.has_missing for shape in kinds]
         count = sum(shape.sums for shape in kinds)
         for node in nodes:
