@@ -107,8 +107,8 @@ class HttpScoring:
 
     async def model(self, request: web.Request) -> web.Response:
         """The description of a served model."""
-        found = self._served_models.describe(self._client(request), request.query.get("model", ""))
-        return respond(200, model_reply(found))
+        description = self._served_models.describe(self._client(request), request.query.get("model", ""))
+        return respond(200, model_reply(description))
 
     async def health(self, request: web.Request) -> web.Response:
         """Status 200 while predictions are served, else 503; open to every holder of a certificate with a role."""
@@ -158,9 +158,9 @@ class HttpScoring:
                 self.callers.shown(certificate_of(request))
             except Refused as fault:
                 log.warning("refused: %s", fault)
-                found = problem(403, str(fault))
-                found.force_close()
-                return found
+                refusal = problem(403, str(fault))
+                refusal.force_close()
+                return refusal
         return await handler(request)
 
 
@@ -213,11 +213,11 @@ async def start(made: HttpScoring, serve: ServeConfig, files: TlsFiles | None) -
     return runner, f"{host}:{listener.port}"
 
 
-def _fault(found: serving_pb2.RecordPrediction) -> web.Response | None:
+def _fault(prediction: serving_pb2.RecordPrediction) -> web.Response | None:
     """The response for a record without a prediction; None if it has one."""
-    if STATUS[found.status] == "unknown_id":
+    if STATUS[prediction.status] == "unknown_id":
         return problem(404, "the label holder's table has no such id")
-    if STATUS[found.status] == "not_common":
+    if STATUS[prediction.status] == "not_common":
         return problem(422, "not all parties hold the record of this id")
     return None
 

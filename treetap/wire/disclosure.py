@@ -100,15 +100,15 @@ def disclosure_table(files: Iterable[FileDescriptor], sources: FileDescriptorSet
 
 def classes_within(message: Descriptor) -> frozenset[str]:
     """The classes of all fields that a message of this type can hold, at any depth."""
-    found: set[str] = set()
+    classes: set[str] = set()
     pending, seen = [message], {message.full_name}
     while pending:
         for disclosure, inner in _plan(pending.pop()).values():
-            found.update({disclosure} if disclosure is not None else ())
+            classes.update({disclosure} if disclosure is not None else ())
             if inner is not None and inner.full_name not in seen:
                 seen.add(inner.full_name)
                 pending.append(inner)
-    return frozenset(found)
+    return frozenset(classes)
 
 
 def own_classes(message: Descriptor) -> frozenset[str]:
@@ -186,15 +186,15 @@ def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 def _comments(sources: FileDescriptorSet) -> dict[str, str]:
     """Full name of a field → its comment. Paths of source locations are those of descriptor.proto."""
-    found: dict[str, str] = {}
+    comments: dict[str, str] = {}
     for file in sources.file:
         texts = {
             tuple(place.path): " ".join((place.leading_comments or place.trailing_comments).split())
             for place in file.source_code_info.location
         }
         for k, message in enumerate(file.message_type):
-            found.update(_field_comments(message, file.package, (file.MESSAGE_TYPE_FIELD_NUMBER, k), texts))
-    return found
+            comments.update(_field_comments(message, file.package, (file.MESSAGE_TYPE_FIELD_NUMBER, k), texts))
+    return comments
 
 
 def _field_comments(

@@ -32,8 +32,8 @@ def identity(certificate: x509.Certificate, needed: Role | None = None) -> Ident
     if not below:
         raise NoIdentity(f"the certificate of {name!r} has no role, as those of earlier releases; {renewal}")
     for role in Role:
-        if below == [(found := Identity(name, role)).dns]:
-            return found
+        if below == [(known := Identity(name, role)).dns]:
+            return known
     shown = ", ".join(repr(host[:80]) for host in below[:4])
     raise NoIdentity(
         f"the certificate of {name!r} has other names below {DOMAIN} than one of its own: {shown}; {renewal}"
