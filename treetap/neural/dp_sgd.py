@@ -54,6 +54,7 @@ def clipped_sum(model: nn.Module, x: torch.Tensor, gradient: torch.Tensor, clip:
     squares = torch.zeros(len(x))
     for name, slope in slopes.items():
         squares += slope.square().sum(dim=1) * (inputs[name].square().sum(dim=1) + 1)
+    # What is no linear layer needs each record's gradient, a piece of the batch at a time.
     of_linear = {f"{name}.{kind}" for name in slopes for kind in ("weight", "bias")}
     others = {name: torch.zeros_like(weight) for name, weight in model.named_parameters() if name not in of_linear}
     factors = [_factors(squares, clip)] if not others else []
@@ -66,6 +67,7 @@ def clipped_sum(model: nn.Module, x: torch.Tensor, gradient: torch.Tensor, clip:
             factors.append(_factors(squares[piece] + more, clip))
             for name, rows in by_record.items():
                 others[name] += torch.tensordot(factors[-1], rows, dims=1)
+    # The sums of linear layers follow from the factors, without any gradient of a single record.
     scale, total = torch.cat(factors)[:, None], others
     for name, slope in slopes.items():
         total |= {f"{name}.weight": (scale * slope).T @ inputs[name], f"{name}.bias": (scale * slope).sum(dim=0)}

@@ -68,6 +68,7 @@ class Bottom:
     def faults(self, where: str) -> list[str]:
         """The faults of the fields, each with its path below `where`."""
         wrong = not_a_choice(self, {"kind": KINDS, "norm": NORMS, "pool": POOLS}) + out_of_range(self, {"width": _SIZE})
+        # Which sizes a kind has: others are a mistake rather than ignored.
         for name, kinds in (("hidden", ("mlp",)), ("channels", ("cnn", "resnet")), ("blocks", ("resnet",))):
             sizes = getattr(self, name)
             wrong += _bad_sizes(name, sizes, _BLOCKS if name == "blocks" else _SIZE)

@@ -150,6 +150,7 @@ def _count(data: bytes, at: int, end: int, descriptor: Descriptor, around: str, 
     plan = _plan(descriptor)
     while at < end:
         begin = at
+        # Most varints are one byte long, and the loop runs for every field of every message.
         tag, at = (data[at], at + 1) if data[at] < 0x80 else _varint(data, at, end)
         wire = tag & 7
         known = plan.get(tag >> 3)
@@ -166,6 +167,7 @@ def _count(data: bytes, at: int, end: int, descriptor: Descriptor, around: str, 
             raise Malformed(f"{descriptor.full_name}: byte {begin} starts no field (wire type {wire})")
         if at > end:
             raise Malformed(f"{descriptor.full_name}: the field at byte {begin} runs past the end")
+        # Tag and length belong to the field that holds the message, its content to the fields inside.
         if inner is not None and wire == 2:
             counts[disclosure] = counts.get(disclosure, 0) + content - begin
             _count(data, content, at, inner, disclosure, counts)

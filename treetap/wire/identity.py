@@ -28,6 +28,7 @@ def identity(certificate: x509.Certificate, needed: Role | None = None) -> Ident
         f"renew it: treetap certs issue {name} --role {needed or 'ROLE'} --ca FOLDER, or on separate hosts "
         "treetap certs request and sign"
     )
+    # Names of hosts may stand beside it; below `DOMAIN` exactly one name, of one role.
     below = [host.lower() for host in dns_names(certificate) if reserved(host)]
     if not below:
         raise NoIdentity(f"the certificate of {name!r} has no role, as those of earlier releases; {renewal}")

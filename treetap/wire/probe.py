@@ -134,6 +134,7 @@ class _Probe:
             return str(fault)
         if self.proxy is not None:
             host, port = self.proxy.host, self.proxy.port
+        # From here on `phase` says how far the look came, should the time run out.
         unused = "" if self.tls.proxied else not_used(self.to.location)
         self.phase = f"looking up the name {host!r}"
         try:

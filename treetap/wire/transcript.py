@@ -75,6 +75,7 @@ class TranscriptReader:
                     if not frame.whole:
                         continue
                     record, digest = frame.open()
+                    # A selection of files begins where its first record says; its predecessor is not known.
                     if expected is None:
                         expected = (record.sequence, record.previous if record.sequence else ORIGIN)
                     if (record.sequence, record.previous) != expected:

@@ -89,6 +89,7 @@ class SecretKey:
             raise BadInput("an Okamoto-Uchiyama key needs two distinct primes")
         if p % 4 != 3 or q % 4 != 3 or gmpy2.gcd(p - 1, q - 1) != 2 or p.bit_length() != q.bit_length():
             raise BadInput("these primes make no key: p ≡ q ≡ 3 (mod 4), gcd(p-1, q-1) = 2 and one length are needed")
+        # With g = −y² and primes 3 modulo 4 every ciphertext has the same Jacobi symbol.
         residue = any(gmpy2.legendre(g, prime) != -1 for prime in (p, q))
         if residue or gmpy2.powmod(g, p - 1, mpz(p) ** 2) == 1:
             raise BadInput(

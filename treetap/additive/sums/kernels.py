@@ -141,6 +141,7 @@ def left_sums(state: dict[str, Any], name: str, partial: list[bytes], shapes: li
     `shapes`: those of the features. The bins of categories that are to be partitioned stay as they are.
     """
     held: Held = state[name]
+    # Each worker has the bins of its own records: their products are the bins of all.
     bins = _Sums.read(held.public, partial[0])
     for part in partial[1:]:
         bins.multiply(np.arange(len(bins.values)), _Sums.read(held.public, part))
@@ -148,6 +149,7 @@ def left_sums(state: dict[str, Any], name: str, partial: list[bytes], shapes: li
     first = np.cumsum([0, *(shape.sums for shape in shapes)])
     sums = _Sums.ones(held.public, int(first[-1]))
     kinds = {kind: [f for f, shape in enumerate(shapes) if shape.kind is kind] for kind in Kind}
+    # The label holder orders the categories of a partition itself, and gets one sum for each.
     for f in kinds[Kind.PARTITIONS]:
         categories = np.arange(shapes[f].n_bins)
         sums.put(first[f] + categories, bins.take(starts[f] + categories))

@@ -69,6 +69,7 @@ def _ask(plan: Plan, nodes: list[dict[str, Any]], heard: Survey) -> None:
 
     from treetap.workers.cluster.relay import remote_class
 
+    # An actor on each node, which a node without treetap can run too.
     actors = {}
     for node in nodes:
         there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
