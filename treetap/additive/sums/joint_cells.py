@@ -55,7 +55,7 @@ def plan(codes: Codes, radices: Sequence[int], rows: int | None = None) -> list[
     for feature in sorted(range(len(radices)), key=lambda feature: (occupied[feature], feature)):
         radix = radices[feature]
         if group and size * radix < _LARGEST_CELL:
-            # The group with this feature against the group and the feature apart; neither, if cells hardly merge records.
+            # The group with the feature against both apart; never a group whose cells hardly merge records.
             wider, total = _number(cells * radix + sample[:, feature])
             saved = _cost(considered, count, len(group)) + _cost(considered, occupied[feature], 1)
             if total <= _WORTHWHILE * considered and _cost(considered, total, len(group) + 1) < saved:
