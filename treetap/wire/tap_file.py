@@ -106,6 +106,7 @@ def frames(path: Path, file: BinaryIO) -> Iterator[Frame]:
                 f"{path}: byte 0: is a transcript of version {int(other[1])}, and this release reads version {VERSION} "
                 "alone: read it with the release that wrote it"
             )
+        # A header that a crash cut short is a torn file, not a foreign one.
         if written > len(HEADER) or not HEADER.startswith(header[:written]):
             raise Malformed(f"{path}: byte 0: not a treetap transcript")
         yield Frame(path, file, 0, 0, whole=False)
@@ -117,6 +118,7 @@ def frames(path: Path, file: BinaryIO) -> Iterator[Frame]:
         end = at + 4 + length
         if len(field) == 4 and 0 < length <= _LONGEST and end <= size:
             frame = Frame(path, file, at, length, whole=True)
+            # File systems may leave zeros behind what was written: then the digest decides.
             if end <= written or not _zeroed(at, written, size) or frame.sound():
                 yield frame
                 at = end

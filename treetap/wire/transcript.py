@@ -74,6 +74,7 @@ class TranscriptReader:
                     if not frame.whole:
                         continue
                     record, digest = frame.open()
+                    # A selection of files begins where its first record says; its predecessor is not known.
                     if expected is None:
                         expected = (record.sequence, record.previous if record.sequence else ORIGIN)
                     if (record.sequence, record.previous) != expected:
@@ -123,8 +124,8 @@ def _check_kind(record: TranscriptRecord) -> None:
 def _elsewhere(folder: Path) -> str:
     """The end of an error: the folders below that have transcripts, down to a few levels."""
     files = (path for depth in range(1, _BELOW + 1) for path in folder.glob("*/" * depth + "*.tap"))
-    found = sorted({str(path.parent) for path in files if TAP.fullmatch(path.name)})
-    if not found:
+    folders = sorted({str(path.parent) for path in files if TAP.fullmatch(path.name)})
+    if not folders:
         return f", and no folder within {_BELOW} levels below it does"
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    return f"; these do: {', '.join(found[:_NAMED])}{more}"
+    more = f" and {len(folders) - _NAMED} more" if len(folders) > _NAMED else ""
+    return f"; these do: {', '.join(folders[:_NAMED])}{more}"
