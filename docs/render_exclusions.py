@@ -34,9 +34,14 @@ def main() -> int:
 
 
 def rendered(rows: Iterable[Exclusion]) -> str:
-    """The rows in Markdown."""
+    """The rows in Markdown, one for all features that do not go with the same for the same reason."""
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for row in rows:
+        alike.setdefault((_other(row.other), row.reason, row.remedy), []).append(_code(row.feature))
     lines = ["| a job with | cannot have, or be | because | instead |", "|---|---|---|---|"]
-    lines += [f"| {_code(row.feature)} | {_other(row.other)} | {row.reason} | {row.remedy} |" for row in rows]
+    lines += [
+        f"| {', '.join(names)} | {other} | {reason} | {remedy} |" for (other, reason, remedy), names in alike.items()
+    ]
     return "\n".join(lines) + "\n"
 
 

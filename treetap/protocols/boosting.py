@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from treetap.protocols.emissions import GROWTH, Emission, label_holder_opens, to_feature_parties
-from treetap.protocols.exclusions import DEFENCES_OF_TREES, Feature
+from treetap.protocols.exclusions import OF_GROWN_TREES, Feature
 from treetap.protocols.own_priors import by_own_trees
 from treetap.protocols.registry import Centrally, Floats, Noise, Tables, TrainingProtocol, Trees
 from treetap.trees.params import BoostingParams
@@ -73,14 +73,6 @@ PROTOCOL = TrainingProtocol(
     centrally=Centrally(predict_centrally, train_centrally),
     trees=Trees(sequential=True),
     permissions=_permissions,
-    capabilities=DEFENCES_OF_TREES
-    | {
-        Feature.BASE_MODEL,
-        Feature.EVAL_TABLE,
-        Feature.MAX_LEAKAGE,
-        Feature.MONOTONE,
-        Feature.OKAMOTO_UCHIYAMA,
-        Feature.WEIGHT,
-    },
+    capabilities=OF_GROWN_TREES | {Feature.BASE_MODEL, Feature.MONOTONE, Feature.WEIGHT},
     noise=Noise(by_own_trees),
 )

@@ -7,9 +7,9 @@ docs/exclusions.md prints it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Feature(StrEnum):
@@ -69,10 +69,12 @@ class Feature(StrEnum):
 
 #: In a row: every protocol without the feature that has no row of its own.
 OTHERS = "other protocols"
-#: The defences of labels that trees grown by a label holder and feature parties can have.
+#: The defences of labels that trees grown by a label holder and feature parties can have, and all that every protocol
+#: that grows them so can have.
 DEFENCES_OF_TREES = frozenset(
     {Feature.ID_LMID, Feature.LABEL_DP, Feature.GRAFTING, Feature.REFIT, Feature.REDUCED_LEAKAGE}
 )
+OF_GROWN_TREES = DEFENCES_OF_TREES | {Feature.EVAL_TABLE, Feature.MAX_LEAKAGE, Feature.OKAMOTO_UCHIYAMA}
 _KEY = (Feature.SCHEME, Feature.KEY_BITS, Feature.OBFUSCATION)
 _OF_CLASSES = (Feature.ID_LMID, Feature.LABEL_DP, Feature.GRAFTING, Feature.REFIT, Feature.DIMIP)
 
@@ -364,6 +366,12 @@ def broken(
     others = lacking - {row.feature for row in named}
     unnamed = [row._replace(other=protocol) for row in table if row.feature in others and row.other == OTHERS]
     return [*named, *unnamed, *pairs]
+
+
+def named_in(*tables: Mapping[str, Any]) -> set[Feature]:
+    """The features whose names are keys of tables of a file, with a value."""
+    names = set(map(str, Feature))
+    return {Feature(key) for table in tables for key, value in table.items() if key in names and value}
 
 
 def gated(table: Collection[Exclusion]) -> set[Feature]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from treetap.protocols.emissions import GROWTH, Emission, label_holder_opens, to_feature_parties
-from treetap.protocols.exclusions import DEFENCES_OF_TREES, Feature
+from treetap.protocols.exclusions import OF_GROWN_TREES
 from treetap.protocols.own_priors import by_own_trees
 from treetap.protocols.registry import Centrally, Floats, Noise, Tables, TrainingProtocol, Trees
 from treetap.trees.params import ForestParams
@@ -54,6 +54,6 @@ PROTOCOL = TrainingProtocol(
     opens_sums=label_holder_opens,
     centrally=Centrally(predict_centrally, train_centrally),
     trees=Trees(sequential=False, drawn=True),
-    capabilities=DEFENCES_OF_TREES | {Feature.EVAL_TABLE, Feature.MAX_LEAKAGE, Feature.OKAMOTO_UCHIYAMA},
+    capabilities=OF_GROWN_TREES,
     noise=Noise(by_own_trees),
 )

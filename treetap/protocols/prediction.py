@@ -41,10 +41,10 @@ def predict_request(protocol: str = "", **given: Any) -> jobs_pb2.PredictRequest
     if not protocol and not asked:
         return request
     name = protocol or next(iter(PREDICTION))
-    found = prediction(name)
-    if rows := broken(PREDICTIONS, set(map(Feature, asked)), name, found.features):
+    described = prediction(name)
+    if rows := broken(PREDICTIONS, set(map(Feature, asked)), name, described.features):
         raise ConfigError("\n".join(map(str, rows)))
-    codec.put(found.options(**asked), getattr(request.parameters, found.field))
+    codec.put(described.options(**asked), getattr(request.parameters, described.field))
     return request
 
 
@@ -68,9 +68,9 @@ def present(opening: prediction_pb2.OpenModel) -> list[str]:
 
 def check_prediction(opening: prediction_pb2.OpenModel) -> None:
     """`ConfigError` listing everything in a prediction that no party can do."""
-    found = prediction(prediction_name(opening))
+    name = prediction_name(opening)
     faults = options_of(opening).faults() + _away_faults(opening) + _explain_faults(opening)
-    faults += [str(row) for row in broken(PREDICTIONS, features_of(opening), prediction_name(opening), found.features)]
+    faults += map(str, broken(PREDICTIONS, features_of(opening), name, prediction(name).features))
     if opening.format and opening.format not in FORMATS:
         meant = did_you_mean(opening.format, FORMATS)
         faults.append(f"format = {opening.format!r}: must be one of {', '.join(FORMATS)}{meant}")

@@ -19,7 +19,7 @@ from treetap.commands.experiment.party_table import (
 )
 from treetap.commands.experiment.planned import PlannedRun
 from treetap.commands.jobs.job_file import JobTable, has_parameter
-from treetap.protocols.exclusions import TRAININGS, Feature, broken
+from treetap.protocols.exclusions import TRAININGS, Feature, broken, named_in
 from treetap.protocols.libraries import missing_library
 from treetap.protocols.prediction import FORMATS
 from treetap.protocols.registry import PREDICTION, TRAINING, prediction, training
@@ -251,17 +251,11 @@ class ExperimentFile(Strict):
 
     @model_validator(mode="after")
     def _together(self) -> ExperimentFile:
-        used = {
-            Feature.EXPERIMENT: True,
-            Feature.EVALUATE_ROUNDS: self.data.evaluate_rounds,
-            Feature.EVAL_TABLE: self.data.evaluate_rounds,
-            Feature.EARLY_STOPPING: bool(self.job.params().to_dict().get("early_stopping_rounds")),
-            Feature.BASE_MODEL: self.job.base_model is not None,
-            Feature.MONOTONE: bool(self.constrained),
-            Feature.WEIGHT: self.data.weight is not None,
-        }
+        used = {Feature.EXPERIMENT, *named_in(vars(self.job), vars(self.data))}
+        used |= {Feature.EVAL_TABLE} if self.data.evaluate_rounds else set()
+        used |= {Feature.MONOTONE} if self.constrained else set()
         name = self.job.protocol
-        if rows := broken(TRAININGS, {each for each, has in used.items() if has}, name, training(name).capabilities):
+        if rows := broken(TRAININGS, used, name, training(name).capabilities):
             raise ValueError("; ".join(map(str, rows)))
         return self
 

@@ -12,7 +12,7 @@ from treetap.commands.jobs.parameter_tables import plain, toml_fields
 from treetap.commands.jobs.xgboost_names import unknown_parameter, unknown_value
 from treetap.errors import BadInput
 from treetap.names import NAME, NAME_RULE, Name
-from treetap.protocols.exclusions import TRAININGS, Feature, broken
+from treetap.protocols.exclusions import TRAININGS, Feature, broken, named_in
 from treetap.protocols.job_spec import ALIGNMENTS, check_spec, put_params
 from treetap.protocols.key_options import KEY_FIELDS, OKAMOTO_UCHIYAMA, PAILLIER, SCHEMES, Obfuscation, key_faults
 from treetap.protocols.registry import TRAINING, training
@@ -140,8 +140,7 @@ class JobTableOfFederation(JobTable):
                 faults.append(f"{key} = {name!r} is no name of a table: {NAME_RULE}")
         if self.eval_table == "":
             faults.append("eval_table names no table; remove it, or name one that every party has")
-        used = {Feature.EVAL_TABLE} if self.eval_table else set()
-        used |= {Feature.VALIDATION_SHARE} if self._given().get("validation_share") is not None else set()
+        used = named_in({name: vars(self)[name] for name in self.model_fields_set})
         faults += map(str, broken(TRAININGS, used, self.protocol, training(self.protocol).capabilities))
         if faults:
             raise ValueError("; ".join(faults))
