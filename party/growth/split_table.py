@@ -148,11 +148,8 @@ class TreeColumns:
         )
 
     def marks(self) -> Rows | None:
-        """The mark of the candidate at each place, as in `treetap.trees.monotone`; None: no column has a constraint.
-
-        Constraints are of trees with the bins of the job.
-        """
-        marks = self.bins.marks if isinstance(self.bins, GlobalBins) else None
+        """The mark of the candidate at each place, as in `treetap.trees.monotone`; None: no column has a constraint."""
+        marks = self.bins.marks
         return None if marks is None else marks[self.order(0)]
 
     def order(self, node: int) -> Rows:

@@ -24,11 +24,11 @@ from treetap.trees.binning import BinnedTable, FeatureBins
 from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.candidates import Candidate, column_goes_left
 from treetap.trees.ensemble import Ensemble, Importance, Split, Tree, importance, route
-from treetap.trees.grower import Entry, Grower, GrownTree
+from treetap.trees.grower import Entry, GrownTree, grown
+from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.local_values import reached_values
 from treetap.trees.loss import Loss, check_sums, loss_for
 from treetap.trees.missing_party import scores_without
-from treetap.trees.monotone import monotone
 from treetap.trees.params import BoostingParams, TreeParams
 from treetap.trees.record_weights import check_weights
 from treetap.trees.tree_bins import GlobalBins
@@ -162,9 +162,9 @@ def train(
     history: list[dict[str, float]] = [] if base is None else list(base.history)
     best_round: int | None = None
     for round_number in range(len(history), len(history) + params.n_estimators):
-        for grown, nodes in _round(job, scores, len(trees)):
-            scores[:, list(grown.tree.outputs)] += grown.values
-            trees.append(grown.tree)
+        for made, nodes in _round(job, scores, len(trees)):
+            scores[:, list(made.tree.outputs)] += made.values
+            trees.append(made.tree)
             divisible.append(nodes)
         history.append({"training": loss.watched(scores[training], y[training], job.weights_of(training))})
         if params.early_stopping_rounds is not None:
@@ -242,7 +242,7 @@ def _round(job: _Job, scores: Floats, first_tree: int) -> list[tuple[GrownTree, 
     params = job.params
     width = params.outputs_per_tree(job.classes)
     criterion = BoostingCriterion(quantised.scale, params)
-    grown = []
+    trees = []
     for k in range(params.trees_per_round(job.classes)):
         index, outputs = first_tree + k, tuple(range(k * width, (k + 1) * width))
         values = np.concatenate([quantised.g[:, outputs], quantised.h[:, outputs], one], axis=1)
@@ -256,8 +256,6 @@ def _round(job: _Job, scores: Floats, first_tree: int) -> list[tuple[GrownTree, 
             kept = sampling.columns(params.seed, index, name, len(table.features), params.colsample_bytree)
             bins.append((name, GlobalBins(table, kept)))
         alone = job.withholding.grows_alone(index)
-        constraints = monotone(criterion, [part.marks for _, part in (bins[:1] if alone else bins)])
-        grower = Grower(bins, values, criterion, params.expansion, job.splits, limit, constraints)
-        tree = grower.grow(index, outputs, alone=alone)
-        grown.append((tree, grower.divisible()))
-    return grown
+        tree = GrowingTree(values, criterion, params.expansion, subtract=True, limit=limit, alone=alone)
+        trees.append((grown(tree, bins[:1] if alone else bins, job.splits, index, outputs), tree.divisible))
+    return trees
