@@ -30,7 +30,7 @@ def check_constraints(
             f"protocol {name!r} has none; train by boosting, or leave them out of {party}'s file"
         )
     assert isinstance(params, BoostingParams)
-    params.check_monotone()
+    params.check_constraints()
     if spec.aggregator != party:
         policy.check_emits(party, spec.aggregator, ["MONOTONE_DIRECTION"])
     elif defences.private_values:

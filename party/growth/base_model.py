@@ -40,23 +40,12 @@ from treetap.models.store import (
 from treetap.protocols.registry import training_name
 from treetap.tables.labels import Labels
 from treetap.tables.reading import Table
+from treetap.trees.boosting_rounds import Start
 from treetap.trees.params import BoostingParams, TreeParams
 from treetap.wire.v2 import setup_pb2
 
 #: Arrays of `CONTINUATION`: places of the records in the label holder's table, sorted by ids, and their raw scores.
 RECORDS, SCORES = "records", "scores"
-
-
-@dataclass(frozen=True)
-class Start:
-    """The beginning of a continued training: `trees` trees, whose model has the base margin (outputs,).
-
-    `scores`: (N, outputs) of the job's records under these trees.
-    """
-
-    trees: int
-    base_margin: Floats
-    scores: Floats
 
 
 @dataclass(frozen=True)

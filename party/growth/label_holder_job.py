@@ -19,7 +19,7 @@ from party.defences.clean_labels import Use
 from party.defences.reached_leaves import ReachedLeaves
 from party.defences.released_sets import SIGNATURES, ReleasedSets
 from party.defences.repair import Repair, published_values
-from party.growth.base_model import BaseModel, Start, keep_continuation
+from party.growth.base_model import BaseModel, keep_continuation
 from party.growth.expected import of_feature_parties
 from party.growth.label_state import LabelState, finite, stored_trees
 from party.growth.published_model import published_model
@@ -39,6 +39,7 @@ from treetap.models.history import read_history
 from treetap.models.line_file import Line
 from treetap.models.store import CLEAN_METRICS, CONTINUATION, HIDES_CONSTANTS, HISTORY, LEAKAGE, REPAIRED, TREES, VALUES
 from treetap.tables.labels import Labels
+from treetap.trees.boosting_rounds import Start
 from treetap.trees.ensemble import Tree, deciding_splits, importance_by_owner
 from treetap.trees.params import TreeParams
 from treetap.trees.withholding import NOTHING

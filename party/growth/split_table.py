@@ -15,7 +15,6 @@ import numpy as np
 
 from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
-from treetap.trees import sampling
 from treetap.trees.binning import BinnedTable, Codes
 from treetap.trees.candidates import Candidate
 from treetap.trees.marks import MIRRORED
@@ -87,7 +86,7 @@ class SplitTable:
         return split
 
     def _kept(self, tree: int, params: TreeParams) -> Rows:
-        return sampling.columns(params.seed, tree, self.party, len(self.columns), params.colsample_bytree)
+        return params.columns(tree, self.party, len(self.columns))
 
 
 class TreeColumns:

@@ -52,7 +52,7 @@ class LabelHolder:
         self._params = self._job.params
         self._data: LabelledTable | None = None
         self._side: LabelSide | None = None
-        self._figures = EpochFigures(self._params.early_stopping_rounds)
+        self._figures = EpochFigures(self._params)
         self.steps: Mapping[str, Step] = {
             "prepare": self.prepare,
             **self._job.alignment.steps,

@@ -111,11 +111,11 @@ class _Tree:
 
     def shown(self, *parts: list[int]) -> bool:
         """Eq. 6 of ID-LMID for sets of records."""
-        xi, counted = self.xi, self.counted
-        return xi is None or all(within([i for i in rows if counted[i]], self.labels, xi) for rows in parts)
+        xi = self.xi
+        return xi is None or all(within([i for i in rows if self.counted[i]], self.labels, xi) for rows in parts)
 
     def grow(
-        self, node: int, rows: list[int], depth: int, tree: OracleTree, model: OracleModel, *, alone: bool
+        self, node: int, rows: list[int], depth: int, tree: OracleTree, model: OracleModel, *, alone: bool = False
     ) -> None:
         means, n = self.means(rows)
         best = self.best(rows, model, alone=alone) if depth < self.params.max_depth else None
@@ -133,7 +133,7 @@ class _Tree:
         self.grow(2 * node, left, depth + 1, tree, model, alone=alone)
         self.grow(2 * node + 1, right, depth + 1, tree, model, alone=alone)
 
-    def best(self, rows: list[int], model: OracleModel, *, alone: bool) -> tuple[float, Candidate] | None:
+    def best(self, rows: list[int], model: OracleModel, *, alone: bool = False) -> tuple[float, Candidate] | None:
         """The first candidate with the largest gain, if that is a gain."""
         whole = [i for i in rows if self.drawn[i]]
         n = sum(self.drawn[i] for i in whole)

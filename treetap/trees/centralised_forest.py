@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import DataError
-from treetap.trees import sampling
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.candidates import Bools
 from treetap.trees.ensemble import Ensemble, Split, Tree, route
@@ -105,7 +104,7 @@ def train_forest(
         for (name, block), (_, table) in zip(blocks, tables, strict=True):
             if not params.takes_part(index, name):
                 continue
-            kept = sampling.columns(params.seed, index, name, block.shape[1], params.colsample_bytree)
+            kept = params.columns(index, name, block.shape[1])
             bins.append((name, NodeBins(block, kept, drawn, params.max_bin) if per_node else GlobalBins(table, kept)))
         outputs, counts = tuple(range(params.outputs(classes))), params.criterion == "gini"
         values, limit = withholding.counted(values, y, classes, drawn > 0, has_counts=counts)
