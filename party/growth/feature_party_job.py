@@ -10,7 +10,7 @@ from functools import partial
 
 from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, alignment_steps, begin_alignment
 from party.config import PartyConfig
-from party.growth.base_model import BaseModel
+from party.growth.continuation import BaseModel
 from party.growth.expected import of_label_holder
 from party.growth.feature_party import SITS_OUT, TAKES_PART
 from party.growth.split_table import SplitTable

@@ -12,6 +12,7 @@ from itertools import accumulate
 
 import numpy as np
 
+from party.defences.constraints import refuse_repair
 from party.defences.reached_leaves import ReachedLeaves
 from party.defences.released_sets import ReleasedSets
 from party.growth.label_state import LabelState
@@ -23,7 +24,7 @@ from party.growth.stored_trees import StoredTrees
 from party.runtime.context import StepContext, empty_result, required
 from party.runtime.messages import Rows, space_messages, take_children, won_messages
 from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, StepOrder, StepTable
-from treetap.errors import ConfigError, Malformed, OutOfOrder
+from treetap.errors import Malformed, OutOfOrder
 from treetap.models.own_split import OwnSplit
 from treetap.process.together import together
 from treetap.protocols.job_spec import taking_part
@@ -346,11 +347,7 @@ class LabelHolderGrowth:
         if not constrained:
             return
         if self._reached.kept:
-            raise ConfigError(
-                f"{', '.join(constrained)}: has monotone constraints, and {self._context.party} repairs trees by "
-                "grafting or refit: their weights come of clean labels, and would not keep the order that noisy ones "
-                "had; leave one of them out"
-            )
+            refuse_repair(constrained, self._context.party)
         tree.growing.constrain(marks)
 
     async def _relay(self, party: str, t: int, stage: int) -> None:

@@ -19,7 +19,7 @@ from party.defences.clean_labels import Use
 from party.defences.reached_leaves import ReachedLeaves
 from party.defences.released_sets import SIGNATURES, ReleasedSets
 from party.defences.repair import Repair, published_values
-from party.growth.base_model import BaseModel, keep_continuation
+from party.growth.continuation import BaseModel, keep_continuation
 from party.growth.expected import of_feature_parties
 from party.growth.label_state import LabelState, finite, stored_trees
 from party.growth.published_model import published_model
@@ -261,7 +261,7 @@ class LabelHolderJob:
             # a withdrawn leaf must not show by an entry that differs from record to record
             **({HIDES_CONSTANTS: True} if repaired or withheld else {}),
             **({VALUES: published_values(self._config.defences)} if repaired else {}),
-            **({"base_model": {"name": self._base.name, "trees": self._base.trees}} if self._base else {}),
+            **(self._base.described() if self._base else {}),
             **state.summary(),
             "importance_by_party": {
                 name: {"weight": each.weight, "gain": each.gain, "cover": each.cover} for name, each in owners.items()

@@ -177,8 +177,8 @@ def fingerprint(table: Table) -> str:
         state.update(table.label.digest_part())
     if table.weights is not None:
         state.update(b"weights" + np.ascontiguousarray(table.weights).data)
-    if table.monotone:
-        state.update(f"monotone{sorted(table.monotone.items())}".encode())
+    if table.directions:
+        state.update(f"directions{sorted(table.directions.items())}".encode())
     return state.hexdigest()
 
 

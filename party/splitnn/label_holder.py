@@ -294,7 +294,6 @@ class LabelHolder:
             "target": side.objective.to_dict(),
             "top": asdict(params.top),
             "widths": side.widths,
-            "party_dropout": dict(params.party_dropout),
             "params": params.to_dict(),
             "epochs": epochs,
             **self._figures.summary(),

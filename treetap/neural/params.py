@@ -15,8 +15,6 @@ from treetap.trees.job_params import (
     REGRESSIONS,
     JobParams,
     Range,
-    bad_dropout,
-    bad_missing,
     not_a_choice,
     out_of_range,
 )
@@ -159,7 +157,7 @@ class SplitnnParams(EarlyStoppingParams, JobParams):
             "wire_type": WIRE_TYPES,
         }
         wrong = not_a_choice(self, choices) + out_of_range(self, _RANGES)
-        wrong += self.bad_stopping() + bad_missing(self.missing) + bad_dropout(self.party_dropout)
+        wrong += self.bad_stopping() + self.common_faults()
         if not isinstance(self.reproducible, bool):
             wrong.append(f"reproducible must be true or false, not {self.reproducible!r}")
         for name, sizes in self.bottom.items():

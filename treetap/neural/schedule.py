@@ -61,8 +61,8 @@ class Schedule:
         return np.split(self.validation, self._starts(len(self.validation))[1:]) if len(self.validation) else []
 
     def takes_part(self, epoch: int, batch: int, party: str) -> bool:
-        """False with the probability of `party_dropout`: the party sits the batch out (Party-wise Dropout, Eq. 2)."""
-        share = self.params.party_dropout.get(party, 0.0)
+        """False with the probability that the party sits the batch out (Party-wise Dropout, Eq. 2)."""
+        share = self.params.absence(party)
         return not Draws.of_job(self.params.seed).happens(share, "party", epoch, batch, party)
 
     def rate(self, epoch: int, batch: int) -> float:

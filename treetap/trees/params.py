@@ -24,8 +24,6 @@ from treetap.trees.job_params import (
     OBJECTIVES,
     JobParams,
     Range,
-    bad_dropout,
-    bad_missing,
     not_a_choice,
     out_of_range,
 )
@@ -47,7 +45,7 @@ COMMON = {
 
 @dataclass(frozen=True)
 class TreeParams(JobParams):
-    """Parameters that every protocol that grows trees has. A party that `party_dropout` drops offers no candidates."""
+    """Parameters that every protocol that grows trees has. A party that sits a tree out offers it no candidates."""
 
     n_estimators: int = 100
     max_depth: int = 6
@@ -94,7 +92,7 @@ class TreeParams(JobParams):
 
     def takes_part(self, tree: int, party: str) -> bool:
         """True if a party offers candidates to tree number `tree`."""
-        return sampling.takes_part(self.seed, tree, party, self.party_dropout.get(party, 0.0))
+        return sampling.takes_part(self.seed, tree, party, self.absence(party))
 
     def columns(self, tree: int, party: str, count: int) -> Ints:
         """The columns of a party's `count` that tree number `tree` uses, ascending."""
@@ -176,8 +174,7 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
             ranges["base_score"] = Range(0, 1, open_low=True, open_high=True) if logistic else _ANY
         wrong = not_a_choice(self, _BOOSTING_CHOICES)
         in_order = {field.name: ranges[field.name] for field in fields(self) if field.name in ranges}
-        wrong += out_of_range(self, in_order) + self.bad_stopping() + bad_missing(self.missing)
-        wrong += bad_dropout(self.party_dropout)
+        wrong += out_of_range(self, in_order) + self.bad_stopping() + self.common_faults()
         if self.objective in OBJECTIVES and self.objective not in BINARY and self.scale_pos_weight != 1:
             wrong.append(
                 f"scale_pos_weight multiplies the second of two classes, and {self.objective} has none: leave it out, "
@@ -281,7 +278,7 @@ class ForestParams(TreeParams):
     def validate(self) -> None:
         """Raise ConfigError naming every field that is wrong, with the range it must lie in."""
         wrong = not_a_choice(self, {"criterion": CRITERIA, "binning": BINNINGS})
-        wrong += out_of_range(self, _FOREST_RANGES) + bad_missing(self.missing) + bad_dropout(self.party_dropout)
+        wrong += out_of_range(self, _FOREST_RANGES) + self.common_faults()
         if not isinstance(self.bootstrap, bool):
             wrong.append(f"bootstrap must be true or false, not {self.bootstrap!r}")
         if wrong:
