@@ -257,7 +257,7 @@ def test_other_tables_are_refused(party: str, tmp_path: Path) -> None:
         failed = await federation.train(_job(PARAMS, base_model="before"))
         assert (failed.state, failed.bad_input) == ("failed", True)
         assert party in failed.error
-        assert "is not the table on which base_model 'before' was trained: a cell or a monotone constr" in failed.error
+        assert "is not the table on which base_model 'before' was trained: a cell or a constr" in failed.error
         assert all(each.to == COORDINATOR for each in federation.crossed)
         await federation.close()
 
