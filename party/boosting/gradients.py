@@ -6,7 +6,7 @@ from typing import Any
 
 from party.growth.label_state import SCORES, Floats, finite
 from party.runtime.job_store import JobStore
-from party.setup.evaluated_labels import Measured
+from party.setup.evaluated import Measured
 from treetap.tables.labels import Labels
 from treetap.trees.boosting_rounds import BoostingRounds, Start, Weights
 from treetap.trees.ensemble import Tree

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, alignment_steps, begin_alignment, check_evaluated
+from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, alignment_steps, begin_alignment
 from party.config import PartyConfig
 from party.defences.checks import check_own_trees
 from party.defences.clean_labels import Use
@@ -29,6 +29,7 @@ from party.growth.stored_trees import StoredTrees
 from party.runtime.context import StepContext, empty_result, required
 from party.runtime.expected import Receives
 from party.runtime.step_order import StepOrder, StepTable
+from party.setup.evaluated import check_evaluated, described
 from party.setup.keys import JobKeys
 from party.setup.labelled_table import LabelledTable, load_labelled_table
 from party.setup.steps import bin_features, manifest_of, without_columns
@@ -257,6 +258,7 @@ class LabelHolderJob:
             "classes": self.data.labels.classes,
             "class_type": str(self.data.labels.kind),
             **manifest_of(self._context, self._spec, self.data.table, self._params.missing),
+            **described(self._spec),
             "trees": len(trees),
             # a withdrawn leaf must not show by an entry that differs from record to record
             **({HIDES_CONSTANTS: True} if repaired or withheld else {}),
