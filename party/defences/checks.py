@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NoReturn
+
 from party.defences.clean_labels import LabelRules, Use
 from party.defences.settings import Defences
 from party.policy import Policy
 from treetap.errors import ConfigError, Refused
 from treetap.neural.params import SplitnnParams
-from treetap.protocols.exclusions import Feature
+from treetap.protocols.exclusions import Feature, between
 from treetap.protocols.job_spec import broken_by, features_of, params_of
 from treetap.protocols.registry import training, training_name
 from treetap.tables.config import TableConfig
@@ -57,7 +60,7 @@ def check_own(
 def _of_tables(own: TableConfig | None, further: TableConfig | None) -> set[Feature]:
     tables = [table for table in (own, further) if table is not None]
     used = {
-        Feature.MONOTONE: own is not None and bool(own.monotone_constraints),
+        Feature.MONOTONE: own is not None and bool(own.directions),
         Feature.WEIGHT: any(table.weight is not None for table in tables),
         Feature.NO_COLUMNS: own is None or not own.columns,
     }
@@ -84,6 +87,11 @@ def _of_columns(party: str, defences: Defences, spec: setup_pb2.JobSpec) -> set[
         bottom = params.bottom_of(party)
         used |= {Feature.BATCH_NORM} if bottom.kind != "mlp" and bottom.norm == "batch" else set()
     return used
+
+
+def refuse_repair(parties: Sequence[str]) -> NoReturn:
+    """Refuse constraints of these parties in trees whose leaves get new weights."""
+    raise ConfigError(f"{', '.join(parties)}: {between(Feature.REFIT, Feature.MONOTONE)}")
 
 
 def _check_labels(party: str, defences: Defences, policy: Policy, spec: setup_pb2.JobSpec) -> None:

@@ -17,6 +17,7 @@ from party.runtime.context import Step, StepContext, empty_result, required
 from party.runtime.expected import Receives
 from party.runtime.messages import Rows, take_drawn
 from party.runtime.step_order import OPENING, RESUMED, Next, StepTable
+from party.setup.evaluated import check_drawn
 from party.setup.steps import PUBLISHED, UNPUBLISHED
 from treetap.additive.sums.forest_sums import ForestSums, NodeTask
 from treetap.errors import Malformed
@@ -137,8 +138,7 @@ class FeatureParty:
         total = len(table.ids)
         series = self._context.mailbox.series(self._spec.aggregator, "sampled_records", t, 0)
         drawn, self._sums_of_all = await take_drawn(series, total)
-        if drawn[split_table.training :].any():
-            raise Malformed(f"{self._spec.aggregator} draws a record of the eval table in tree {t}")
+        check_drawn(self._spec.aggregator, t, draws_evaluated=bool(drawn[split_table.training :].any()))
         self._drawn = drawn
         split_table.next_handle_is(self._job.stored.first_handle(t))
         if self._params.binning == "per-node":

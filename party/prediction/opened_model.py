@@ -6,7 +6,7 @@ It is the same for every protocol that predicts; `party.prediction.tree_model` r
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
@@ -32,6 +32,7 @@ from treetap.tables.categories import Category
 from treetap.tables.reading import Table
 from treetap.tables.typed import named_type
 from treetap.tables.unlike import check_values
+from treetap.trees.job_params import absence_of
 from treetap.wire.frame import result
 from treetap.wire.timeouts import Timeouts
 from treetap.wire.v2 import control_pb2, prediction_pb2
@@ -210,11 +211,9 @@ class OpenedModel:
         """The type of the label in its table, which the label holder knows."""
         return named_type(self.manifest["class_type"])
 
-    @property
-    def party_dropout(self) -> Mapping[str, float]:
-        """The share of the training that each feature party sat out on average, which the label holder knows."""
-        shares: Mapping[str, float] = self.manifest["params"].get("party_dropout", {})  # not every protocol has it
-        return shares
+    def absence(self, party: str) -> float:
+        """The share of the training that a feature party sat out on average, which the label holder knows."""
+        return absence_of(self.manifest.get("params", {}), party)
 
     def _then_values(self, step: Step) -> Step:
         """The step, after which the values of the compared features are ready if it was the last of the alignment."""

@@ -13,16 +13,14 @@ from party.defences.clean_labels import CleanLabels, LabelRules, Use
 from party.defences.noisy_labels import NoisyLabels
 from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
-from party.setup.evaluated_labels import EvaluatedLabels, Measured
-from party.setup.steps import load_job_table, load_records, table_config
+from party.setup.evaluated import EvaluatedLabels, Measured, check_weights, load_evaluated
+from party.setup.steps import load_job_table, table_config
 from treetap.errors import DataError
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.registry import training, training_name
-from treetap.tables.config import TableConfig
 from treetap.tables.evaluated import JobRecords
 from treetap.tables.labels import Labels, learnable
 from treetap.tables.reading import Table
-from treetap.tables.weights import check_job
 from treetap.wire.v2 import setup_pb2
 
 log = logging.getLogger(__name__)
@@ -92,53 +90,12 @@ async def load_labelled_table(
     """
     table = await load_job_table(context, config, spec, with_label=True, missing=missing)
     try:
-        _check_weights(table_config(config, spec.table), table, spec)
+        check_weights(table_config(config, spec.table), table, spec, bounded=True)
         data = await _as_trained(context, config, spec, table, objective)
-        return await _with_eval_table(context, config, spec, data, missing)
+        further, evaluated = await load_evaluated(context, config, spec, table, data.labels, objective, missing)
+        return replace(data, further=further, evaluated=evaluated)
     except DataError as failure:
         raise failure.at(context.party) from None
-
-
-async def _with_eval_table(
-    context: StepContext, config: PartyConfig, spec: setup_pb2.JobSpec, data: LabelledTable, missing: float | None
-) -> LabelledTable:
-    """The same with the job's eval table, if it has one."""
-    records, table = await load_records(context, config, spec, data.table, missing)
-    if table is None:
-        return data
-    own = table_config(config, spec.eval_table)
-    column = required(own.label)
-    rules = LabelRules.of(config.name, config.defences, config.policy)
-    evaluated = EvaluatedLabels.read(table, column, data.objective, rules)
-    _check_apart(context, spec, data, table, evaluated.labels)
-    return replace(data, further=records, evaluated=evaluated)
-
-
-def _check_apart(
-    context: StepContext, spec: setup_pb2.JobSpec, data: LabelledTable, table: Table, labels: Labels
-) -> None:
-    """Say how many records of the eval table are trained on.
-
-    Raises:
-        DataError: all are, with the same labels: its metrics would be the training's.
-    """
-    places, own = data.table.ids.places_of(table.ids), data.labels
-    shared = places >= 0
-    if not shared.any():
-        return
-    said = f"{int(shared.sum())} of {len(places)} records of the eval table are trained on"
-    if shared.all() and np.array_equal(own.at(places).named(), labels.named()):
-        raise DataError(
-            f"{table.path}: {said}, with the same labels: its metrics would be those of the training; name an "
-            f"eval_table of other records than table {spec.table!r} has, or leave it out"
-        )
-    log.warning("job %s: %s", context.job, said)
-
-
-def _check_weights(own: TableConfig, table: Table, spec: setup_pb2.JobSpec) -> None:
-    """Raise `DataError` if a sample weight is above the bound of the job."""
-    if table.weights is not None and (most := params_of(spec).largest_weight) is not None:
-        check_job(table.path, required(own.weight), table.weights, table.rows, most)
 
 
 async def _as_trained(

@@ -52,7 +52,7 @@ class LabelHolder:
         self._params = self._job.params
         self._data: LabelledTable | None = None
         self._side: LabelSide | None = None
-        self._figures = EpochFigures(self._params.early_stopping_rounds)
+        self._figures = EpochFigures(self._params)
         self.steps: Mapping[str, Step] = {
             "prepare": self.prepare,
             **self._job.alignment.steps,
@@ -294,7 +294,6 @@ class LabelHolder:
             "target": side.objective.to_dict(),
             "top": asdict(params.top),
             "widths": side.widths,
-            "party_dropout": dict(params.party_dropout),
             "params": params.to_dict(),
             "epochs": epochs,
             **self._figures.summary(),
