@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from attacks.networks.classifier import HEADS, Fit, Standardised, fitted, head, named, outputs
-from attacks.networks.draws import attack_draws
+from attacks.view.gradient_rows import attack_draws
 from treetap.neural.inputs import Inputs
 from treetap.neural.threads import pin
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from attacks.networks.draws import attack_draws
+from attacks.view.gradient_rows import attack_draws
 from attacks.view.network_view import NetworkView
 from attacks.view.view import View
 from treetap.errors import DataError
