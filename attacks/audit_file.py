@@ -10,7 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from attacks.advice.defence_lines import check_written
 from attacks.files import AuditedParty, LabelTable, ScoredPrediction, Victim
-from attacks.registry import GROUPING, Needs, chosen, rows
+from attacks.registry import Needs, chosen, rows
 from treetap.errors import BadInput
 from treetap.strict import Strict, load
 
@@ -92,13 +92,6 @@ class AuditFile(Strict):
         check_settings({str(info.field_name): settings})
         return settings
 
-    @field_validator("victim")
-    @classmethod
-    def _known_on_columns(cls, victims: list[Victim]) -> list[Victim]:
-        for victim in victims:
-            chosen(victim.attacks or [], Needs.EMBEDDINGS)
-        return victims
-
     @model_validator(mode="after")
     def _distinct(self) -> AuditFile:
         names: dict[str, Sequence[str]] = {
@@ -109,6 +102,8 @@ class AuditFile(Strict):
         for what, given in names.items():
             if len(set(given)) < len(given):
                 raise ValueError(f"two [[{what}]] have one name")
+        for victim in self.victim:
+            chosen(victim.attacks or [], "attack on columns", Needs.EMBEDDINGS)
         return self
 
 
@@ -125,7 +120,7 @@ def check_settings(tables: Mapping[str, Mapping[str, Any]]) -> None:
 
 def known_attacks(names: list[str]) -> list[str]:
     """The names of attacks that group records, each once, in the registry's order. ValueError for another one."""
-    return chosen(names, *{attack.needs for attack in GROUPING.values()})
+    return chosen(names, "attack", Needs.COLUMNS, Needs.SETS)
 
 
 def read(run: Path) -> AuditFile:

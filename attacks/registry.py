@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
@@ -21,6 +22,9 @@ from attacks.id2graph.grouping import CHUNKS, KMEANS, LOUVAIN, GroupEvidence, Ou
 from attacks.id2graph.leaves import Leaves
 from attacks.id2graph.results import AttackResult
 from attacks.id2graph.settings import Settings
+from attacks.networks.binary_scores import cosine, norm
+from attacks.networks.gradient_clusters import cluster_figures
+from attacks.networks.gradient_labels import label_figures
 from attacks.networks.results import ClusterFigures, CompletionFigures, LabelFigures, ScoreFigures
 from attacks.networks.settings import NetworkSettings
 from attacks.pivodl.differential import differential
@@ -39,7 +43,6 @@ from treetap.names import did_you_mean
 from treetap.protocols.registry import training
 
 if TYPE_CHECKING:
-    from attacks.features.guesses import Attacker
     from attacks.networks.evidence import Evidence
 
 #: Most records for which the exact graph, whose size grows with their square, is attacked by an audit too.
@@ -86,9 +89,9 @@ class Attack:
     name: str
     label: str
     line: str
-    needs: Needs
     run: Callable[[Any], Any]
     findings: type[Findings]
+    needs: Needs
     settings: type[RangedSettings] | None = None
     reads: tuple[str, ...] = ()
     limit: str = ""
@@ -100,62 +103,21 @@ class Attack:
         return self.findings is AttackResult
 
 
-def _gradient_clusters(evidence: Evidence) -> ClusterFigures:
-    from attacks.networks.gradient_clusters import cluster_figures
-
-    return cluster_figures(evidence)
-
-
-def _gradient_labels(evidence: Evidence) -> LabelFigures | None:
-    from attacks.networks.gradient_labels import label_figures
-
-    return label_figures(evidence)
-
-
-def _norm(evidence: Evidence) -> ScoreFigures | None:
-    from attacks.networks.binary_scores import norm
-
-    return norm(evidence)
-
-
-def _cosine(evidence: Evidence) -> ScoreFigures | None:
-    from attacks.networks.binary_scores import cosine
-
-    return cosine(evidence)
-
-
 def _completion(evidence: Evidence) -> CompletionFigures | None:
     from attacks.networks.completion_figures import completion_figures
 
     return completion_figures(evidence)
 
 
-def _decode(attacker: Attacker) -> None:
-    attacker.decode()
-
-
-def _match(attacker: Attacker) -> None:
-    attacker.match()
-
-
-def _match_exact(attacker: Attacker) -> None:
-    attacker.match_exact()
-
-
-def _attributes(attacker: Attacker) -> None:
-    attacker.attributes()
-
-
 #: Figures of --fail-above of several attacks.
 _V_MEASURE, _RECORDS = "its V-measure", "SSIM of images; of tables the share of the mean record's error that is removed"
 
 
-def _grouping(name: str, label: str, line: str, run: Callable[[GroupEvidence], Outcome], **more: Any) -> Attack:
-    """A row of an attack that groups records."""
-    needs = Needs.COLUMNS if name == "cl" else Needs.SETS
-    return Attack(name, label, line, needs, run, AttackResult, Settings, **{"limit": _V_MEASURE, **more})
-
-
+_grouping = partial(Attack, needs=Needs.SETS, findings=AttackResult, settings=Settings, limit=_V_MEASURE)
+_on_shared_labels = partial(Attack, needs=Needs.SHARED_LABELS)
+_on_gradients = partial(Attack, needs=Needs.GRADIENTS, settings=NetworkSettings)
+_on_columns = partial(Attack, needs=Needs.EMBEDDINGS, settings=FeatureSettings)
+_on_scores = partial(Attack, needs=Needs.SCORES, settings=DecodingSettings)
 #: All attacks, in the order of a report.
 ROWS: tuple[Attack, ...] = (
     _grouping(
@@ -163,20 +125,14 @@ ROWS: tuple[Attack, ...] = (
         "CL",
         "k-means on the attacker's own features: what it knows without the protocol",
         grouping.cl,
+        needs=Needs.COLUMNS,
         reads=KMEANS,
     ),
     _grouping(
-        "uni",
-        "UNI",
-        "union–find: records that a chain of the attacker's leaves joins share a label",
-        grouping.uni,
+        "uni", "UNI", "union–find: records that a chain of the attacker's leaves joins share a label", grouping.uni
     ),
     _grouping(
-        "uni+cl",
-        "UNI+CL",
-        "k-means on own features and the groups of uni",
-        grouping.uni_cl,
-        reads=("alpha", *KMEANS),
+        "uni+cl", "UNI+CL", "k-means on own features and the groups of uni", grouping.uni_cl, reads=("alpha", *KMEANS)
     ),
     _grouping(
         "id2graph",
@@ -202,144 +158,112 @@ ROWS: tuple[Attack, ...] = (
         grouping.id2graph_quotient,
         reads=LOUVAIN,
     ),
-    Attack(
+    _on_shared_labels(
         "label_guess",
         "Guesses of other parties' labels",
         "sign of the leaf weights that a party received, over records that it does not label",
-        Needs.SHARED_LABELS,
         label_guess,
         LabelGuess,
         limit="the AUC of the guess of other parties' labels by received leaf weights",
     ),
-    Attack(
+    _on_shared_labels(
         "gain_inversion",
         "Gain inversion",
         "exact leaf weights from announced gains",
-        Needs.SHARED_LABELS,
         gain_inversion,
         GainInversionFigures,
     ),
-    Attack(
+    _on_shared_labels(
         "differential",
         "Differential attack",
         "labels from sums over sets that differ in few records",
-        Needs.SHARED_LABELS,
         differential,
         DifferentialFigures,
     ),
-    Attack(
+    _on_shared_labels(
         "disclosed",
         "What the messages disclose",
         "counts of what the messages disclose: bins, records of nodes, sums",
-        Needs.SHARED_LABELS,
         disclosed,
         DisclosedFigures,
     ),
-    Attack(
+    _on_gradients(
         "gradient-clusters",
         "Gradients: clusters",
         "k-means on the directions of the gradients of an epoch, without a label",
-        Needs.GRADIENTS,
-        _gradient_clusters,
+        cluster_figures,
         ClusterFigures,
-        NetworkSettings,
         limit="the V-measure of the clusters of gradients",
     ),
-    Attack(
+    _on_gradients(
         "gradient-labels",
         "Gradients: inferred labels",
         "labels of all training records from gradients and few known labels, and a model of one's own",
-        Needs.GRADIENTS,
-        _gradient_labels,
+        label_figures,
         LabelFigures,
-        NetworkSettings,
         limit="the share of other training labels that follow from gradients and the known ones",
     ),
-    Attack(
-        "norm",
-        "Gradients: length",
-        "two classes: AUC of the length of gradients",
-        Needs.GRADIENTS,
-        _norm,
-        ScoreFigures,
-        NetworkSettings,
-    ),
-    Attack(
+    _on_gradients("norm", "Gradients: length", "two classes: AUC of the length of gradients", norm, ScoreFigures),
+    _on_gradients(
         "cosine",
         "Gradients: direction",
         "two classes: AUC of the cosine with the gradient of one known record of the second class",
-        Needs.GRADIENTS,
-        _cosine,
+        cosine,
         ScoreFigures,
-        NetworkSettings,
     ),
-    Attack(
+    _on_gradients(
         "completion",
         "Model completion",
         "a head on the own published bottom model, beside untrained bottoms and training from scratch",
-        Needs.GRADIENTS,
         _completion,
         CompletionFigures,
-        NetworkSettings,
     ),
-    Attack(
+    _on_columns(
         "attributes",
         "Columns, one by one",
         "a classifier or regression for each column, from embeddings and columns of auxiliary records",
-        Needs.EMBEDDINGS,
-        _attributes,
+        lambda attacker: attacker.attributes(),
         Attribute,
-        FeatureSettings,
         limit="the accuracy of the guess of any column, of numbers its R²",
     ),
-    Attack(
+    _on_columns(
         "decode",
         "Whole records: inverse network",
         "an inverse network from embeddings to records, fitted to auxiliary records",
-        Needs.EMBEDDINGS,
-        _decode,
+        lambda attacker: attacker.decode(),
         Reconstruction,
-        FeatureSettings,
         limit=f"by an inverse network: {_RECORDS}",
     ),
-    Attack(
+    _on_columns(
         "match",
         "Whole records: surrogate",
         "records whose embedding by a surrogate of the party's own model is nearest to the one received",
-        Needs.EMBEDDINGS,
-        _match,
+        lambda attacker: attacker.match(),
         Reconstruction,
-        FeatureSettings,
         limit=f"by a surrogate of the feature party's model: {_RECORDS}",
     ),
-    Attack(
+    _on_columns(
         "match-exact",
         "Whole records: published model",
         "the same with the published model: an upper bound for a prediction, whose embeddings it made",
-        Needs.EMBEDDINGS,
-        _match_exact,
+        lambda attacker: attacker.match_exact(),
         Reconstruction,
-        FeatureSettings,
         limit=f"by the feature party's published model: {_RECORDS}",
     ),
-    Attack(
+    _on_scores(
         "path-decoding",
         "Path decoding",
         "the leaves, and so other parties' splits, behind each score of eini or lattice, by the label holder's weights",
-        Needs.SCORES,
         path_decoding,
         DecodedPaths,
-        DecodingSettings,
         limit="the share of the records of a prediction whose whole path is known",
     ),
-    Attack(
+    _on_scores(
         "prediction-inversion",
         "Prediction inversion",
         "exact leaf weights from the scores that the recipient of a masked prediction got, then its records' leaves",
-        Needs.SCORES,
         prediction_inversion,
         InvertedWeights,
-        DecodingSettings,
         limit="the share of leaf weights that came with noise and follow exactly from scores",
     ),
 )
@@ -362,12 +286,12 @@ def rows(*needs: Needs) -> dict[str, Attack]:
 GROUPING = rows(Needs.COLUMNS, Needs.SETS)
 
 
-def chosen(names: list[str], *needs: Needs) -> list[str]:
-    """The names, each once, in the order of the rows. ValueError for one that needs no such view."""
+def chosen(names: list[str], what: str, *needs: Needs) -> list[str]:
+    """The names, each once, in the order of the rows. ValueError, with the word for `what`, for one of another view."""
     known = rows(*needs)
     for name in names:
         if name not in known:
-            raise ValueError(f"unknown attack {name!r}; known are {', '.join(known)}{did_you_mean(name, known)}")
+            raise ValueError(f"unknown {what} {name!r}; known are {', '.join(known)}{did_you_mean(name, known)}")
     return [name for name in known if name in names]
 
 

@@ -41,6 +41,11 @@ def scores(labels: Labels | None, clusters: npt.NDArray[np.int64]) -> dict[str, 
     return dict.fromkeys(SCORES) if labels is None else asdict(score(labels.values, clusters))
 
 
+def majority(labels: npt.NDArray[np.int64]) -> float:
+    """The share of the largest class."""
+    return float(np.bincount(labels).max() / len(labels))
+
+
 def auc(chances: npt.NDArray[np.float64], labels: npt.NDArray[np.int64]) -> float | None:
     """The chance that a record of class 1 has a larger number than one of class 0, ties half; None of one class."""
     return measures.auc(chances, labels) if 0 < int(labels.sum()) < len(labels) else None

@@ -38,7 +38,7 @@ def bound_rows(view: View, labels: Labels | None) -> list[dict[str, Any]]:
     """
     if labels is None:
         return []
-    found = []
+    bounds_of_nodes = []
     for tree in view.trees:
         nodes = [node for node in tree.nodes.values() if node.source != "root"]
         # As in the paper's experiments: if a tree draws its records, a node holds only the drawn ones, once each.
@@ -46,7 +46,7 @@ def bound_rows(view: View, labels: Labels | None) -> list[dict[str, Any]]:
         inside = [tree.drawn_of(node.records) if draws else node.records for node in nodes]
         counts = np.array([_counts(labels, rows) for rows in inside], dtype=np.int64)
         bounds = node_bounds(counts.reshape(len(nodes), len(labels.classes)), _counts(labels))
-        found += [
+        bounds_of_nodes += [
             {
                 "tree": tree.index,
                 "node": node.node,
@@ -59,7 +59,7 @@ def bound_rows(view: View, labels: Labels | None) -> list[dict[str, Any]]:
             }
             for node, rows, larger, within, outside in zip(nodes, inside, bounds.larger, *bounds, strict=True)
         ]
-    return found
+    return bounds_of_nodes
 
 
 def signature(view: View, labels: Labels | None) -> dict[str, Any]:

@@ -35,26 +35,30 @@ def decoded(known: torch.Tensor, records: Records, embeddings: torch.Tensor, dra
     numbers = torch.from_numpy(records.numbers)
     there, filled = ~torch.isnan(numbers), torch.nan_to_num(numbers)
     pixels = torch.cat(
-        [torch.zeros(len(known), 0), *(torch.from_numpy(each).flatten(1) for each in records.images.values())], dim=1
+        [
+            torch.zeros(len(known), 0),
+            *(torch.from_numpy(arrays).flatten(1) for arrays in records.images.values()),
+        ],
+        dim=1,
     )
     columns = numbers.shape[1]
     model = top_model(Top(_HIDDEN), known.shape[1], columns + pixels.shape[1], draws, *path)
 
-    def loss(found: torch.Tensor, places: Ints) -> torch.Tensor:
+    def loss(guess: torch.Tensor, places: Ints) -> torch.Tensor:
         rows = torch.from_numpy(places)
-        error = torch.where(there[rows], found[:, :columns] - filled[rows], 0.0).square().sum()
+        error = torch.where(there[rows], guess[:, :columns] - filled[rows], 0.0).square().sum()
         total = error / max(1, columns * len(rows))
         if pixels.shape[1]:
-            total = total + (torch.sigmoid(found[:, columns:]) - pixels[rows]).square().mean()
+            total = total + (torch.sigmoid(guess[:, columns:]) - pixels[rows]).square().mean()
         return total
 
     fit = fit_of(len(known), _PASSED, _RATE)
     fitted(model, lambda places: known[torch.from_numpy(places)], loss, len(known), fit, draws, *path)
-    found = outputs(model, embeddings)
+    guess = outputs(model, embeddings)
     images, start = {}, columns
-    for name, each in records.images.items():
-        size = math.prod(each.shape[1:])
-        image = torch.sigmoid(found[:, start : start + size])
-        images[name] = image.reshape(len(found), *each.shape[1:]).numpy()
+    for name, arrays in records.images.items():
+        size = math.prod(arrays.shape[1:])
+        image = torch.sigmoid(guess[:, start : start + size])
+        images[name] = image.reshape(len(guess), *arrays.shape[1:]).numpy()
         start += size
-    return Records(found[:, :columns].numpy(), images)
+    return Records(guess[:, :columns].numpy(), images)

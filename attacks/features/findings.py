@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -39,10 +39,10 @@ def findings(
     evidence: FeatureEvidence,
     truth: Table | None,
     real: RealBottom | None,
-    attacks: Iterable[Callable[[Attacker], None]],
+    attacks: Mapping[str, Callable[[Attacker], None]],
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Run attacks and score what they guess.
+    """Run attacks, by name, and score what they guess.
 
     Args:
         truth: the victims' columns, row by row; by it guesses are scored and no attack reads it.
@@ -63,7 +63,9 @@ def findings(
             raise BadInput(f"{truth.path}: its records are not the victims, row by row")
         check_columns(truth, evidence.auxiliary)
     attacker = Attacker(evidence, real, progress)
-    for attack in attacks:
+    if "match-exact" in attacks:
+        attacker.check()
+    for attack in attacks.values():
         attack(attacker)
     guess = attacker.guesses
     reasons = dict(guess.reasons)

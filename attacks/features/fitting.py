@@ -69,5 +69,5 @@ def outputs(model: nn.Module, inputs: torch.Tensor, piece: int = 1024) -> torch.
     """The outputs (n, ·) of inputs (n, ·), some at a time."""
     model.eval()
     with torch.no_grad():
-        found: Sequence[torch.Tensor] = [model(each) for each in torch.split(inputs, piece)]
-    return torch.cat(list(found))
+        made: Sequence[torch.Tensor] = [model(piece_of_inputs) for piece_of_inputs in torch.split(inputs, piece)]
+    return torch.cat(list(made))

@@ -71,7 +71,6 @@ class Attacker:
         """`real`: the party's published model, which `match_exact` alone reads.
 
         Raises:
-            BadInput: the real model has other columns.
             DataError: auxiliary numbers are too large for a mean.
         """
         settings = evidence.settings
@@ -89,8 +88,11 @@ class Attacker:
             for scale, scaling in self._scalings.items()
         }
         self.guesses = Guesses(self._space, self._victims)
-        if real is not None:
-            real.check(self._space)
+
+    def check(self) -> None:
+        """Raise BadInput where the real model has other columns than the auxiliary records."""
+        if self._real is not None:
+            self._real.check(self._space)
 
     def decode(self) -> None:
         """Fit an inverse network on each scale."""

@@ -109,7 +109,7 @@ def audited_victim(
     real = None
     if files.model is not None and "match-exact" in attacks:
         real = load_real_bottom(files.model, embeddings.params, files.name, view.job)
-    figures = findings(evidence, None if truth is None else _records(truth, victims), real, attacks.values(), progress)
+    figures = findings(evidence, None if truth is None else _records(truth, victims), real, attacks, progress)
     reasons = figures.pop("reasons")
     for what, count in (
         ("auxiliary records", len(auxiliary.ids) - len(known)),

@@ -40,8 +40,8 @@ class RecordGraph:
     def degrees(self) -> Floats:
         """Row sums of A: (V,)."""
         totals = np.asarray(self.held.sum(axis=0)).ravel()
-        found: Floats = self.held @ (self.weights * (totals - 1)) + np.asarray(self.extra.sum(axis=1)).ravel()
-        return found
+        sums: Floats = self.held @ (self.weights * (totals - 1)) + np.asarray(self.extra.sum(axis=1)).ravel()
+        return sums
 
     @cached_property
     def pairs(self) -> int:
@@ -54,9 +54,9 @@ class RecordGraph:
         weighted = self.held * self.weights
         whole = sparse.csr_array(weighted @ self.held.T) + self.extra
         own = sparse.diags_array(np.asarray(weighted.sum(axis=1)).ravel())
-        found = sparse.csr_array(whole - own)
-        found.eliminate_zeros()
-        return found
+        matrix = sparse.csr_array(whole - own)
+        matrix.eliminate_zeros()
+        return matrix
 
     def modularity(self, communities: Ints) -> float:
         """Q of equation 2 (the standard 2m, A symmetric) for a partition (V,), without forming A; 0 without edges."""

@@ -75,12 +75,12 @@ def _grouped(graph: RecordGraph, merged: Ints | None, settings: Settings, larges
     if merged is not None:
         graph = graph.merged(merged)
     built = time.perf_counter()
-    found = louvain(graph, settings.seed, settings.runs, settings.engine, settings.passes, settings.tolerance, largest)
+    best = louvain(graph, settings.seed, settings.runs, settings.engine, settings.passes, settings.tolerance, largest)
     return Groups(
-        of=found.labels if merged is None else found.labels[merged],
-        found=found.found,
-        alone=found.alone,
-        modularity=found.modularity,
+        of=best.labels if merged is None else best.labels[merged],
+        found=best.found,
+        alone=best.alone,
+        modularity=best.modularity,
         vertices=graph.vertices,
         entries=graph.pairs,
         seconds={"graph": built - start, "communities": time.perf_counter() - built},

@@ -8,14 +8,17 @@ attack, with one record of the second class known).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from attacks.networks.evidence import Evidence
 from attacks.networks.results import EpochScore, ScoreFigures
 from attacks.scores import auc
 from attacks.view.gradient_rows import GradientRows, Ints
+
+if TYPE_CHECKING:
+    from attacks.networks.evidence import Evidence
 
 Floats = npt.NDArray[np.float64]
 

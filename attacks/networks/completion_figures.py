@@ -12,6 +12,7 @@ from attacks.networks.completion import Completion, Evaluation, Known, completed
 from attacks.networks.evidence import Evidence
 from attacks.networks.own_network import OwnNetwork
 from attacks.networks.results import CompletionFigures, CompletionRow, Measured
+from attacks.scores import majority
 from attacks.view.gradient_rows import attack_draws, some_of
 from treetap.neural.threads import pin
 
@@ -76,11 +77,6 @@ def own_model_accuracy(evidence: Evidence, records: Ints, labels: Ints) -> float
     return float(np.mean(named(model, evaluation.inputs, evaluation.records) == evaluation.labels))
 
 
-def majority(labels: Ints) -> float:
-    """The share of the largest class."""
-    return float(np.bincount(labels).max() / len(labels))
-
-
 def _missing(evidence: Evidence) -> str:
     if evidence.own is None:
         return "needs the party's published model and its table"
@@ -110,14 +106,8 @@ def _row(by_labels: _Completions, head: Head, tuned: bool, labels: str, known: i
         tuned=tuned,
         labels="all" if labels == "all" else "n",
         known=known,
-        completed=measured(ways[head, "published", tuned].accuracies),
-        untrained=measured(ways[head, "untrained", False].accuracies),
-        scratch=measured(ways[scratch].accuracies) if scratch in ways else None,
-        scratch_all=None if scratch_all is None else measured(scratch_all.accuracies),
+        completed=Measured.of(ways[head, "published", tuned].accuracies),
+        untrained=Measured.of(ways[head, "untrained", False].accuracies),
+        scratch=Measured.of(ways[scratch].accuracies) if scratch in ways else None,
+        scratch_all=None if scratch_all is None else Measured.of(scratch_all.accuracies),
     )
-
-
-def measured(accuracies: tuple[float, ...]) -> Measured:
-    """Mean, deviation and number of the accuracies of several draws."""
-    deviation = float(np.std(accuracies)) if len(accuracies) > 1 else None
-    return Measured(accuracy=float(np.mean(accuracies)), deviation=deviation, draws=len(accuracies))

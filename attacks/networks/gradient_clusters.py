@@ -7,16 +7,18 @@ it keeps a direction by label, so that the rows of one class lie close together,
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from attacks.id2graph.clustering import k_means
-from attacks.networks.evidence import Evidence
 from attacks.networks.known_labels import UNKNOWN
 from attacks.networks.results import ClusterFigures, EpochClusters
 from attacks.scores import SCORES, score
 from attacks.view.gradient_rows import GradientRows, Ints, Rows, attack_draws, some_of, together
+
+if TYPE_CHECKING:
+    from attacks.networks.evidence import Evidence
 
 #: The outcome of clustering: clusters; every row has the same direction, so that there is one; there is no row.
 Outcome = Literal["clusters", "one direction", "no gradients"]

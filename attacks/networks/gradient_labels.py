@@ -10,14 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attacks.networks.completion_figures import majority, measured, own_model_accuracy
-from attacks.networks.evidence import Evidence
 from attacks.networks.known_labels import UNKNOWN
-from attacks.networks.results import LabelFigures
+from attacks.networks.results import LabelFigures, Measured
+from attacks.scores import majority
 from attacks.view.gradient_rows import GradientRows, Ints, Rows, together
+
+if TYPE_CHECKING:
+    from attacks.networks.evidence import Evidence
 
 #: Rows whose distances to the known ones are in memory at once.
 _PIECE = 4096
@@ -75,6 +78,8 @@ def label_figures(evidence: Evidence) -> LabelFigures | None:
         evidence.reasons["gradient-labels"] = "no label of a record with a gradient is known"
         return None
     scored = [pair for pair in (_scored(evidence, *labels) for labels in inferred) if len(pair[1])]
+    from attacks.networks.completion_figures import own_model_accuracy  # needs PyTorch
+
     known, first = inferred[0]
     own_model = own_model_accuracy(evidence, first.records, first.labels)
     if own_model is None:
@@ -85,7 +90,7 @@ def label_figures(evidence: Evidence) -> LabelFigures | None:
         known=len(known),
         records=len(first.records) - int(np.isin(first.records, known).sum()),
         left_out=evidence.left_out,
-        inferred=measured(tuple(float(np.mean(guess == truth)) for guess, truth in scored)) if scored else None,
+        inferred=Measured.of([float(np.mean(guess == truth)) for guess, truth in scored]) if scored else None,
         majority=majority(scored[0][1]) if scored else None,
         kept_out=float(np.mean([labels.kept_out for _, labels in inferred])),
         ways=[labels.way for _, labels in inferred],

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
 from pydantic import Field
 
 from attacks.findings import Count, Findings
@@ -54,6 +56,12 @@ class Measured(Findings):
     accuracy: float
     deviation: float | None
     draws: Count
+
+    @classmethod
+    def of(cls, accuracies: Sequence[float]) -> Measured:
+        """The mean of the accuracies of several draws, and their spread."""
+        deviation = float(np.std(accuracies)) if len(accuracies) > 1 else None
+        return cls(accuracy=float(np.mean(accuracies)), deviation=deviation, draws=len(accuracies))
 
 
 class LabelFigures(Findings):

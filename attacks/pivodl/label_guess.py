@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from attacks.pivodl.evidence import Floats, SharedLabelEvidence, Weights
 from attacks.pivodl.results import GuessFigures, LabelGuess
-from attacks.scores import auc
+from attacks.scores import auc, majority
 from attacks.view.known_trees import Ints
 from attacks.view.pivodl_view import PivodlTree, PivodlView, Weight
 
@@ -92,7 +92,7 @@ def _figures(guesses: Ints, scores: Floats, truth: Ints, *, two: bool) -> GuessF
         records=len(truth),
         accuracy=accuracy,
         inverted=1.0 - accuracy if two else None,
-        majority=float(np.bincount(truth).max() / len(truth)),
+        majority=majority(truth),
         auc=auc(scores, truth) if two else None,
     )
 

@@ -77,8 +77,8 @@ class TreeReplay:
     def of(self, step: str, *, sent: bool = False) -> list[tuple[str, int, Messages]]:
         """Peer, stage and messages of each complete series of one step."""
         series = self.sent if sent else self.series
-        found = [(peer, stage, each) for (peer, name, stage), each in sorted(series.items()) if name == step]
-        return [each for each in found if each[2].whole]
+        of_step = [(peer, stage, line) for (peer, name, stage), line in sorted(series.items()) if name == step]
+        return [line for line in of_step if line[2].whole]
 
     def spaces(self, step: str) -> Iterator[tuple[int, Chunks]]:
         """(node, chunks) of the complete series of one step."""
@@ -162,14 +162,14 @@ class TreeReplay:
 
     def _may_be_split(self) -> set[int]:
         """Children of PIVODL's splits whose records all parties are told; of leaves each is told its own."""
-        found = set[int]()
+        nodes = set[int]()
         for _, _, series in self.of("divided_nodes"):
             for message in series.in_order():
                 content: Any = content_of(message, "divided_nodes")
-                for each in content.nodes:
-                    found |= {2 * each.node} if each.left_open else set()
-                    found |= {2 * each.node + 1} if each.right_open else set()
-        return found
+                for split in content.nodes:
+                    nodes |= {2 * split.node} if split.left_open else set()
+                    nodes |= {2 * split.node + 1} if split.right_open else set()
+        return nodes
 
 
 @dataclass

@@ -175,10 +175,10 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
     max_depth = params.max_depth if isinstance(params, TreeParams) else 0
     trees, unfinished = _trees(path, replay, total, max_depth)
     if gaps := _gaps([tree.index for tree in trees]):
-        why = "recording began later"
-        if spec.base_model:
-            why += f", or they are of base model {spec.base_model!r}, whose own transcript has them"
-        faults.append(f"{path}: trees {gaps} are not in the transcript: {why}")
+        more = f", or they are of base model {spec.base_model!r}, whose own transcript has them"
+        faults.append(
+            f"{path}: trees {gaps} are not in the transcript: recording began later{more if spec.base_model else ''}"
+        )
     network, embeddings, done = None, None, f"{len(trees)} complete trees"
     if isinstance(params, SplitnnParams):
         _check_senders(replay, spec)
@@ -188,17 +188,13 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
         else:
             network = NetworkView.of(name, spec.aggregator, params, total, replay.network)
             lost, done = lost_batches(network), f"gradients of {len(network.epochs)} epochs"
-        faults += [f"{path}: {each}" for each in lost]
+        faults += [f"{path}: {gap}" for gap in lost]
     if not replay.finished:
         faults.append(
             f"{path}: ends before its job does (after {done}): the job runs or was interrupted, "
             "or the end of the transcript is missing"
         )
-    pivodl = None
-    if isinstance(params, PivodlParams):
-        parties = [spec.aggregator, *spec.feature_parties]
-        grown = [(replay.trees_by_attempt[tree.index, tree.attempt], tree) for tree in trees]
-        pivodl = pivodl_view(name, parties, params, replay.shared, grown, total)
+    pivodl = _shared(name, spec, params, replay, trees) if isinstance(params, PivodlParams) else None
     rows = _rows(replay, total, [*trees, *unfinished])
     if rows is None:
         faults.append(f"{path}: does not say which rows of its party's table the {total} common records are")
@@ -227,6 +223,15 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
         network=network,
         embeddings=embeddings,
     )
+
+
+def _shared(
+    name: str, spec: setup_pb2.JobSpec, params: PivodlParams, replay: TranscriptReplay, trees: list[TreeView]
+) -> PivodlView:
+    """What the party knows beside, of a PIVODL job."""
+    parties = [spec.aggregator, *spec.feature_parties]
+    grown = [(replay.trees_by_attempt[tree.index, tree.attempt], tree) for tree in trees]
+    return pivodl_view(name, parties, params, replay.shared, grown, replay.total)
 
 
 def _label_holders(view: PivodlView) -> str:
@@ -292,15 +297,15 @@ def _rows(replay: TranscriptReplay, total: int, trees: list[TreeView]) -> Ints |
     recorded = {attempt: np.concatenate(parts) for attempt, parts in replay.alignments.items() if parts}
     whole = {attempt: rows for attempt, rows in recorded.items() if len(rows) == total}
     in_force = {tree.attempt for tree in trees} & whole.keys() or set(list(whole)[-1:])
-    found: Ints | None = None
+    common: Ints | None = None
     for attempt in sorted(in_force):
         rows = whole[attempt]
         if len(np.unique(rows)) != len(rows):
             raise Malformed(f"attempt {attempt}: a row of the party's table is aligned as two records")
-        if found is not None and not np.array_equal(found, rows):
+        if common is not None and not np.array_equal(common, rows):
             raise Malformed("two attempts that grew trees differ in which rows the common records are")
-        found = rows
-    return found
+        common = rows
+    return common
 
 
 def _traffic(replay: TranscriptReplay, *, sent: bool) -> tuple[Traffic, ...]:

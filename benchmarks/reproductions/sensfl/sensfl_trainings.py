@@ -105,6 +105,6 @@ def _attacked(
         attributes=ATTRIBUTES.get(cell.set),
     )
     names = ["attributes"] if cell.set in TABLES else ["decode", "match", "match-exact"]
-    figures = findings(evidence, truth, real, [row(name).run for name in names])
+    figures = findings(evidence, truth, real, {name: row(name).run for name in names})
     parts = {name: [part.plain() for part in figures[name]] for name in ("reconstructions", "attributes", "pictures")}
     return figures | parts

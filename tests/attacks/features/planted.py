@@ -82,7 +82,7 @@ class Planted:
 
 def figures(evidence: FeatureEvidence, truth: Table | None, real: Any, only: Any) -> VictimFigures:
     """The findings as the document has them."""
-    found = findings(evidence, truth, real, [row(name).run for name in only or rows(Needs.EMBEDDINGS)])
+    found = findings(evidence, truth, real, {name: row(name).run for name in only or rows(Needs.EMBEDDINGS)})
     return VictimFigures(**found, source="training", job="job", epoch=1)
 
 
