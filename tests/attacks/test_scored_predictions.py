@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from attacks.audit import audit
 from attacks.audit_file import AuditFile
@@ -22,6 +24,7 @@ from attacks.predictions.path_decoding import path_decoding
 from attacks.predictions.prediction_inversion import prediction_inversion
 from attacks.predictions.settings import DecodingSettings
 from attacks.registry import row
+from attacks.report import html, print_summary
 from attacks.run import Task, run
 from party.masked.passing import FRACTION
 from tests.attacks.pivodl import PARAMS as SHARED
@@ -130,12 +133,19 @@ def test_an_audit_attacks_the_predictions_that_it_names(boosted: Any, tmp_path: 
     assert figures.path_decoding is not None
     assert figures.reasons == {"prediction-inversion": "is on predictions by masked; this one is by eini"}
     assert parse(json.loads(json.dumps(document.plain()))) == document
+    page, console = html(document), Console(record=True, width=200, file=io.StringIO())
+    print_summary(document, console)
+    for text in (page, console.export_text()):
+        assert "by-eini" in text
+        assert f"{100 * figures.path_decoding.unique / NEW:.1f} %" in text
+    assert '<section id="scores"' in page
     (line,) = exceeded(document, {"path-decoding": 0.3})
     assert line.startswith("prediction by-eini: whole paths are known: a share of ")
     with pytest.raises(BadInput, match="was run on no prediction"):
         exceeded(document, {"prediction-inversion": 0.3})
     plain = audit(file.model_copy(update={"prediction": []}), by_tree=False, progress=lambda *_: None).plain()
     assert "predictions" not in plain
+    assert '<section id="scores"' not in html(plain)
     given = files["by-eini"]
     task = Task(
         "path-decoding",
