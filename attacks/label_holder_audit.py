@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attacks.audit_file import AuditFile
@@ -10,11 +11,11 @@ from attacks.features.results import VictimFigures
 from attacks.features.settings import FeatureSettings
 from attacks.files import AuditedParty, Victim
 from attacks.registry import Needs, rows
-from attacks.view.label_holder_view import read_label_holder
 from attacks.view.own_table import load_own_table
 from attacks.view.predicted_embeddings import read_predicted
-from attacks.view.recorded_job import recorded_job
-from attacks.view.view import View
+from attacks.view.replay import checked
+from attacks.view.transcripts import located
+from attacks.view.view import View, read_label_holder
 from treetap.errors import BadInput
 from treetap.neural.params import SplitnnParams
 from treetap.protocols.job_spec import params_of
@@ -22,7 +23,8 @@ from treetap.protocols.libraries import require_library
 from treetap.protocols.registry import training, training_name
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import read_table
-from treetap.wire.v2 import setup_pb2
+from treetap.wire.transcript import TranscriptReader
+from treetap.wire.v2 import control_pb2, setup_pb2
 
 if TYPE_CHECKING:
     from attacks.features.party_audit import Received
@@ -156,3 +158,17 @@ def _check(victim: Victim, holder: str, spec: setup_pb2.JobSpec, params: Splitnn
         raise BadInput(f"{where}: is no feature party of the job; name one of {parties}")
     if victim.epoch is not None and victim.epoch > params.epochs:
         raise BadInput(f"{where}: epoch = {victim.epoch}: the job has {params.epochs}; name one from 1 to that")
+
+
+def recorded_job(path: Path, job: str | None = None) -> setup_pb2.JobSpec | None:
+    """The job as its first submission in this transcript describes it; None where it begins no training.
+
+    Raises:
+        BadInput: there is no such transcript, or it is ambiguous: see `located`.
+        Malformed: a record before that step was changed.
+    """
+    with located(path, job) as place:
+        for record in TranscriptReader(place):
+            if record.step == "prepare" and isinstance(step := checked(record), control_pb2.StepRequest):
+                return step.setup.prepare.spec
+    return None

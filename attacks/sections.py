@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from sklearn.metrics.cluster import contingency_matrix, expected_mutual_information
 
-from attacks.chance_information import chance_information
 from attacks.view.known_trees import Ints, KnownNode, TreeView
 from attacks.view.view import View
 from treetap.protocols.registry import training
@@ -136,3 +136,13 @@ def _after_each_tree(view: View) -> Iterator[Ints]:
         _, refined = np.unique(groups * np.int64(cell.max() + 1) + cell, return_inverse=True)
         groups = np.asarray(refined, dtype=np.int64)
         yield groups
+
+
+def chance_information(labels: Ints, groups: Ints) -> float:
+    """The mean of `mutual_information`, in nats, if the labels (N,) were assigned to the records in random order.
+
+    The mean over all permutations (Vinh, Epps, Bailey 2010, equation 24a).
+    """
+    if not labels.size:
+        return 0.0
+    return max(0.0, float(expected_mutual_information(contingency_matrix(labels, groups, sparse=True), len(labels))))

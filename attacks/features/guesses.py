@@ -13,8 +13,8 @@ import torch
 
 from attacks.features.attributes import AttributeGuess, guessed
 from attacks.features.columns import columns_of
-from attacks.features.decode import decoded
 from attacks.features.evidence import FeatureEvidence
+from attacks.features.fitting import decoded
 from attacks.features.match import matched, surrogate
 from attacks.features.record_space import Records, RecordSpace
 from attacks.features.results import Scale

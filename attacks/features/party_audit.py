@@ -18,7 +18,7 @@ from attacks.features.real_bottom import load_real_bottom
 from attacks.features.results import VictimFigures
 from attacks.features.settings import FeatureSettings
 from attacks.files import Victim
-from attacks.view.embedding_rows import EmbeddingRows
+from attacks.view.embeddings_view import EmbeddingRows
 from attacks.view.own_table import as_numbers, check_names
 from attacks.view.view import View
 from treetap.errors import BadInput

@@ -12,12 +12,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from attacks.id2graph.adjacency import RecordGraph, exact
-from attacks.id2graph.chunked import chunked
+from attacks.id2graph.adjacency import RecordGraph, chunked, exact, signatures
 from attacks.id2graph.communities import LARGEST, louvain
 from attacks.id2graph.leaves import Ints, Leaves
 from attacks.id2graph.settings import Settings
-from attacks.id2graph.signatures import signatures
 from treetap.errors import BadInput
 
 

@@ -20,9 +20,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from attacks.id2graph.adjacency import RecordGraph
+from attacks.id2graph.adjacency import RecordGraph, signatures
 from attacks.id2graph.leaves import Floats, Ints
-from attacks.id2graph.signatures import signatures
 from treetap.errors import BadInput
 from treetap.trees import sampling
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from attacks.id2graph.chunked import CHUNK_EDGES
+from attacks.id2graph.adjacency import CHUNK_EDGES
 from attacks.id2graph.communities import ENGINES
 from attacks.ranged_settings import RangedSettings
 from treetap.protocols.registry import training

@@ -14,7 +14,7 @@ from attacks.networks.known_labels import UNKNOWN, KnownLabels
 from attacks.networks.own_network import OwnNetwork
 from attacks.networks.settings import NetworkSettings
 from attacks.view.gradient_rows import GradientRows, attack_draws, some_of
-from attacks.view.network_view import NetworkView
+from attacks.view.received_rows import NetworkView
 
 Ints = npt.NDArray[np.int64]
 

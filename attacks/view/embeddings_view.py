@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from attacks.view.embedding_rows import EmbeddingRows
+from attacks.view.gradient_rows import Ints, Rows
 from attacks.view.memory_budget import MemoryBudget
 from attacks.view.network_messages import NetworkMessages
 from attacks.view.received_rows import ReceivedRows, lost_batches
@@ -99,3 +99,20 @@ def embeddings_view(
 
 def _numbers(epochs: list[int]) -> str:
     return f"epochs {', '.join(str(epoch + 1) for epoch in epochs)} (from 1)" if epochs else "no epoch"
+
+
+@dataclass(frozen=True)
+class EmbeddingRows:
+    """Embeddings of one feature party.
+
+    Attributes:
+        party: the feature party.
+        epoch: its number, from 0; None: of a prediction.
+        records: (n,) places of the records, ascending; a record of a batch that the party sat out has no row.
+        values: (n, width) the embeddings.
+    """
+
+    party: str
+    epoch: int | None
+    records: Ints = field(repr=False)
+    values: Rows = field(repr=False)

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from attacks.view.embedding_rows import EmbeddingRows
-from attacks.view.embeddings_view import EmbeddingsView
+from attacks.view.embeddings_view import EmbeddingRows, EmbeddingsView
 from attacks.view.gradient_rows import Ints, Rows
 from attacks.view.network_messages import EMBEDDINGS, NetworkMessages, Numbers
 from attacks.view.received_rows import decoded

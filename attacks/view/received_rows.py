@@ -12,7 +12,7 @@ from typing import Self
 
 import numpy as np
 
-from attacks.view.gradient_rows import Ints, Rows
+from attacks.view.gradient_rows import GradientRows, Ints, Rows
 from attacks.view.network_messages import EMBEDDINGS, NetworkMessages, Numbers
 from treetap.errors import DataError, Malformed
 from treetap.neural.params import SplitnnParams
@@ -140,3 +140,15 @@ def decoded(part: Numbers, width: int, wire_type: str, where: str) -> Rows:
         return values
     except ValueError as fault:
         raise Malformed(f"{where}: {fault}") from None
+
+
+class NetworkView(ReceivedRows):
+    """The gradients in the log of one feature party, which the label holder sent."""
+
+    def gradients(self, epoch: int) -> GradientRows:
+        """The gradients of an epoch.
+
+        Raises:
+            Malformed: a message does not fit its batch, or is of a batch that the party sat out.
+        """
+        return GradientRows(epoch, *self.rows(epoch))

@@ -19,7 +19,6 @@ from attacks.view.known_trees import Ints, KnownNode, OwnSplit, TreeView, known_
 from attacks.view.memory_budget import MemoryBudget
 from attacks.view.network_messages import NetworkMessages
 from attacks.view.pivodl_messages import OF_TREES, SENT, JobMessages
-from attacks.view.prediction_messages import PredictionMessages
 from attacks.view.series import Series
 from treetap.errors import BadInput, Malformed
 from treetap.wire.frame import content_of, name_of
@@ -27,7 +26,7 @@ from treetap.wire.records import rows_of
 from treetap.wire.signed_heads import Anchor
 from treetap.wire.transcript import TranscriptReader, counted, open_message
 from treetap.wire.transcript_writer import Kind
-from treetap.wire.v2 import control_pb2, exchange_pb2, serving_pb2, setup_pb2, transcript_pb2, types_pb2
+from treetap.wire.v2 import control_pb2, exchange_pb2, prediction_pb2, serving_pb2, setup_pb2, transcript_pb2, types_pb2
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 #: Kind of record → types of the messages in it → their step; empty: that of the content.
@@ -170,6 +169,38 @@ class TreeReplay:
                     nodes |= {2 * split.node} if split.left_open else set()
                     nodes |= {2 * split.node + 1} if split.right_open else set()
         return nodes
+
+
+@dataclass
+class PredictionMessages:
+    """The attempts at a prediction in one party's log.
+
+    Attributes:
+        openings: attempt → what it opened.
+        written: the attempts that scored all their blocks, so that the predictions were to be written.
+    """
+
+    openings: dict[int, prediction_pb2.OpenModel] = field(default_factory=dict)
+    written: set[int] = field(default_factory=set)
+    _blocks: dict[tuple[int, int], Series[exchange_pb2.PeerMessage]] = field(default_factory=dict)
+
+    def take(self, message: exchange_pb2.PeerMessage) -> None:
+        """Take a message with the records of a block, which the party sent; each receiver's is the same.
+
+        Raises Malformed if it is another.
+        """
+        self._blocks.setdefault((message.attempt, message.round), Series()).add(message, message)
+
+    def block(self, attempt: int, number: int, total: int) -> Ints | None:
+        """Places (n,) of the records of a block among the `total` common ones; None where the log does not have them.
+
+        Raises Malformed if there are no such records.
+        """
+        series = self._blocks.get((attempt, number))
+        if series is None or not series.whole:
+            return None
+        chunks = [chunk for part in series.in_order() for chunk in part.prediction.block_records.chunks]
+        return np.asarray(rows_of(chunks, total), dtype=np.int64)
 
 
 @dataclass

@@ -8,7 +8,7 @@ Vertical Federated Learning", section 4.2, names the first two).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -19,10 +19,9 @@ import numpy as np
 from attacks.view.embeddings_view import EmbeddingsView, embeddings_view
 from attacks.view.known_trees import Ints, TreeView
 from attacks.view.network_messages import EMBEDDINGS, NetworkMessages
-from attacks.view.network_view import NetworkView
 from attacks.view.owner import feature_party, label_holder
 from attacks.view.pivodl_view import PivodlView, pivodl_view
-from attacks.view.received_rows import lost_batches
+from attacks.view.received_rows import NetworkView, lost_batches
 from attacks.view.replay import TranscriptReplay, TreeReplay, read_replay
 from attacks.view.transcripts import located
 from treetap.errors import BadInput, ConfigError, Malformed
@@ -314,3 +313,26 @@ def _traffic(replay: TranscriptReplay, *, sent: bool) -> tuple[Traffic, ...]:
         for key, messages in sorted(replay.messages.items())
         if key.sent == sent
     )
+
+
+def read_label_holder(
+    path: Path,
+    job: str | None = None,
+    party: str | None = None,
+    ca: Path | None = None,
+    revoked: Path | None = None,
+    *,
+    epochs: Collection[int] | None = None,
+) -> View:
+    """Read the view of the label holder of a split network, with `embeddings`, in one pass.
+
+    `epochs`: those, from 0, whose embeddings are held; None: the last one of which the transcript has all. The other
+    arguments, and what else is read and reported: see `attacks.view.view.read_view`.
+
+    Raises:
+        BadInput: there is no such transcript, it is not one of the label holder's training of a split network, it holds
+            no embeddings, or it takes up too much memory: name fewer epochs.
+        Malformed: see `read_view`; also where a party that is no feature party has sent embeddings.
+    """
+    kept = None if epochs is None else frozenset(epochs)
+    return read_messages(path, job, party, ca, revoked, lambda: NetworkMessages(EMBEDDINGS, kept, newest=kept is None))
