@@ -1,8 +1,8 @@
 """The fit of an attacker's model: Adam (Kingma, Ba 2015) with a rate that falls to 0 along a cosine.
 
-`decode` fits an inverse network from embeddings to records to the auxiliary ones: the attacker of He, Zhang and Lee 2019
-("Model inversion attacks against collaborative inference"), section 4.3, which queries nothing, since pairs of embedding
-and record are at hand. Pixels are outputs of a sigmoid.
+`decode` is an inverse network from embeddings to records, fitted to the auxiliary ones: the attacker of He, Zhang and
+Lee 2019 ("Model inversion attacks against collaborative inference"), section 4.3, which queries nothing: pairs of
+embedding and record are at hand. Pixels are outputs of a sigmoid.
 """
 
 from __future__ import annotations
