@@ -51,31 +51,35 @@ def audit(file: AuditFile, *, by_tree: bool, progress: Progress) -> Document:
         parties[case.party.name] = _of_view(case) | _attacked(case, say, by_tree=by_tree)
     predictions = scored_predictions(file, partial(progress, len(cases), len(cases)))
     progress(len(cases), len(cases), "")
-    known = next((case.labels for case in cases if case.labels is not None), None)
+    classes = _classes(cases)
     of_trees = training(first.protocol).grows_trees
-    views = {case.party.name: case.view for case in cases}
     return Document.model_validate(
         {
             "job": first.job,
             "protocol": first.protocol,
             "label_holder": first.label_holder,
-            "attempt": max(view.attempt for view in views.values()),
+            "attempt": max(case.view.attempt for case in cases),
             "records": first.records,
-            "classes": None if known is None else len(known.classes),
-            "class_names": None if known is None else known.classes,
-            "labelled": file.label is not None and any(view.embeddings is None for view in views.values()),
-            "trees": max(len(view.trees) for view in views.values()),
+            "classes": None if classes is None else len(classes),
+            "class_names": classes,
+            "labelled": file.label is not None and any(case.view.embeddings is None for case in cases),
+            "trees": max(len(case.view.trees) for case in cases),
             "max_depth": first.max_depth,
             "discount": cases[0].settings.discount,
             "created": datetime.now(UTC),
             "treetap": package_version(),
             "parties": parties,
-            "traffic": _traffic(views),
+            "traffic": _traffic({case.party.name: case.view for case in cases}),
             "advice": advise(_advised(cases, parties), frontier) if of_trees and not first.regression else None,
             "gain": None if of_trees else GainFigures.of(**file.accuracy.model_dump()),
             "predictions": predictions or None,
         }
     )
+
+
+def _classes(cases: list[Case]) -> list[str] | None:
+    """Names of the classes of the labels at hand; None without any."""
+    return next((case.labels.classes for case in cases if case.labels is not None), None)
 
 
 def incomplete(document: Document) -> list[str]:
@@ -89,17 +93,9 @@ def _say(progress: Progress, number: int, parties: int, name: str, part: str) ->
 
 def _cases(file: AuditFile) -> list[Case]:
     """The attackers of one job, with all files of theirs read. Raises as `audit` does."""
-    holder = label_holder(file)
-    views = {
-        party.name: read_holder(file, party)
-        if party.name == holder
-        else read_view(party.transcript, file.job, party.name, file.ca, file.revoked)
-        for party in file.party
-    }
+    views = _views(file)
     first = _one_job(views)
-    of_parties = [
-        (None, None) if party.name == holder else held(party, views[party.name], file) for party in file.party
-    ]
+    of_parties = [held(party, views[party.name], file) for party in file.party]
     known = next((labels for _, labels in of_parties if labels is not None), None)
     classes = file.classes if known is None else len(known.classes)
     if classes is None and not first.regression and training(first.protocol).grows_trees:
@@ -115,6 +111,17 @@ def _cases(file: AuditFile) -> list[Case]:
                 f"{case.party.name}: attack cl clusters the party's own columns: say table = …, or leave cl out"
             )
     return cases
+
+
+def _views(file: AuditFile) -> dict[str, View]:
+    """The parties' views; that of a label holder, which attacks columns, has the embeddings that it was sent."""
+    holder = label_holder(file)
+    return {
+        party.name: read_holder(file, party)
+        if party.name == holder
+        else read_view(party.transcript, file.job, party.name, file.ca, file.revoked)
+        for party in file.party
+    }
 
 
 def _attacked(case: Case, say: Say, *, by_tree: bool) -> dict[str, Any]:
@@ -141,12 +148,12 @@ def _advised(cases: list[Case], parties: Mapping[str, Mapping[str, Any]]) -> Adv
         scored += [(max(told), own)] if told else []
     top, own = max(scored, key=lambda figures: figures[0] - (figures[1] or 0.0), default=(None, None))
     view, file = cases[0].view, cases[0].file
-    labels = next((case.labels for case in cases if case.labels is not None), None)
+    classes = _classes(cases)
     return AdvisedJob(
         protocol=view.protocol,
         label_holder=view.label_holder,
         feature_parties=list(parties),
-        classes=None if labels is None else len(labels.classes),
+        classes=None if classes is None else len(classes),
         v_measure=top,
         own=own,
         params=vars(view.params),

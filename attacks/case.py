@@ -84,6 +84,8 @@ def held(party: AuditedParty, view: View, file: AuditFile) -> tuple[Table | None
     Raises:
         BadInput: a file cannot be used, or labels are given and no table by whose ids to find them.
     """
+    if view.embeddings is not None:  # the attacks of a label holder are on others' columns
+        return None, None
     if party.table is None:
         if file.label is not None:
             raise BadInput(f"{party.name}: labels are found by the ids of the party's table: say table = …")
@@ -106,39 +108,33 @@ def grouped(case: Case, names: Collection[str], say: Say, *, by_tree: bool) -> d
 def _grouped(case: Case, name: str, *, by_tree: bool) -> AttackResult:
     """One attack's result after the number of trees where its V-measure is largest (the first)."""
     assert case.classes is not None  # without a number of clusters no attack runs
-    leaves, settings, clusters = case.leaves(), case.settings, case.classes
+    leaves, uses_trees, scored = case.leaves(), name in rows(Needs.SETS), case.labels is not None
     every = len(leaves)
+    steps: dict[int, dict[str, float | None]] = {}
+    best: tuple[int, Outcome] | None = None
+    # without labels there is nothing to choose by, and without trees nothing to choose
+    for trees in range(1 if by_tree and uses_trees and scored and every else every, every + 1):
+        outcome = attack(name, leaves[:trees], case.view.records, case.features, case.classes, case.settings)
+        steps[trees] = scores(case.labels, outcome.clusters)
+        if best is None or (steps[trees]["v_measure"] or 0.0) > (steps[best[0]]["v_measure"] or 0.0):
+            best = trees, outcome
+    assert best is not None  # the range has the number of all trees
 
-    def run(trees: int) -> tuple[Outcome, dict[str, float | None]]:
-        outcome = attack(name, leaves[:trees], case.view.records, case.features, clusters, settings)
-        return outcome, scores(case.labels, outcome.clusters)
+    def after_each(measure: str) -> list[float | None] | None:
+        if not uses_trees:
+            return [steps[every][measure]] * every if scored else None
+        return [steps[trees][measure] if trees in steps else None for trees in range(1, every + 1)] if scored else None
 
-    of_trees = rows(Needs.SETS)
-    if case.labels is None or name not in of_trees:  # nothing to choose by, or no tree in use
-        outcome, measured = run(every)
-        after = every if name in of_trees else None
-        steps = None if case.labels is None else [measured] * every
-    else:
-        steps = [dict[str, float | None]() for _ in range(every)]
-        best: tuple[float, int, Outcome] | None = None
-        for trees in range(1 if by_tree and every else every, every + 1):
-            outcome, measured = run(trees)
-            if trees:
-                steps[trees - 1] = measured
-            if best is None or (measured["v_measure"] or 0.0) > best[0]:
-                best = measured["v_measure"] or 0.0, trees, outcome
-        assert best is not None  # the range has the number of all trees
-        _, after, outcome = best
-        measured = scores(case.labels, outcome.clusters)
+    after, outcome = best
     return AttackResult(
-        after_trees=after,
-        **measured,
+        after_trees=after if uses_trees else None,
+        **steps[after],
         seconds=sum(outcome.seconds.values()),
         groups=outcome.found,
         clusters=len(set(outcome.clusters.tolist())),
         parameters=outcome.parameters,
-        by_tree=None if steps is None else [step.get("v_measure") for step in steps],
-        accuracy_by_tree=None if steps is None else [step.get("accuracy") for step in steps],
+        by_tree=after_each("v_measure"),
+        accuracy_by_tree=after_each("accuracy"),
     )
 
 

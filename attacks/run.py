@@ -225,7 +225,7 @@ def show(done: Done, out: Path | None = None) -> None:
     report = done.report
     for fault in report["faults"]:
         terminal.err.print(f"note: {fault}", soft_wrap=True)
-    terminal.out.print(_of_groups(report) if done.outcome is not None else _single(report))
+    terminal.out.print(_single(report))
     for name, value in report.items():
         if isinstance(value, list) and value and isinstance(value[0], dict):
             listed = terminal.table(*(key.replace("_", " ") for key in value[0]))
@@ -242,6 +242,8 @@ def _single(report: dict[str, Any]) -> Any:
     table = terminal.table("", "")
     for name, value in report.items():
         if isinstance(value, list):
+            if value and isinstance(value[0], int):
+                table.add_row(name.replace("_", " "), ", ".join(map(str, value[:10])) + ", …" * (len(value) > 10))
             continue
         inner = value.items() if isinstance(value, dict) else [("", value)]
         for key, figure in inner:
@@ -264,21 +266,3 @@ def _figure(name: str, value: Any) -> str:
     if name == "auc" and value is not None and value < 0.5:
         return f"{1 - value:.4f} (inverted)"
     return "–" if value is None else f"{value:.4f}" if isinstance(value, float) else str(value)
-
-
-def _of_groups(report: dict[str, Any]) -> Any:
-    """What the attacker knows, and its groups."""
-    table = terminal.table("", "")
-    table.add_row("transcript", report["signed"])
-    known = f"{sum(report['leaves'])} leaves of {report['trees']} trees, {report['records']} records"
-    table.add_row("attacker", f"{report['party']}, job {report['job']} ({report['protocol']})")
-    table.add_row("knows", known + (", by messages alone" if report["received_only"] else ""))
-    if report["groups"] is not None:
-        table.add_row("groups found", str(report["groups"]))
-    largest = ", ".join(map(str, report["largest_clusters"][:10])) + (", …" if report["clusters"] > 10 else "")
-    table.add_row("guesses", f"{report['clusters']} clusters, of {largest} records")
-    for name in ("modularity", "v_measure", "homogeneity", "completeness", "ari", "nmi", "accuracy"):
-        if report[name] is not None:
-            table.add_row(name.replace("_", " "), f"{report[name]:.4f}")
-    table.add_row("seconds", f"{sum(report['seconds'].values()):.2f}")
-    return table

@@ -98,7 +98,7 @@ def _figures(guesses: Ints, scores: Floats, truth: Ints, *, two: bool) -> GuessF
 
 
 def label_guess(evidence: SharedLabelEvidence) -> LabelGuess:
-    """The guess by all weights, by some of them, and by what takes no weights: see `LabelGuess`."""
+    """The guess by all weights, by some of them, and by models that take no weights."""
     view, records, features = evidence.view, evidence.records, evidence.features
     truth = None if view.params.regression else evidence.truth
 

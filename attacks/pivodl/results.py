@@ -6,7 +6,7 @@ from attacks.findings import Count, Findings
 
 
 class GuessFigures(Findings):
-    """How well a guess of the labels of some `records` does; null without labels or records.
+    """Quality of a guess of the labels of some `records`; null without labels or records.
 
     `accuracy`: share of right guesses; `inverted`: that of the opposite guess, of two classes; `majority`: that of
     always naming the class that is most frequent among these records; `auc`: probability that a record of the second

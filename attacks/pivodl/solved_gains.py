@@ -52,7 +52,7 @@ class SolvedNode:
 
 @dataclass(eq=False)
 class InvertedTree:
-    """What the announced gains of one tree give away.
+    """The sums and weights that the announced gains of one tree give away.
 
     Attributes:
         splits: number of the tree's splits.

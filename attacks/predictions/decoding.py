@@ -92,14 +92,14 @@ def _solved(blocks: list[_Block], target: Ints, work: int) -> tuple[list[_Block]
         touched = {e: [b for b in blocks if _varies(b, e)] for e in unsolved}
         chosen = min(candidates, key=lambda e: (_combinations(touched[e]), e))
         # every equation whose blocks are among those of the chosen one is solved with it
-        inside = [e for e in sorted(unsolved) if all(any(b is c for c in touched[chosen]) for b in touched[e])]
+        inside = [e for e in sorted(unsolved) if all(_among(b, touched[chosen]) for b in touched[e])]
         joined = _join(blocks, touched[chosen], inside, target, work)
         if joined is None:
             tried.add(chosen)
             continue
         if not len(joined):
             return [joined], set()
-        rest = [b for b in blocks if not any(b is c for c in touched[chosen])]
+        rest = [b for b in blocks if not _among(b, touched[chosen])]
         blocks = rest + ([joined] if joined.trees else [])
         unsolved -= set(inside)
         tried.clear()
@@ -135,6 +135,10 @@ def _reaching(options: Options, leaf: int) -> Options:
     return Options(options.leaves[kept], options.terms[kept])
 
 
+def _among(block: _Block, blocks: Sequence[_Block]) -> bool:
+    return any(block is other for other in blocks)
+
+
 def _varies(block: _Block, equation: int) -> bool:
     column = block.terms[:, equation]
     return bool((column != column[0]).any())
@@ -151,7 +155,7 @@ def _join(
     halves = _halves(touched)
     if max(math.prod(len(block) for block in half) for half in halves) > work:
         return None
-    rest = [block for block in blocks if not any(block is other for other in touched)]
+    rest = [block for block in blocks if not _among(block, touched)]
     fixed = np.sum([block.terms[0] for block in rest], axis=0, dtype=np.int64)  # constant in these equations
     return _meet(halves, equations, target - fixed, work, len(target))
 

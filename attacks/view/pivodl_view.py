@@ -151,15 +151,7 @@ def _tree(
         for node, chunks in replay.spaces("node_records")
         if not _is_open(splits, node)
     }
-    weights: dict[int, Weight] = {}
-    keepers: dict[int, str] = {}
-    for leaf, keeper, receiver, value in _weights(replay):
-        source = splits[leaf >> 1].source if leaf != ROOT and leaf >> 1 in splits else None
-        # the source of a leaf gets its weight with noise, every other party as it is
-        exact = params.epsilon is None or (receiver or party) != source
-        if leaf not in weights or exact:
-            weights[leaf] = Weight(value, exact)
-        keepers[leaf >> 1] = keeper or party
+    weights, keepers = _known_weights(party, params, replay, splits)
     sums = {
         it.node: np.array(it.sums, dtype=np.int64)
         for _, _, series in (*replay.of("node_sums"), *replay.of("node_sums", sent=True))
@@ -196,6 +188,22 @@ def _splits(
         if node != ROOT and node >> 1 not in splits:
             raise Malformed(f"tree {view.index}: node {node} is split, and no node above it")
     return splits
+
+
+def _known_weights(
+    party: str, params: PivodlParams, replay: TreeReplay, splits: Mapping[int, Split]
+) -> tuple[dict[int, Weight], dict[int, str]]:
+    """Leaf → its weight, exact where some message has it without noise; node above a leaf → who keeps the weight."""
+    weights: dict[int, Weight] = {}
+    keepers: dict[int, str] = {}
+    for leaf, keeper, receiver, value in _weights(replay):
+        source = splits[leaf >> 1].source if leaf != ROOT and leaf >> 1 in splits else None
+        # the source of a leaf gets its weight with noise, every other party as it is
+        exact = params.epsilon is None or (receiver or party) != source
+        if leaf not in weights or exact:
+            weights[leaf] = Weight(value, exact)
+        keepers[leaf >> 1] = keeper or party
+    return weights, keepers
 
 
 def _announced(party: str, replay: TreeReplay) -> dict[tuple[int, str, str], int]:

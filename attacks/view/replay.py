@@ -40,6 +40,8 @@ _KINDS: Mapping[Kind, Mapping[type[Message], str]] = {
     TranscriptRecord.OWN: {transcript_pb2.OwnSplit: "own_split", transcript_pb2.OwnAlignment: "own_alignment"},
 }
 _MOST_ROWS = 2**62
+#: Steps of a tree whose messages are kept where the party receives them.
+_RECEIVED = ("sampled_records", "instance_spaces", *OF_TREES)
 #: The messages of one kind from one sender for one stage.
 Messages = Series[exchange_pb2.PeerMessage]
 #: A set of records as it was sent: chunks, in the order of the messages.
@@ -281,11 +283,7 @@ class TranscriptReplay:
 
     def _take_message(self, record: TranscriptRecord, message: exchange_pb2.PeerMessage, sent: bool) -> None:
         self.peers.add(record.peer)
-        if record.step in ("sampled_records", "instance_spaces") and not sent:
-            self.budget.take(len(record.message))
-            where = (record.peer, record.step, record.stage)
-            self.tree(record.round, record.attempt).series.setdefault(where, Messages()).add(message, message)
-        elif record.step in (SENT if sent else OF_TREES):
+        if record.step in (SENT if sent else _RECEIVED):
             self.budget.take(len(record.message))
             tree = self.tree(record.round, record.attempt)
             where = (record.peer, record.step, record.stage)

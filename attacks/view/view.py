@@ -168,8 +168,7 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
             "train without eval_table to measure attacks"
         )
     params = _params(spec)
-    of_holder = replay.network.kind == EMBEDDINGS
-    name = (label_holder if of_holder else feature_party)(path, replay, spec, party)
+    name = (label_holder if replay.network.kind == EMBEDDINGS else feature_party)(path, replay, spec, party)
     total = replay.total
     max_depth = params.max_depth if isinstance(params, TreeParams) else 0
     trees, unfinished = _trees(path, replay, total, max_depth)
@@ -178,20 +177,12 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
         faults.append(
             f"{path}: trees {gaps} are not in the transcript: recording began later{more if spec.base_model else ''}"
         )
-    network, embeddings, done = None, None, f"{len(trees)} complete trees"
-    if isinstance(params, SplitnnParams):
-        _check_senders(replay, spec)
-        if of_holder:
-            embeddings = _embeddings(path, name, spec, params, replay)
-            lost, done = embeddings.faults(), f"embeddings of {embeddings.seen} epochs"
-        else:
-            network = NetworkView.of(name, spec.aggregator, params, total, replay.network)
-            lost, done = lost_batches(network), f"gradients of {len(network.epochs)} epochs"
-        faults += [f"{path}: {gap}" for gap in lost]
+    network, embeddings, lost, done = _numbers(path, name, spec, params, replay)
+    faults += [f"{path}: {gap}" for gap in lost]
     if not replay.finished:
         faults.append(
-            f"{path}: ends before its job does (after {done}): the job runs or was interrupted, "
-            "or the end of the transcript is missing"
+            f"{path}: ends before its job does (after {done or f'{len(trees)} complete trees'}): the job runs or was "
+            "interrupted, or the end of the transcript is missing"
         )
     pivodl = _shared(name, spec, params, replay, trees) if isinstance(params, PivodlParams) else None
     rows = _rows(replay, total, [*trees, *unfinished])
@@ -224,10 +215,24 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
     )
 
 
+def _numbers(
+    path: Path, name: str, spec: setup_pb2.JobSpec, params: JobParams, replay: TranscriptReplay
+) -> tuple[NetworkView | None, EmbeddingsView | None, list[str], str]:
+    """The gradients or embeddings of a split network, those that are missing, and what there is; nothing of trees."""
+    if not isinstance(params, SplitnnParams):
+        return None, None, [], ""
+    _check_senders(replay, spec)
+    if replay.network.kind == EMBEDDINGS:
+        embeddings = _embeddings(path, name, spec, params, replay)
+        return None, embeddings, embeddings.faults(), f"embeddings of {embeddings.seen} epochs"
+    network = NetworkView.of(name, spec.aggregator, params, replay.total, replay.network)
+    return network, None, lost_batches(network), f"gradients of {len(network.epochs)} epochs"
+
+
 def _shared(
     name: str, spec: setup_pb2.JobSpec, params: PivodlParams, replay: TranscriptReplay, trees: list[TreeView]
 ) -> PivodlView:
-    """What the party knows beside, of a PIVODL job."""
+    """The knowledge of a party of a PIVODL job beside the trees' sets."""
     parties = [spec.aggregator, *spec.feature_parties]
     grown = [(replay.trees_by_attempt[tree.index, tree.attempt], tree) for tree in trees]
     return pivodl_view(name, parties, params, replay.shared, grown, replay.total)
