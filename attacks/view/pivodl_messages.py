@@ -28,7 +28,7 @@ _ONE_BYTE = 256
 
 @dataclass
 class JobMessages:
-    """Messages that a party received before the first tree, by attempt, and lists of records of the paper's wire form."""
+    """Messages that a party received before the first tree, by attempt, and lists of records of wire form "paper"."""
 
     _labelled: dict[tuple[int, str], dict[int, list[types_pb2.RecordChunk]]] = field(default_factory=dict)
     _bins: defaultdict[tuple[int, str], dict[tuple[int, int], int]] = field(default_factory=lambda: defaultdict(dict))
