@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -20,6 +21,11 @@ class Files(Strict):
         """The same with paths that are relative to a folder."""
         given = {name: getattr(self, name) for name in self.PATHS}
         return self.model_copy(update={name: base / path for name, path in given.items() if path is not None})
+
+    def near(self, folder: Path) -> dict[str, Any]:
+        """The table as TOML has it, with paths that are relative to a folder, so that this can be moved."""
+        content = self.model_dump(exclude_none=True)
+        return content | {name: os.path.relpath(content[name], folder) for name in self.PATHS if name in content}
 
 
 class LabelTable(Files):
