@@ -110,6 +110,8 @@ def read_scores(
         view = read_view(files.transcript, opening.model, opening.recipient, ca, revoked).pivodl
         if view is None or opening.parameters.masked.prediction_weights == "noised":
             raise BadInput(f"{where} is of weights that its recipient was sent as they are; leave it out")
+        if view.params.regression:
+            raise BadInput(f"{where} has scores in the unit of the label, which rounds their sums; leave it out")
         trees, bits = recipient_trees(view, lines, arrived, order.features, MASKED_PLACES), None
         sums = _sums(files, order, manifest["base_margin"], 1, MASKED_PLACES)
     else:
