@@ -24,8 +24,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from attacks.predictions.path_options import Ints, Options
-
+Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 #: Most sums on one side of a join, and most combinations kept. 2^21 take half a second and 100 MB.
 WORK = 2**21
@@ -35,6 +34,14 @@ ROUNDS = 16
 PROBE = 2**12
 #: A search for two solutions is skipped where fewer than 2^−HOPE are expected.
 HOPE = 10.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """One tree's options: heap numbers of the possible leaves (k,), their terms in each equation (k, equations)."""
+
+    leaves: Ints
+    terms: Ints
 
 
 @dataclass(frozen=True)
@@ -104,35 +111,6 @@ def _solved(blocks: list[_Block], target: Ints, work: int) -> tuple[list[_Block]
         unsolved -= set(inside)
         tried.clear()
     return blocks, unsolved
-
-
-def decode_explained(
-    scored: Sequence[Options], explained: Sequence[Options], target: Ints, *, work: int = WORK, rounds: int = ROUNDS
-) -> Decoded:
-    """Decode by the score, then by score and attributions over the masks that the decoded leaves allow.
-
-    `scored` and `explained` are one record's options by `score_options` and `explained_options`; target (equations,)
-    is that of the latter, whose first equations are the former's. The result is never weaker than by the score alone;
-    `several`: attributions do not determine the path either.
-    """
-    outputs = scored[0].terms.shape[1] if scored else len(target)
-    alone = decode(scored, target[:outputs], work=work, rounds=1)
-    if alone.outcome in ("unique", "none"):
-        return alone
-    left = [_reaching(options, int(leaf)) for options, leaf in zip(explained, alone.leaves, strict=True)]
-    both = decode(left, target, work=work, rounds=rounds)
-    leaves = np.where(both.leaves >= 0, both.leaves, alone.leaves)
-    if (leaves >= 0).all():
-        return Decoded("unique", 1, True, leaves)
-    return Decoded(both.outcome, both.solutions, both.complete, leaves)
-
-
-def _reaching(options: Options, leaf: int) -> Options:
-    """The options that end in a leaf; all if the leaf is not known (−1)."""
-    if leaf < 0:
-        return options
-    kept = options.leaves == leaf
-    return Options(options.leaves[kept], options.terms[kept])
 
 
 def _among(block: _Block, blocks: Sequence[_Block]) -> bool:

@@ -1,4 +1,6 @@
-"""The possible contributions of each tree to a record's score and attributions, as the label holder can list them.
+"""The possible contributions of each tree to a record's score and attributions, and path decoding by both.
+
+The label holder can list them; `treetap attack path-decoding` uses the score alone.
 
 Numbers are integers in units of 2^−fraction_bits, rounded entry by entry as they are encrypted: their sums are exact.
 """
@@ -12,6 +14,7 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
+from attacks.predictions.decoding import ROUNDS, WORK, Decoded, Options, decode
 from treetap.trees.ensemble import Ensemble, Split, Tree
 from treetap.trees.paths import paths
 from treetap.trees.shapley import masked_terms
@@ -19,14 +22,6 @@ from treetap.trees.shapley import masked_terms
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Options:
-    """One tree's options: heap numbers of the possible leaves (k,), their terms in each equation (k, equations)."""
-
-    leaves: Ints
-    terms: Ints
 
 
 @dataclass(frozen=True)
@@ -162,3 +157,32 @@ def _weights(tree: Tree, fraction_bits: int) -> Ints:
 
 def _nodes(tree: Tree) -> Ints:
     return np.array([leaf.node for leaf in tree.leaves], dtype=np.int64)
+
+
+def decode_explained(
+    scored: Sequence[Options], explained: Sequence[Options], target: Ints, *, work: int = WORK, rounds: int = ROUNDS
+) -> Decoded:
+    """Decode by the score, then by score and attributions over the masks that the decoded leaves allow.
+
+    `scored` and `explained` are one record's options by `score_options` and `explained_options`; target (equations,)
+    is that of the latter, whose first equations are the former's. The result is never weaker than by the score alone;
+    `several`: attributions do not determine the path either.
+    """
+    outputs = scored[0].terms.shape[1] if scored else len(target)
+    alone = decode(scored, target[:outputs], work=work, rounds=1)
+    if alone.outcome in ("unique", "none"):
+        return alone
+    left = [_reaching(options, int(leaf)) for options, leaf in zip(explained, alone.leaves, strict=True)]
+    both = decode(left, target, work=work, rounds=rounds)
+    leaves = np.where(both.leaves >= 0, both.leaves, alone.leaves)
+    if (leaves >= 0).all():
+        return Decoded("unique", 1, True, leaves)
+    return Decoded(both.outcome, both.solutions, both.complete, leaves)
+
+
+def _reaching(options: Options, leaf: int) -> Options:
+    """The options that end in a leaf; all if the leaf is not known (−1)."""
+    if leaf < 0:
+        return options
+    kept = options.leaves == leaf
+    return Options(options.leaves[kept], options.terms[kept])
