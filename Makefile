@@ -7,7 +7,7 @@ PROTOS := $(wildcard protos/treetap/wire/v2/*.proto)
 
 PYTEST = $(BIN)/python -m pytest --numprocesses auto --dist loadgroup --durations 10
 
-.PHONY: demo test test-all lint weight campaign campaign-sockets soak security assurance bench protos threats orders clean
+.PHONY: demo test test-all lint weight campaign campaign-sockets soak security assurance bench protos threats orders exclusions clean
 
 $(VENV)/.demo: pyproject.toml $(BUILT)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -91,6 +91,9 @@ threats: $(VENV)/.dev  ## render the disclosure table of docs/threats.md from th
 orders: $(VENV)/.dev  ## render the tables of steps of docs/protocol-*.md from those that the parties execute; draw the roles of PIVODL
 	$(BIN)/python docs/render_orders.py
 	$(BIN)/python docs/render_roles.py
+
+exclusions: $(VENV)/.dev  ## render the tables of docs/exclusions.md from what every process refuses
+	$(BIN)/python docs/render_exclusions.py
 
 clean:
 	rm -rf $(VENV) build *.egg-info

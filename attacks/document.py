@@ -141,9 +141,9 @@ class SeenTree(Findings):
 class Party(Findings):
     """One attacker: its traffic and its attacks' results. `faults`: gaps of the transcript behind all figures.
 
-    `signed`: what the transcript's signatures show; empty in documents of versions without them. Of a PIVODL job, and
-    only of such a one, `label_guess` and the fields after it up to `disclosed`; of a feature party of a split network,
-    and only of such a one, `network`; of a label holder `victims`: feature party → attacks on its columns.
+    `signed`: what the transcript's signatures show. Of a PIVODL job, and only of such a one, `label_guess` and the
+    fields after it up to `disclosed`; of a feature party of a split network, and only of such a one, `network`; of a
+    label holder `victims`: feature party → attacks on its columns.
     """
 
     OMITTED: ClassVar = (*PIVODL_ATTACKS, "network", "victims")
@@ -156,8 +156,8 @@ class Party(Findings):
     bounds: list[BoundRow]
     signature: Signature
     trees: list[SeenTree]
-    faults: list[str] = []
-    signed: str = ""
+    faults: list[str]
+    signed: str
     label_guess: LabelGuess | None = None
     gain_inversion: GainInversionFigures | None = None
     differential: DifferentialFigures | None = None

@@ -38,12 +38,12 @@ def bound_rows(view: View, labels: Labels | None) -> list[dict[str, Any]]:
     """
     if labels is None:
         return []
-    bounds_of_nodes = []
+    bounds_of_nodes, trees = list[dict[str, Any]](), training(view.protocol).trees
+    # As in the paper's experiments: if a tree draws its records, a node holds only the drawn ones, once each.
+    drawn = trees is not None and trees.drawn
     for tree in view.trees:
         nodes = [node for node in tree.nodes.values() if node.source != "root"]
-        # As in the paper's experiments: if a tree draws its records, a node holds only the drawn ones, once each.
-        draws = training(view.protocol).draws_for_audit
-        inside = [tree.drawn_of(node.records) if draws else node.records for node in nodes]
+        inside = [tree.drawn_of(node.records) if drawn else node.records for node in nodes]
         counts = np.array([_counts(labels, rows) for rows in inside], dtype=np.int64)
         bounds = node_bounds(counts.reshape(len(nodes), len(labels.classes)), _counts(labels))
         bounds_of_nodes += [

@@ -23,7 +23,7 @@ from coordinator.runtime.metrics import CoordinatorMetrics
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.submission import Submitted, new_submission
 from coordinator.waiting import LONGEST_PAUSE_S, Place, Waiting
-from treetap.errors import ConfigError, Conflict, Incompatible, Interrupted, TreetapError, UnknownJob
+from treetap.errors import ConfigError, Conflict, Interrupted, TreetapError, UnknownJob
 from treetap.names import NAME, did_you_mean
 from treetap.protocols.job_spec import check_spec
 from treetap.protocols.registry import training_name
@@ -139,12 +139,10 @@ class Jobs:
             if job not in self._waiting:
                 self._queue(job, operator, waited_s=max(0.0, time.time() - since))
         for job in set(self._journal.cut_off("train", "predict")) - set(self._running):
-            submitted = self._journal.submitted(job)
-            if not submitted.outdated:
-                number = attempts(self._journal.read(job))
-                leaving = asyncio.ensure_future(self._parties.leave(job, number, submitted, discard=False))
-                self._freeing.add(leaving)
-                leaving.add_done_callback(self._freeing.discard)
+            submitted, number = self._journal.submitted(job), attempts(self._journal.read(job))
+            leaving = asyncio.ensure_future(self._parties.leave(job, number, submitted, discard=False))
+            self._freeing.add(leaving)
+            leaving.add_done_callback(self._freeing.discard)
         self._admit()
 
     def serve_on(self) -> None:
@@ -154,10 +152,7 @@ class Jobs:
         """
         for job in sorted(set(self._journal.cut_off("serve")) - set(self._running)):
             try:
-                if outdated := self._journal.submitted(job).outdated:
-                    log.warning("no longer served: %s", outdated)
-                else:
-                    self._start(job, "interrupted")
+                self._start(job, "interrupted")
             except TreetapError as failure:
                 log.error("job %s is not served: %s; then: treetap resume %s", job, failure, job)
 
@@ -166,13 +161,11 @@ class Jobs:
 
         Raises:
             Conflict: the job is finished, cancelled, running or waiting.
-            Incompatible: the job was begun in another version of the protocol.
+            DataError: its file is damaged, or of another version of the protocol.
         """
         state = self._state(job).state
         if state in ("finished", "cancelled", *UNDER_WAY):
             raise Conflict(f"job {job} is {state}: there is nothing to resume")
-        if outdated := self._journal.submitted(job).outdated:
-            raise Incompatible(outdated)
         return self._begin(job, state, operator)
 
     async def cancel(self, job: str) -> jobs_pb2.JobStatus:
@@ -182,11 +175,9 @@ class Jobs:
 
         Raises:
             Conflict: the job is finished, or about to finish.
-            Incompatible: a later release began the job; nothing is changed.
+            DataError: its file is damaged, or of another version of the protocol; nothing is changed.
         """
         submitted = self._journal.submitted(job)
-        if submitted.later:
-            raise Incompatible(submitted.outdated)
         status = self._state(job)
         before = status.state
         if status.state == "finished":

@@ -1,7 +1,8 @@
 """Jobs that the journal may forget: those that are over and whose record nothing later needs.
 
 A finished training stays, because predictions with its model need its record. So does a job that can still be resumed,
-because its parties hold files that only `cancel` deletes; and a damaged one, because only a person knows what it was.
+because its parties hold files that only `cancel` deletes; and a damaged one, because only a person knows what it was:
+so is called one of another version of the protocol, which another release can read.
 An operator who names finished trainings or damaged jobs gives them up.
 """
 

@@ -19,6 +19,7 @@ from treetap.names import NAME, Address, Name, ProcessName, clash, on_loopback
 from treetap.native.arithmetic import Choice
 from treetap.process.apart import ReadApart
 from treetap.process.config import Process, Silence
+from treetap.protocols.exclusions import Feature, between
 from treetap.strict import Strict, load, unshown
 from treetap.tables.config import TableConfig
 from treetap.trees.withholding import Withholding
@@ -204,17 +205,9 @@ class PartyConfig(WorkerSettings, Process):
         if policy.max_leakage is None or policy.on_max_leakage == "stop":
             return
         if self.defences.grafting:
-            raise ConfigError(
-                f'{self.name}\'s policy has on_max_leakage = "withdraw", which is ID-LMID, and ID-LMID and grafting do '
-                'not go together: leave grafting out, or set on_max_leakage = "stop"',
-                party=self.name,
-            )
+            raise ConfigError(str(between(Feature.GRAFTING, Feature.WITHDRAW)), party=self.name)
         if limit is not None and limit.counts == "paper":
-            raise ConfigError(
-                f'{self.name}\'s policy has on_max_leakage = "withdraw", which counts every record of a set that is '
-                'shown, and id_lmid has counts = "paper", which counts those that a tree draws: leave counts out',
-                party=self.name,
-            )
+            raise ConfigError(str(between(Feature.ID_LMID_PAPER, Feature.WITHDRAW)), party=self.name)
 
     def unanswered(self) -> list[str]:
         """The `serve.clients` to which the policy permits no prediction."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from party.config import PartyConfig
-from party.defences.checks import check_defences
-from party.defences.constraints import check_constraints
+from party.defences.checks import check_own
 from party.protocols import role_for_prediction, role_for_training
 from party.runtime.attempts import Attempts
 from party.runtime.context import Offload, Role, Session, StepContext
@@ -102,15 +101,12 @@ class Opener:
         check_members(self._config, members, protocol.opens_sums)
         if protocol.spreads_labels(spec):
             policy.check_parties(name, len(members.parties))
-        policy.check_permissions(name, protocol.permissions(spec))
-        if name == spec.aggregator:
-            policy.check_permissions(name, protocol.label_permissions(spec))
+        policy.check_permissions(name, protocol.permissions(spec), label_holder=name == spec.aggregator)
         if protocol.grows_trees:
             policy.check_key(name, KeyKind.of(spec))
         policy.check_job(name, sent_in_training(spec, caller))
-        own = self._config.table(spec.table)
-        check_constraints(name, self._config.defences, policy, own, spec)
-        check_defences(name, self._config.defences, policy, own, spec)
+        own, further = self._config.table(spec.table), self._config.table(spec.eval_table)
+        check_own(name, self._config.defences, policy, own, further, spec)
         require_library(training_name(spec), protocol)
 
     def _context(

@@ -24,6 +24,7 @@ from treetap.wire.reachable import ALL, Reachable, is_location, permits
 #: Every receiver; valid beside names of certificates and `KINDS`, as in the defaults of reveals.proto.
 EVERYBODY = "*"
 #: Switch of a policy → the line of a job that needs it, where that is not the switch itself.
+_OF_LABEL_HOLDERS = frozenset({"expansion_order"})  # switches that no other party's policy is asked for
 _ASKED_BY = {"expansion_order": 'grow_policy = "lossguide"'}
 
 
@@ -146,10 +147,10 @@ class Policy(Strict):
                 f"and restart {party}"
             )
 
-    def check_permissions(self, party: str, names: Iterable[str]) -> None:
+    def check_permissions(self, party: str, names: Iterable[str], *, label_holder: bool = False) -> None:
         """Raise `Refused` if a job needs one of these switches of the policy, which is off."""
         for name in names:
-            if not getattr(self, name):
+            if not getattr(self, name) and (label_holder or name not in _OF_LABEL_HOLDERS):
                 asked = _ASKED_BY.get(name, f"{name} = true")
                 raise Refused(
                     f"{party} takes no part in a job with {asked}: its policy says {name} = false; if it should, write "

@@ -12,11 +12,6 @@ from treetap.models.checksums import KEY, with_checksum
 from treetap.models.store import JOB, JOB_SEED, MANIFEST, TREES, manifest_seed
 
 
-def trees_file(folder: Path) -> Path:
-    """The file of a published model's trees, in any format."""
-    return folder / ("shard.jsonl" if json.loads((folder / MANIFEST).read_text()).get("version", 1) == 1 else TREES)
-
-
 def write_job(folder: Path, submission: str) -> None:
     """Say which submission the files of a folder belong to."""
     (folder / JOB).write_text(json.dumps(with_checksum({"submission": submission}, JOB_SEED)))

@@ -13,9 +13,9 @@ class AttackResult(Findings):
     All figures but the lists are those after `after_trees` trees: the number with the largest V-measure, since an
     attacker may stop after any tree; without labels all trees; null for an attack that uses no tree. `accuracy` is that
     of the best one-to-one matching of clusters and classes; `named_accuracy` that of a matching by the order of their
-    sizes, null in documents of versions without it. `groups`: communities or components before k-means, null for an
-    attack that forms none. `by_tree`, `accuracy_by_tree`: V-measure and accuracy after the first tree, the first two,
-    ...; null without labels, an entry null where it was not computed.
+    sizes. `groups`: communities or components before k-means, null for an attack that forms none. `by_tree`,
+    `accuracy_by_tree`: V-measure and accuracy after the first tree, the first two, ...; null without labels, an entry
+    null where it was not computed.
     """
 
     after_trees: Count | None
@@ -25,7 +25,7 @@ class AttackResult(Findings):
     ari: float | None
     nmi: float | None
     accuracy: float | None
-    named_accuracy: float | None = None
+    named_accuracy: float | None
     seconds: float
     groups: Count | None
     clusters: Count

@@ -82,4 +82,5 @@ class Settings(RangedSettings):
 
 def usual_discount(protocol: str) -> float:
     """The paper's discount for the trees of a protocol that trains."""
-    return SEQUENTIAL_DISCOUNT if training(protocol).trees_are_sequential else INDEPENDENT_DISCOUNT
+    trees = training(protocol).trees
+    return SEQUENTIAL_DISCOUNT if trees is not None and trees.sequential else INDEPENDENT_DISCOUNT

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Sequence
 
 from google.protobuf.message import DecodeError, Message
@@ -13,17 +12,15 @@ from coordinator.runtime.submission import Submitted, submitted_in
 from treetap.wire.v2 import jobs_pb2
 
 CANCELLED = "cancelled by an operator"
-#: The end of the errors of interrupted jobs.
-_RESUMED = re.compile(r"(; mend it)?[;,] then: treetap resume \S+$")
 #: Most characters of an error in a list of jobs.
 LISTED_ERROR = 400
-#: Errors of reading a line that this release cannot read: one of another release, or a damaged one.
+#: Errors of reading a line that says nothing.
 UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, DecodeError)
 
 
-def submission_of(job: str, events: Sequence[Event], *, checked: bool) -> Submitted:
-    """The submission; `checked`: the lines have checksums."""
-    return submitted_in(job, events[0], checked=checked)
+def submission_of(job: str, events: Sequence[Event]) -> Submitted:
+    """The submission."""
+    return submitted_in(job, events[0])
 
 
 def attempts(events: Sequence[Event]) -> int:
@@ -48,21 +45,19 @@ def is_cut_off(events: Sequence[Event]) -> bool:
     return not is_cancelled(events) and waits(events) is None and attempts(events) not in ended
 
 
-def status_of(job: str, events: Sequence[Event], *, checked: bool) -> jobs_pb2.JobStatus:
+def status_of(job: str, events: Sequence[Event]) -> jobs_pb2.JobStatus:
     """The status of a job that does not run; one that ran when the coordinator stopped is interrupted."""
-    submitted = submission_of(job, events, checked=checked)
+    submitted = submission_of(job, events)
     status = jobs_pb2.JobStatus(job=job, kind=submitted.kind, attempt=attempts(events), protocol=submitted.protocol)
     again = f"go on with: treetap resume {job}"
     if status.kind == "serve":
         again = "the job goes on by itself when the coordinator is back"
-    status.state, status.error = "interrupted", f"the coordinator stopped; {submitted.outdated or again}"
+    status.state, status.error = "interrupted", f"the coordinator stopped; {again}"
     for event in events:
         if event["event"] == "ended" and event["attempt"] == status.attempt:
-            status = jobs_pb2.JobStatus.FromString(from_base64(event["status"]))  # version 1 wrote the same bytes
-            if submitted.outdated and status.state == "interrupted":
-                status.error = f"{_RESUMED.sub('', status.error)}; {submitted.outdated}"
+            status = jobs_pb2.JobStatus.FromString(from_base64(event["status"]))
     if waits(events) is not None:
-        status.state, status.error, status.bad_input = "waiting", submitted.outdated or "waits for its turn", False
+        status.state, status.error, status.bad_input = "waiting", "waits for its turn", False
     if is_cancelled(events) and status.state != "finished":  # it may have broken down while it was cancelled
         status.state, status.error, status.bad_input = "cancelled", CANCELLED, False
     return status

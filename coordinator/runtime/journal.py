@@ -31,11 +31,11 @@ from coordinator.runtime.job_record import (
     waits,
 )
 from coordinator.runtime.journal_lines import Event, Lines, lines_of, no_lines
-from coordinator.runtime.submission import Submitted, content_key
+from coordinator.runtime.submission import Submitted, content_key, other_version
 from treetap.errors import BadInput, DataError, Interrupted, UnknownJob
 from treetap.models.durable import append, make_folder, remnant, sync_folder, write_whole
 from treetap.names import NAME, did_you_mean
-from treetap.version import WIRE_VERSION
+from treetap.version import PROTOCOL_VERSION
 from treetap.wire.v2 import jobs_pb2
 
 #: Most bytes of files whose events memory holds.
@@ -143,13 +143,12 @@ class Journal:
 
     def submitted(self, job: str) -> Submitted:
         """The submission of a job; raises as `read` does."""
-        lines = self._lines(job)
-        return submission_of(job, lines.events, checked=lines.last is not None)
+        return submission_of(job, self._lines(job).events)
 
     def write_submitted(self, job: str, kind: str, message: Message, submission: str) -> None:
         """The first line of a job; raises as `write` does."""
         content = {content_key(kind): to_base64(message)}
-        self.write(job, "submitted", kind=kind, **content, submission=submission, wire=WIRE_VERSION)
+        self.write(job, "submitted", kind=kind, **content, submission=submission, wire=PROTOCOL_VERSION)
 
     def cancelled(self, job: str) -> bool:
         """True if an operator has cancelled the job."""
@@ -161,7 +160,7 @@ class Journal:
             lines = self._lines(job)
         except DataError as damage:
             return _damaged(job, damage)
-        return status_of(job, lines.events, checked=lines.last is not None)
+        return status_of(job, lines.events)
 
     def ended_at(self, job: str) -> float:
         """Seconds since 1970 at which the last line of a job was written."""
@@ -264,23 +263,19 @@ def _stamp(found: os.stat_result) -> Stamp:
 def _understand(path: Path, job: str, lines: Lines) -> None:
     """Raise `DataError` for lines that are whole, but none that this release understands."""
     try:
-        if status_of(job, lines.events, checked=lines.last is not None).job != job:
+        if other := other_version(lines.events[0]):
+            raise DataError(f"{path}: {other}")
+        if status_of(job, lines.events).job != job or not isinstance(lines.events[0]["unix_nanos"], int):
             raise ValueError
-        if not submission_of(job, lines.events, checked=True).later:
-            _ = submission_of(job, lines.events, checked=True).members
+        _ = submission_of(job, lines.events).members
     except UNREADABLE:
         raise DataError(f"{path}: has a line that says nothing; bring a back-up of the file back") from None
 
 
 def _entry_of(job: str, held: _Held) -> _Entry:
-    events, checked = held.lines.events, held.lines.last is not None
-    when = events[0].get("unix_nanos")  # else an earlier release's line
-    return _Entry(
-        _stamp(held.found),
-        when if isinstance(when, int) else held.found.st_ctime_ns,
-        is_cut_off(events),
-        for_a_list(status_of(job, events, checked=checked)).SerializeToString(),
-    )
+    events = held.lines.events
+    listed = for_a_list(status_of(job, events)).SerializeToString()
+    return _Entry(_stamp(held.found), int(events[0]["unix_nanos"]), is_cut_off(events), listed)
 
 
 def _damaged(job: str, damage: Exception) -> jobs_pb2.JobStatus:

@@ -41,14 +41,12 @@ OTHERS = {"coordinator": Role.COORDINATOR, "operator": Role.OPERATOR}
 
 @dataclass(frozen=True)
 class Places:
-    """Folders: `tls` has one per process, `memory` is a tmpfs, in `before` earlier releases kept the authority.
-
-    In `trusted` the audit finds the certificates of all authorities.
+    """Folders: `tls` has one per process, `memory` is a tmpfs, in `trusted` the audit finds the certificates of all
+    authorities.
     """
 
     tls: Path = Path("/tls")
     memory: Path = Path("/authority")
-    before: Path = Path("/authority-before")
     trusted: Path = Path("/trusted")
     issued: Path = Path("/tmp/issued")  # noqa: S108 - a tmpfs of this container
     owner: int = OWNER
@@ -176,8 +174,6 @@ def main(words: list[str], places: Places) -> None:
         publish(places)
     elif words == ["serve"]:
         signal.pthread_sigmask(signal.SIG_BLOCK, ends)
-        if places.before.is_dir():
-            erase(places.before.iterdir())
         publish(places)
         if not in_order(places):
             make(places)

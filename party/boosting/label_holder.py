@@ -50,7 +50,6 @@ class LabelHolder:
         self._context, self._spec = context, spec
         self._params = params_as(spec, BoostingParams)
         withholding = self._withholding = config.withholding
-        withholding.check_leaves(self._params.max_leaves)
         self._limited = withholding.xi is not None
         job = self._job = LabelHolderJob(
             config, context, spec, self._params, STEPS, self._slots, self._classes_in_slots

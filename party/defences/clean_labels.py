@@ -17,6 +17,7 @@ import numpy as np
 from party.defences.settings import Defences
 from party.policy import Policy
 from treetap.errors import ConfigError, Refused
+from treetap.protocols.exclusions import Feature, between
 from treetap.tables.labels import Labels, read_classes, read_labels, read_targets
 from treetap.tables.partial_labels import PartialLabels, read_partial_labels
 from treetap.tables.reading import Table
@@ -75,11 +76,7 @@ class LabelRules:
             ConfigError: an eval table beside `label_dp`.
         """
         if use is Use.EVAL_TABLE and self.noisy:
-            raise ConfigError(
-                "eval_table: metrics by the labels of an eval table are outside the guarantee of label_dp, whose noisy "
-                f"labels are those of the training; leave eval_table out of the job, or label_dp out of {self.party}'s "
-                "file"
-            )
+            raise ConfigError(str(between(Feature.EVAL_TABLE, Feature.LABEL_DP)))
         if use in (Use.TRAINING, Use.EVAL_TABLE) and self.budget is not None:
             raise Refused(
                 f"{self.party} takes no part in a job that uses its labels as they are: its policy says label_budget = "

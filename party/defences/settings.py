@@ -15,6 +15,7 @@ from pydantic import Field, field_validator, model_validator
 from treetap.names import ProcessName
 from treetap.neural.feature_defences import SENSITIVITY_NORMS, DpSgd, FeatureDefences
 from treetap.neural.label_defences import GradientDefence, LabelDefences
+from treetap.protocols.exclusions import Feature, between
 from treetap.strict import Strict
 from treetap.trees.withholding import Withholding
 
@@ -133,20 +134,14 @@ class Defences(Strict):
                     f"{name} = true repairs what noisy labels spoil: add label_dp = {{epsilon = 1.0}}, or leave it out"
                 )
         if self.grafting and self.id_lmid is not None:
-            raise ValueError(
-                "grafting and id_lmid do not go together: the one repairs subtrees that all parties know, the other "
-                "withdraws them; leave one of them out"
-            )
+            raise ValueError(str(between(Feature.GRAFTING, Feature.ID_LMID)))
         idle = [name for name in _OPTIONS if name in self.model_fields_set]
         if idle and "sensitivity" not in self.model_fields_set:
             raise ValueError(
                 f"{' and '.join(idle)}: of sensitivity, which is not given; add sensitivity = 0.1, or leave it out"
             )
         if self.sensitivity and self.dp_sgd is not None:
-            raise ValueError(
-                "sensitivity and dp_sgd do not go together: the gradient of the Jacobian's norm is neither clipped nor "
-                "noised, and the accountant's ε would not hold; leave one of them out"
-            )
+            raise ValueError(str(between(Feature.SENSITIVITY, Feature.DP_SGD)))
         return self
 
     def __hash__(self) -> int:

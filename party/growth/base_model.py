@@ -156,7 +156,7 @@ class BaseModel:
         """The reasons why the job cannot continue from it."""
         manifest, holder = self.manifest, context.party == spec.aggregator
         role = "label_holder" if holder else "feature_party"
-        trained_by = manifest.get("protocol", "boosting")
+        trained_by = manifest["protocol"]
         if (trained_by, manifest["role"]) != (training_name(spec), role):
             return [f"{context.party} was {manifest['role']} of it, trained by {trained_by}"]
         faults = []
@@ -178,17 +178,15 @@ class BaseModel:
         faults = []
         if params.trees_per_round(classes) != manifest["trees_per_round"]:
             faults.append("multi_strategy must be as in its training")
-        before = manifest["params"].get("base_score")
+        before = manifest["params"]["base_score"]
         if params.base_score is not None and params.base_score != before:
             faults.append("base_score is the base model's; leave it out")
-        if set(params.party_dropout) != set(manifest["params"].get("party_dropout", {})):
+        if set(params.party_dropout) != set(manifest["params"]["party_dropout"]):
             faults.append(
                 "party_dropout must name the parties that its training named: predictions without a party rest on it"
             )
         if VALUES in manifest:
             faults.append("its values are repaired, and later trees would fit the residuals of others")
-        elif CONTINUATION not in manifest["files"]:
-            faults.append("an earlier release trained it, which did not keep the scores of its records; train it again")
         return faults
 
 

@@ -27,6 +27,7 @@ from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, N
 from treetap.errors import ConfigError, Malformed, OutOfOrder
 from treetap.models.own_split import OwnSplit
 from treetap.process.together import together
+from treetap.protocols.exclusions import Feature, between
 from treetap.protocols.job_spec import taking_part
 from treetap.trees.criterion import Criterion
 from treetap.trees.ensemble import ROOT, Tree
@@ -355,11 +356,7 @@ class LabelHolderGrowth:
         if not constrained:
             return
         if self._reached.kept:
-            raise ConfigError(
-                f"{', '.join(constrained)}: has monotone constraints, and {self._context.party} repairs trees by "
-                "grafting or refit: their weights come of clean labels, and would not keep the order that noisy ones "
-                "had; leave one of them out"
-            )
+            raise ConfigError(f"{', '.join(constrained)}: {between(Feature.REFIT, Feature.MONOTONE)}")
         tree.growing.constrain(marks)
 
     async def _relay(self, party: str, t: int, stage: int) -> None:

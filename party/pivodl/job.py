@@ -101,11 +101,6 @@ class PivodlJob:
                 f"{table.path}: the configuration names no columns of features for this table; every party of the job "
                 "has some"
             ).at(context.party)
-        if own.weight is not None:
-            raise DataError(
-                f"{table.path}: weight column {own.weight!r}: protocol 'pivodl' has no sample weights: its thresholds "
-                "and the noise of its leaves count each record once; train by boosting, or on a table without weight"
-            ).at(context.party)
         if own.label is not None:
             try:
                 rules = LabelRules.of(context.party, self._config.defences, context.policy)

@@ -117,20 +117,16 @@ class OpenedModel:
         Features stay in a large table whose splits alone need them.
         """
         named = table_config(self._config, self._opening.table)
-        # models of releases without encoded text columns have neither entry: their features are their columns
-        columns = self.manifest.get("source_columns", self.manifest["columns"])
-        encoded = self.manifest.get("categories", {})
-        have = set(named.columns)
+        columns, have = self.manifest["source_columns"], set(named.columns)
         if absent := [name for name in columns if name not in have]:
             raise DataError(
                 f"model {self._opening.model} needs column {absent[0]!r}, "
                 f"which table {self._opening.table!r} of the configuration does not name"
             ).at(self._config.name)
         wanted = named.model_copy(update={"columns": columns, "label": None, "weight": None})
-        categories = {name: Category.from_dict(each) for name, each in encoded.items()}
+        categories = {name: Category.from_dict(each) for name, each in self.manifest["categories"].items()}
         missing = self.manifest["missing"]
-        # models of releases without columns of tensors have no such entry
-        shapes = {name: tuple(each["shape"]) for name, each in self.manifest.get("tensors", {}).items()}
+        shapes = {name: tuple(each["shape"]) for name, each in self.manifest["tensors"].items()}
         table = await load_table(
             self._context,
             wanted,
@@ -138,7 +134,7 @@ class OpenedModel:
             missing=missing,
             categories=categories,
             shapes=shapes,
-            empty=self.manifest.get("empty_columns", ()),  # models of earlier releases do not say
+            empty=self.manifest["empty_columns"],
             streams=self._compared is not None,
         )
         try:
@@ -211,14 +207,14 @@ class OpenedModel:
 
     @property
     def class_type(self) -> pa.DataType:
-        """The type of the label in its table; text of a model whose manifest does not say it."""
-        return named_type(self.manifest.get("class_type", "string"))
+        """The type of the label in its table, which the label holder knows."""
+        return named_type(self.manifest["class_type"])
 
     @property
     def party_dropout(self) -> Mapping[str, float]:
         """The share of the training that each feature party sat out on average, which the label holder knows."""
-        found: Mapping[str, float] = self.manifest.get("params", {}).get("party_dropout", {})
-        return found
+        shares: Mapping[str, float] = self.manifest["params"].get("party_dropout", {})  # not every protocol has it
+        return shares
 
     def _then_values(self, step: Step) -> Step:
         """The step, after which the values of the compared features are ready if it was the last of the alignment."""
@@ -241,7 +237,7 @@ class OpenedModel:
 
     def _check_parties(self) -> None:
         me, opening, manifest = self._config.name, self._opening, self.manifest
-        trained_by, name = manifest.get("protocol", "boosting"), prediction_name(opening)  # first models have no entry
+        trained_by, name = manifest["protocol"], prediction_name(opening)
         offered = training(trained_by).predicts
         if name not in offered:
             fault = f"model {opening.model} was trained by {trained_by}, and {name} does not predict with it"

@@ -40,7 +40,7 @@ class ScoreStore:
         """Find what earlier attempts have scored from a table of this digest.
 
         Raises:
-            DataError: it was another one, or an earlier release has scored records of it.
+            DataError: it was another one.
         """
         self._table, self._blocks = table, []
         if self._store.has(JOB):
@@ -50,11 +50,6 @@ class ScoreStore:
                 raise DataError(
                     f"{path}: is not the table of which records have been predicted in an earlier attempt; bring that "
                     "one back, or cancel the prediction and begin another"
-                )
-            if "records" not in arrays:
-                raise DataError(
-                    "an earlier release has predicted a part of the records, and this one cannot go on with it: cancel "
-                    "the prediction and begin another"
                 )
             self._blocks.append(arrays["records"])
 

@@ -267,7 +267,7 @@ class ServedPrediction:
     @cached_property
     def _class_type(self) -> serving_pb2.ClassType.ValueType:
         """The type as which a client reads the classes."""
-        if "class_type" not in self._opened.manifest or not self._opened.classes:
+        if not self._opened.classes:
             return serving_pb2.CLASS_TYPE_UNSPECIFIED
         kind = self._opened.class_type
         if pa.types.is_boolean(kind):

@@ -99,7 +99,7 @@ class TreeModel:
             trees=trees.public,
             trees_per_round=manifest["trees_per_round"],
             best_round=manifest["best_round"],
-            averaged=manifest.get("averaged", False),  # absent in models of releases before forests
+            averaged=manifest.get("averaged", False),  # forests alone say it
         )
         same = trees.valued is trees.public
         self.ensemble = self.public if same else replace(self.public, trees=trees.valued)
@@ -129,7 +129,7 @@ class TreeModel:
 
 def named(manifest: dict[str, Any], splits: Iterable[OwnSplit]) -> dict[int, str]:
     """Handle → name of the column that the split is on. A one-hot feature's own name would show the category."""
-    columns, categories = manifest["columns"], manifest.get("categories", {})
+    columns, categories = manifest["columns"], manifest["categories"]
     source = {feature: column for column, each in categories.items() for feature in Category.from_dict(each).features}
     return {split.handle: source.get(columns[split.feature], columns[split.feature]) for split in splits}
 

@@ -31,10 +31,7 @@ class Attempts:
             #: (job, submission) as one text → (highest attempt, left?, digest), the last one that changed at the end.
             self._known = {key: (int(number), bool(left), str(digest)) for key, (number, left, digest) in found.items()}
         except (DataError, ValueError, TypeError):  # a back-up would be stale
-            raise DataError(
-                f"{path}: is damaged, or an earlier release wrote it; remove it; late copies of requests are then not "
-                "known"
-            ) from None
+            raise DataError(f"{path}: is damaged; remove it; late copies of requests are then not known") from None
         except OSError as failure:
             raise DataError(f"{path}: cannot be read: {failure.strerror}; start this party again when it can") from None
 

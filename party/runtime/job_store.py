@@ -7,11 +7,7 @@
                           the job is done; at the label holder also names.json, features that other parties have named
     state/attempts.json   which attempts are over (`party.runtime.attempts`); a damaged one is to be removed
 
-Published models of all formats are read. Progress is read under the names above only: a job that kept its trees in
-shard.jsonl was begun under version 1 of the wire, and the coordinator does not resume it; `discard` takes its folder.
-
-All files but the published shards, of which the manifest has the digests, have checksums. Unfinished jobs of earlier
-releases, which wrote none, are refused by name; published models of these load with one warning.
+All files but the published shards, of which the manifest has the digests, have checksums.
 
 Files are for the party's own user only. Everything is on disk (fsync) before a step that stores is acknowledged.
 """
@@ -31,7 +27,7 @@ import numpy as np
 from party.runtime.sweep import DRAFT, already_published, sweep
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.models.arrays import read_arrays
-from treetap.models.checksums import KEY, bytes_with_checksum, bytes_without_checksum, with_checksum, without_checksum
+from treetap.models.checksums import bytes_with_checksum, bytes_without_checksum, with_checksum, without_checksum
 from treetap.models.durable import make_folder, remnant, remove_folder, sync_folder, write_whole
 from treetap.models.line_file import LineFile
 from treetap.models.store import (
@@ -137,7 +133,7 @@ class JobStore:
         """Make the job's files those of one submission of one job, of which `digest` is in hexadecimal.
 
         Raises:
-            ConfigError: they belong to another submission or another job, or an earlier release wrote them.
+            ConfigError: they belong to another submission or another job.
             DataError: they are damaged.
 
         Two submissions share a name if the coordinator has lost its journal or if there are two coordinators.
@@ -157,14 +153,13 @@ class JobStore:
         elif self.published:
             remove_folder(self.folder)  # what a kill after the publication has left
 
-    def bind(self, digest: str, what: str = "table", unnoted: str | None = None) -> bool:
+    def bind(self, digest: str, what: str = "table") -> bool:
         """Note the digest of what the job works on; False if it was another one when the shard was begun.
 
-        `what`: the table, or the labels where they differ from the table's. `unnoted`: the digest of jobs that were
-        begun before it was noted; None: any.
+        `what`: the table, or the labels where they differ from the table's.
         """
         job = self._job()
-        if job.get(what, digest if unnoted is None else unnoted) != digest and (
+        if job.get(what) != digest and (
             self.published or any(map(self.has, (*KINDS, *(f"{name}.npz" for name in STATES))))
         ):
             return False
@@ -256,11 +251,9 @@ class JobStore:
         return None if found is None else str(found)
 
     def _owner(self) -> str | None:
-        """As `_submission`, of an earlier release's files too; None where it was not even stored, or is damaged."""
+        """As `_submission`; None where it is damaged, too."""
         try:
             return self._submission()
-        except ConfigError:
-            return str(read_json(self.folder / JOB).get("submission"))
         except DataError:
             return None
 
@@ -270,13 +263,7 @@ class JobStore:
         path = self.folder / JOB
         if not path.is_file():
             return {}
-        content = read_json(path)
-        if KEY not in content:
-            raise ConfigError(
-                f"{path}: has no checksum; if an earlier release began the job, this one cannot go on with it: cancel "
-                "the job, and begin it anew under another name"
-            )
-        return without_checksum(path, content, JOB_SEED)
+        return without_checksum(path, read_json(path), JOB_SEED)
 
     def _seed(self, name: str) -> str:
         """The seed of the checksums of one of the job's files."""

@@ -1,4 +1,4 @@
-"""Clean-up of the state folder at a party's start, from files of crashes and of earlier releases."""
+"""Clean-up of the state folder at a party's start, from files of crashes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ DRAWS = "noisy_labels"
 
 
 def sweep(state: Path, predictions: Path, jobs: Path, models: Path) -> list[Path]:
-    """Delete files of crashes and of earlier releases, and progress whose model is published; returns the paths.
-
-    Earlier releases kept the secret key of a training on disk: `secret.json`, and drafts of it.
-    """
+    """Delete files of crashes, and progress whose model is published; returns the paths."""
     whole = [folder for folder in (state, state / DRAWS, predictions, jobs, models) if folder.is_dir()]
     found = [path for folder in whole for path in folder.iterdir() if remnant(path)]
     for folder in sorted(path for each in (jobs, models) for path in each.iterdir() if path not in found):
@@ -27,22 +24,10 @@ def sweep(state: Path, predictions: Path, jobs: Path, models: Path) -> list[Path
         if folder != model and folder.is_dir() and already_published(folder, model):
             found.append(folder)
         elif folder.is_dir():
-            found += [path for path in sorted(folder.iterdir()) if _leftover(path, published=folder == model)]
+            found += [path for path in sorted(folder.iterdir()) if remnant(path) or path.name == DRAFT]
     for path in found:
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     return found
-
-
-def _leftover(path: Path, *, published: bool) -> bool:
-    """True for a file of a job's folder that no later step needs."""
-    name = path.name.removeprefix(".")
-    return (
-        remnant(path)
-        or name == "secret.json"
-        or name.startswith("secret.json.")
-        or path.name == DRAFT
-        or (published and path.name in ("scores.npz", "alignment.npz"))
-    )
 
 
 def already_published(progress: Path, model: Path) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -93,7 +92,7 @@ async def load_labelled_table(
     """
     table = await load_job_table(context, config, spec, with_label=True, missing=missing)
     try:
-        _check_weights(table_config(config, spec.table), table, spec, bounded=True)
+        _check_weights(table_config(config, spec.table), table, spec)
         data = await _as_trained(context, config, spec, table, objective)
         return await _with_eval_table(context, config, spec, data, missing)
     except DataError as failure:
@@ -108,7 +107,6 @@ async def _with_eval_table(
     if table is None:
         return data
     own = table_config(config, spec.eval_table)
-    _check_weights(own, table, spec, bounded=False)
     column = required(own.label)
     rules = LabelRules.of(config.name, config.defences, config.policy)
     evaluated = EvaluatedLabels.read(table, column, data.objective, rules)
@@ -137,15 +135,10 @@ def _check_apart(
     log.warning("job %s: %s", context.job, said)
 
 
-def _check_weights(own: TableConfig, table: Table, spec: setup_pb2.JobSpec, *, bounded: bool) -> None:
-    """Raise `DataError` if a job cannot have the sample weights of its table; `bounded`: they weight what is encrypted.
-
-    Those of an eval table weight metrics alone.
-    """
-    if table.weights is not None:
-        most = params_of(spec).largest_weight
-        most = most if bounded or most is None else math.inf
-        check_job(table.path, required(own.weight), table.weights, table.rows, training_name(spec), most)
+def _check_weights(own: TableConfig, table: Table, spec: setup_pb2.JobSpec) -> None:
+    """Raise `DataError` if a sample weight is above the bound of the job."""
+    if table.weights is not None and (most := params_of(spec).largest_weight) is not None:
+        check_job(table.path, required(own.weight), table.weights, table.rows, most)
 
 
 async def _as_trained(
@@ -158,7 +151,7 @@ async def _as_trained(
     if settings is None:
         _bind(context, table, AS_THEY_ARE)
         return LabelledTable(context.party, table, clean.for_use(Use.TRAINING), column, objective)
-    own_priors, params = required(training(training_name(spec)).own_priors), params_of(spec)
+    own_priors, params = required(training(training_name(spec)).noise.own_priors), params_of(spec)
     labels = clean.for_use(Use.NOISE)
     noisy = NoisyLabels(
         context.party,
@@ -185,7 +178,7 @@ def _check_noisy(labels: Labels, table: Table) -> None:
 
 
 def _bind(context: StepContext, table: Table, digest: str) -> None:
-    if not context.store.bind(digest, "labels", AS_THEY_ARE):
+    if not context.store.bind(digest, "labels"):
         raise DataError(
             f"{table.path}: the stored trees of job {context.job} were grown on other labels: label_dp under "
             "[defences] has changed since, or its noisy labels are gone; restore it, or cancel the job and train again"

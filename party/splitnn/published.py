@@ -46,6 +46,4 @@ def _damaged(opened: OpenedModel, fault: DataError) -> DataError:
 
 def _bottom(entry: Mapping[str, Any]) -> Bottom:
     lists = {name: tuple(entry[name]) for name in ("hidden", "channels", "blocks")}
-    return Bottom(
-        kind=entry["kind"], width=entry["width"], norm=entry["norm"], pool=entry.get("pool", Bottom.pool), **lists
-    )
+    return Bottom(kind=entry["kind"], width=entry["width"], norm=entry["norm"], pool=entry["pool"], **lists)

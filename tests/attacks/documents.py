@@ -199,6 +199,8 @@ def _party(
         bounds=[] if labels is None else _bounds(grown, sources, labels, classes),
         signature=_signature(grown, sources, labels, classes),
         trees=[_seen(k, each, sources[k], name, labels, classes, columns) for k, each in enumerate(grown)],
+        faults=[],
+        signed="",
     )
 
 

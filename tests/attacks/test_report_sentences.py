@@ -43,15 +43,6 @@ def test_the_figures_of_the_sentence() -> None:
     assert "named by published class sizes: 50.0 %" in crossed.text
 
 
-def test_documents_without_the_newer_figure() -> None:
-    """A document of an older version has no name by sizes: the sentence is complete without it."""
-    content = _scored([1, 1, 1, 1, 1, 0, 1, 0, 0, 0]).plain()
-    for it in content["parties"]["telco"]["attacks"].values():
-        del it["named_accuracy"]
-    (found,) = sentences(Document.model_validate(content))
-    assert "; groups matched to labels by the audit); the largest class" in found.text
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [

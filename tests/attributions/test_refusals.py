@@ -251,7 +251,7 @@ def test_what_cannot_be_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "parties", "message"),
     [
-        ({"protocol": "interactive"}, 3, "attributions: protocol 'interactive' cannot; .* use protocol eini"),
+        ({"protocol": "interactive"}, 3, "attributions and protocol 'interactive' do not .*; use protocol eini"),
         ({}, 6, "attributions: 5 feature parties are too many, each doubles the entries of a leaf; at most 4"),
         ({"explain_limit": 3}, 3, "explain-limit = 3: is an option of explain; leave it out, or ask for that"),
     ],

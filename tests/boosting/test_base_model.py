@@ -292,9 +292,9 @@ def test_jobs_that_do_not_fit_the_base_model_are_refused(tmp_path: Path) -> None
         ):
             with pytest.raises(kind, match=fault):
                 await federation.train(_job(PARAMS, **given))
-        with pytest.raises(ConfigError, match="eval_table: a job that continues from a base_model has none"):
+        with pytest.raises(ConfigError, match="eval_table and base_model do not go together"):
             await federation.train(_job(PARAMS, base_model="before", eval_table="train"))
-        with pytest.raises(ConfigError, match="base_model: a job of protocol 'forest' cannot continue from a model"):
+        with pytest.raises(ConfigError, match="base_model and protocol 'forest' do not go together"):
             await federation.train(_job(ForestParams(), base_model="before"))
         await federation.close()
 

@@ -128,7 +128,7 @@ def _of(crossed: Crossed, classes: set[str]) -> tuple[str, str, str, Shown]:
     ("params", "fault"),
     [
         (replace(PARAMS, max_sample_weight=3.0), "is above max_sample_weight = 3 of the job: give the job a bound"),
-        (ForestParams(n_estimators=1), "protocol 'forest' has no sample weights; train by boosting, or on"),
+        (ForestParams(n_estimators=1), "weight and protocol 'forest' do not go together"),
     ],
 )
 def test_a_job_that_has_no_such_weights_is_refused(params: JobParams, fault: str, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_job_that_has_no_such_weights_is_refused(params: JobParams, fault: str
         failed = await federation.train(spec(params))
         assert (failed.state, failed.bad_input) == ("failed", True)
         assert fault in failed.error
-        assert "weight column 'w'" in failed.error
+        assert ("weight column 'w'" in failed.error) == (params.largest_weight is not None)
         assert "3.7" not in failed.error
         await federation.close()
 
@@ -155,7 +155,7 @@ def test_spread_labels_have_no_weights(tmp_path: Path) -> None:
         federation = Federation(tmp_path, here.tables, policies=policies(job))
         failed = await federation.train(job)
         assert (failed.state, failed.bad_input) == ("failed", True)
-        assert "protocol 'pivodl' has no sample weights" in failed.error
+        assert "weight and protocol 'pivodl' do not go together: its thresholds" in failed.error
         await federation.close()
 
     run(main())

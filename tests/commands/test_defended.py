@@ -67,14 +67,14 @@ def test_only_the_label_holder_has_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("defences", "job", "expected"),
     [
-        ({"id_lmid": {"xi": 0.5}}, {"objective": "reg:squarederror"}, "id_lmid under [defences]: protects classes"),
-        (ALL, {"objective": "reg:squarederror"}, "label_dp, grafting under [defences]: protects classes"),
+        ({"id_lmid": {"xi": 0.5}}, {"objective": "reg:squarederror"}, "id_lmid and a regression do not go together"),
+        (ALL, {"objective": "reg:squarederror"}, "grafting and a regression do not go together"),
         (
             {"id_lmid": {"xi": 0.5}},
             {"protocol": "pivodl", "epsilon": 8.0, "delta": 1e-5, "clip": 2.0, "classes": ["0", "1"]},
-            "protocol 'pivodl' has no such defence",
+            "id_lmid and protocol 'pivodl' do not go together",
         ),
-        (GRADIENTS, {}, "dimip, gradient under [defences]: protocol 'boosting' has no such defence"),
+        (GRADIENTS, {}, "gradient and protocol 'boosting' do not go together"),
     ],
 )
 def test_jobs_without_such_defences(defences: dict[str, Any], job: dict[str, Any], expected: str) -> None:

@@ -144,7 +144,7 @@ def test_rows_that_cannot_be_held_out(content: dict[str, Any], data: dict[str, A
     [
         ({"cv": 5, "test_share": 0.2}, "test_share and cv exclude each other"),
         ({"cv": 1}, "greater than or equal to 2"),
-        ({"evaluate_rounds": True, "stop": 3}, "early_stopping_rounds would choose the model by the held-out rows"),
+        ({"evaluate_rounds": True, "stop": 3}, "evaluate_rounds and early_stopping_rounds do not go together"),
         pytest.param(
             {"evaluate_rounds": True, "protocol": "splitnn"},
             "evaluate_rounds: protocol 'splitnn' has no eval table",

@@ -296,7 +296,7 @@ def test_defences_that_a_job_cannot_have(folder: Path, encoded: str) -> None:
     for frontier, expected in (
         ("reduced_leakage = [4]\n", "the job has 3 trees"),
         ("label_dp = [1]\nstages = 2\n", "set stages = 1"),
-        ("reduced_leakage = [1]\n", "and table 'train' of clinic has no columns of features"),
+        ("reduced_leakage = [1]\n", "reduced_leakage and a table without columns of features do not go together"),
     ):
         file = _file(folder, frontier, data=encoded)
         if "columns" in expected or "stages" in expected:

@@ -98,7 +98,7 @@ def test_a_job_that_continues_from_a_model(tmp_path: Path) -> None:
     assert (spec.base_model, spec.base_submission) == ("first", "")
     assert params_of(spec).largest_weight == 3
     file = write(tmp_path / "job.toml", {"job": {**JOB, "protocol": "forest", "base_model": "first"}})
-    with pytest.raises(ConfigError, match="base_model: a job of protocol 'forest' cannot continue from a model: its"):
+    with pytest.raises(ConfigError, match="base_model and protocol 'forest' do not go together: every training"):
         load(file, JobFile).to_spec()
     file = write(tmp_path / "job.toml", {"job": {**JOB, "base_model": "No name"}})
     with pytest.raises(ConfigError, match="base_model"):
@@ -134,7 +134,9 @@ def test_train_says_what_the_noise_covers(tmp_path: Path) -> None:
     said = treetap("train", write(tmp_path / "job.toml", {"job": job}), folder=tmp_path).out
     assert "epsilon 8, delta 1e-05, clip C 2" in said
     assert "sigma 4.366" in said
-    assert not training("boosting").privacy(load(write(tmp_path / "job.toml", {"job": JOB}), JobFile).job.params())
+    assert not training("boosting").noise.statement(
+        load(write(tmp_path / "job.toml", {"job": JOB}), JobFile).job.params()
+    )
 
 
 @pytest.mark.parametrize(
@@ -309,9 +311,12 @@ def test_the_scheme_of_a_job(tmp_path: Path) -> None:
         ),
         (
             {"protocol": "pivodl", "parties": ["a", "b"], "scheme": "okamoto-uchiyama"},
-            "a job of protocol 'pivodl' sums ciphertexts of paillier only",
+            "scheme = 'okamoto-uchiyama' and protocol 'pivodl' do not go together: its comparison",
         ),
-        ({"protocol": "splitnn", "scheme": "paillier"}, "protocol 'splitnn' encrypts nothing; remove scheme"),
+        (
+            {"protocol": "splitnn", "scheme": "paillier"},
+            "scheme and a network do not go together: a network encrypts nothing",
+        ),
     ],
 )
 def test_a_scheme_that_a_job_cannot_have(change: dict[str, Any], fault: str, tmp_path: Path) -> None:

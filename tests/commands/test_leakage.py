@@ -8,9 +8,9 @@ from pathlib import Path
 
 from party.runtime.job_store import JobStore
 from tests.commands.command import refused, treetap
-from treetap.models.store import LEAKAGE, read_leakage
+from treetap.models.store import LEAKAGE, MODEL_FORMAT, read_leakage
 
-MODEL = Path(__file__).parent.parent / "library" / "models" / "v4" / "bank"
+MODEL = Path(__file__).parent.parent / "library" / "models" / f"v{MODEL_FORMAT}" / "bank"
 CONFIG = """
 name = "bank"
 state = "state"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.command import refused, treetap
-from tests.commands.test_model import ROOT
+from tests.commands.test_model import BANK
 from tests.grafted import add_grafts, withdraw_leaves
 from tests.published import write_files
 from treetap.commands.model.card import card
@@ -17,7 +17,7 @@ from treetap.commands.model.view import describe
 from treetap.models.store import REPAIRED, TREES, VALUES, read_model, read_repaired
 
 #: A model without local subtrees.
-PLAIN = ROOT / "tests" / "library" / "models" / "v3" / "bank"
+PLAIN = BANK
 
 
 def _changed(folder: Path, change: Callable[[Path], None]) -> Path:

@@ -20,22 +20,21 @@ from tests.published import write_manifest
 from treetap.commands.model.card import card, page
 from treetap.commands.model.view import describe, find, print_model, select
 from treetap.errors import BadInput, DataError
+from treetap.models.store import MODEL_FORMAT, names_content
 from treetap.wire.disclosure import CLASSES
 from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2 import boosting_pb2
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 ROOT = Path(__file__).parent.parent.parent
-#: Models of this release, without a warning at their reading.
-NEW_BANK, NEW_TELCO = (ROOT / "tests" / "library" / "models" / "v4" / party for party in ("bank", "telco"))
-BANK, TELCO = (ROOT / "tests" / "library" / "models" / "v1" / party for party in ("bank", "telco"))
+BANK, TELCO = (ROOT / "tests" / "library" / "models" / f"v{MODEL_FORMAT}" / party for party in ("bank", "telco"))
 
 
 def _changed(folder: Path, **manifest: Any) -> Path:
     """The bank's model with other things in its manifest."""
     copy = Path(shutil.copytree(BANK, folder / "model"))
     content = json.loads((copy / "manifest.json").read_text())
-    (copy / "manifest.json").write_text(json.dumps(content | manifest))
+    write_manifest(copy, content | manifest)
     return copy
 
 
@@ -64,11 +63,11 @@ def test_the_label_holder_sees_its_splits_by_name() -> None:
     foreign = [split for split in splits if split["owner"] == "telco"]
     assert all(set(split) == {"node", "owner", "handle", "gain", "cover"} for split in foreign)
     first = next(split for split in splits if split["owner"] == "bank")
-    assert (first["feature"], first["left"]) == ("income", "income < 40.4876")
-    assert first["right"] == "income ≥ 40.4876 or missing"
+    assert (first["feature"], first["left"]) == ("income", "income < 40.5")
+    assert first["right"] == "income ≥ 40.5 or missing"
     parties = {row["name"]: row for row in found["importance"]["parties"]}
     own = found["importance"]["own_features"]
-    assert (parties["bank"]["weight"], parties["telco"]["weight"]) == (9, 8)
+    assert (parties["bank"]["weight"], parties["telco"]["weight"]) == (9, 6)
     assert sum(row["total_gain"] for row in own) == pytest.approx(parties["bank"]["total_gain"])
     assert [row["name"] for row in own] == ["income", "age"]
 
@@ -76,7 +75,7 @@ def test_the_label_holder_sees_its_splits_by_name() -> None:
 def test_names_that_another_party_has_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """They stand at its splits and in a table of importances, and never in the card; a damaged file is named."""
     folder = _changed(tmp_path)
-    (folder / "names.json").write_text(json.dumps({"telco": {"0": "calls-per-week"}}))
+    (folder / "names.json").write_text(json.dumps(names_content({"telco": {0: "calls-per-week"}})))
     found = describe(folder)
     splits = [split for tree in found["trees"] for split in tree["splits"] if split["owner"] == "telco"]
     named = [split for split in splits if "feature" in split]
@@ -104,9 +103,11 @@ def test_importances_are_those_of_the_trees_used(tmp_path: Path) -> None:
 def test_a_feature_party_sees_its_own_splits_and_branches() -> None:
     """No gain, weight or foreign split is there to be shown."""
     found = describe(TELCO)
-    assert found["importance"] == {"own_features": [{"name": "basket", "weight": 4}, {"name": "calls", "weight": 4}]}
-    assert [split["left"] for split in found["trees"][1]["splits"]][2] == "basket < 53.815 or missing"
-    assert found["trees"][0]["leaves"][2] == [{"handle": 0, "left": False}, {"handle": 1, "left": True}]
+    assert found["importance"] == {
+        "own_features": [{"name": name, "weight": 2} for name in ("basket", "calls", "city")]
+    }
+    assert [split["left"] for split in found["trees"][1]["splits"]] == ["city not in {B} or missing", "calls < 22.51"]
+    assert found["trees"][0]["leaves"][2:4] == [[{"handle": 0, "left": False}], [{"handle": 1, "left": True}]]
     assert len(select(found, 2)["trees"]) == 1
 
 
@@ -116,30 +117,28 @@ def test_show_from_the_command_line(tmp_path: Path) -> None:
     shutil.copytree(BANK, tmp_path / "state" / "models" / "credit")
     config = write(tmp_path / "bank.toml", {"name": "bank", "state": "state", "insecure": True})
     by_name = treetap("model", "show", "credit", "--config", config, "--tree", "1", "--json")
-    folder = tmp_path / "state" / "models" / "credit"
-    warned = f"{folder}: is a model of format 1, whose manifest has no checksum: "
-    assert (by_name.status, by_name.err.partition("compare")[0], by_name.err.count("\n")) == (0, warned, 1)
+    assert (by_name.status, by_name.err) == (0, "")
     assert json.loads(by_name.out) == select(describe(BANK), 1)
     text = treetap("model", "show", BANK)
     assert text.status == 0
-    for part in ("telco #0", "bank #7: age < 40.9579", "leaf 12: 0.0866144", "income", "train_auc 0.9846"):
+    for part in ("telco #0", "bank #7: age < 37.69", "leaf 12: 0.257143", "income", "train_auc 0.9004"):
         assert part in text.out
     listed = treetap("model", "show", TELCO, "--tree", "0")
-    assert "leaf number 2: #0 right, #1 left" in listed.out
+    assert "leaf number 2: #0 right" in listed.out
     assert "tree 1" not in listed.out
 
 
 def test_what_cannot_be_shown_or_exported(tmp_path: Path) -> None:
     """One message with the remedy, status 2."""
     assert "there is no published model; name" in refused(treetap("model", "show", tmp_path))
-    assert "has trees 0 to 2" in refused(treetap("model", "show", NEW_BANK, "--tree", "3"))
-    assert "is a feature party's part" in refused(treetap("model", "export", NEW_TELCO, "--out", tmp_path / "card"))
+    assert "has trees 0 to 2" in refused(treetap("model", "show", BANK, "--tree", "3"))
+    assert "is a feature party's part" in refused(treetap("model", "export", TELCO, "--out", tmp_path / "card"))
     (tmp_path / "file").write_text("")
-    assert "--out" in refused(treetap("model", "export", NEW_BANK, "--out", tmp_path / "file"))
+    assert "--out" in refused(treetap("model", "export", BANK, "--out", tmp_path / "file"))
     newer = _changed(tmp_path, version=9)
     assert "is a model of format 9" in refused(treetap("model", "show", newer))
     shutil.rmtree(newer)
-    lacking = Path(shutil.copytree(NEW_BANK, tmp_path / "lacking"))
+    lacking = Path(shutil.copytree(BANK, tmp_path / "lacking"))
     write_manifest(lacking, json.loads((lacking / "manifest.json").read_text()) | {"columns": []})
     assert "is not a model that this command can read" in refused(treetap("model", "show", lacking))
 
@@ -150,7 +149,7 @@ def test_the_card_holds_what_may_be_published_and_no_more(tmp_path: Path) -> Non
     files = [(tmp_path / "card" / name).read_text() for name in ("model.json", "model.html")]
     found = json.loads(files[0])
     assert found == card(BANK, names=False)
-    assert found["topology"][0]["splits"][0] == {"node": 1, "owner": "telco", "handle": 0}
+    assert found["topology"][0]["splits"][0] == {"node": 1, "owner": "bank", "handle": 0}
     assert found["parties"] == {"label_holder": "bank", "feature_parties": ["telco"]}
     shown = describe(BANK)
     secret = [weight for tree in shown["trees"] for leaf in tree["leaves"] for weight in leaf["weights"]]
@@ -212,7 +211,7 @@ def test_a_kept_transcript_is_counted(tmp_path: Path) -> None:
     assert "kept no transcript" not in page(found)
 
 
-@pytest.mark.parametrize("closed", [".", "manifest.json", "shard.jsonl"])
+@pytest.mark.parametrize("closed", [".", "manifest.json", "trees.jsonl"])
 def test_another_users_model(closed: str) -> None:
     """A user who may not read a party's files gets an error with the file and the user to ask as; status 2."""
 

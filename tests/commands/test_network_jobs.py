@@ -60,8 +60,8 @@ def test_the_example() -> None:
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        ({"key_bits": 2048}, "job: protocol 'splitnn' encrypts nothing; remove key_bits"),
-        ({"key_bits": 2048, "obfuscation": "standard"}, "encrypts nothing; remove key_bits and obfuscation"),
+        ({"key_bits": 2048}, "job: key_bits and a network do not go together: a network encrypts nothing"),
+        ({"key_bits": 2048, "obfuscation": "standard"}, "obfuscation and a network do not go together"),
         ({"max_bin": 16, "n_estimators": 3}, "protocol 'splitnn' has no parameter n_estimators, max_bin"),
         ({"bottom": {"telco": {"width": 0}, "default": {}}}, r"bottom\.telco\.width must be a whole number in"),
         ({"bottom": {"telco": {"width": "64"}}}, r"job\.bottom\.telco\.width: .*integer"),

@@ -12,6 +12,7 @@ from tests.commands.command import refused, treetap
 from tests.published import write_job, write_trees
 from treetap.commands.model.card import card, page
 from treetap.commands.model.view import describe, print_model
+from treetap.models.store import MODEL_FORMAT
 from treetap.trees.pivodl_params import PivodlParams
 
 PARTIES = ["north", "south", "east"]
@@ -39,7 +40,9 @@ def model(tmp_path: Path) -> Path:
     folder = tmp_path / "models" / "job"
     folder.mkdir(parents=True)
     manifest: dict[str, Any] = {
-        "version": 3,
+        "version": MODEL_FORMAT,
+        "job_digest": "d",
+        "categories": {},
         "role": "party",
         "job": "job",
         "party": "south",

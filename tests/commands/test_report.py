@@ -51,7 +51,7 @@ def _shards(folder: Path, best_round: int | None, trees_per_round: int = 1) -> d
         models[party] = folder / party
         models[party].mkdir()
         lines = [
-            {"tree": {"index": t, "outputs": [0], "splits": trees[t], "leaves": []}, "own": own[party][t]}
+            {"tree": {"index": t, "outputs": [0], "splits": trees[t], "leaves": [], "local": []}, "own": own[party][t]}
             if party == "clinic"
             else {"splits": own[party][t]}
             for t in range(3)
@@ -94,12 +94,12 @@ def test_importance_is_of_the_trees_that_predict(best_round: int, trees_per_roun
 
 @pytest.mark.parametrize("party", ["clinic", "lab"])
 def test_importance_is_of_shards_as_they_were_published(party: str, tmp_path: Path) -> None:
-    """A shard of a newer format and one that is not what was published are named, whichever party's it is."""
+    """A shard of another format and one that is not what was published are named, whichever party's it is."""
     models = _shards(tmp_path, best_round=None)
     path = models[party] / "manifest.json"
     manifest = json.loads(path.read_text())
     write_manifest(models[party], manifest | {"version": MODEL_FORMAT + 1})
-    with pytest.raises(DataError, match=rf"{models[party]}: is a model of format {MODEL_FORMAT + 1}, .*newer version"):
+    with pytest.raises(DataError, match=rf"{models[party]}: is a model of format {MODEL_FORMAT + 1}, "):
         importance(models)
     path.write_text(json.dumps(manifest))
     shard = models[party] / TREES

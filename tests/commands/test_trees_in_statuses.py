@@ -128,12 +128,6 @@ def test_trees_are_counted_once_they_are_stored(tmp_path: Path, monkeypatch: pyt
     run(main())
 
 
-def test_a_status_of_an_earlier_release(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its coordinator wrote the last round's number only, which of a finished training is that of its trees."""
-    status = jobs_pb2.JobStatus(job="old", kind="train", state="finished", round=5, rounds=5)
-    assert " 5/5 " in _shown(monkeypatch, status)
-
-
 def test_steps_of_predictions_are_no_trees(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A prediction's lines in the logs name rounds of records."""
 

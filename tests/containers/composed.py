@@ -49,7 +49,6 @@ class Composed:
         self.client = client
         self.project = project
         self.command = command
-        self._folder = folder
         files = (
             ROOT / "docker-compose.yml",
             write_subnets(client, ROOT / "docker-compose.yml", folder / f"{project}.yml"),
@@ -71,10 +70,6 @@ class Composed:
             command, cwd=ROOT, env=environment, stdin=-3, stdout=-1, stderr=-2, text=True, check=False
         )
         return Answer(ended.returncode, ended.stdout)
-
-    def another(self, name: str) -> Composed:
-        """A further project, with networks and volumes of its own."""
-        return Composed(self.client, self.command, f"{self.project}-{name}", self._folder)
 
     def container(self, service: str) -> Any:
         """A service's container, running or not, as the engine sees it now."""

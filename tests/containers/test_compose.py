@@ -276,45 +276,6 @@ def test_the_authoritys_key_is_nowhere(serving: Composed) -> None:
         assert not set(signing) & set(held.values()), service
 
 
-def test_volumes_of_the_last_release_are_renewed(composed: Composed, finished: Answer, tmp_path: Path) -> None:
-    """An authority on disk and certificates without roles: `up` erases the one and renews the others by itself."""
-    assert finished.status == 0, finished.text
-    older = composed.another("older")
-    names = ("coordinator", "operator", *PARTIES)
-    script = f"""
-from pathlib import Path
-from treetap.commands.certs.authority import create_authority, issue
-from treetap.wire.roles import Identity, Role
-Identity.dns = property(lambda self: self.name)
-create_authority(Path("/authority"))
-for name in {names!r}:
-    issue(Path("/tls") / name, name, Role.PARTY, ca_folder=Path("/authority"))
-    (Path("/tls") / name / "ca.crt").write_bytes(Path("/authority/ca.crt").read_bytes())
-Path("/authority/issued.jsonl").unlink()  # which earlier releases did not write
-"""
-    mounts = {f"{older.project}_authority": {"bind": "/authority", "mode": "rw"}}
-    mounts |= {f"{older.project}_tls-{name}": {"bind": f"/tls/{name}", "mode": "rw"} for name in names}
-    try:
-        composed.client.containers.run(
-            IMAGE, ["-c", script], entrypoint="python", user="root", volumes=mounts, remove=True
-        )
-        started = older.compose("up", "--no-build", "--detach", "certs")
-        assert started.status == 0, started.text
-        older.await_health("certs")
-        ask = (
-            "import runpy; found = runpy.run_path('/etc/treetap/certs.py'); print(found['in_order'](found['Places']()))"
-        )
-        assert older.python("certs", ask).text == "True\n"
-        _, output = older.container("certs").exec_run(["python", "-c", KEYS % "/"], user="root")
-        held, signing = json.loads(output)
-        assert {Path(path).name for path in held} == {f"{name}.key" for name in names}
-        assert not set(signing) & set(held.values())
-        listed = older.container("certs").exec_run(["ls", "-A", "/authority-before", "/authority/ca"], user="root")
-        assert listed.output.decode().split() == ["/authority-before:", "/authority/ca:"]
-    finally:
-        older.close()
-
-
 def test_health_is_asked_over_mutual_tls(serving: Composed) -> None:
     """The containers' own checks pass; a party at another's address, or nobody there, is status 1 and one line."""
     for service in ("coordinator", *PARTIES):

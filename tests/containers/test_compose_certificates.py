@@ -40,15 +40,14 @@ def script() -> SimpleNamespace:
 
 @pytest.fixture
 def places(script: SimpleNamespace, tmp_path: Path) -> Iterator[Any]:
-    """A volume per process and an empty one of earlier releases."""
+    """A volume per process."""
     for name in NAMES:
         (tmp_path / "tls" / name).mkdir(parents=True)
-    for folder in ("memory", "before", "trusted"):
+    for folder in ("memory", "trusted"):
         (tmp_path / folder).mkdir()
     yield script.Places(
         tmp_path / "tls",
         tmp_path / "memory",
-        tmp_path / "before",
         tmp_path / "trusted",
         tmp_path / "issued",
         owner=os.getuid(),
@@ -115,14 +114,14 @@ def test_from_nothing(script: SimpleNamespace, places: Any, monkeypatch: pytest.
     assert [path for path in places.memory.rglob("*") if path.is_file()] == []
 
 
-def _of_the_last_release(places: Any) -> None:
-    """An authority on disk, and certificates without roles."""
-    create_authority(places.before)
-    signer = serialization.load_pem_private_key((places.before / "ca.key").read_bytes(), None)
+def _without_roles(places: Any, authority: Path) -> None:
+    """Certificates of another authority, which name no role."""
+    create_authority(authority)
+    signer = serialization.load_pem_private_key((authority / "ca.key").read_bytes(), None)
     for name in NAMES:
         files = places.files(name)
-        issue(files.key.parent, name, role_of(name), ca_folder=places.before)
-        files.ca.write_bytes((places.before / "ca.crt").read_bytes())
+        issue(files.key.parent, name, role_of(name), ca_folder=authority)
+        files.ca.write_bytes((authority / "ca.crt").read_bytes())
         valid = x509.load_pem_x509_certificate(files.certificate.read_bytes())
         builder = x509.CertificateBuilder(
             valid.issuer, valid.subject, valid.public_key(), x509.random_serial_number(),
@@ -131,16 +130,16 @@ def _of_the_last_release(places: Any) -> None:
         assert isinstance(signer, ec.EllipticCurvePrivateKey)
         signed = builder.sign(signer, hashes.SHA256())
         files.certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
-    (places.before / "issued.jsonl").unlink()
 
 
-def test_volumes_of_the_last_release(script: SimpleNamespace, places: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their authority's key is erased, and every certificate is renewed."""
-    _of_the_last_release(places)
-    assert _keys_of_authorities(places) == [places.before / "ca.key"]
+def test_certificates_without_roles(
+    script: SimpleNamespace, places: Any, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Every one of them is renewed, by a new authority."""
+    _without_roles(places, tmp_path_factory.mktemp("authority"))
     _issued(script, places, monkeypatch)
     _in_order(places)
-    assert list(places.before.iterdir()) == []
+    assert _keys_of_authorities(places) == []
 
 
 @pytest.mark.parametrize("gone", ["ca.crt", "feature-b.key", "feature-b.crt", ""])
@@ -205,10 +204,14 @@ def _signed(places: Any, folder: Path) -> None:
 
 
 def test_the_audit_has_the_authorities_of_all_times(
-    script: SimpleNamespace, places: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    script: SimpleNamespace,
+    places: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """Signatures under an authority that is gone are verified, also one of an earlier release."""
-    _of_the_last_release(places)
+    """Signatures under an authority that is gone are verified, also one that the volumes had before the script's."""
+    _without_roles(places, tmp_path_factory.mktemp("authority"))
     _issued(script, places, monkeypatch)
     _signed(places, tmp_path / "first")
     monkeypatch.setattr(script.renew, "__defaults__", (lambda _seconds: None,))

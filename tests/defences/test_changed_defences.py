@@ -34,16 +34,19 @@ CHANGES: dict[str, tuple[TreeParams, dict[str, Any], dict[str, Any], list[bool]]
 }
 
 
-def test_trees_whose_labels_were_not_noted_were_grown_on_labels_as_they_are(tmp_path: Path) -> None:
-    """Such a job, begun by an earlier treetap, goes on without label_dp alone; one without trees with any labels."""
+def test_labels_may_change_before_the_first_tree_alone(tmp_path: Path) -> None:
+    """They are noted before it: trees beside which no labels are noted go on with none."""
     store = Store(tmp_path).job("job")
     store.claim("s", "d")
-    assert store.bind("noisy", "labels", AS_THEY_ARE)
+    assert store.bind("noisy", "labels")
+    assert store.bind(AS_THEY_ARE, "labels")
+    store.lines(TREES).put({"tree": {}, "own": []}, 0)
+    assert store.bind(AS_THEY_ARE, "labels")
+    assert not store.bind("noisy", "labels")
     other = Store(tmp_path).job("other")
     other.claim("s", "d")
     other.lines(TREES).put({"tree": {}, "own": []}, 0)
-    assert not other.bind("noisy", "labels", AS_THEY_ARE)
-    assert other.bind(AS_THEY_ARE, "labels", AS_THEY_ARE)
+    assert not other.bind(AS_THEY_ARE, "labels")
 
 
 @pytest.mark.second_tier(but=2)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from party.defences.checks import check_defences, check_own_trees
+from party.defences.checks import check_own, check_own_trees
 from party.defences.settings import Defences, ReducedLeakage
 from party.policy import Policy
 from tests.pivodl.jobs import PARAMS as PIVODL
@@ -23,59 +23,53 @@ LABELLED = TableConfig(path=Path("t.csv"), id="id", columns=["a"], label="y")
 WITHOUT_COLUMNS = LABELLED.model_copy(update={"columns": []})
 BOOSTING, NUMBERS = BoostingParams(), BoostingParams(objective="reg:squarederror")
 DP: dict[str, Any] = {"label_dp": {"epsilon": 1.0}}
-#: Parameters, own table, defences, what is said.
+#: Parameters, own table, defences, what does not go together.
 REFUSED: dict[str, tuple[TreeParams, TableConfig, dict[str, Any], str]] = {
-    "numbers": (NUMBERS, LABELLED, DP, "label_dp under [defences]: protects classes, and the labels of reg:squared"),
-    "numbers, limited": (NUMBERS, LABELLED, {"id_lmid": {"xi": 1.0}}, "id_lmid under [defences]: protects classes"),
+    "numbers": (NUMBERS, LABELLED, DP, "label_dp and a regression"),
+    "numbers, limited": (NUMBERS, LABELLED, {"id_lmid": {"xi": 1.0}}, "id_lmid and a regression"),
     "numbers, repaired": (
         ForestParams(criterion="squared_error"),
         LABELLED,
         {**DP, "grafting": True, "refit": True},
-        "label_dp, grafting, refit under [defences]: protects classes, and the labels of squared_error are numbers",
+        "grafting and a regression",
     ),
     "draws counted where they may exceed the records": (
         ForestParams(bootstrap=True),
         LABELLED,
         {"id_lmid": {"xi": 1.0, "counts": "paper"}},
-        'id_lmid with counts = "paper" under [defences]: counts the draws of a tree, and with bootstrap = true',
+        "id_lmid with counts = 'paper' and bootstrap = true",
     ),
     "weights beside noisy labels": (
         BOOSTING,
         LABELLED.model_copy(update={"weight": "w"}),
         DP,
-        "label_dp under [defences]: sample weights would go into the training as they are",
+        "label_dp and weight",
     ),
     "stages without columns": (
         BOOSTING,
         WITHOUT_COLUMNS,
         {"label_dp": {"epsilon": 1.0, "stages": 2}},
-        "label_dp with stages = 2 under [defences]: priors come from columns of the label holder's own, and table "
-        "'train' of label-holder has no columns of features; set stages = 1",
+        "label_dp with stages above 1 and a table without columns of features",
     ),
     "own trees without columns": (
         BOOSTING,
         WITHOUT_COLUMNS,
         {"reduced_leakage": {"trees": 1}},
-        "reduced_leakage under [defences]: its trees have columns of the label holder's own",
+        "reduced_leakage and a table without columns of features",
     ),
     "gradients of networks": (
         BOOSTING,
         LABELLED,
         {"dimip": {FEATURE: 0.3}, "gradient": {"kind": "noise", "scale": 0.1}},
-        "dimip, gradient under [defences]: protocol 'boosting' has no such defence of labels",
+        "gradient and protocol 'boosting'",
     ),
     "a gradient, in a forest": (
         ForestParams(),
         LABELLED,
         {"gradient": {"kind": "compression", "share": 0.9}},
-        "gradient under [defences]: protocol 'forest' has no such defence of labels",
+        "gradient and protocol 'forest'",
     ),
-    "labels of several parties": (
-        PIVODL,
-        LABELLED,
-        DP,
-        "label_dp under [defences]: protocol 'pivodl' has no such defence of labels",
-    ),
+    "labels of several parties": (PIVODL, LABELLED, DP, "label_dp and protocol 'pivodl'"),
 }
 ACCEPTED: list[tuple[TreeParams, TableConfig | None, dict[str, Any]]] = [
     (BOOSTING, WITHOUT_COLUMNS, DP),
@@ -96,16 +90,17 @@ def test_a_defence_that_the_job_cannot_have_is_refused(
 ) -> None:
     """By its name in the file; a feature party with the same file takes part."""
     with pytest.raises(ConfigError) as refusal:
-        check_defences(LABEL_HOLDER, Defences(**defences), Policy(), own, spec(params))
-    assert says in str(refusal.value)
+        check_own(LABEL_HOLDER, Defences(**defences), Policy(), own, None, spec(params))
+    assert f"{says} do not go together: " in str(refusal.value)
     if params is not PIVODL:
-        check_defences(FEATURE, Defences(**defences), Policy(label_budget=1.0), own, spec(params))
+        own = own.model_copy(update={"label": None, "weight": None})
+        check_own(FEATURE, Defences(**defences), Policy(label_budget=1.0), own, None, spec(params))
 
 
 @pytest.mark.parametrize(("params", "own", "defences"), ACCEPTED)
 def test_other_defences_are_accepted(params: TreeParams, own: TableConfig | None, defences: dict[str, Any]) -> None:
     """Also of a party of a job with one role that has no labels."""
-    check_defences(LABEL_HOLDER, Defences(**defences), Policy(), own, spec(params))
+    check_own(LABEL_HOLDER, Defences(**defences), Policy(), own, None, spec(params))
 
 
 def test_a_budget_asks_for_label_privacy_wherever_the_partys_labels_are_used() -> None:
@@ -113,10 +108,10 @@ def test_a_budget_asks_for_label_privacy_wherever_the_partys_labels_are_used() -
     policy, without = Policy(label_budget=4.0), LABELLED.model_copy(update={"label": None})
     for params in (BOOSTING, ForestParams(), PIVODL):
         with pytest.raises(Refused, match=r"label-holder takes no part .* label_budget = 4; write label_dp"):
-            check_defences(LABEL_HOLDER, Defences(), policy, LABELLED, spec(params))
-    check_defences(LABEL_HOLDER, Defences(**DP), policy, LABELLED, spec(BOOSTING))
-    check_defences(LABEL_HOLDER, Defences(), policy, without, spec(PIVODL))
-    check_defences(FEATURE, Defences(), policy, LABELLED, spec(BOOSTING))
+            check_own(LABEL_HOLDER, Defences(), policy, LABELLED, None, spec(params))
+    check_own(LABEL_HOLDER, Defences(**DP), policy, LABELLED, None, spec(BOOSTING))
+    check_own(LABEL_HOLDER, Defences(), policy, without, None, spec(PIVODL))
+    check_own(FEATURE, Defences(), policy, LABELLED, None, spec(BOOSTING))
 
 
 def test_no_more_trees_alone_than_the_job_has() -> None:

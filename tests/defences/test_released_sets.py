@@ -112,8 +112,14 @@ def test_a_policy_withdraws_as_the_defence_does(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("own", "says"),
     [
-        (Defences(id_lmid=IdLmid(xi=0.5, counts="paper")), 'id_lmid has counts = "paper"'),
-        (Defences(label_dp=LabelDp(epsilon=1.0), grafting=True), "ID-LMID and grafting do not go together"),
+        (
+            Defences(id_lmid=IdLmid(xi=0.5, counts="paper")),
+            "id_lmid with counts = 'paper' and on_max_leakage",
+        ),
+        (
+            Defences(label_dp=LabelDp(epsilon=1.0), grafting=True),
+            "grafting and on_max_leakage = 'withdraw'",
+        ),
     ],
     ids=["counts of the paper", "grafting"],
 )
@@ -142,7 +148,7 @@ def test_numbers_have_no_bound(tmp_path: Path) -> None:
     assert status.state == "finished"
     assert LEAKAGE not in json.loads((model / "manifest.json").read_text())["files"]
     status, _ = run(main(tmp_path / "bound", {PARTIES[0]: {"max_leakage": 0.5}}))
-    assert "max_leakage = 0.5, and reg:squarederror has no such bound" in status.error
+    assert "takes no part in this job by its policy: max_leakage and a regression do not go together" in status.error
 
 
 def test_the_information_by_chance_is_that_of_permuted_labels() -> None:

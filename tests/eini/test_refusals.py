@@ -273,11 +273,11 @@ def test_a_short_key_for_a_papers_figure(tmp_path: Path, caplog: pytest.LogCaptu
     ("request_", "message"),
     [
         ({"protocol": "magic"}, "protocol = 'magic': must be one of interactive, eini, eini-lattice"),
-        ({"protocol": "eini", "form": "per-tree"}, "form = 'per-tree': is an option of interactive predictions only"),
+        ({"protocol": "eini", "form": "per-tree"}, "form and protocol 'eini' do not go together"),
         ({"protocol": "eini", "key_bits": 1000}, "key_bits = 1000: must be 1024, 2048 or 3072"),
         (
             {"protocol": "eini-lattice", "form": "per-tree"},
-            "form = 'per-tree': is an option of interactive predictions only",
+            "form and protocol 'eini' do not go together",
         ),
         (
             {"protocol": "eini-lattice", "key_bits": 2048},

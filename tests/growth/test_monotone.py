@@ -188,7 +188,7 @@ REFUSED: dict[str, tuple[TreeParams, dict[str, Any], str]] = {
     "forest": (
         ForestParams(n_estimators=1),
         {},
-        "they bound the weights of boosted trees, and protocol 'forest' has none",
+        "monotone_constraints and protocol 'forest' do not go together: they bound the weights of boosted trees",
     ),
     "vector leaves": (
         replace(BASE, objective="multi:softprob", multi_strategy="multi_output_tree"),
@@ -203,7 +203,7 @@ REFUSED: dict[str, tuple[TreeParams, dict[str, Any], str]] = {
     "repairs": (
         BASE,
         {"defences": {LABEL_HOLDER: Defences(label_dp=LabelDp(epsilon=4.0), refit=True)}},
-        "feature-b: has monotone constraints, and label-holder repairs trees by grafting or refit",
+        "feature-b: refit and monotone_constraints do not go together",
     ),
 }
 

@@ -179,7 +179,7 @@ def test_jobs_that_no_party_could_do() -> None:
     ):
         with pytest.raises(ConfigError, match=re.escape(message)):
             check_spec(spec(PARAMS, **{"scheme": OKAMOTO_UCHIYAMA, "obfuscation": "standard", **changes}))
-    with pytest.raises(ConfigError, match="a job of protocol 'pivodl' sums ciphertexts of paillier only"):
+    with pytest.raises(ConfigError, match="scheme = 'okamoto-uchiyama' and protocol 'pivodl' do not go together"):
         check_spec(spec(pivodl.PARAMS, scheme=OKAMOTO_UCHIYAMA, obfuscation="standard"))
 
 

@@ -18,7 +18,7 @@ from treetap.protocols.libraries import (
     missing_library,
     require_library,
 )
-from treetap.protocols.registry import prediction, training
+from treetap.protocols.registry import Needs, prediction, training
 
 #: All modules of the processes and the command line, but for the packages of protocols that need a library.
 _IMPORTS = """
@@ -46,9 +46,9 @@ def test_no_process_loads_a_library_that_no_job_needs() -> None:
 
 def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a training as of a prediction; one that needs nothing, or has what it needs, passes."""
-    needing = replace(training("boosting"), library="no_such_library", extra="more")
+    needing = replace(training("boosting"), needs=Needs("no_such_library", "more"))
     assert missing_library("boosting", training("boosting")) == ""
-    assert missing_library("boosting", replace(needing, library="json")) == ""
+    assert missing_library("boosting", replace(needing, needs=Needs("json", "more"))) == ""
     with pytest.raises(BadInput, match=r"^protocol boosting needs no_such_library: pip install 'treetap\[more\]'$"):
         require_library("boosting", needing)
     monkeypatch.setitem(sys.modules, "torch", None)

@@ -107,9 +107,9 @@ OPTIONS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "an encrypted one": ({"protocol": "eini"}, "'eini': does not predict with models of pivodl; use masked"),
     "no party": ({"recipient": "nobody"}, r"recipient = 'nobody': is no party of model job \(label-holder, feature-b"),
-    "serving": ({"serve": True}, "serve: every party would learn when a client asks"),
-    "explanations": ({"explain": True}, "explain, attributions: no party knows all leaf weights"),
-    "attributions": ({"attributions": True}, "explain, attributions: no party knows all leaf weights"),
+    "serving": ({"serve": True}, "serve and protocol 'masked' do not go together: every party"),
+    "explanations": ({"explain": True}, "explain and protocol 'masked' do not go together: no party knows all leaf"),
+    "attributions": ({"attributions": True}, "attributions and protocol 'masked' do not go together: no party"),
     "weights": (
         {"protocol": "masked", "prediction_weights": "blurred"},
         "prediction_weights = 'blurred': must be one of exact, noised",

@@ -249,4 +249,3 @@ def test_a_one_hot_feature_is_named_by_its_column() -> None:
     manifest = {"columns": ["age", "job=clerk", "job=nurse"], "categories": categories}
     splits = [OwnSplit(handle, 1, feature, 0, 0.5, False) for handle, feature in ((4, 2), (7, 0))]
     assert named(manifest, splits) == {4: "job", 7: "age"}
-    assert named({"columns": ["age"]}, splits[1:]) == {7: "age"}  # of a release before columns of text

@@ -105,10 +105,9 @@ REFUSED: dict[str, tuple[Change, dict[str, Any], str]] = {
     "attributions": (
         hide_constants,
         {"protocol": "eini", "explain": True, "attributions": True},
-        "attributions: the leaves of model job have values by label-holder's own columns, since a defence of the label "
-        "was on; leave them out",
+        "model job: attributions and a model with a defence that gives leaves values by the label holder's own columns",
     ),
-    "degrade": (add_grafts, {"away_policy": "degrade", "away_deadline_s": 3}, "was on; use retry or fail"),
+    "degrade": (add_grafts, {"away_policy": "degrade", "away_deadline_s": 3}, "use retry or fail"),
     "served to a feature party": (
         _refit_only,
         {"serve": True},

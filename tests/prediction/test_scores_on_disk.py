@@ -56,17 +56,6 @@ def test_arrays_in_the_order_of_ids(at_once: int, tmp_path: Path) -> None:
                 assert np.array_equal(again.rows(name, known), arrays[name][known])
 
 
-def test_what_an_earlier_release_has_scored_is_refused(tmp_path: Path) -> None:
-    """It kept ids instead of places: the error says so, and what to do."""
-    scored, _ = _scored(tmp_path)
-    kept = _store(tmp_path)
-    arrays = kept.load_arrays("block-0")
-    assert arrays is not None
-    kept.save_arrays("block-0", {"table": arrays["table"], "ids": np.array(["a"]), "scores": arrays["scores"][:1]})
-    with pytest.raises(DataError, match="an earlier release has predicted a part of the records"):
-        scored.open("digest", tmp_path)
-
-
 def test_a_block_that_is_gone_is_an_error(tmp_path: Path) -> None:
     """No record is left out silently."""
     scored, _ = _scored(tmp_path)

@@ -88,18 +88,14 @@ def test_a_damaged_shard_is_not_published(tmp_path: Path) -> None:
     assert not job.published
 
 
-def test_unfinished_jobs_without_checksums_are_refused_and_discarded(tmp_path: Path) -> None:
-    """Those of an earlier release, by file and with the remedy; and what lost the file that says whose it is."""
+def test_jobs_of_nobody_are_refused_and_discarded(tmp_path: Path) -> None:
+    """Without the checksum of the file that says whose they are, and without that file."""
     job = with_trees(tmp_path, 1)
     path = job.folder / "job.json"
     path.write_text('{"submission": "one"}')
     for ask in (lambda: job.claim("one", "d"), lambda: job.bind("table"), lambda: job.lines(TREES).read()):
-        with pytest.raises(
-            ConfigError, match=rf"{path}: has no checksum; if an earlier release began the job, .* cancel"
-        ):
+        with pytest.raises(DataError, match=rf"{path}: is damaged; bring a back-up"):
             ask()
-    job.discard("another")
-    assert path.is_file()
     path.unlink()
     with pytest.raises(DataError, match=rf"{path}: is not there; bring a back-up of it back, or cancel the job"):
         job.claim("one", "d")

@@ -13,16 +13,14 @@ import pytest
 from coordinator.runtime import journal as journal_module
 from coordinator.runtime.job_record import attempts
 from coordinator.runtime.journal import Journal
-from coordinator.runtime.journal_lines import no_lines
+from coordinator.runtime.journal_lines import lines_of, no_lines
 from tests.opens import opened_to_read
 from tests.replay import HERE, JOB
 from tests.simulator import COORDINATOR, Federation, run
 from treetap.errors import DataError, Interrupted, UnknownJob
-from treetap.version import WIRE_VERSION
+from treetap.version import PROTOCOL_VERSION
 
-SUBMITTED = {"kind": "train", "spec": "", "submission": "1", "wire": WIRE_VERSION}
-#: A submission as the release before this one wrote it.
-OLD = SUBMITTED
+SUBMITTED = {"kind": "train", "spec": "", "submission": "1", "wire": PROTOCOL_VERSION}
 
 
 def _journal(folder: Path, jobs: int = 1) -> Journal:
@@ -154,24 +152,51 @@ def test_lines_that_are_missing_doubled_or_moved_are_told(tmp_path: Path) -> Non
     ],
     ids=str,
 )
-def test_lines_of_an_earlier_release_that_say_nothing(line: dict[str, object], tmp_path: Path) -> None:
-    """They have no checksum; the job is a damaged one, and the other jobs are listed."""
-    _journal(tmp_path)
-    path = tmp_path / "old.jsonl"
-    path.write_text(
-        "".join(json.dumps(each) + "\n" for each in ({"event": "submitted", **OLD}, {"event": "attempt", "number": 1}))
-    )
+def test_lines_that_say_nothing(line: dict[str, object], tmp_path: Path) -> None:
+    """With checksums that fit; the job is a damaged one, and the other jobs are listed."""
+    _journal(tmp_path, jobs=2)
+    path = tmp_path / "job1.jsonl"
+    path.write_bytes(path.read_bytes() + lines_of(path, "job1", path.read_bytes()).with_line(line)[0])
     journal = Journal(tmp_path)
-    assert journal.status("old").state == "interrupted"
-    with path.open("a") as file:
-        file.write(json.dumps(line) + "\n")
-    assert {status.job: status.state for status in journal.listed()} == {"job0": "interrupted", "old": "damaged"}
-    assert "has a line that says nothing; bring a back-up of the file back" in journal.status("old").error
+    assert {status.job: status.state for status in journal.listed()} == {"job0": "interrupted", "job1": "damaged"}
+    assert "has a line that says nothing; bring a back-up of the file back" in journal.status("job1").error
 
 
-@pytest.mark.parametrize(
-    ("checked", "fault"), [(False, "does not begin with a submission"), (True, "has a line that is no JSON")]
-)
+@pytest.mark.parametrize("number", [1, 2, PROTOCOL_VERSION - 1, PROTOCOL_VERSION + 1])
+def test_jobs_of_every_other_version_are_refused_by_its_number(number: int, tmp_path: Path) -> None:
+    """Lower or higher: file, both numbers and the remedy; such a job is kept, not gone on with, and others are."""
+    _journal(tmp_path)
+    submitted = {"event": "submitted", "unix_nanos": 5, **SUBMITTED, "wire": number}
+    lines = b""
+    state = no_lines("other")
+    for content in (submitted, {"event": "attempt", "number": 1}):
+        line, state = state.with_line(content)
+        lines += line
+    path = tmp_path / "other.jsonl"
+    path.write_bytes(lines)
+    journal = Journal(tmp_path)
+    said = (
+        f"{path}: was begun in version {number} of the protocol, and this release reads version {PROTOCOL_VERSION} "
+        "alone: install the release that began it"
+    )
+    for ask in (journal.submitted, journal.read, journal.cancelled, lambda job: journal.write(job, "cancelled")):
+        with pytest.raises(DataError) as refusal:
+            ask("other")
+        assert str(refusal.value) == said
+    assert journal.status("other").error == f"{said}; or give the job up: treetap prune other"
+    assert {status.job: status.state for status in journal.listed()} == {"job0": "interrupted", "other": "damaged"}
+    assert journal.cut_off("train") == ["job0"]
+    assert path.read_bytes() == lines
+
+
+@pytest.mark.parametrize("lines", ["", '{"event":"att\n'], ids=["whole", "torn"])
+def test_a_journal_without_checksums_is_damaged(lines: str, tmp_path: Path) -> None:
+    """Whatever it says."""
+    (tmp_path / "old.jsonl").write_text(json.dumps({"event": "submitted", "unix_nanos": 5, **SUBMITTED}) + "\n" + lines)
+    assert "old.jsonl: line 1 is damaged; bring a back-up" in Journal(tmp_path).status("old").error
+
+
+@pytest.mark.parametrize(("checked", "fault"), [(False, "line 1 is damaged"), (True, "has a line that is no JSON")])
 def test_nesting_too_deep_for_a_reader_damages_its_own_job_only(checked: bool, fault: str, tmp_path: Path) -> None:
     """Such a line, also with a checksum that fits, does not end the list of all jobs."""
     _journal(tmp_path)
@@ -185,21 +210,6 @@ def test_nesting_too_deep_for_a_reader_damages_its_own_job_only(checked: bool, f
     assert {job: status.state for job, status in found.items()} == {"job0": "interrupted", "deep": "damaged"}
     remedy = "bring a back-up of the file back; or give the job up: treetap prune deep"
     assert found["deep"].error.endswith(f"deep.jsonl: {fault}; {remedy}")
-
-
-def test_unfinished_jobs_of_earlier_releases_are_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Without checksums a job does not go on, and says what to do; a torn line is logged; it can be cancelled."""
-    path = tmp_path / "old.jsonl"
-    path.write_text(json.dumps({"event": "submitted", **OLD}) + '\n{"event":"att\n')
-    journal = Journal(tmp_path)
-    advice = (
-        "begun by an earlier release, which wrote no checksums, and this one cannot go on with it: treetap cancel old"
-    )
-    assert advice in journal.submitted("old").outdated
-    assert advice in journal.status("old").error
-    assert f"{path}: line 2 is torn or damaged, and is left out" in caplog.text
-    journal.write("old", "cancelled")
-    assert (Journal(tmp_path).status("old").state, b"sha256" in path.read_bytes()) == ("cancelled", False)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,7 +276,7 @@ def test_what_is_read_is_the_readers_own(tmp_path: Path) -> None:
 
 
 def test_jobs_come_in_the_order_of_their_submission(tmp_path: Path) -> None:
-    """Whatever is written later, before and after a restart; a file that does not tell counts by its last change."""
+    """Whatever is written later, before and after a restart; a damaged file counts by its last change."""
     order = ["zoo", "bank", "lab", "ant"]
     journal = Journal(tmp_path)
     for job in order:
@@ -275,12 +285,11 @@ def test_jobs_come_in_the_order_of_their_submission(tmp_path: Path) -> None:
         for job in sorted(order):
             journal.write(job, "attempt", number=number)
         assert journal.jobs() == Journal(tmp_path).jobs() == order
-    old = json.dumps({"event": "submitted", **SUBMITTED}).encode() + b"\n"
     _tick(tmp_path)
     for job in ("changed", "unchanged"):
-        (tmp_path / f"{job}.jsonl").write_bytes(old)
+        (tmp_path / f"{job}.jsonl").write_bytes(b"{}\n")
     _tick(tmp_path)
-    journal.write("changed", "attempt", number=1)
+    (tmp_path / "changed.jsonl").write_bytes(b"{}\n{}\n")
     journal.write("ant", "attempt", number=3)
     journal.write("new", "submitted", **SUBMITTED)
     assert journal.jobs() == Journal(tmp_path).jobs() == [*order, "unchanged", "changed", "new"]

@@ -73,7 +73,7 @@ def _faults(config: PartyConfig) -> dict[str, TreetapError]:
     add(lost.value, "data/ids.txt: cannot be read: No such file or directory")
     with pytest.raises(DataError) as lost:
         read_job(state / "models" / "m")
-    add(lost.value, "state/models/m/job.json: there is no such file")
+    add(lost.value, "state/models/m/manifest.json: there is no such file")
     with pytest.raises(Interrupted) as full, disk_faults(PARTY, "store_tree"):
         (state / "jobs" / "j").mkdir()
     add(full.value, f"{PARTY}: store_tree: No such file or directory: state/jobs/j")

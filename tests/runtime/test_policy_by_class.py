@@ -23,6 +23,7 @@ from tests.trainings import policies as policies_for
 from tests.worlds import PARTIES, spec
 from treetap.errors import DataError, Refused
 from treetap.protocols.emissions import ALIGNMENTS, Sent
+from treetap.protocols.exclusions import Feature
 from treetap.protocols.job_spec import params_of, sent_in_training
 from treetap.protocols.prediction import predict_request, sent_in_prediction
 from treetap.protocols.registry import PREDICTION, TRAINING, prediction, training
@@ -62,15 +63,16 @@ def _jobs() -> Iterator[tuple[str, tuple[control_pb2.StepRequest, list[Sent]]]]:
             yield f"{protocol}, {alignment}", _prepare(protocol, alignment)
         for protocol in PREDICTION:
             options: dict[str, dict[str, Any]] = {"": {}}
-            if not prediction(protocol).no_explanation:
+            has = prediction(protocol).capabilities
+            if Feature.EXPLAIN in has:
                 options["explained"] = {"explain": True}
-            if not prediction(protocol).no_serving:
+            if Feature.SERVE in has:
                 options["served"] = {"serve": True}
-            if prediction(protocol).sends_attributions:
+            if Feature.ATTRIBUTIONS in has:
                 options["attributed"] = {"attributions": True}
-            if not prediction(protocol).no_degrade:
+            if Feature.DEGRADE in has:
                 options["without a party"] = {"away_policy": "degrade", "away": [OTHER]}
-            if not prediction(protocol).no_degraded_serving:
+            if Feature.SERVE_DEGRADED in has:
                 options["served without a party"] = {"serve": True, "away_policy": "degrade", "away": [OTHER]}
             for name, option in options.items():
                 yield f"{protocol}, {alignment}, {name}", _open(protocol, alignment, **option)

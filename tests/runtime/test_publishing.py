@@ -69,13 +69,17 @@ def test_a_shard_of_several_kinds(tmp_path: Path) -> None:
     assert (same, list(weights), weights["bottom.weight"].tolist()) == (manifest, ["bottom.weight"], [0.0, 1.0])
 
 
-def test_a_model_of_a_newer_version(tmp_path: Path) -> None:
-    """A shard of a later format is refused, not misread."""
+@pytest.mark.parametrize("other", [-1, 1])
+def test_a_model_of_another_format(other: int, tmp_path: Path) -> None:
+    """A shard of an earlier or later format is refused by its number, not misread."""
     store = Store(tmp_path)
     with_trees(tmp_path, 1).publish({"role": "feature_party"}, (TREES,))
     path = tmp_path / "models" / "job" / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": MODEL_FORMAT + 1}))
-    with pytest.raises(DataError, match="newer version"):
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": MODEL_FORMAT + other}))
+    with pytest.raises(
+        DataError,
+        match=f"is a model of format {MODEL_FORMAT + other}, and this release reads",
+    ):
         store.model("job", "one")
 
 

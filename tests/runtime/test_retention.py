@@ -19,6 +19,7 @@ from tests.replay import HERE, JOB
 from tests.simulator import COORDINATOR, Federation, run
 from treetap.errors import BadInput, Conflict, Interrupted, UnknownJob
 from treetap.protocols.prediction import predict_request
+from treetap.version import PROTOCOL_VERSION
 from treetap.wire.v2 import jobs_pb2, setup_pb2
 
 DAY_S = 86_400
@@ -28,7 +29,7 @@ def _end(journal: Journal, job: str, kind: str, state: str, *, bad_input: bool =
     """A job that has ended, with rows of traffic."""
     spec = setup_pb2.JobSpec(table="train", aggregator="a", feature_parties=["b"])
     journal.write_submitted(job, "train", spec, "1") if kind == "train" else journal.write(
-        job, "submitted", kind=kind, opening="", submission="1", wire=2
+        job, "submitted", kind=kind, opening="", submission="1", wire=PROTOCOL_VERSION
     )
     journal.write(job, "attempt", number=1)
     if state == "cut off":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from tests.replay import HERE, JOB, asked
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES
 from treetap.additive.paillier.secret_key import SecretKey
-from treetap.models.store import TREES, read_model
+from treetap.models.store import TREES
 from treetap.wire.transcript import TranscriptReader
 
 LABEL_HOLDER = PARTIES[0]
@@ -96,25 +95,6 @@ def test_no_key_is_in_a_file_or_a_message(tmp_path: Path, monkeypatch: pytest.Mo
             everything = b"".join(record.message for record in log)
             assert all(secret.public.to_bytes() in everything for secret in secrets)
             assert not any(form in everything for form in forms_of(secrets))
-
-
-def test_keys_of_earlier_releases_go_at_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """They were kept on disk, and a kill could leave a copy beside the published model: each goes, and is named."""
-    text = json.dumps({"p": hex(primes_of(KEY)[0]), "q": hex(primes_of(KEY)[1])})
-    names = ["secret.json", ".secret.json.5f0c2d1e", "secret.json.part"]
-    store = Store(tmp_path)
-    for job in ("finished", "unfinished"):
-        store.job(job).claim("one", "d")
-        store.job(job).lines(TREES).put({"tree": 0}, 0)
-    store.job("finished").publish({}, (TREES,))
-    folders = [store.job("finished").model, store.job("unfinished").folder]
-    for path in (folder / name for folder in folders for name in names):
-        path.write_text(text)
-    assert len(holding(tmp_path, forms_of([KEY]))) == 6
-    store = Store(tmp_path)
-    assert holding(tmp_path, forms_of([KEY])) == []
-    assert all(str(folder / name) in caplog.text for folder in folders for name in names)
-    assert read_model(store.model("finished", "one"))[1] == store.job("unfinished").lines(TREES).read() == [{"tree": 0}]
 
 
 def test_a_model_has_no_file_but_its_own(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from tests.simulator import COORDINATOR, Faults, Federation, Message, run
 from tests.worlds import spec
 from treetap.errors import ConfigError, NotServed, Silent, Unreachable
 from treetap.protocols import interactive
+from treetap.protocols.exclusions import Feature
 from treetap.protocols.prediction import predict_request
 from treetap.protocols.registry import prediction
 from treetap.wire.frame import name_of
@@ -40,7 +41,11 @@ DROPPED = replace(PARAMS, party_dropout={B: 0.3, C: 0.3})
 @pytest.fixture
 def _allowed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Trees whose protocol lets a served model go on without a party."""
-    monkeypatch.setattr(interactive, "PROTOCOL", replace(interactive.PROTOCOL, no_degraded_serving=""))
+    monkeypatch.setattr(
+        interactive,
+        "PROTOCOL",
+        replace(interactive.PROTOCOL, capabilities=interactive.PROTOCOL.capabilities | {Feature.SERVE_DEGRADED}),
+    )
     prediction.cache_clear()
     yield
     prediction.cache_clear()

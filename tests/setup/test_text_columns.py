@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.published import write_manifest
 from tests.simulator import Federation, run
 from tests.worlds import assert_oracles_model, assert_oracles_scores, manifest, spec, world
 from treetap.protocols.prediction import predict_request
@@ -77,28 +75,6 @@ def test_without_the_setting_the_message_names_it(tmp_path: Path) -> None:
         status = await federation.train(spec(FOREST))
         assert (status.state, status.bad_input) == ("failed", True)
         assert 'encode = "ordinal" or "one-hot"' in status.error
-        await federation.close()
-
-    run(main())
-
-
-def test_models_of_earlier_releases_still_predict(tmp_path: Path) -> None:
-    """A manifest without the keys that came with forests and text means what it meant."""
-    here = world(40, (1, 1, 1), seed=2)
-    oracle = here.oracle(BOOSTING)
-
-    async def main() -> None:
-        federation = Federation(tmp_path, here.tables)
-        assert (await federation.train(spec(BOOSTING))).state == "finished"
-        for state in federation.states.values():
-            path = state / "models" / "job" / "manifest.json"
-            content = json.loads(path.read_text())
-            for key in ("averaged", "source_columns", "categories"):
-                content.pop(key, None)
-            write_manifest(path.parent, content)
-        for protocol in ("interactive", "eini"):
-            predicted = await federation.predict(predict_request(model="job", protocol=protocol))
-            assert_oracles_scores(predicted.predictions, oracle, here.newcomers, len(here.y))
         await federation.close()
 
     run(main())

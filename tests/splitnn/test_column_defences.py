@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
-from party.defences.checks import check_defences
+from party.defences.checks import check_own
 from party.defences.settings import Defences
 from party.policy import Policy
 from tests.simulator import Federation, Message, run
@@ -118,19 +118,19 @@ REFUSED: dict[str, tuple[JobParams, list[str], dict[str, Any], str]] = {
         BoostingParams(),
         ["a"],
         {"sensitivity": 0.1},
-        "sensitivity under [defences]: protocol 'boosting' has no such defence of columns; train a split network",
+        "sensitivity and protocol 'boosting' do not go together: it has no such defence of columns; train a split",
     ),
     "batch normalisation": (
         CONVOLUTIONS,
         ["a"],
         {"dp_sgd": {"clip": 1.0, "noise": 0.1}},
-        'dp_sgd under [defences]: the job has norm = "batch" for feature-b, where a record has no gradient of its own',
+        "dp_sgd and norm = 'batch' do not go together: a record has no gradient of its own",
     ),
     "no columns": (
         PARAMS,
         [],
         {"sensitivity": 0.1},
-        "sensitivity under [defences]: table 'train' of feature-b has no columns to protect",
+        "sensitivity and a table without columns of features do not go together: there is nothing to protect",
     ),
 }
 
@@ -142,9 +142,9 @@ def test_a_defence_that_the_job_cannot_have_is_refused(
     """At the feature party alone: a label holder with the same file sends no embedding."""
     own, given = TABLE.model_copy(update={"columns": columns}), Defences.model_validate(defences)
     with pytest.raises(ConfigError) as refusal:
-        check_defences(FEATURE, given, Policy(), own, spec(params))
+        check_own(FEATURE, given, Policy(), own, None, spec(params))
     assert says in str(refusal.value)
-    check_defences(HOLDER, given, Policy(), own, spec(params))
+    check_own(HOLDER, given, Policy(), own, None, spec(params))
 
 
 def test_other_defences_are_accepted() -> None:
@@ -158,7 +158,7 @@ def test_other_defences_are_accepted() -> None:
         (perceptron, noise),
     ]
     for params, own in cases:
-        check_defences(FEATURE, own, Policy(), TABLE, spec(params))
+        check_own(FEATURE, own, Policy(), TABLE, None, spec(params))
 
 
 def test_a_policy_may_ask_for_a_least_sensitivity() -> None:
@@ -168,10 +168,10 @@ def test_a_policy_may_ask_for_a_least_sensitivity() -> None:
         with pytest.raises(
             Refused, match=r"min_sensitivity = 0.1; write at least that under \[defences\] of feature-b"
         ):
-            check_defences(FEATURE, own, policy, TABLE, spec(PARAMS))
-    check_defences(FEATURE, Defences(sensitivity=0.1), policy, TABLE, spec(PARAMS))
-    check_defences(FEATURE, Defences(), policy, TABLE, spec(BoostingParams()))
-    check_defences(HOLDER, Defences(), policy, TABLE, spec(PARAMS))
+            check_own(FEATURE, own, policy, TABLE, None, spec(PARAMS))
+    check_own(FEATURE, Defences(sensitivity=0.1), policy, TABLE, None, spec(PARAMS))
+    check_own(FEATURE, Defences(), policy, TABLE, None, spec(BoostingParams()))
+    check_own(HOLDER, Defences(), policy, TABLE, None, spec(PARAMS))
 
 
 @pytest.mark.parametrize(

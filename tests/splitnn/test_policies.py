@@ -47,7 +47,7 @@ POLICIES: dict[str, tuple[dict[str, dict[str, Any]], str]] = {
     ),
     "bounded sets": (
         {HOLDER: {**EMITS[HOLDER], "max_leakage": 0.5}},
-        "its policy says max_leakage = 0.5, and protocol 'splitnn' has no such bound",
+        "by its policy: max_leakage and protocol 'splitnn' do not go together",
     ),
 }
 #: Parameters, the label holder's defences, and the refusal.
@@ -65,19 +65,19 @@ DEFENCES: dict[str, tuple[SplitnnParams, dict[str, Any], str]] = {
     "numbers": (
         REGRESSION,
         {"dimip": {FEATURE: 0.3}},
-        "dimip under [defences]: protects classes, and the labels of reg:squarederror are numbers; train on classes",
+        "dimip and a regression do not go together: it protects classes, and labels are numbers; train on",
     ),
-    "noisy numbers": (REGRESSION, {"label_dp": {"epsilon": 1.0}}, "label_dp under [defences]: protects classes"),
+    "noisy numbers": (REGRESSION, {"label_dp": {"epsilon": 1.0}}, "label_dp and a regression do not go"),
     "sets of records": (
         PARAMS,
         {"id_lmid": {"xi": 1.0}},
-        "id_lmid under [defences]: protocol 'splitnn' has no such defence of labels; train with another protocol, or",
+        "id_lmid and protocol 'splitnn' do not go together: it has no such defence of labels",
     ),
-    "own trees": (PARAMS, {"reduced_leakage": {"trees": 1}}, "reduced_leakage under [defences]: protocol 'splitnn'"),
+    "own trees": (PARAMS, {"reduced_leakage": {"trees": 1}}, "reduced_leakage and protocol 'splitnn' do not"),
     "repaired trees": (
         PARAMS,
         {"label_dp": {"epsilon": 1.0}, "grafting": True, "refit": True},
-        "grafting, refit under [defences]: protocol 'splitnn' has no such defence of labels",
+        "grafting and protocol 'splitnn' do not go together: it has no such defence of labels",
     ),
 }
 
@@ -103,7 +103,7 @@ def test_a_defence_that_the_job_cannot_have_is_refused_by_its_name(case: str, tm
 def test_further_stages_need_columns_of_the_label_holder(tmp_path: Path) -> None:
     """Its own model gives the priors; one stage needs none."""
     here = world(49, (0, 2, 1), seed=3)
-    for stages, says in ((2, "table 'train' of label-holder has no columns of features; set stages = 1"), (1, "")):
+    for stages, says in ((2, "a table without columns of features do not go together"), (1, "")):
         own = {HOLDER: Defences(label_dp=LabelDp(epsilon=4.0, stages=stages))}
         status = (_refused if says else _ended)(tmp_path / str(stages), here, PARAMS, defences=own)
         assert says in status.error

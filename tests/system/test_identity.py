@@ -224,7 +224,7 @@ def test_a_server_in_another_role(role: Role, tmp_path: Path, federation: LocalF
 @pytest.mark.parametrize(
     ("names", "alternatives", "says"),
     [
-        (["coordinator"], ["coordinator"], "has no role, as those of earlier releases; renew it: treetap certs issue "),
+        (["coordinator"], ["coordinator"], "has no role; renew it: treetap certs issue "),
         (["coordinator"], [], "has no role"),
         (["coordinator", "feature-b"], ["coordinator.coordinator.treetap.internal"], "must have one common name"),
         ([], ["coordinator.coordinator.treetap.internal"], "must have one common name"),

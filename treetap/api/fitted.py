@@ -173,7 +173,7 @@ def _sources(joint: JointModel) -> dict[str, dict[str, str]]:
     """Party → feature → the column that it was made of."""
     found = {}
     for party, manifest in joint.manifests.items():
-        made = {name: column for column, each in manifest.get("categories", {}).items() for name in each["features"]}
+        made = {name: column for column, each in manifest["categories"].items() for name in each["features"]}
         found[party] = {name: made.get(name, name) for name in manifest["columns"]}
     return found
 

@@ -217,7 +217,7 @@ def train(
 
     job = load(file, JobFile)
     if not as_json:
-        for sentence in training(job.job.protocol).privacy(job.job.params()):
+        for sentence in training(job.job.protocol).noise.statement(job.job.params()):
             typer.echo(sentence)
     with operating(operator) as client:
         name = client.submit(jobs_pb2.SubmitRequest(job=job.name or "", spec=job.to_spec()))

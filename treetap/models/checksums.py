@@ -47,11 +47,6 @@ def body_of(line: bytes, before: str) -> tuple[bytes, str] | None:
     return (body, expected) if digest == expected.encode() else None
 
 
-def has_checksum(line: bytes) -> bool:
-    """True if a line has a checksum, right or wrong."""
-    return f'"{KEY}"'.encode() in line[-_ADDED:]
-
-
 def whole_lines(raw: bytes) -> list[bytes]:
     """The lines of a file's content, each with its end; without a last line that a crash cut short."""
     return raw[: raw.rfind(b"\n") + 1].splitlines(keepends=True)

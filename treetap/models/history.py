@@ -20,13 +20,13 @@ Metrics = Mapping[str, float | None]
 
 
 def read_history(folder: Path) -> list[dict[str, float | None]]:
-    """The metrics after each round of a published model; none of a model of an earlier release, or a feature party's.
+    """The metrics after each round of a published model; none of a feature party's model.
 
     Raises:
         DataError: there is no model, or it is damaged.
     """
     manifest = read_manifest(folder)
-    if HISTORY in manifest.get("files", {}):
+    if HISTORY in manifest["files"]:
         file, rounds = HISTORY, [line.get("metrics") for line in read_kind(folder, HISTORY)]
     else:
         file, rounds = MANIFEST, manifest.get("history", [])

@@ -24,7 +24,7 @@ class OwnSplit:
 
     A split of categories has `categories`, and no threshold (∞): the codes that go right, ascending, by their places in
     the `values` of the column's encoding in the manifest. All others go left, so does one that training has not seen.
-    None: a split of numbers, as in models of formats before 5.
+    None: a split of numbers.
     """
 
     handle: int
@@ -55,7 +55,7 @@ class OwnSplit:
     def condition(self, manifest: Mapping[str, Any], *, left: bool) -> str:
         """The condition for taking a side, with names from the party's manifest."""
         name, right = self.feature_name(manifest), self.right_categories(manifest)
-        encoding = manifest.get("categories", {}).get(name, {})
+        encoding = manifest["categories"].get(name, {})
         if encoding.get("encode") != DAYS:
             return condition(name, self.threshold, self.missing_left, left, right)
         shown = partial(date_text, utc=bool(encoding.get("utc")))

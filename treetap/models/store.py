@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +12,9 @@ from treetap.models import checksums
 from treetap.models.arrays import Array, read_arrays
 from treetap.models.json_text import parse
 
-#: Format of a published model, in its manifest. Raised when an older treetap could not read what is written; older
-#: formats are read for good, and one of each is kept below tests/library/models.
-#:
-#: 1: `shard.jsonl`, the trees, with its SHA-256 under `shard`. 2: `files`, from the name of each file of the shard,
-#: which says its kind, to the file's SHA-256. 3: manifest.json and job.json have checksums, see `checksums`.
-#: 4: trees may have local subtrees, and values of repairs in a file of their own.
-#: 5: splits may be of categories. 6: `job_digest`, of the job that all its parties agreed on.
-MODEL_FORMAT = 6
-
-#: The first format with checksums, and the first with the job's digest.
-_WITH_CHECKSUMS, _WITH_DIGEST = 3, 6
-
-log = logging.getLogger(__name__)
+#: Format of a published model, in its manifest: the only one that is read. Raised whenever models of the last one would
+#: be misread or lack what is read; a sample of it is kept below tests/library/models.
+MODEL_FORMAT = 7
 
 #: The kind of shard that holds trees, one JSON line a tree; its file's name in jobs and models.
 TREES = "trees.jsonl"
@@ -61,10 +49,6 @@ STATES = ("epochs-even", "epochs-odd")
 #: All kinds of shard files that parties write.
 KINDS = (TREES, REPAIRED, WEIGHTS)
 
-#: File names that format 1 had, by kind.
-_FORMAT_1 = {TREES: "shard.jsonl"}
-
-
 #: Party → handle of its split → name of the feature.
 Names = Mapping[str, Mapping[int, str]]
 
@@ -98,9 +82,7 @@ def read_names(folder: Path) -> dict[str, dict[int, str]]:
     if not path.is_file():
         return {}
     try:
-        content = read_json(path)
-        if isinstance(content.get(checksums.KEY), str):  # else an earlier release wrote it, without a checksum
-            content = checksums.without_checksum(path, content, NAMES_SEED)["names"]
+        content = checksums.without_checksum(path, read_json(path), NAMES_SEED)["names"]
         return {
             str(party): {int(handle): str(name) for handle, name in names.items()} for party, names in content.items()
         }
@@ -109,33 +91,30 @@ def read_names(folder: Path) -> dict[str, dict[int, str]]:
 
 
 def read_job(folder: Path) -> dict[str, Any]:
-    """The submission of the model in a folder, and the digest of its table; checked in format 3.
+    """The submission of the model in a folder, and the digests of its job and its table.
 
     Raises:
-        DataError: it is not there or damaged.
+        DataError: it is not there or damaged, or the model is of another format.
     """
+    _manifest_of_today(folder)
     path = folder / JOB
-    content = read_json(path)
-    if checksums.KEY in content or read_json(folder / MANIFEST).get("version") not in (None, 1, 2):
-        return checksums.without_checksum(path, content, JOB_SEED)
-    return content
+    return checksums.without_checksum(path, read_json(path), JOB_SEED)
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """A published model's manifest, all files of the model checked; raises as `read_model` does."""
-    return _read_checked(folder)[0]
+    return _read_checked(folder)
 
 
 def read_model(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """A published model's manifest and trees, of this format or an older one; nothing is written.
+    """A published model's manifest and trees.
 
     Raises:
-        DataError: it is not there, of a newer format, without trees, or its files are not what was published.
+        DataError: it is not there, of another format, without trees, or its files are not what was published.
     """
-    manifest, files = _read_checked(folder)
-    if TREES not in files:
-        raise DataError(f"{folder / MANIFEST}: the model has {', '.join(sorted(files))}, but no {TREES}")
-    return manifest, _lines(folder / files[TREES])
+    manifest = _read_checked(folder)
+    _require(folder, manifest, TREES)
+    return manifest, _lines(folder / TREES)
 
 
 def read_weights(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -149,10 +128,8 @@ def read_weights(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
 
 def read_arrays_of(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Array]]:
     """A published model's manifest, and the arrays of one of its files by name; raises as `read_weights` does."""
-    manifest, files = _read_checked(folder)
-    if kind not in files:
-        raise DataError(f"{folder / MANIFEST}: the model has {', '.join(sorted(files))}, but no {kind}")
-    path = folder / files[kind]
+    manifest, path = _read_checked(folder), folder / kind
+    _require(folder, manifest, kind)
     try:
         return manifest, read_arrays(path)
     except ValueError:
@@ -171,8 +148,7 @@ def read_leakage(folder: Path) -> list[dict[str, Any]]:
 
 def read_kind(folder: Path, kind: str) -> list[dict[str, Any]]:
     """The lines of a file of a published model; none where it has no such file. Raises as `read_model` does."""
-    _, files = _read_checked(folder)
-    return _lines(folder / files[kind]) if kind in files else []
+    return _lines(folder / kind) if kind in _read_checked(folder)["files"] else []
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
@@ -185,43 +161,40 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def _read_checked(folder: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """The manifest, and the names of the files by kind, all of which are there as they were published."""
+def _require(folder: Path, manifest: Mapping[str, Any], kind: str) -> None:
+    if kind not in manifest["files"]:
+        raise DataError(f"{folder / MANIFEST}: the model has {', '.join(sorted(manifest['files']))}, but no {kind}")
+
+
+def _manifest_of_today(folder: Path) -> dict[str, Any]:
+    """The manifest of a model of `MODEL_FORMAT`, not yet checked; of another format its fields may mean anything."""
     path = folder / MANIFEST
     manifest = read_json(path)
-    version = manifest.get("version", 1)
+    version = manifest.get("version")
     if type(version) is not int or version < 1:
         raise DataError(f"{path}: version {version!r} is none; bring a back-up of the file back")
-    if version > MODEL_FORMAT:
+    if version != MODEL_FORMAT:
         raise DataError(
-            f"{folder}: is a model of format {version}, written by a newer version of treetap; this one reads formats "
-            f"up to {MODEL_FORMAT}: install the version that wrote it, or a later one"
+            f"{folder}: is a model of format {version}, and this release reads format {MODEL_FORMAT} alone: train it "
+            "again, or install the release that wrote it"
         )
-    if version < _WITH_CHECKSUMS and checksums.KEY not in manifest:
-        _warn_of(folder, version)
-    else:
-        manifest = checksums.without_checksum(path, manifest, manifest_seed(str(read_job(folder).get("submission"))))
-    if version >= _WITH_DIGEST and not isinstance(manifest.get("job_digest"), str):
+    return manifest
+
+
+def _read_checked(folder: Path) -> dict[str, Any]:
+    """The manifest, whose files are all there as they were published."""
+    path = folder / MANIFEST
+    manifest = _manifest_of_today(folder)
+    manifest = checksums.without_checksum(path, manifest, manifest_seed(str(read_job(folder).get("submission"))))
+    if not isinstance(manifest.get("job_digest"), str):
         raise DataError(f"{path}: job_digest is missing; bring a back-up of the file back")
-    field = "shard" if version == 1 else "files"
-    digests = {TREES: manifest.get(field)} if version == 1 else manifest.get(field)
+    digests = manifest.get("files")
     if not isinstance(digests, dict) or not digests or not all(isinstance(each, str) for each in digests.values()):
-        raise DataError(f"{path}: {field} has no digest of every file of the model; bring a back-up of the file back")
-    files = {kind: _FORMAT_1[kind] if version == 1 else kind for kind in digests}
-    for kind, name in files.items():
-        if sha256_of(folder / name) != digests[kind]:
+        raise DataError(f"{path}: files has no digest of every file of the model; bring a back-up of the file back")
+    for name, digest in digests.items():
+        if sha256_of(folder / name) != digest:
             raise DataError(f"{folder / name}: is not the file that was published; bring a back-up of it back")
-    return manifest, files
-
-
-@cache
-def _warn_of(folder: Path, version: int) -> None:
-    """Say once in a process that damage to a model's manifest would not be noticed."""
-    log.warning(
-        "%s: is a model of format %d, whose manifest has no checksum: compare it with a back-up if in doubt",
-        folder,
-        version,
-    )
+    return manifest
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from treetap.protocols.emissions import GROWTH, Emission, label_holder_opens, to_feature_parties
+from treetap.protocols.exclusions import OF_GROWN_TREES, Feature
 from treetap.protocols.own_priors import by_own_trees
-from treetap.protocols.registry import DEFENCES, Floats, Tables, TrainingProtocol
+from treetap.protocols.registry import Centrally, Floats, Noise, Tables, TrainingProtocol, Trees
 from treetap.trees.params import BoostingParams
 from treetap.trees.withholding import NOTHING, Withholding
 
@@ -28,7 +29,7 @@ def train_centrally(
     withholding: Withholding = NOTHING,
     weights: Floats | None = None,
 ) -> CentralModel:
-    """See `TrainingProtocol`."""
+    """See `Centrally`."""
     from treetap.trees.centralised import train
 
     return train(_binned(tables, params), labels, params, classes or None, withholding, weights)
@@ -43,7 +44,7 @@ def predict_centrally(
     withholding: Withholding = NOTHING,
     weights: Floats | None = None,
 ) -> tuple[Floats, Floats]:
-    """See `TrainingProtocol`."""
+    """See `Centrally`."""
     from treetap.trees.centralised import train
 
     bins = _binned(before, params)
@@ -58,7 +59,7 @@ def _binned(tables: Tables, params: BoostingParams) -> list[tuple[str, BinnedTab
     return [(name, bin_columns(table, params.max_bin, params.one_hot_below)) for name, table in tables]
 
 
-def _label_permissions(spec: setup_pb2.JobSpec) -> Sequence[str]:
+def _permissions(spec: setup_pb2.JobSpec) -> Sequence[str]:
     from treetap.protocols.job_spec import params_as  # it imports the registry, which names this module
 
     return ("expansion_order",) if params_as(spec, BoostingParams).expansion.one_by_one else ()
@@ -67,15 +68,11 @@ def _label_permissions(spec: setup_pb2.JobSpec) -> Sequence[str]:
 PROTOCOL = TrainingProtocol(
     field="boosting",
     params=BoostingParams,
-    no_continuation="",
     sends=(*GROWTH, Emission("gradients", to_feature_parties)),
     opens_sums=label_holder_opens,
-    trees_are_sequential=True,
-    draws_for_audit=False,
-    predict_centrally=predict_centrally,
-    defences=DEFENCES,
-    own_priors=by_own_trees,
-    train_centrally=train_centrally,
-    monotone=True,
-    label_permissions=_label_permissions,
+    centrally=Centrally(predict_centrally, train_centrally),
+    trees=Trees(sequential=True),
+    permissions=_permissions,
+    capabilities=OF_GROWN_TREES | {Feature.BASE_MODEL, Feature.MONOTONE, Feature.WEIGHT},
+    noise=Noise(by_own_trees),
 )

@@ -15,6 +15,7 @@ from treetap.protocols.emissions import (
     to_feature_parties,
     to_first,
 )
+from treetap.protocols.exclusions import Feature
 from treetap.protocols.key_options import PAILLIER, KeyKind, key_faults
 from treetap.protocols.registry import PredictionProtocol
 
@@ -48,7 +49,6 @@ PROTOCOL = PredictionProtocol(
     summary="encrypted, without decision paths",
     options=EiniOptions,
     block=1024,  # entries are many and large
-    no_degrade="",
     sends=(
         *PUBLIC_KEY,
         *BLOCKS,
@@ -64,7 +64,5 @@ PROTOCOL = PredictionProtocol(
         Emission("attribution_entries", along_chain),
         Emission("attribution_sums", from_last),
     ),
-    library="",
-    extra="",
-    foreign={},
+    capabilities=frozenset({Feature.SERVE, Feature.DEGRADE, Feature.EXPLAIN, Feature.ATTRIBUTIONS}),
 )

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from treetap.protocols.emissions import GROWTH, Emission, label_holder_opens, to_feature_parties
+from treetap.protocols.exclusions import OF_GROWN_TREES
 from treetap.protocols.own_priors import by_own_trees
-from treetap.protocols.registry import DEFENCES, Floats, Tables, TrainingProtocol
+from treetap.protocols.registry import Centrally, Floats, Noise, Tables, TrainingProtocol, Trees
 from treetap.trees.params import ForestParams
 from treetap.trees.withholding import NOTHING, Withholding
 
@@ -23,7 +24,7 @@ def train_centrally(
     params: ForestParams,
     withholding: Withholding = NOTHING,
 ) -> CentralForest:
-    """See `TrainingProtocol`."""
+    """See `Centrally`."""
     from treetap.tables.binned import bin_columns
     from treetap.trees.centralised_forest import train_forest
 
@@ -40,7 +41,7 @@ def predict_centrally(
     params: ForestParams,
     withholding: Withholding = NOTHING,
 ) -> tuple[Floats, Floats]:
-    """See `TrainingProtocol`."""
+    """See `Centrally`."""
     forest = train_centrally(before, labels, classes, params, withholding)
     scores = forest.predict([(name, table.features) for name, table in after])
     return scores, forest.ensemble.outcome(scores)
@@ -49,13 +50,10 @@ def predict_centrally(
 PROTOCOL = TrainingProtocol(
     field="forest",
     params=ForestParams,
-    no_continuation="its trees are independent of each other: train one with more trees",
     sends=(*GROWTH, Emission("encrypted_labels", to_feature_parties)),
     opens_sums=label_holder_opens,
-    trees_are_sequential=False,
-    draws_for_audit=True,
-    predict_centrally=predict_centrally,
-    defences=DEFENCES,
-    own_priors=by_own_trees,
-    train_centrally=train_centrally,
+    centrally=Centrally(predict_centrally, train_centrally),
+    trees=Trees(sequential=False, drawn=True),
+    capabilities=OF_GROWN_TREES,
+    noise=Noise(by_own_trees),
 )

@@ -12,6 +12,7 @@ from treetap.protocols.emissions import (
     to_feature_parties,
     to_label_holder,
 )
+from treetap.protocols.exclusions import Feature
 from treetap.protocols.registry import PredictionProtocol
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ PROTOCOL = PredictionProtocol(
     summary="a round of queries per level of the trees",
     options=InteractiveOptions,
     block=65_536,
-    no_degrade="",
     sends=(
         Emission("route_queries", to_feature_parties),
         Emission("route_answers", to_label_holder),
@@ -50,10 +50,5 @@ PROTOCOL = PredictionProtocol(
     ),
     sends_served=(Emission("routed_block", label_holder_reports),),
     opens_sums=label_holder_opens,
-    sends_attributions=(),
-    library="",
-    extra="",
-    foreign=dict.fromkeys(
-        ("scheme", "key_bits", "obfuscation"), "an interactive prediction encrypts nothing; leave it out"
-    ),
+    capabilities=frozenset({Feature.SERVE, Feature.DEGRADE, Feature.EXPLAIN}),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import TypeVar
 
@@ -10,10 +11,11 @@ from treetap.errors import ConfigError
 from treetap.names import NAME
 from treetap.protocols import codec, emissions
 from treetap.protocols.emissions import Sent
-from treetap.protocols.key_options import KEY_FIELDS, SCHEMES, KeyKind, key_faults
+from treetap.protocols.exclusions import TRAININGS, Exclusion, Feature, broken
+from treetap.protocols.key_options import KEY_FIELDS, OKAMOTO_UCHIYAMA, KeyKind, key_faults
 from treetap.protocols.registry import TRAINING, training, training_name
-from treetap.trees.job_params import JobParams
-from treetap.trees.params import TreeParams
+from treetap.trees.job_params import REGRESSIONS, JobParams
+from treetap.trees.params import BoostingParams, TreeParams
 from treetap.wire.v2 import protocols_pb2, setup_pb2
 
 Params = TypeVar("Params", bound=JobParams)
@@ -70,10 +72,10 @@ def check_spec(spec: setup_pb2.JobSpec) -> None:
         faults.append(str(failure))
     if spec.alignment not in ALIGNMENTS:
         faults.append(f"alignment = {spec.alignment!r}: must be one of {', '.join(ALIGNMENTS)}")
-    faults += _key_faults(spec) + _base_faults(spec)
-    name = training_name(spec)
-    if spec.eval_table and name and (reason := training(name).no_eval_table):
-        faults.append(f"eval_table: a job of protocol {name!r} has none, because {reason}")
+    faults += _key_faults(spec)
+    if spec.base_model and not NAME.match(spec.base_model):
+        faults.append(f"base_model = {spec.base_model!r}: is not the name of a model")
+    faults += map(str, broken_by(spec, features_of(spec)))
     names = [spec.aggregator, *spec.feature_parties]
     faults += _too_few_or_many(spec, names)
     faults += [
@@ -83,38 +85,41 @@ def check_spec(spec: setup_pb2.JobSpec) -> None:
         raise ConfigError("\n".join(faults))
 
 
-def job_key_faults(protocol: str, scheme: str, key_bits: int, obfuscation: str) -> list[str]:
-    """The faults of a key in a job of a protocol that sums ciphertexts, by the names of a job file."""
-    faults = key_faults(scheme, key_bits, obfuscation)
-    if protocol and scheme in SCHEMES and scheme not in (has := training(protocol).schemes):
-        faults.append(
-            f"scheme = {scheme!r}: a job of protocol {protocol!r} sums ciphertexts of {' or '.join(has)} only"
-        )
-    return faults
+def features_of(spec: setup_pb2.JobSpec) -> set[Feature]:
+    """The features of a job that exclude others, or that not every protocol has; without those of parameters that are
+    out of range.
+    """
+    name = training_name(spec)
+    used = {
+        Feature.EVAL_TABLE: bool(spec.eval_table),
+        Feature.BASE_MODEL: bool(spec.base_model),
+        Feature.OKAMOTO_UCHIYAMA: spec.scheme == OKAMOTO_UCHIYAMA,
+        Feature.NETWORK: bool(name) and not training(name).grows_trees,
+        **{Feature(field): bool(getattr(spec, field)) for field in KEY_FIELDS},
+    }
+    with suppress(ConfigError):
+        params = params_of(spec)
+        used |= {
+            Feature.REGRESSION: params.objective in REGRESSIONS,
+            Feature.MAX_LEAVES: isinstance(params, BoostingParams) and params.max_leaves > 0,
+            Feature.MULTI_OUTPUT: isinstance(params, BoostingParams) and params.outputs_per_tree(2) > 1,
+            Feature.BOOTSTRAP: isinstance(params, TreeParams) and params.draws_twice,
+        }
+    return {feature for feature, has in used.items() if has}
+
+
+def broken_by(spec: setup_pb2.JobSpec, used: set[Feature]) -> list[Exclusion]:
+    """The rows of `treetap.protocols.exclusions` that a job with these features breaks."""
+    name = training_name(spec)
+    return broken(TRAININGS, used, name, training(name).capabilities if name else ())
 
 
 def _key_faults(spec: setup_pb2.JobSpec) -> list[str]:
     """Faults of the scheme, the key and its obfuscation, which only trees need."""
     name = training_name(spec)
-    if not name or training(name).grows_trees:
-        return job_key_faults(name, KeyKind.of(spec).scheme, spec.key_bits, spec.obfuscation)
-    given = [field for field in KEY_FIELDS if getattr(spec, field)]
-    return [f"{field}: a job of protocol {name!r} encrypts nothing; leave it out" for field in given]
-
-
-def _base_faults(spec: setup_pb2.JobSpec) -> list[str]:
-    """Faults of the model from which a job continues."""
-    if not spec.base_model:
+    if name and not training(name).grows_trees:
         return []
-    name = training_name(spec)
-    if name and (why := training(name).no_continuation):
-        return [f"base_model: a job of protocol {name!r} cannot continue from a model: {why}; leave it out"]
-    if spec.eval_table:
-        return [
-            "eval_table: a job that continues from a base_model has none, because no party has scores of its records "
-            "under that model; leave it out, or have validation_share of the records set aside"
-        ]
-    return [] if NAME.match(spec.base_model) else [f"base_model = {spec.base_model!r}: is not the name of a model"]
+    return key_faults(KeyKind.of(spec).scheme, spec.key_bits, spec.obfuscation)
 
 
 def _too_few_or_many(spec: setup_pb2.JobSpec, names: Sequence[str]) -> list[str]:
@@ -122,7 +127,7 @@ def _too_few_or_many(spec: setup_pb2.JobSpec, names: Sequence[str]) -> list[str]
     name = training_name(spec)
     faults = []
     if name and training(name).one_role:
-        found, most = len([each for each in names if each]), training(name).most_parties
+        found, most = len([each for each in names if each]), training(name).most_equals
         if not 2 <= found <= most:
             faults.append(f"parties: are {found}; a job of protocol {name!r} has 2 to {most}, each with features")
         return faults

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from treetap.protocols.emissions import BLOCKS, Emission, along_chain, from_last, label_holder_opens, to_feature_parties
-from treetap.protocols.registry import PredictionProtocol
+from treetap.protocols.exclusions import Feature
+from treetap.protocols.registry import Needs, PredictionProtocol
 
 if TYPE_CHECKING:
     from treetap.wire.v2 import setup_pb2
@@ -31,7 +32,6 @@ PROTOCOL = PredictionProtocol(
     summary="the same, much faster for many records, if every party has the native kernels",
     options=LatticeOptions,
     block=16_384,  # one ciphertext holds 8,192 or 16,384 records, and a block never has more than it does
-    no_degrade="the lattice backend cannot; use protocol eini or interactive, or retry",
     sends=(
         *BLOCKS,
         Emission("lattice_key", to_feature_parties),
@@ -40,13 +40,6 @@ PROTOCOL = PredictionProtocol(
         Emission("lattice_sums", from_last),
     ),
     opens_sums=label_holder_opens,
-    sends_attributions=(),
-    library="",
-    extra="",
-    kernels=True,
-    foreign={
-        "scheme": "eini-lattice has a scheme of its own; leave it out",
-        "obfuscation": "eini-lattice hides in a way of its own; leave it out",
-        "key_bits": "a lattice key has the size that the model asks for; leave it out",
-    },
+    capabilities=frozenset({Feature.SERVE, Feature.EXPLAIN}),
+    needs=Needs(kernels=True),
 )

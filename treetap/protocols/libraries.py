@@ -27,14 +27,14 @@ class Library(NamedTuple):
 
 def missing_library(name: str, protocol: Described) -> str:
     """What the protocol of that name lacks here, and how to install it; empty if nothing is missing."""
-    if protocol.kernels:
+    if protocol.needs.kernels:
         try:
             native.compiled()
         except native.Unavailable as error:
             return f"protocol {name} needs native kernels, but {error}: {KERNELS_REMEDY}"
-    if not protocol.library or find_spec(protocol.library) is not None:
+    if not protocol.needs.library or find_spec(protocol.needs.library) is not None:
         return ""
-    return f"protocol {name} needs {protocol.library}: pip install 'treetap[{protocol.extra}]'"
+    return f"protocol {name} needs {protocol.needs.library}: pip install 'treetap[{protocol.needs.extra}]'"
 
 
 def require_library(name: str, protocol: Described) -> None:
@@ -47,17 +47,17 @@ def libraries() -> list[Library]:
     """The libraries that some protocol needs, in the order of the protocols."""
     described: list[tuple[str, Described]] = [(name, training(name)) for name in TRAINING]
     described += [(name, prediction(name)) for name in PREDICTION]
-    extras = {protocol.library: protocol.extra for _, protocol in described if protocol.library}
+    extras = {protocol.needs.library: protocol.needs.extra for _, protocol in described if protocol.needs.library}
     return [
         # a training and a prediction may have one name
-        Library(library, extra, list(dict.fromkeys(name for name, each in described if each.library == library)))
+        Library(library, extra, list(dict.fromkeys(name for name, each in described if each.needs.library == library)))
         for library, extra in extras.items()
     ]
 
 
 def kernels_protocols() -> list[str]:
     """The protocols that need compiled kernels."""
-    return [name for name in PREDICTION if prediction(name).kernels]
+    return [name for name in PREDICTION if prediction(name).needs.kernels]
 
 
 def installed_version(library: str) -> str:

@@ -44,7 +44,6 @@ PROTOCOL = PredictionProtocol(
     summary="masked sums, for models of parties that share the labels",
     options=MaskedOptions,
     block=16_384,
-    no_degrade="masks cancel only in the sum over all parties, so there is no score without one of them; use retry",
     sends=(
         *BLOCKS,
         Emission("mask_key", to_each_other),
@@ -52,12 +51,5 @@ PROTOCOL = PredictionProtocol(
         Emission("score_shares", to_label_holder),
     ),
     opens_sums=label_holder_opens,
-    sends_attributions=(),
-    library="",
-    extra="",
-    foreign=dict.fromkeys(("scheme", "key_bits", "obfuscation"), "masked sums encrypt nothing; leave it out"),
     roles=("recipient.Recipient", "member.Member"),
-    no_serving="every party would learn when a client asks about which record, and each answer would be a further sum "
-    "over the same leaf weights; predict a table",
-    no_explanation="no party knows all leaf weights of these models; leave them out",
 )

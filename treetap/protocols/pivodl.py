@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 from treetap.protocols import boosting
 from treetap.protocols.emissions import Emission, Members, Pairs, to_each_other
-from treetap.protocols.key_options import PAILLIER
-from treetap.protocols.registry import Floats, Tables, TrainingProtocol
+from treetap.protocols.registry import Centrally, Floats, Noise, Tables, TrainingProtocol, Trees
 from treetap.trees.params import BoostingParams
 from treetap.trees.pivodl_params import PivodlParams
 
@@ -57,7 +56,7 @@ def predict_centrally(
     params: PivodlParams,
     ownership: Mapping[str, npt.NDArray[Any]] | None = None,
 ) -> tuple[Floats, Floats]:
-    """See `TrainingProtocol`; without noise. Without `ownership` the first party labels all records.
+    """See `Centrally`; without noise. Without `ownership` the first party labels all records.
 
     Of one party's table the model is boosting's: a candidate of PIVODL needs a second party that opens its sums.
     """
@@ -85,10 +84,8 @@ def _boosted(params: PivodlParams) -> BoostingParams:
 
 
 PROTOCOL = TrainingProtocol(
-    no_eval_table="labels lie with several parties, whose figures are added up under masks for the training alone",
     field="pivodl",
     params=PivodlParams,
-    no_continuation="the parties keep no scores of the records that all could begin with",
     sends=(
         _sent("party_keys"),
         _sent("party_nonce"),
@@ -118,14 +115,11 @@ PROTOCOL = TrainingProtocol(
         Emission("closed_tree", _all_report),
     ),
     opens_sums=no_party_opens,
-    trees_are_sequential=True,
-    draws_for_audit=False,
-    predict_centrally=predict_centrally,
-    schemes=(PAILLIER,),  # its comparison multiplies by uniform units modulo n, which a secret p does not permit
-    one_role=True,
-    most_parties=10,
+    centrally=Centrally(predict_centrally),
+    trees=Trees(sequential=True),
+    most_equals=10,
     spreads_labels=_spread,
     permissions=lambda spec: () if _spread(spec) else ("centralised_labels",),
-    privacy=_privacy,
+    noise=Noise(statement=_privacy),
     predicts=("masked",),
 )

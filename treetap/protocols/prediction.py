@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from typing import Any
 
 from treetap.errors import ConfigError
 from treetap.names import did_you_mean
 from treetap.protocols import codec, emissions
 from treetap.protocols.emissions import Members, Sent
-from treetap.protocols.registry import PREDICTION, Options, PredictionProtocol, prediction, prediction_name
+from treetap.protocols.exclusions import PREDICTIONS, Feature, broken
+from treetap.protocols.registry import PREDICTION, Options, prediction, prediction_name
 from treetap.wire.v2 import jobs_pb2, prediction_pb2
 
 #: Policies of a prediction for a feature party that does not answer.
@@ -40,11 +40,11 @@ def predict_request(protocol: str = "", **given: Any) -> jobs_pb2.PredictRequest
     asked = {name: value for name, value in given.items() if name not in own and value}
     if not protocol and not asked:
         return request
-    found = prediction(protocol or next(iter(PREDICTION)))
-    options = {option.name for option in fields(found.options)}
-    if faults := [_foreign(found, option, value) for option, value in asked.items() if option not in options]:
-        raise ConfigError("\n".join(faults))
-    codec.put(found.options(**asked), getattr(request.parameters, found.field))
+    name = protocol or next(iter(PREDICTION))
+    described = prediction(name)
+    if rows := broken(PREDICTIONS, set(map(Feature, asked)), name, described.features):
+        raise ConfigError("\n".join(map(str, rows)))
+    codec.put(described.options(**asked), getattr(request.parameters, described.field))
     return request
 
 
@@ -68,10 +68,12 @@ def present(opening: prediction_pb2.OpenModel) -> list[str]:
 
 def check_prediction(opening: prediction_pb2.OpenModel) -> None:
     """`ConfigError` listing everything in a prediction that no party can do."""
-    found = prediction(prediction_name(opening))
-    faults = options_of(opening).faults() + _away_faults(opening, found) + _explain_faults(opening, found)
-    faults += _format_faults(opening) + _evaluate_faults(opening)
-    faults += _serve_faults(opening, found) if opening.serve else []
+    name = prediction_name(opening)
+    faults = options_of(opening).faults() + _away_faults(opening) + _explain_faults(opening)
+    faults += map(str, broken(PREDICTIONS, features_of(opening), name, prediction(name).features))
+    if opening.format and opening.format not in FORMATS:
+        meant = did_you_mean(opening.format, FORMATS)
+        faults.append(f"format = {opening.format!r}: must be one of {', '.join(FORMATS)}{meant}")
     if faults:
         raise ConfigError("\n".join(faults))
 
@@ -110,57 +112,27 @@ def sent_in_prediction(opening: prediction_pb2.OpenModel, coordinator: str) -> I
     return emissions.sent_by(sends, Members(coordinator, opening.recipient, tuple(present(opening))))
 
 
-def _foreign(found: PredictionProtocol, option: str, value: object) -> str:
-    """The fault of an option that a protocol does not have: the reason, or the protocols that have it."""
-    shown = f"{value:g}" if isinstance(value, float) else repr(value)
-    why = found.foreign.get(option)
-    owners = [name for name in PREDICTION if option in {each.name for each in fields(prediction(name).options)}]
-    return f"{option} = {shown}: " + (why or f"is an option of {' and '.join(owners)} predictions only; leave it out")
+def features_of(opening: prediction_pb2.OpenModel) -> set[Feature]:
+    """The features of a prediction that exclude others, or that not every protocol has."""
+    degrades = opening.away_policy == "degrade"
+    used = {
+        Feature.SERVE: opening.serve,
+        Feature.SERVE_DEGRADED: degrades_serving(opening),
+        Feature.DEGRADE: degrades,
+        Feature.EXPLAIN: opening.explain,
+        Feature.ATTRIBUTIONS: opening.attributions,
+        Feature.EVALUATE: opening.evaluate,
+        Feature.RECORDS: bool(opening.records_file),
+        Feature.FORMAT: bool(opening.format),
+    }
+    return {feature for feature, has in used.items() if has}
 
 
-def _serve_faults(opening: prediction_pb2.OpenModel, found: PredictionProtocol) -> list[str]:
-    faults = [f"serve: {found.no_serving}"] if found.no_serving else []
-    if opening.records_file:
-        faults.append("records: a served model predicts the records that clients request; leave it out")
-    if opening.away_policy == "degrade" and found.no_degraded_serving:
-        faults.append(f"away = 'degrade': {found.no_degraded_serving}")
-    if opening.explain or opening.attributions:
-        faults.append("explain, attributions: a served model answers with predictions alone; leave them out")
-    return faults
-
-
-def _format_faults(opening: prediction_pb2.OpenModel) -> list[str]:
-    if not opening.format:
-        return []
-    if opening.serve:
-        return ["format: a served model writes no file; leave it out"]
-    meant = did_you_mean(opening.format, FORMATS)
-    wrong = opening.format not in FORMATS
-    return [f"format = {opening.format!r}: must be one of {', '.join(FORMATS)}{meant}"] if wrong else []
-
-
-def _evaluate_faults(opening: prediction_pb2.OpenModel) -> list[str]:
-    if not opening.evaluate:
-        return []
-    if opening.serve:
-        return ["evaluate: a served model answers with predictions alone; leave it out"]
-    if opening.records_file:
-        return [
-            "evaluate: measures of chosen records, and of these without one, would tell the label of one; leave out "
-            "records, and the whole table is evaluated"
-        ]
-    return []
-
-
-def _away_faults(opening: prediction_pb2.OpenModel, found: PredictionProtocol) -> list[str]:
+def _away_faults(opening: prediction_pb2.OpenModel) -> list[str]:
     faults = []
     policy, deadline = opening.away_policy, opening.away_deadline_s
     if policy not in AWAY_POLICIES:
         faults.append(f"away = {policy!r}: must be one of {', '.join(AWAY_POLICIES)}")
-    if policy == "degrade" and found.no_degrade:
-        faults.append(f"away = 'degrade': {found.no_degrade}")
-    if policy == "degrade" and opening.attributions:
-        faults.append("away = 'degrade': there are no attributions without a party; use retry, or leave them out")
     if policy == "fail" and deadline:
         faults.append(f"away-deadline = {deadline:g}: is an option of retry and degrade; leave it out")
     if policy in ("retry", "degrade") and not AWAY_DEADLINES[0] <= deadline <= AWAY_DEADLINES[1]:
@@ -171,19 +143,11 @@ def _away_faults(opening: prediction_pb2.OpenModel, found: PredictionProtocol) -
     return faults
 
 
-def _explain_faults(opening: prediction_pb2.OpenModel, found: PredictionProtocol) -> list[str]:
+def _explain_faults(opening: prediction_pb2.OpenModel) -> list[str]:
     faults = []
     if opening.explain_limit and not opening.explain:
         faults.append(
             f"explain-limit = {opening.explain_limit}: is an option of explain; leave it out, or ask for that"
-        )
-    if found.no_explanation and (opening.explain or opening.attributions):
-        return [*faults, f"explain, attributions: {found.no_explanation}"]
-    if opening.attributions and not found.sends_attributions:
-        able = " or ".join(name for name in PREDICTION if prediction(name).sends_attributions)
-        faults.append(
-            f"attributions: protocol {prediction_name(opening)!r} cannot; they are masked sums of an encrypted "
-            f"prediction: use protocol {able}"
         )
     if opening.attributions and len(opening.feature_parties) > MOST_ATTRIBUTING:
         faults.append(

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 from treetap.errors import ConfigError
 from treetap.names import did_you_mean
-from treetap.protocols.key_options import SCHEMES
+from treetap.protocols.exclusions import Feature
 
 if TYPE_CHECKING:  # the command line reads names and summaries alone, and starts faster without these
     import numpy as np
@@ -38,12 +38,6 @@ TRAINING: Mapping[str, str] = {
     "pivodl": "treetap.protocols.pivodl",
     "splitnn": "treetap.protocols.splitnn",
 }
-#: The defences of labels that trees grown by a label holder and feature parties can have.
-DEFENCES = ("id_lmid", "label_dp", "grafting", "refit", "reduced_leakage")
-#: The reason why trees are not served without a party.
-TREES_GUESS = (
-    "trees send a record both ways at the splits of a party that is away, and clients would get guesses; use retry"
-)
 #: Name of a protocol that predicts → its module; an option without a protocol is one of the first's.
 PREDICTION: Mapping[str, str] = {
     "interactive": "treetap.protocols.interactive",
@@ -55,74 +49,111 @@ PREDICTION: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
+class Needs:
+    """What a protocol needs beside every installation: a module, of treetap's `extra`, and compiled kernels."""
+
+    library: str = ""
+    extra: str = ""
+    kernels: bool = False
+
+
+@dataclass(frozen=True)
+class Trees:
+    """The models of a protocol that grows trees, whose parties split at numbers and at categories and sum ciphertexts.
+
+    Attributes:
+        sequential: each tree fits the residuals of those before it, so later ones reveal less of the label.
+        drawn: an instance space holds, of the node's records, those alone that its tree draws.
+    """
+
+    sequential: bool
+    drawn: bool = False
+
+
+@dataclass(frozen=True)
+class Centrally:
+    """The training on the joined table that gives the same model.
+
+    Attributes:
+        predict: raw scores (n, outputs) of other records, and their probabilities or values: (tables to learn from,
+            tables to predict, labels (N,), classes, parameters); with one role also `ownership`, the records that each
+            party labels, otherwise also what defences change: what is withheld from the other parties or, of networks,
+            `treetap.neural.label_defences.LabelDefences`; of protocols whose records may have weights also `weights`
+            (N,).
+        train: the model, with all parties' split tables: (tables, labels (N,), classes, parameters, what is withheld);
+            None of a protocol with one role.
+    """
+
+    predict: Callable[..., tuple[Floats, Floats]]
+    train: Callable[..., CentralTrees] | None = None
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Differential privacy of a protocol.
+
+    Attributes:
+        own_priors: the priors by the label holder's own columns that further stages of `label_dp` need: (table, number
+            of classes, label holder, parameters); of a protocol with that defence.
+        statement: what the noise of a job with these parameters covers, as sentences; none of a protocol without noise.
+    """
+
+    own_priors: Callable[[Table, int, str, Any], OwnPriors] | None = None
+    statement: Callable[[Any], Sequence[str]] = lambda _: ()
+
+
+@dataclass(frozen=True)
 class TrainingProtocol:
     """A protocol that trains.
 
     Attributes:
         field: its field in the oneofs of protocols.proto.
         params: its parameters.
-        grows_trees: its models are trees, whose parties split at numbers and at categories, not at tensors, and sum
-            ciphertexts; otherwise a job has no key and no bins.
-        schemes: the schemes under which it can sum.
-        units: the words for a round and for its stages, in progress and reports.
-        trees_are_sequential: each tree fits the residuals of those before it, so later ones reveal less of the label.
         sends: contents that its roles send beside those of every training.
         opens_sums: the members that open sums over others' columns; those others' policies must name each of them.
-        draws_for_audit: an instance space holds, of the node's records, those alone that its tree draws.
-        predict_centrally: raw scores (n, outputs) of other records, and their probabilities or values, by the model
-            that the joined table gives: (tables to learn from, tables to predict, labels (N,), classes, parameters);
-            with one role also `ownership`, the records that each party labels, otherwise also what defences change:
-            what is withheld from the other parties or, of networks, `treetap.neural.label_defences.LabelDefences`;
-            of protocols whose records may have weights also `weights` (N,).
-        train_centrally: the model that the joined table gives, with all parties' split tables: (tables, labels (N,),
-            classes, parameters, what is withheld); None of a protocol with one role.
+        centrally: the same training on the joined table.
+        trees: of its models; None: they are networks, and a job has no key and no bins.
         predicts: the protocols that predict by its models; the first is the default.
-        one_role: every party has the same role, the class `Party` of the module `party` in the package of its roles.
-            A job lists them under `parties`; the first is the aggregator.
-        most_parties: of a protocol with one role; the fewest are two.
+        most_equals: the most parties of a job in which all have one role, the class `Party` of the module `party` in
+            the package of its roles; the fewest are two. A job lists them under `parties`; the first is the aggregator.
+            0: a label holder and feature parties.
         spreads_labels: True for a job in which several parties have labels: a party takes part only if there are as
             many parties as its policy asks for.
         permissions: the switches of a party's policy that a job needs.
-        label_permissions: those of the label holder's policy alone.
-        defences: what `[defences]` of the party with the labels may name.
-        column_defences: what `[defences]` of a feature party may name.
-        monotone: its trees can have monotone constraints.
-        own_priors: the priors by the label holder's own columns that further stages of `label_dp` need: (table, number
-            of classes, label holder, parameters); of a protocol with that defence.
-        privacy: what the noise of a job with these parameters covers, as sentences; none of a protocol without noise.
-        library: a module that its parties need beside those of every installation, of treetap's `extra`; empty: none.
-        kernels: its parties need treetap's compiled kernels.
-        no_eval_table: the reason why its jobs have no eval table; empty: they may have one.
-        no_continuation: the reason why a training cannot continue from a published model; empty if it can.
+        capabilities: the features that its jobs can have, of those with a row for other protocols in
+            `treetap.protocols.exclusions`.
+        needs: libraries and kernels of its parties.
+        noise: differential privacy.
     """
 
     field: str
     params: type[JobParams]
     sends: Sequence[Emission]
     opens_sums: OpensSums
-    trees_are_sequential: bool
-    draws_for_audit: bool
-    predict_centrally: Callable[..., tuple[Floats, Floats]]
-    train_centrally: Callable[..., CentralTrees] | None = None
-    grows_trees: bool = True
-    schemes: Sequence[str] = tuple(SCHEMES)
-    units: tuple[str, str] = ("tree", "depth")
+    centrally: Centrally
+    trees: Trees | None = None
     predicts: Sequence[str] = ("interactive", "eini", "eini-lattice")
-    one_role: bool = False
-    most_parties: int = 0
+    most_equals: int = 0
     spreads_labels: Callable[[setup_pb2.JobSpec], bool] = lambda _: False
     permissions: Callable[[setup_pb2.JobSpec], Sequence[str]] = lambda _: ()
-    label_permissions: Callable[[setup_pb2.JobSpec], Sequence[str]] = lambda _: ()
-    defences: Sequence[str] = ()
-    column_defences: Sequence[str] = ()
-    monotone: bool = False
-    own_priors: Callable[[Table, int, str, Any], OwnPriors] | None = None
-    privacy: Callable[[Any], Sequence[str]] = lambda _: ()
-    library: str = ""
-    extra: str = ""
-    kernels: bool = False
-    no_eval_table: str = ""
-    no_continuation: str = "every training of it begins anew"
+    capabilities: frozenset[Feature] = frozenset()
+    needs: Needs = Needs()
+    noise: Noise = Noise()
+
+    @property
+    def grows_trees(self) -> bool:
+        """True if its models are trees."""
+        return self.trees is not None
+
+    @property
+    def one_role(self) -> bool:
+        """True if every party has the same role."""
+        return self.most_equals > 0
+
+    @property
+    def units(self) -> tuple[str, str]:
+        """The words for a round and for its stages, in progress and reports."""
+        return ("tree", "depth") if self.grows_trees else ("epoch", "batch")
 
 
 class Options(Protocol):
@@ -148,40 +179,33 @@ class PredictionProtocol:
         summary: its distinguishing property, for the choice of a protocol.
         options: its own options.
         block: records per block where the request names none.
-        no_degrade: the reason why it cannot go on without a party; empty if it can.
         sends: contents that its roles send beside those of every prediction.
         opens_sums: as of a training; the members that open scores, or receive directions.
-        sends_attributions: contents that they send besides for attributions; empty: it has no attributions.
-        library: a module that it needs beside those of every installation, of treetap's `extra`; empty: none.
-        kernels: it needs treetap's compiled kernels.
-        foreign: options of other protocols → the reason why this one lacks them, where that helps.
+        sends_attributions: contents that they send besides for attributions.
         sends_served: contents that they send besides of a served model.
+        capabilities: as of a training: the features of predictions that it has, beside its options.
+        needs: as of a training.
         roles: the classes of the recipient and of the other parties, below the package of its roles.
         of_trees: its models are trees.
-        no_serving: the reason why it cannot serve a model; empty if it can.
-        no_degraded_serving: the reason why a served model cannot go on without a party; empty if one can that was
-            trained with `party_dropout` of every party.
-        no_explanation: the reason why it has no explanations and no attributions; empty if it has some.
     """
 
     field: str
     summary: str
     options: type[Options]
     block: int
-    no_degrade: str
     sends: Sequence[Emission]
     opens_sums: OpensSums
-    sends_attributions: Sequence[Emission]
-    library: str
-    extra: str
-    foreign: Mapping[str, str]
+    sends_attributions: Sequence[Emission] = ()
     sends_served: Sequence[Emission] = ()
-    kernels: bool = False
+    capabilities: frozenset[Feature] = frozenset()
+    needs: Needs = Needs()
     roles: tuple[str, str] = ("label_holder.LabelHolder", "feature_party.FeatureParty")
     of_trees: bool = True
-    no_serving: str = ""
-    no_degraded_serving: str = TREES_GUESS
-    no_explanation: str = ""
+
+    @property
+    def features(self) -> frozenset[Feature]:
+        """Its capabilities, and its options as features."""
+        return self.capabilities | {Feature(option.name) for option in fields(self.options)}
 
 
 @cache

@@ -14,8 +14,9 @@ from treetap.protocols.emissions import (
     to_feature_parties,
     to_label_holder,
 )
+from treetap.protocols.exclusions import Feature
 from treetap.protocols.own_priors import OwnPriors, columns_digest
-from treetap.protocols.registry import Floats, Tables, TrainingProtocol
+from treetap.protocols.registry import Centrally, Floats, Needs, Noise, Tables, TrainingProtocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,7 +37,7 @@ def predict_centrally(
     defences: LabelDefences | None = None,
     of_columns: Mapping[str, FeatureDefences] | None = None,
 ) -> tuple[Floats, Floats]:
-    """See `TrainingProtocol`: by one graph, with the draws of a reproducible job.
+    """See `Centrally`: by one graph, with the draws of a reproducible job.
 
     `defences`: the label holder's; `of_columns`: those of feature parties, by name.
     """
@@ -73,27 +74,18 @@ def _permissions(spec: setup_pb2.JobSpec) -> Sequence[str]:
 
 
 PROTOCOL = TrainingProtocol(
-    no_eval_table="an embedding of each of its records would go to the label holder after every epoch; set records of "
-    "the training aside by validation_share",
     field="splitnn",
     params=SplitnnParams,
-    no_continuation="its steps depend on the optimisers' states, which no party publishes",
     sends=(
         Emission("embeddings", to_label_holder),
         Emission("embedding_gradients", to_feature_parties),
         Emission("trained_epoch", label_holder_reports),
     ),
     opens_sums=label_holder_opens,
-    trees_are_sequential=False,
-    draws_for_audit=False,
-    predict_centrally=predict_centrally,
-    grows_trees=False,
-    units=("epoch", "batch"),
-    library="torch",
-    extra="neural",
+    centrally=Centrally(predict_centrally),
     predicts=("splitnn",),
     permissions=_permissions,
-    defences=("dimip", "gradient", "label_dp"),
-    column_defences=("sensitivity", "dp_sgd"),
-    own_priors=own_priors,
+    capabilities=frozenset({Feature.DIMIP, Feature.GRADIENT, Feature.LABEL_DP, Feature.SENSITIVITY, Feature.DP_SGD}),
+    needs=Needs("torch", "neural"),
+    noise=Noise(own_priors),
 )

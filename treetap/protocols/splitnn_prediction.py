@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from treetap.protocols.emissions import BLOCKS, Emission, label_holder_opens, to_label_holder
-from treetap.protocols.registry import PredictionProtocol
+from treetap.protocols.exclusions import Feature
+from treetap.protocols.registry import Needs, PredictionProtocol
 
 if TYPE_CHECKING:
     from treetap.wire.v2 import setup_pb2
@@ -34,18 +35,10 @@ PROTOCOL = PredictionProtocol(
     summary="of models of splitnn: embeddings to the label holder",
     options=NetworkOptions,
     block=16_384,
-    no_degrade="",
     sends=(*BLOCKS, Emission("embeddings", to_label_holder)),
     opens_sums=label_holder_opens,
-    sends_attributions=(),
-    library="torch",
-    extra="neural",
-    foreign={
-        "form": "a network has no levels to go down; leave it out",
-        **dict.fromkeys(("scheme", "key_bits", "obfuscation"), "embeddings are not encrypted; leave it out"),
-    },
+    capabilities=frozenset({Feature.SERVE, Feature.DEGRADE, Feature.SERVE_DEGRADED}),
+    needs=Needs("torch", "neural"),
     of_trees=False,
     roles=("scoring_label_holder.LabelHolder", "scoring_feature_party.FeatureParty"),
-    no_explanation="a network has no decision paths, and no feature has a share of an embedding; leave them out",
-    no_degraded_serving="",
 )

@@ -28,19 +28,12 @@ def weights_of(path: Origin, name: str, column: pa.ChunkedArray) -> Floats:
     return values
 
 
-def check_job(path: Origin, name: str, weights: Floats, rows: Rows, protocol: str, most: float | None) -> None:
-    """Check that a job can have the weights (N,) of records in these rows (N,) of a file.
-
-    `most`: the bound that the job gives; None: its protocol has no sample weights.
+def check_job(path: Origin, name: str, weights: Floats, rows: Rows, most: float) -> None:
+    """Check that a job with the bound `most` can have the weights (N,) of records in these rows (N,) of a file.
 
     Raises:
         DataError: it cannot; the message names a place, and no weight.
     """
-    if most is None:
-        raise DataError(
-            f"{path}: weight column {name!r}: protocol {protocol!r} has no sample weights; train by boosting, or on a "
-            "table without weight"
-        )
     beyond = np.flatnonzero(weights > most)
     if beyond.size:
         place = row_name(path, int(rows[beyond[0]]))

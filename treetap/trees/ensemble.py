@@ -93,10 +93,7 @@ class Tree:
                 outputs=tuple(int(k) for k in stored["outputs"]),
                 splits=_splits(stored),
                 leaves=_leaves(stored),
-                local=tuple(
-                    Subtree(int(each["root"]), _splits(each), _leaves(each))
-                    for each in stored.get("local", ())  # absent in models of releases before defences
-                ),
+                local=tuple(Subtree(int(each["root"]), _splits(each), _leaves(each)) for each in stored["local"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"not a stored tree: {error!r}") from error
@@ -165,7 +162,7 @@ class Ensemble:
                 trees=trees,
                 trees_per_round=int(stored["trees_per_round"]),
                 best_round=None if stored["best_round"] is None else int(stored["best_round"]),
-                averaged=bool(stored.get("averaged", False)),
+                averaged=bool(stored["averaged"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"not a stored ensemble: {error!r}") from error

@@ -31,7 +31,7 @@ def identity(certificate: x509.Certificate, needed: Role | None = None) -> Ident
     # Names of hosts may stand beside it; below `DOMAIN` exactly one name, of one role.
     below = [host.lower() for host in dns_names(certificate) if reserved(host)]
     if not below:
-        raise NoIdentity(f"the certificate of {name!r} has no role, as those of earlier releases; {renewal}")
+        raise NoIdentity(f"the certificate of {name!r} has no role; {renewal}")
     for role in Role:
         if below == [(known := Identity(name, role)).dns]:
             return known

@@ -86,13 +86,13 @@ class Anchor:
     """Result of checking a transcript's heads.
 
     `state`: `signed`, all of it; `partly`, up to a record; `unsigned`; `plain-text`, of a federation without
-    certificates; `version-1`, of a format without heads; `empty`. `up_to`: number of the last signed record.
+    certificates; `empty`. `up_to`: number of the last signed record.
     `signer`, `fingerprint`: of the certificate of the last signature. `verified`: it is of the given authority.
     `listed`: it was looked up in a list of revoked certificates. `revoked`: since when it is, after the signature.
     `job_digest`: of the job, in the last head that has one, signed if any is.
     """
 
-    state: Literal["signed", "partly", "unsigned", "plain-text", "version-1", "empty"]
+    state: Literal["signed", "partly", "unsigned", "plain-text", "empty"]
     up_to: int | None = None
     signer: str = ""
     fingerprint: str = ""
@@ -109,7 +109,6 @@ class Anchor:
         unsigned = {
             "empty": "no record",
             "plain-text": "not signed: the federation was in plain text",
-            "version-1": "not signed: version 1 of the format has no signatures",
             "unsigned": "not signed: the party's process was killed, is at work, or could not sign",
         }
         job = f"; job digest {self.job_digest[:16]}" if self.job_digest else ""
@@ -139,16 +138,14 @@ class Heads:
         self._since: datetime | None = None
         self._signer = ""
         self._plain, self._job_digest = False, ""
-        self._versions: set[int] = set()
 
-    def record(self, sequence: int, version: int) -> None:
-        """A record that is no head, in a file of this version."""
+    def record(self, sequence: int) -> None:
+        """A record that is no head."""
         self._last = sequence
-        self._versions.add(version)
 
-    def head(self, record: TranscriptRecord, version: int) -> None:
+    def head(self, record: TranscriptRecord) -> None:
         """A head. Raises Malformed for one whose signature does not fit what is before it."""
-        if version == 1 or self._last is None or record.message_type != TranscriptHead.DESCRIPTOR.full_name:
+        if self._last is None or record.message_type != TranscriptHead.DESCRIPTOR.full_name:
             raise Malformed("a head that cannot be there: it was inserted or changed")
         head = TranscriptHead.FromString(record.message)
         if not (head.certificate or head.signature):
@@ -173,9 +170,7 @@ class Heads:
         if self._last is None:
             return Anchor("empty")
         if self._certificate is None:
-            state: Literal["version-1", "plain-text", "unsigned"]
-            state = "version-1" if self._versions == {1} else "plain-text" if self._plain else "unsigned"
-            return Anchor(state, job_digest=self._job_digest)
+            return Anchor("plain-text" if self._plain else "unsigned", job_digest=self._job_digest)
         return Anchor(
             "signed" if self._signed == self._last else "partly",
             self._signed,

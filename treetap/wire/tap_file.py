@@ -1,6 +1,6 @@
 """One file of a transcript: its records as frames, and what a killed process or a power loss leaves at its end.
 
-A file is one of the lines :data:`VERSIONS` and then records: a length (4 bytes, big-endian) and as many bytes, one zstd
+A file is the line :data:`HEADER` and then records: a length (4 bytes, big-endian) and as many bytes, one zstd
 frame with a checksum that holds a serialised ``TranscriptRecord``.
 
 A process that is killed leaves at most one record cut short, at the end of its file: *torn*. After a power loss the
@@ -24,10 +24,10 @@ from google.protobuf.message import DecodeError
 from treetap.errors import BadInput, Malformed
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
-#: Line at the begin of a file that is written today.
-HEADER = b"treetap transcript 2\n"
-#: Lines at the begin of files that are read → version of the format. They are of one length.
-VERSIONS = {b"treetap transcript 1\n": 1, HEADER: 2}
+#: Version of the format, which is raised with the protocol's too: records hold its messages.
+VERSION = 3
+#: Line at the begin of a file.
+HEADER = f"treetap transcript {VERSION}\n".encode()
 #: Names of files in a transcript's folder: their number and the ending.
 TAP = re.compile(r"(\d{6,})\.tap")
 #: The predecessor's digest in record 0.
@@ -35,6 +35,7 @@ ORIGIN = bytes(32)
 #: The most bytes of a record, uncompressed.
 MOST_BYTES = 20 * 2**20
 
+_OTHER = re.compile(rb"treetap transcript (\d{1,4})\n")
 _LONGEST = MOST_BYTES + MOST_BYTES // 128 + 1024  # bytes of a frame; zstd hardly lengthens what does not compress
 _SECTOR = 512
 _MOST_ZEROS = 4 * MOST_BYTES
@@ -47,7 +48,6 @@ class Frame(NamedTuple):
 
     path: Path
     file: BinaryIO
-    version: int  # of the file's format
     offset: int  # of the length field
     length: int  # of the compressed record
     whole: bool  # False for a torn end
@@ -97,14 +97,19 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 def frames(path: Path, file: BinaryIO) -> Iterator[Frame]:
     """The records of one open file in order. Raises Malformed for damage other than a torn end."""
     size = os.fstat(file.fileno()).st_size
-    header = file.read(len(HEADER))
-    version = VERSIONS.get(header)
+    begin = file.read(len(HEADER) + 3)
+    header = begin[: len(HEADER)]
     written = _written(file, size)
-    if version is None:
+    if header != HEADER:
+        if other := _OTHER.match(begin):
+            raise Malformed(
+                f"{path}: byte 0: is a transcript of version {int(other[1])}, and this release reads version {VERSION} "
+                "alone: read it with the release that wrote it"
+            )
         # A header that a crash cut short is a torn file, not a foreign one.
-        if written > len(HEADER) or not any(line.startswith(header[:written]) for line in VERSIONS):
-            raise Malformed(f"{path}: byte 0: not a treetap transcript, or one of another version")
-        yield Frame(path, file, 0, 0, 0, whole=False)
+        if written > len(HEADER) or not HEADER.startswith(header[:written]):
+            raise Malformed(f"{path}: byte 0: not a treetap transcript")
+        yield Frame(path, file, 0, 0, whole=False)
         return
     at = len(HEADER)
     while at < size:
@@ -112,7 +117,7 @@ def frames(path: Path, file: BinaryIO) -> Iterator[Frame]:
         length = int.from_bytes(field := file.read(4), "big")
         end = at + 4 + length
         if len(field) == 4 and 0 < length <= _LONGEST and end <= size:
-            frame = Frame(path, file, version, at, length, whole=True)
+            frame = Frame(path, file, at, length, whole=True)
             # File systems may leave zeros behind what was written: then the digest decides.
             if end <= written or not _zeroed(at, written, size) or frame.sound():
                 yield frame
@@ -120,7 +125,7 @@ def frames(path: Path, file: BinaryIO) -> Iterator[Frame]:
                 continue
         else:
             _require_torn(path, file, at, length, size, written)
-        yield Frame(path, file, version, at, 0, whole=False)
+        yield Frame(path, file, at, 0, whole=False)
         return
 
 

@@ -20,7 +20,6 @@ from treetap.wire.generated import message_class
 from treetap.wire.revoked import read_lists
 from treetap.wire.signed_heads import Anchor, Heads
 from treetap.wire.tap_file import ORIGIN, TAP, files_of, frames, opened
-from treetap.wire.v1 import convert
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 _BELOW, _NAMED = 3, 10  # a state folder's parent has transcripts three levels below; how many of them are named
@@ -86,28 +85,18 @@ class TranscriptReader:
                     expected = (record.sequence + 1, digest)
                     try:
                         if record.kind == TranscriptRecord.HEAD:
-                            heads.head(record, frame.version)
+                            heads.head(record)
                             continue
                         _check_kind(record)
                     except (Malformed, DecodeError) as fault:
                         raise Malformed(f"{path}: byte {frame.offset}: record {record.sequence}: {fault}") from None
-                    heads.record(record.sequence, frame.version)
+                    heads.record(record.sequence)
                     yield record
 
 
-def type_of(record: TranscriptRecord) -> str:
-    """Full name of the type of the message that :func:`open_message` gives for ``record``."""
-    return convert.name_today(record.message_type)
-
-
 def open_message(record: TranscriptRecord) -> Message:
-    """The message that ``record`` holds, decoded; one of version 1 of the wire as the message of today for it.
-
-    Raises Malformed for an unknown type or bytes that do not fit it.
-    """
+    """The message that ``record`` holds, decoded. Raises Malformed for an unknown type or bytes that do not fit it."""
     try:
-        if record.message_type.startswith(convert.PACKAGE):
-            return convert.upgraded(record.message_type, record.message)
         return message_class(record.message_type).FromString(record.message)
     except KeyError:
         raise Malformed(f"record {record.sequence}: this version knows no type {record.message_type!r}") from None
@@ -121,13 +110,10 @@ def counted(record: TranscriptRecord) -> dict[str, int]:
     Raises Malformed for a message that cannot be opened, and where the record says something else.
     """
     open_message(record)
-    if record.message_type.startswith(convert.PACKAGE):
-        counts = convert.bytes_by_class(record.message_type, record.message)
-    else:
-        counts = bytes_by_class_of(record.message, message_class(record.message_type))
-    if counts != dict(record.bytes_by_class):
+    by_class = bytes_by_class_of(record.message, message_class(record.message_type))
+    if by_class != dict(record.bytes_by_class):
         raise Malformed(f"record {record.sequence}: its bytes by class are not those of its message")
-    return counts
+    return by_class
 
 
 def _check_kind(record: TranscriptRecord) -> None:

@@ -73,7 +73,7 @@ def trained(cell: Cell) -> Trained:
     if cell.defence == "label_dp":
         assert cell.value is not None
         learned = replace(learned, values=noisy_labels(cell.set, cell.seed, cell.value, own=cell.own))
-    train = protocol_of(cell.model).train_centrally
+    train = protocol_of(cell.model).centrally.train
     assert train is not None
     model = train(list(world.before.items()), learned.values, world.classes, params, withheld)
     variants, meaning = {cell.defence: model.ensemble}, _meaning(model)

@@ -134,7 +134,7 @@ def _joined_measures(cell: Cell, models: dict[str, Path]) -> tuple[dict[str, Any
     """Measures of the shards put together, and a digest of the trees; of boosting, those of its centralised model."""
     here = joined(cell.set, cell.seed, cell.parties, cell.labels)
     if cell.system == "boosting":
-        scores, outcome = training("boosting").predict_centrally(
+        scores, outcome = training("boosting").centrally.predict(
             *here.raw, here.labels.values, len(here.labels.classes), experiment_of(cell).job.params()
         )
         del scores

@@ -104,6 +104,8 @@ def of_label_holder(**changes: VictimFigures) -> Document:
         bounds=[],
         signature=Signature(signatures=0, label_entropy=None, mutual_information=None, by_chance=None, by_tree=[]),
         trees=[],
+        faults=[],
+        signed="",
         victims=victims,
     )
     return Document(

@@ -1,4 +1,4 @@
-"""Models on disk: every format that was ever published still loads, and a newer one is refused by its number."""
+"""Models on disk: those of today's format load, and those of every other one are refused by its number."""
 
 from __future__ import annotations
 
@@ -9,73 +9,55 @@ from pathlib import Path
 import pytest
 
 from party.runtime.job_store import Store
-from tests.published import trees_file, write_job, write_manifest
+from tests.published import write_job, write_manifest
+from treetap.commands.model.view import describe
 from treetap.errors import DataError
-from treetap.models.store import MODEL_FORMAT, read_manifest, read_model, read_weights, sha256_of
+from treetap.models.history import read_history
+from treetap.models.store import (
+    MODEL_FORMAT,
+    read_job,
+    read_leakage,
+    read_manifest,
+    read_model,
+    read_weights,
+    sha256_of,
+)
 from treetap.trees.ensemble import Tree
 
 MODELS = Path(__file__).parent
 
 
-def _copy(folder: Path, party: str, number: int = MODEL_FORMAT) -> Path:
-    """A party's model of a format where its state folder would have it."""
-    return Path(shutil.copytree(MODELS / f"v{number}" / party, folder / "models" / "experiment"))
+def _copy(folder: Path, party: str) -> Path:
+    """A party's model where its state folder would have it."""
+    return Path(shutil.copytree(MODELS / f"v{MODEL_FORMAT}" / party, folder / "models" / "experiment"))
 
 
 def _change(folder: Path, **fields: object) -> None:
-    """Write fields into a model's manifest, with the checksum that then fits if it has one; None takes a field out."""
+    """Write fields into a model's manifest, with the checksum that then fits; None takes a field out."""
     manifest = json.loads((folder / "manifest.json").read_text()) | fields
-    kept = {field: content for field, content in manifest.items() if content is not None or field not in fields}
-    if "sha256" in kept:
-        write_manifest(folder, kept)
-    else:
-        (folder / "manifest.json").write_text(json.dumps(kept))
+    write_manifest(folder, {key: each for key, each in manifest.items() if each is not None or key not in fields})
 
 
 @pytest.mark.parametrize(
-    ("number", "party", "role", "splits", "leaves"),
-    [
-        (1, "bank", "label_holder", 9, [6, 7, 7]),
-        (1, "telco", "feature_party", 8, [6, 7, 7]),
-        (2, "bank", "label_holder", 4, [5, 5, 5]),
-        (2, "telco", "feature_party", 8, [5, 5, 5]),
-        (3, "bank", "label_holder", 6, [4, 4, 4]),
-        (3, "telco", "feature_party", 3, [4, 4, 4]),
-        (4, "bank", "label_holder", 5, [1, 4, 2]),
-        (4, "telco", "feature_party", 3, [1, 4, 2]),
-        (5, "bank", "label_holder", 10, [6, 6, 5]),
-        (5, "telco", "feature_party", 4, [6, 6, 5]),
-        (6, "bank", "label_holder", 4, [6, 6, 5]),
-        (6, "telco", "feature_party", 10, [6, 6, 5]),
-    ],
+    ("party", "role", "splits"),
+    [("bank", "label_holder", 9), ("telco", "feature_party", 6)],
 )
-def test_every_format_loads(number: int, party: str, role: str, splits: int, leaves: list[int], tmp_path: Path) -> None:
-    """Files as a release of that format wrote them: manifest, digests and all trees are read, by name and by folder."""
-    folder = _copy(tmp_path, party, number)
+def test_a_model_loads(party: str, role: str, splits: int, tmp_path: Path) -> None:
+    """Files as this release wrote them: manifest, digests and all trees are read, by name and by folder."""
+    folder = _copy(tmp_path, party)
     submission = json.loads((folder / "job.json").read_text())["submission"]
     manifest, trees = read_model(Store(tmp_path).model("experiment", submission))
-    assert (manifest["version"], manifest["role"], len(trees)) == (number, role, 3)
+    assert (manifest["version"], manifest["role"], len(trees)) == (MODEL_FORMAT, role, 3)
     assert sum(len(tree.get("own", tree.get("splits"))) for tree in trees) == splits
     assert read_model(folder) == (manifest, trees)
-    found = [Tree.from_dict(tree["tree"]).leaves if role == "label_holder" else tree["leaves"] for tree in trees]
-    assert [len(each) for each in found] == leaves
+    leaves = [Tree.from_dict(tree["tree"]).leaves if role == "label_holder" else tree["leaves"] for tree in trees]
+    assert [len(each) for each in leaves] == [6, 6, 6]
 
 
-@pytest.mark.parametrize(
-    ("number", "name"),
-    [
-        (1, "shard.jsonl"),
-        (2, "trees.jsonl"),
-        (3, "trees.jsonl"),
-        (4, "trees.jsonl"),
-        (5, "trees.jsonl"),
-        (6, "trees.jsonl"),
-    ],
-)
-def test_a_file_is_found_by_its_kind_in_every_format(number: int, name: str, tmp_path: Path) -> None:
-    """A changed file and a missing one are named as the format names them."""
-    folder = _copy(tmp_path, "bank", number)
-    path = folder / name
+def test_a_file_is_found_by_its_kind(tmp_path: Path) -> None:
+    """A changed file and a missing one are named."""
+    folder = _copy(tmp_path, "bank")
+    path = folder / "trees.jsonl"
     assert read_model(folder)[0] == read_manifest(folder)
     path.write_bytes(path.read_bytes() + b"{}\n")
     with pytest.raises(DataError, match=rf"{path}: is not the file that was published"):
@@ -85,32 +67,20 @@ def test_a_file_is_found_by_its_kind_in_every_format(number: int, name: str, tmp
         read_manifest(folder)
 
 
-@pytest.mark.parametrize(
-    ("number", "field", "content"),
-    [
-        (1, "shard", None),
-        (1, "shard", 7),
-        (2, "files", None),
-        (2, "files", {}),
-        (2, "files", ["trees.jsonl"]),
-        (2, "files", {"trees.jsonl": None}),
-        (3, "files", None),
-        (3, "files", {}),
-    ],
-)
-def test_digests_that_are_not_there_are_told(number: int, field: str, content: object, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [None, {}, ["trees.jsonl"], {"trees.jsonl": None}, 7])
+def test_digests_that_are_not_there_are_told(content: object, tmp_path: Path) -> None:
     """A model whose manifest vouches for no file is refused, even where there is no file."""
-    folder = _copy(tmp_path, "bank", number)
-    trees_file(folder).unlink()
-    _change(folder, **{field: content})
-    with pytest.raises(DataError, match=rf"manifest\.json: {field} has no digest of every file of the model"):
+    folder = _copy(tmp_path, "bank")
+    (folder / "trees.jsonl").unlink()
+    _change(folder, files=content)
+    with pytest.raises(DataError, match=r"manifest\.json: files has no digest of every file of the model"):
         read_model(folder)
 
 
 def test_a_model_of_another_kind_has_no_trees(tmp_path: Path) -> None:
     """Files of any kind are checked; who asks for trees where there are none reads which kinds there are."""
     folder = _copy(tmp_path, "telco")
-    trees_file(folder).rename(folder / "weights.npz")
+    (folder / "trees.jsonl").rename(folder / "weights.npz")
     digest = sha256_of(folder / "weights.npz")
     _change(folder, files={"weights.npz": digest})
     assert list(read_manifest(folder)["files"]) == ["weights.npz"]
@@ -125,57 +95,41 @@ def test_a_model_of_another_kind_has_no_trees(tmp_path: Path) -> None:
         read_manifest(folder)
 
 
-def test_every_format_has_its_sample() -> None:
-    """Whoever raises the format keeps a model of the one before."""
-    assert sorted(path.name for path in MODELS.glob("v[0-9]*")) == [f"v{k}" for k in range(1, MODEL_FORMAT + 1)]
-
-
 def test_the_digest_of_the_job_is_required(tmp_path: Path) -> None:
-    """Of format 6: a model does not come without the job that its parties agreed on."""
+    """A model does not come without the job that its parties agreed on."""
     folder = _copy(tmp_path, "bank")
     _change(folder, job_digest=None)
     with pytest.raises(DataError, match=r"manifest\.json: job_digest is missing; bring a back-up"):
         read_model(folder)
 
 
-def test_a_manifest_without_a_number_is_of_format_1(tmp_path: Path) -> None:
-    """The number came later than the format."""
-    folder = _copy(tmp_path, "telco", 1)
-    manifest = read_model(folder)[0]
-    _change(folder, version=None)
-    assert manifest == read_model(folder)[0] | {"version": 1}
-    assert "version" not in read_model(folder)[0]
-
-
-@pytest.mark.parametrize(
-    ("number", "message"),
-    [
-        (
-            MODEL_FORMAT + 6,
-            f"format {MODEL_FORMAT + 6}, written by a newer version .* up to {MODEL_FORMAT}: install",
-        ),
-        ("1", "version '1' is none"),
-        (True, "version True is none"),
-        (0, "version 0 is none"),
-    ],
-)
-def test_other_numbers_are_refused(number: object, message: str, tmp_path: Path) -> None:
-    """A newer format is named with the remedy; what is no number is damage."""
+@pytest.mark.parametrize("number", [1, MODEL_FORMAT - 1, MODEL_FORMAT + 1, MODEL_FORMAT + 6])
+@pytest.mark.parametrize("checked", [True, False], ids=["with checksums", "without"])
+def test_every_other_format_is_refused_by_its_number(number: int, checked: bool, tmp_path: Path) -> None:
+    """Lower or higher, by every reader: the error names the folder, both numbers and the remedy."""
     folder = _copy(tmp_path, "bank")
     _change(folder, version=number)
-    with pytest.raises(DataError, match=message):
+    if not checked:
+        for path in (folder / "job.json", folder / "manifest.json"):
+            content = json.loads(path.read_text())
+            path.write_text(json.dumps({key: each for key, each in content.items() if key != "sha256"}))
+    said = (
+        f"{folder}: is a model of format {number}, and this release reads format {MODEL_FORMAT} alone: train it again, "
+        "or install the release that wrote it"
+    )
+    for read in (read_model, read_manifest, read_job, read_weights, read_history, read_leakage, describe):
+        with pytest.raises(DataError) as refusal:
+            read(folder)
+        assert str(refusal.value) == said
+
+
+@pytest.mark.parametrize("number", ["1", True, 0, None, 1.5], ids=repr)
+def test_what_is_no_number_is_damage(number: object, tmp_path: Path) -> None:
+    """It is named, and a back-up is asked for."""
+    folder = _copy(tmp_path, "bank")
+    _change(folder, version=number)
+    with pytest.raises(DataError, match=f"manifest.json: version {number!r} is none; bring a back-up"):
         read_model(folder)
-
-
-def test_an_older_model_loads_with_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It names folder and format, once however often the model is read; a model of this format has none."""
-    for number in range(1, MODEL_FORMAT + 1):
-        folder = _copy(tmp_path / str(number), "bank", number)
-        for _ in range(3):
-            read_model(folder)
-    assert [record.getMessage().partition(",")[0] for record in caplog.records] == [
-        f"{tmp_path / str(number) / 'models' / 'experiment'}: is a model of format {number}" for number in (1, 2)
-    ]
 
 
 @pytest.mark.second_tier(but=2)

@@ -19,6 +19,7 @@ import pytest
 
 from party.runtime.job_store import Store
 from tests.commands.command import treetap
+from tests.published import write_manifest, write_trees
 from treetap.commands.model.card import export
 from treetap.commands.model.view import describe
 from treetap.errors import ConfigError, DataError
@@ -27,12 +28,12 @@ from treetap.models.checksums import checked_line, first
 from treetap.models.durable import make_folder, remove_folder, write_whole
 from treetap.models.history import read_history
 from treetap.models.line_file import LineFile
-from treetap.models.store import read_json
+from treetap.models.store import MODEL_FORMAT, read_json
 from treetap.strict import read_toml
 
 DEEP = 200_000
 #: A label holder's part of a model.
-V2 = Path(__file__).parent / "v2" / "bank"
+SAMPLE = Path(__file__).parent / f"v{MODEL_FORMAT}" / "bank"
 
 
 def _npy(header: str, content: bytes = b"", version: bytes = b"\x01\x00") -> bytes:
@@ -201,14 +202,11 @@ def _no_object(manifest: dict[str, Any], lines: list[dict[str, Any]]) -> None:
 def test_a_model_that_is_none_is_refused(change: Callable[[Any, Any], None], tmp_path: Path) -> None:
     """Digests fit, the content does not: showing and exporting it name the model, and nothing is written."""
     folder = tmp_path / "model"
-    shutil.copytree(V2, folder)
+    shutil.copytree(SAMPLE, folder)
     manifest = json.loads((folder / "manifest.json").read_text())
     lines = [json.loads(line) for line in (folder / "trees.jsonl").read_text().splitlines()]
     change(manifest, lines)
-    content = "".join(json.dumps(line) + "\n" for line in lines).encode()
-    (folder / "trees.jsonl").write_bytes(content)
-    manifest["files"]["trees.jsonl"] = hashlib.sha256(content).hexdigest()
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    write_trees(folder, manifest, lines)
     with pytest.raises(
         DataError,
         match=f"{folder}: is not a model that this command can read|not a stored tree|trees.jsonl: is damaged",
@@ -223,12 +221,12 @@ def test_a_model_that_is_none_is_refused(change: Callable[[Any, Any], None], tmp
 def test_a_history_without_metrics_is_named(line: Any, tmp_path: Path) -> None:
     """The writer of a model can seal it anew."""
     folder = tmp_path / "model"
-    shutil.copytree(V2, folder)
+    shutil.copytree(SAMPLE, folder)
     manifest = json.loads((folder / "manifest.json").read_text())
     content = (json.dumps({"round": 0, "trees": 1, "metrics": {"auc": 0.5}}) + f"\n{json.dumps(line)}\n").encode()
     (folder / "history.jsonl").write_bytes(content)
     manifest["files"]["history.jsonl"] = hashlib.sha256(content).hexdigest()
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    write_manifest(folder, manifest)
     for read in (describe, read_history):
         with pytest.raises(DataError, match=r"history.jsonl: (has no metrics of every round|is damaged)"):
             read(folder)
@@ -237,8 +235,8 @@ def test_a_history_without_metrics_is_named(line: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("history", [{}, 7, "auc", [{"auc": 0.5}, None], [{"auc": "1"}], [[]]])
 def test_a_history_in_a_manifest_that_is_none_is_named(history: Any, tmp_path: Path) -> None:
     """A network's."""
-    manifest = json.loads((V2 / "manifest.json").read_text())
-    shutil.copytree(V2, tmp_path / "model")
-    (tmp_path / "model" / "manifest.json").write_text(json.dumps(manifest | {"history": history}))
+    manifest = json.loads((SAMPLE / "manifest.json").read_text())
+    shutil.copytree(SAMPLE, tmp_path / "model")
+    write_trees(tmp_path / "model", manifest | {"history": history}, [])
     with pytest.raises(DataError, match=r"manifest.json: has no metrics of every round"):
         read_history(tmp_path / "model")

@@ -30,6 +30,7 @@ from treetap.wire.status import error_of
 from treetap.wire.v2 import control_pb2, exchange_pb2, jobs_pb2
 
 PARTY, CALLER = "feature-b", "coordinator"
+NOW = version.PROTOCOL_VERSION
 #: A call of version 1, and whether its answer is a stream.
 CALLS = {
     "Control/Step": True,
@@ -142,7 +143,7 @@ def test_a_server_of_version_1_is_named(what: str, transports: dict[str, Transpo
     error = _ask(transports, _version_1, what)
     assert isinstance(error, Incompatible)
     assert str(error) == (
-        "feature-b speaks version '1' of the protocol, its caller speaks version '5': install the same release of "
+        f"feature-b speaks version '1' of the protocol, its caller speaks version '{NOW}': install the same release of "
         "treetap on both"
     )
 
@@ -185,13 +186,13 @@ def test_a_caller_of_version_1_is_told(method: str, transports: dict[str, Transp
     error = _call(transports, f"/treetap.wire.v1.{method}", CALLS[method], (version.PROTOCOL_KEY, "1"))
     assert isinstance(error, Incompatible)
     assert str(error) == (
-        "coordinator speaks version '1' of the protocol, feature-b speaks version '5': install the same release of "
-        "treetap on both"
+        f"coordinator speaks version '1' of the protocol, feature-b speaks version '{NOW}': install the same release "
+        "of treetap on both"
     )
 
 
 @pytest.mark.parametrize("method", ["Control/Step", "Exchange/Deliver", "Jobs/Status"])
-@pytest.mark.parametrize("told", ["1", "2"])
+@pytest.mark.parametrize("told", ["1", "2", str(NOW - 1), str(NOW + 1)])
 def test_a_caller_that_tells_another_version_is_refused_at_the_services_of_today(
     method: str, told: str, transports: dict[str, Transport]
 ) -> None:
@@ -203,9 +204,9 @@ def test_a_caller_that_tells_another_version_is_refused_at_the_services_of_today
 
 def test_a_caller_of_later_services_is_told(transports: dict[str, Transport]) -> None:
     """Its own version, not the number of its services, is named."""
-    error = _call(transports, "/treetap.wire.v3.Control/Step", True, (version.PROTOCOL_KEY, "6"))
+    error = _call(transports, "/treetap.wire.v3.Control/Step", True, (version.PROTOCOL_KEY, str(NOW + 1)))
     assert isinstance(error, Incompatible)
-    assert "coordinator speaks version '6' of the protocol, feature-b speaks version '5'" in str(error)
+    assert f"coordinator speaks version '{NOW + 1}' of the protocol, feature-b speaks version '{NOW}'" in str(error)
 
 
 @pytest.mark.parametrize(

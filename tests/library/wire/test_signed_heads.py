@@ -21,8 +21,8 @@ from treetap.errors import Malformed
 from treetap.wire.insecure import Insecure
 from treetap.wire.roles import Role
 from treetap.wire.signed_heads import Anchor, KeySigner, PlainText, Signer, signer_of
-from treetap.wire.tap_file import HEADER, frames, opened
 from treetap.wire.tap_file import files_of as tap_files
+from treetap.wire.tap_file import frames, opened
 from treetap.wire.tls import TlsFiles
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.transcript_summary import summarise
@@ -326,38 +326,21 @@ def test_a_key_that_fails_is_logged(keys: Keys, tmp_path: Path, caplog: pytest.L
 
 
 def test_what_is_not_signed_is_said(keys: Keys, tmp_path: Path) -> None:
-    """Plain text, version 1 of the format, a killed process, no record: each has its own state, with status 0."""
+    """Plain text, a killed process, no record: each has its own state, with status 0."""
     assert isinstance(signer_of(Insecure("a")), PlainText)
     _write(tmp_path / "plain", "a", PlainText())
-    _write(tmp_path / "old", "a", None)
-    old = tmp_path / "old" / "000001.tap"
-    old.write_bytes(old.read_bytes().replace(HEADER, b"treetap transcript 1\n"))
     _write(tmp_path / "killed", "a", KeySigner(keys.party), kill=True)
     _write(tmp_path / "empty", "", KeySigner(keys.party))
     said = {
         "plain": "not signed: the federation was in plain text",
-        "old": "not signed: version 1 of the format has no signatures",
         "killed": "not signed: the party's process was killed, is at work, or could not sign",
         "empty": "no record",
     }
     for name, sentence in said.items():
         assert summarise(tmp_path / name)["signed"]["says"] == sentence
-    outcome = treetap("transcript", tmp_path / "old")
+    outcome = treetap("transcript", tmp_path / "plain")
     assert outcome.status == 0
-    assert said["old"] in outcome.out
-
-
-def test_a_transcript_that_goes_on_from_version_1_is_signed_whole(keys: Keys, tmp_path: Path) -> None:
-    """A head of today is for the records of older files too; an older file can hold none."""
-    _write(tmp_path, "a", None)
-    old = tmp_path / "000001.tap"
-    old.write_bytes(old.read_bytes().replace(HEADER, b"treetap transcript 1\n"))
-    _write(tmp_path, "b", KeySigner(keys.party))
-    assert _signed_whole(_anchor(tmp_path, keys.ca))
-    new = tmp_path / "000002.tap"
-    new.write_bytes(new.read_bytes().replace(HEADER, b"treetap transcript 1\n"))
-    with pytest.raises(Malformed, match="a head that cannot be there"):
-        _anchor(tmp_path, keys.ca)
+    assert said["plain"] in outcome.out
 
 
 def test_the_command_verifies_under_the_authority(keys: Keys, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tests.library.wire.logs import RECEIVED, files_of, log, record_ends, texts_
 from treetap.errors import BadInput, Interrupted, Malformed
 from treetap.wire import transcript_writer
 from treetap.wire.signed_heads import PlainText
-from treetap.wire.tap_file import HEADER, MOST_BYTES
+from treetap.wire.tap_file import HEADER, MOST_BYTES, VERSION
 from treetap.wire.transcript import TranscriptReader, counted
 from treetap.wire.transcript_summary import summarise
 from treetap.wire.transcript_writer import TranscriptWriter
@@ -284,3 +284,19 @@ def test_bytes_by_class_are_those_of_the_message(tmp_path: Path) -> None:
         record.bytes_by_class.update(classes)
         with pytest.raises(Malformed, match="record 0: its bytes by class are not those of its message"):
             counted(record)
+
+
+@pytest.mark.parametrize("number", [1, VERSION - 1, VERSION + 1, 12])
+def test_every_other_version_is_refused_by_its_number(number: int, tmp_path: Path) -> None:
+    """Lower or higher: file, both numbers and the remedy; a writer does not go on with such a one either."""
+    log(tmp_path, "a")
+    path = tmp_path / "000001.tap"
+    path.write_bytes(path.read_bytes().replace(HEADER, f"treetap transcript {number}\n".encode(), 1))
+    said = (
+        f"{path}: byte 0: is a transcript of version {number}, and this release reads version {VERSION} alone: read it "
+        "with the release that wrote it"
+    )
+    for use in (lambda: texts_of(tmp_path), lambda: texts_of(path), lambda: log(tmp_path, "b")):
+        with pytest.raises(Malformed) as refusal:
+            use()
+        assert str(refusal.value) == said

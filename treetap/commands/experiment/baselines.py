@@ -140,7 +140,7 @@ class Comparison:
             given["ownership"] = self._ownership
         if (weights := self._trained[self._names[0]].weights) is not None:
             given["weights"] = weights
-        return self._protocol.predict_centrally(
+        return self._protocol.centrally.predict(
             before, after, learned.values, len(learned.classes), self._params, **given
         )
 
@@ -148,7 +148,7 @@ class Comparison:
         """The same, by a model of the training rows that a party labels, and its columns."""
         before, after = [(name, self._trained[name].take(rows))], [(name, self._asked[name])]
         learned = self._learned
-        return self._protocol.predict_centrally(before, after, learned.values[rows], len(learned.classes), self._params)
+        return self._protocol.centrally.predict(before, after, learned.values[rows], len(learned.classes), self._params)
 
 
 def joined_labels(tables: Mapping[str, Table], column: str, params: JobParams) -> tuple[Labels, dict[str, Rows]]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from party.defences.checks import check_defences, check_own_trees
+from party.defences.checks import check_own, check_own_trees
 from party.defences.settings import Defences
 from party.policy import Policy
 from treetap.commands.experiment import open_model
@@ -47,13 +47,13 @@ def check(file: Path, experiment: ExperimentFile, drawn: Split, classes: int) ->
     own = TableConfig(path=Path(data.title), id=ID, label=data.label, weight=data.weight, columns=columns[first])
     spec = experiment.spec(experiment.job)
     try:
-        check_defences(first, experiment.defences, Policy(), own, spec)
+        check_own(first, experiment.defences, Policy(), own, None, spec)
         params = experiment.job.params()
         if isinstance(params, TreeParams):
             check_own_trees(first, experiment.defences, params, classes)
         for name, given in experiment.of_columns.items():
             other = own.model_copy(update={"label": None, "weight": None, "columns": columns[name]})
-            check_defences(name, given, Policy(), other, spec)
+            check_own(name, given, Policy(), other, None, spec)
     except ConfigError as refusal:
         raise ConfigError(f"{file}: {refusal}") from None
 

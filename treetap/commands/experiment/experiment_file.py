@@ -19,6 +19,7 @@ from treetap.commands.experiment.party_table import (
 )
 from treetap.commands.experiment.planned import PlannedRun
 from treetap.commands.jobs.job_file import JobTable, has_parameter
+from treetap.protocols.exclusions import TRAININGS, Feature, broken, named_in
 from treetap.protocols.libraries import missing_library
 from treetap.protocols.prediction import FORMATS
 from treetap.protocols.registry import PREDICTION, TRAINING, prediction, training
@@ -242,15 +243,13 @@ class ExperimentFile(Strict):
         return party.record or usual
 
     @model_validator(mode="after")
-    def _rounds(self) -> ExperimentFile:
-        if not self.data.evaluate_rounds:
-            return self
-        if reason := training(self.job.protocol).no_eval_table:
-            raise ValueError(f"evaluate_rounds: protocol {self.job.protocol!r} has no eval table, because {reason}")
-        if self.job.params().to_dict().get("early_stopping_rounds"):
-            raise ValueError(
-                "evaluate_rounds: early_stopping_rounds would choose the model by the held-out rows; leave one out"
-            )
+    def _together(self) -> ExperimentFile:
+        used = {Feature.EXPERIMENT, *named_in(vars(self.job), vars(self.data))}
+        used |= {Feature.EVAL_TABLE} if self.data.evaluate_rounds else set()
+        used |= {Feature.MONOTONE} if self.constrained else set()
+        name = self.job.protocol
+        if rows := broken(TRAININGS, used, name, training(name).capabilities):
+            raise ValueError("; ".join(map(str, rows)))
         return self
 
     @model_validator(mode="after")
@@ -267,18 +266,6 @@ class ExperimentFile(Strict):
                     raise ValueError(f"[audit] reads transcripts, but {party.name} has record = 'off'; leave it out")
         if foreign := [name for name in self.protocols if name not in training(self.job.protocol).predicts]:
             raise ValueError(f"{', '.join(foreign)}: does not predict by models of protocol {self.job.protocol!r}")
-        if self.job.base_model is not None:
-            raise ValueError(
-                "base_model in [job]: the parties of an experiment start without models; train by 'treetap train' to "
-                "continue from one"
-            )
-        if self.constrained and not training(self.job.protocol).monotone:
-            raise ValueError(f"monotone_constraints: protocol {self.job.protocol!r} has none; train by boosting")
-        if self.data.weight is not None and self.job.params().largest_weight is None:
-            raise ValueError(
-                f"weight in [data]: protocol {self.job.protocol!r} has no sample weights; drop the column, or train by "
-                "boosting"
-            )
         if self.data.id is None and any(party.label_rows is not None for party in self.party):
             raise ValueError("label_rows has files of ids: name the id column in [data]")
         if self.job.seed + max(self.data.seeds) >= 1 << 63:

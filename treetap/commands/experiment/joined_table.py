@@ -115,8 +115,9 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
     read_labels(records, data.label, experiment.job.params().objective)
     if data.weight is not None:
         column = plain_column(path, f"column {data.weight!r}", columns[data.weight])
-        weights, job = weights_of(path, data.weight, column), experiment.job
-        check_job(path, data.weight, weights, records.rows, job.protocol, job.params().largest_weight)
+        weights, most = weights_of(path, data.weight, column), experiment.job.params().largest_weight
+        assert most is not None  # a check of the file
+        check_job(path, data.weight, weights, records.rows, most)
         columns[data.weight] = pa.array(weights)
     columns[ID] = pa.array(ids, pa.string())
     if data.time is not None:

@@ -30,7 +30,7 @@ class JointModel:
     """Published shards of one training, party → folder; read when they are needed.
 
     Raises:
-        DataError: a shard is damaged, of a newer format, of another training, or no party of them has the leaves.
+        DataError: a shard is damaged, of another format, of another training, or no party of them has the leaves.
     """
 
     def __init__(self, shards: Mapping[str, Path]) -> None:
@@ -62,7 +62,7 @@ class JointModel:
     def columns(self, party: str) -> list[str]:
         """The columns that a party's table must have."""
         manifest = self.manifests[party]
-        return list(manifest.get("source_columns", manifest["columns"]))
+        return list(manifest["source_columns"])
 
     def importances(self) -> list[dict[str, Any]]:
         """Gain, cover and number of splits by party and feature, the largest total gain first."""
@@ -92,14 +92,14 @@ class JointModel:
 
     @property
     def _class_type(self) -> pa.DataType:
-        return named_type(self.manifest.get("class_type", "string"))
+        return named_type(self.manifest["class_type"])
 
     def _read(self, party: str, config: TableConfig) -> Table:
         """A party's table as it was encoded in the training."""
         manifest = self.manifests[party]
-        categories = {name: Category.from_dict(each) for name, each in manifest.get("categories", {}).items()}
+        categories = {name: Category.from_dict(each) for name, each in manifest["categories"].items()}
         wanted = config.model_copy(update={"columns": self.columns(party), "label": None})
-        missing, empty = self.manifest["missing"], manifest.get("empty_columns", ())
+        missing, empty = self.manifest["missing"], manifest["empty_columns"]
         read = read_table(wanted, with_label=False, missing=missing, categories=categories, empty=empty)
         check_values(read.path, read.seen, read.unlike, len(read.ids))
         return read

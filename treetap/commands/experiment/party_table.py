@@ -136,8 +136,8 @@ def label_faults(parties: Sequence[PartyTable], job: JobTable) -> list[str]:
     faults = []
     if any(party.labels for party in parties):
         faults.append(f"labels = true is not for protocol {job.protocol!r}: give label_share or label_rows")
-    if len(parties) > protocol.most_parties:
-        faults.append(f"{len(parties)} parties: protocol {job.protocol!r} takes at most {protocol.most_parties}")
+    if len(parties) > protocol.most_equals:
+        faults.append(f"{len(parties)} parties: protocol {job.protocol!r} takes at most {protocol.most_equals}")
     if without := [party.name for party in parties if party.columns == [] or party.share == 0]:
         faults.append(f"{', '.join(without)}: a party of protocol {job.protocol!r} has at least one column")
     if not given:

@@ -96,8 +96,7 @@ def _allowing(experiment: ExperimentFile) -> dict[str, Any]:
     spec = experiment.spec(experiment.job)
     classes = {name for sent in sent_in_training(spec, "coordinator") for name in sent.classes}
     lacking = sorted(name for name in classes if not CLASSES[name].default_receivers)
-    protocol = training(experiment.job.protocol)
-    switches = [*protocol.permissions(spec), *protocol.label_permissions(spec)]
+    switches = [*training(experiment.job.protocol).permissions(spec)]
     switches += ["category_partitions"] if experiment.splits_categories else []
     return {**dict.fromkeys(switches, True), **({"emits": {name: ["parties"] for name in lacking}} if lacking else {})}
 

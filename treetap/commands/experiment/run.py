@@ -150,7 +150,7 @@ def _run(
             "columns": drawn.columns,
             **({"dropped_columns": dropped_columns(models)} if experiment.data.drop_constant else {}),
             "records": {"train": len(drawn.train), "test": len(drawn.test)},
-            **({"privacy": list(said)} if (said := training(job.protocol).privacy(job.params())) else {}),
+            **({"privacy": list(said)} if (said := training(job.protocol).noise.statement(job.params())) else {}),
             "leakage": read_leakage(models[first]),
             "trees" if training(job.protocol).grows_trees else "epochs": {
                 "planned": trained.rounds,

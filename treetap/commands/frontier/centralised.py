@@ -46,7 +46,7 @@ def train(experiment: FrontierFile, table: pa.Table, training: Training, folder:
     defences, learned, column = training.plan.defences, labels, experiment.data.label
     if defences.label_dp is not None:
         learned = noisy_labels(holder, before[holder], labels, column, defences.label_dp, folder / "ledger")
-    train_centrally = protocol_of(experiment.job.protocol).train_centrally
+    train_centrally = protocol_of(experiment.job.protocol).centrally.train
     assert train_centrally is not None  # a check of the file
     model = train_centrally(list(before.items()), learned.values, count, params, defences.withholding)
     variants, meaning = {training.plan.name: model.ensemble}, _meaning(model)

@@ -12,8 +12,9 @@ from treetap.commands.jobs.parameter_tables import plain, toml_fields
 from treetap.commands.jobs.xgboost_names import unknown_parameter, unknown_value
 from treetap.errors import BadInput
 from treetap.names import NAME, NAME_RULE, Name
-from treetap.protocols.job_spec import ALIGNMENTS, check_spec, job_key_faults, put_params
-from treetap.protocols.key_options import KEY_FIELDS, PAILLIER, SCHEMES, Obfuscation
+from treetap.protocols.exclusions import TRAININGS, Feature, broken, named_in
+from treetap.protocols.job_spec import ALIGNMENTS, check_spec, put_params
+from treetap.protocols.key_options import KEY_FIELDS, OKAMOTO_UCHIYAMA, PAILLIER, SCHEMES, Obfuscation, key_faults
 from treetap.protocols.registry import TRAINING, training
 from treetap.strict import Strict
 from treetap.trees.job_params import JobParams
@@ -69,11 +70,12 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
     @model_validator(mode="after")
     def _in_range(self) -> JobTable:
         given, protocol = self._given(), training(self.protocol)
-        if not protocol.grows_trees and (keys := [name for name in KEY_FIELDS if name in self.model_fields_set]):
-            raise ValueError(f"protocol {self.protocol!r} encrypts nothing; remove {' and '.join(keys)}")
-        if protocol.grows_trees and (
-            faults := job_key_faults(self.protocol, self.scheme, self.key_bits, self.obfuscation)
-        ):
+        used = {Feature.OKAMOTO_UCHIYAMA} if self.scheme == OKAMOTO_UCHIYAMA else set()
+        faults = key_faults(self.scheme, self.key_bits, self.obfuscation)
+        if not protocol.grows_trees:
+            used, faults = {Feature.NETWORK, *map(Feature, self.model_fields_set.intersection(KEY_FIELDS))}, []
+        faults += map(str, broken(TRAININGS, used, self.protocol, protocol.capabilities))
+        if faults:
             raise ValueError("; ".join(faults))
         names = {field.name for field in fields(protocol.params)}
         if foreign := [name for name in given if name not in names]:
@@ -136,12 +138,10 @@ class JobTableOfFederation(JobTable):
         for key, name in {"table": self.table, "eval_table": self.eval_table}.items():
             if name and not NAME.match(name):
                 faults.append(f"{key} = {name!r} is no name of a table: {NAME_RULE}")
-        if self.eval_table is not None and (reason := training(self.protocol).no_eval_table):
-            faults.append(f"eval_table: protocol {self.protocol!r} has none, because {reason}; remove it")
-        elif self.eval_table == "":
+        if self.eval_table == "":
             faults.append("eval_table names no table; remove it, or name one that every party has")
-        elif self.eval_table and self._given().get("validation_share") is not None:
-            faults.append("early stopping watches eval_table; remove validation_share, or eval_table")
+        used = named_in({name: vars(self)[name] for name in self.model_fields_set})
+        faults += map(str, broken(TRAININGS, used, self.protocol, training(self.protocol).capabilities))
         if faults:
             raise ValueError("; ".join(faults))
         return self

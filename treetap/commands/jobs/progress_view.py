@@ -152,13 +152,8 @@ def epochs_used(planned: int, grown: int, used: int) -> str:
 
 
 def _protocol(status: jobs_pb2.JobStatus) -> TrainingProtocol:
-    """The protocol of a training; the first one where an earlier or later release made the status."""
+    """The protocol of a training; the first one of another job."""
     return training(status.protocol if status.protocol in TRAINING else next(iter(TRAINING)))
-
-
-def _trees(status: jobs_pb2.JobStatus) -> int:
-    """Trees that every party has stored. Statuses of earlier releases in a journal have the number of the last only."""
-    return status.stored_trees or (status.round if status.state == "finished" else 0)
 
 
 def _served(figures: serving_pb2.ServingFigures) -> str:
@@ -198,7 +193,7 @@ def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -
     """
     rows = table("job", "kind", "state", "phase", "progress", "seconds", "sent")
     for status in statuses:
-        progress = f"{_trees(status)}/{status.rounds}" if status.kind == "train" and status.rounds else ""
+        progress = f"{status.stored_trees}/{status.rounds}" if status.kind == "train" and status.rounds else ""
         if status.records:  # of a prediction, not the blocks of its last attempt
             progress = f"{status.scored}/{status.records}"
         if status.state == "running" and status.stage:

@@ -20,10 +20,10 @@ Rounds = Sequence[Metrics]
 def history_of(folder: Path) -> Rounds:
     """The metrics after each round, by name; `BadInput` where the model in the folder has none."""
     with reading(folder):
-        found, role = check_history(read_history(folder), folder), read_manifest(folder).get("role")
+        found, role = check_history(read_history(folder), folder), read_manifest(folder)["role"]
     if not any(found):
-        whose = "the label holder's part has them" if role == "feature_party" else "an earlier release trained it"
-        raise BadInput(f"{folder}: has no metrics of rounds; {whose}")
+        whose = "; the label holder's part has them" if role == "feature_party" else ""
+        raise BadInput(f"{folder}: has no metrics of rounds{whose}")
     return found
 
 

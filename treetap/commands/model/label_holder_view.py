@@ -30,7 +30,7 @@ def described(manifest: Json, trees: ValuedTrees, names: Names, meaning: Meaning
     """The model as JSON types; `names`: features that other parties have told."""
     own = {split.handle: split for tree in trees.own for split in tree}
     name = manifest["party"]
-    best, each_round = manifest.get("best_round"), manifest["trees_per_round"]
+    best, each_round = manifest["best_round"], manifest["trees_per_round"]
     used = used_of(trees.public, best, each_round)
     alone = [subtree for tree in used_of(trees.valued, best, each_round) for subtree in tree.local]
 
@@ -67,8 +67,8 @@ def described(manifest: Json, trees: ValuedTrees, names: Names, meaning: Meaning
 
 
 def _classes(manifest: Json) -> list[Any]:
-    """The label's values in the type of its column, as far as JSON has it; text where the manifest does not say it."""
-    kind = named_type(manifest.get("class_type", "string"))
+    """The label's values in the type of its column, as far as JSON has it."""
+    kind = named_type(manifest["class_type"])
     values = (value_of(name, kind) for name in manifest["classes"])
     return [value if isinstance(value, bool | int | float) else str(value) for value in values]
 

@@ -52,11 +52,11 @@ def describe(folder: Path) -> Json:
     """A party's published model as JSON types, for that party only: it contains thresholds and weights.
 
     Raises:
-        DataError: there is none, it is damaged, or of a newer format.
+        DataError: there is none, it is damaged, or of another format.
     """
     with reading(folder):
         manifest = read_manifest(folder)
-        of_network = WEIGHTS in manifest.get("files", {})
+        of_network = WEIGHTS in manifest["files"]
         arrays = read_weights(folder)[1] if of_network else {}
         shards, repaired, names = ([], [], {}) if of_network else _trees(folder)
         history = read_history(folder)
@@ -72,7 +72,7 @@ def describe(folder: Path) -> Json:
             shown = _feature_party(manifest, shards)
         found = {
             "model": manifest["job"],
-            "format": manifest.get("version", 1),
+            "format": manifest["version"],
             "party": manifest["party"],
             "role": manifest["role"],
             "protocol": manifest["protocol"],

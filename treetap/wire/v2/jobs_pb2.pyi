@@ -287,7 +287,7 @@ class JobStatus(google.protobuf.message.Message):
     more: builtins.bool
     """The next message continues this status: it has further accounts."""
     protocol: builtins.str
-    """The protocol by which the job trains or predicts; empty in journals of earlier releases."""
+    """The protocol by which the job trains or predicts; empty of a damaged job."""
     evaluation: builtins.str
     """Of a prediction with evaluate: the path of the evaluation on the label holder's disk."""
     @property

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from treetap.errors import ConfigError
 from treetap.protocols.emissions import GROWTH, Emission, label_holder_opens, to_feature_parties
-from treetap.protocols.registry import Floats, Tables, TrainingProtocol
+from treetap.protocols.registry import Centrally, Floats, Tables, TrainingProtocol, Trees
 from treetap.trees import sampling
 from treetap.trees.job_params import Range, bad_dropout, bad_missing, out_of_range
 from treetap.trees.params import COMMON, ForestParams, Ints, TreeParams
@@ -76,7 +76,6 @@ PROTOCOL = TrainingProtocol(
     params=WinsorisedParams,
     sends=(*GROWTH, Emission("encrypted_targets", to_feature_parties)),
     opens_sums=label_holder_opens,
-    trees_are_sequential=False,
-    draws_for_audit=True,
-    predict_centrally=predict_centrally,
+    centrally=Centrally(predict_centrally),
+    trees=Trees(sequential=False, drawn=True),
 )

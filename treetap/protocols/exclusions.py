@@ -1,0 +1,384 @@
+"""What a job cannot have together: the one table, by which every process checks jobs and predictions.
+
+A row names two things: two features, or a feature and a protocol. A feature with a row for `OTHERS` is had by protocols
+alone that name it among their `capabilities`; the row says why others lack it, unless one has a row of its own.
+docs/exclusions.md prints it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+
+class Feature(StrEnum):
+    """Part of a job, of a party's configuration for it, or of a prediction: as a message names it."""
+
+    # of a training job
+    EVAL_TABLE = "eval_table"
+    VALIDATION_SHARE = "validation_share"
+    EVALUATE_ROUNDS = "evaluate_rounds"
+    EARLY_STOPPING = "early_stopping_rounds"
+    BASE_MODEL = "base_model"
+    MAX_LEAVES = "max_leaves"
+    MULTI_OUTPUT = "multi_strategy = 'multi_output_tree'"
+    BOOTSTRAP = "bootstrap = true"
+    BATCH_NORM = "norm = 'batch'"
+    REGRESSION = "a regression"
+    NETWORK = "a network"
+    OKAMOTO_UCHIYAMA = "scheme = 'okamoto-uchiyama'"
+    # of a party's table
+    MONOTONE = "monotone_constraints"
+    WEIGHT = "weight"
+    NO_COLUMNS = "a table without columns of features"
+    # of a party's policy
+    MAX_LEAKAGE = "max_leakage"
+    WITHDRAW = "on_max_leakage = 'withdraw'"
+    # of [defences]
+    ID_LMID = "id_lmid"
+    ID_LMID_PAPER = "id_lmid with counts = 'paper'"
+    LABEL_DP = "label_dp"
+    LABEL_DP_STAGES = "label_dp with stages above 1"
+    GRAFTING = "grafting"
+    REFIT = "refit"
+    REDUCED_LEAKAGE = "reduced_leakage"
+    DIMIP = "dimip"
+    GRADIENT = "gradient"
+    SENSITIVITY = "sensitivity"
+    DP_SGD = "dp_sgd"
+    # of an experiment
+    EXPERIMENT = "an experiment"
+    # of a prediction, and of its model
+    HIDDEN_VALUES = "a model with a defence that gives leaves values by the label holder's own columns"
+    SERVE = "serve"
+    SERVE_DEGRADED = "serve with away = 'degrade'"
+    DEGRADE = "away = 'degrade'"
+    EXPLAIN = "explain"
+    ATTRIBUTIONS = "attributions"
+    EVALUATE = "evaluate"
+    RECORDS = "records"
+    FORMAT = "format"
+    FORM = "form"
+    PREDICTION_WEIGHTS = "prediction_weights"
+    # of a key, in either
+    SCHEME = "scheme"
+    KEY_BITS = "key_bits"
+    OBFUSCATION = "obfuscation"
+
+
+#: In a row: every protocol without the feature that has no row of its own.
+OTHERS = "other protocols"
+#: The defences of labels that trees grown by a label holder and feature parties can have, and all that every protocol
+#: that grows them so can have.
+DEFENCES_OF_TREES = frozenset(
+    {Feature.ID_LMID, Feature.LABEL_DP, Feature.GRAFTING, Feature.REFIT, Feature.REDUCED_LEAKAGE}
+)
+OF_GROWN_TREES = DEFENCES_OF_TREES | {Feature.EVAL_TABLE, Feature.MAX_LEAKAGE, Feature.OKAMOTO_UCHIYAMA}
+_KEY = (Feature.SCHEME, Feature.KEY_BITS, Feature.OBFUSCATION)
+_OF_CLASSES = (Feature.ID_LMID, Feature.LABEL_DP, Feature.GRAFTING, Feature.REFIT, Feature.DIMIP)
+
+
+class Exclusion(NamedTuple):
+    """A row: `feature` does not go with `other`, a feature, the name of a protocol or `OTHERS`."""
+
+    feature: Feature
+    other: Feature | str
+    reason: str
+    remedy: str
+
+    def __str__(self) -> str:
+        other = self.other if isinstance(self.other, Feature) else f"protocol {self.other!r}"
+        return f"{self.feature} and {other} do not go together: {self.reason}; {self.remedy}"
+
+
+def _each(features: Iterable[Feature], other: Feature | str, reason: str, remedy: str) -> list[Exclusion]:
+    return [Exclusion(feature, other, reason, remedy) for feature in features]
+
+
+F = Feature
+#: Of trainings. A row's first feature is the one that the remedy is about.
+TRAININGS: tuple[Exclusion, ...] = (
+    Exclusion(
+        F.EVAL_TABLE,
+        "pivodl",
+        "labels lie with several parties, whose figures are added up under masks for the training alone",
+        "leave eval_table out",
+    ),
+    Exclusion(
+        F.EVAL_TABLE,
+        "splitnn",
+        "an embedding of each of its records would go to the label holder after every epoch",
+        "set records of the training aside by validation_share",
+    ),
+    Exclusion(F.EVAL_TABLE, OTHERS, "it computes no scores of records that it does not train on", "leave it out"),
+    Exclusion(
+        F.EVAL_TABLE,
+        F.BASE_MODEL,
+        "no party has scores of its records under the base model",
+        "leave it out, or have validation_share of the records set aside",
+    ),
+    Exclusion(
+        F.EVAL_TABLE,
+        F.LABEL_DP,
+        "metrics by the labels of an eval table are outside the guarantee, which is for the labels of the training",
+        "leave one of them out",
+    ),
+    Exclusion(F.VALIDATION_SHARE, F.EVAL_TABLE, "early stopping watches eval_table", "leave one of them out"),
+    Exclusion(
+        F.EVALUATE_ROUNDS,
+        F.EARLY_STOPPING,
+        "early stopping would choose the model by the held-out rows",
+        "leave one of them out",
+    ),
+    Exclusion(F.BASE_MODEL, "pivodl", "the parties keep no scores of the records to begin with", "leave it out"),
+    Exclusion(
+        F.BASE_MODEL,
+        "splitnn",
+        "its steps depend on the optimisers' states, which no party publishes",
+        "leave it out",
+    ),
+    Exclusion(F.BASE_MODEL, OTHERS, "every training of it begins anew", "train one with more trees, and leave it out"),
+    Exclusion(
+        F.BASE_MODEL,
+        F.EXPERIMENT,
+        "the parties of an experiment start without models",
+        "leave it out, and train by 'treetap train' to continue from one",
+    ),
+    *_each(
+        (F.GRAFTING, F.REFIT),
+        F.BASE_MODEL,
+        "trees are repaired from the first, and those of the base model are finished",
+        "leave one of them out",
+    ),
+    *_each(_KEY, F.NETWORK, "a network encrypts nothing", "leave it out"),
+    Exclusion(
+        F.OKAMOTO_UCHIYAMA,
+        "pivodl",
+        "its comparison multiplies by uniform units modulo n, which a secret p does not permit",
+        "use scheme = 'paillier'",
+    ),
+    Exclusion(F.OKAMOTO_UCHIYAMA, OTHERS, "it sums ciphertexts of paillier alone", "use scheme = 'paillier'"),
+    Exclusion(F.MONOTONE, OTHERS, "they bound the weights of boosted trees, and it has none", "train by boosting"),
+    Exclusion(
+        F.MONOTONE,
+        F.MULTI_OUTPUT,
+        "XGBoost has no constraints of leaves with several weights",
+        "train with multi_strategy = 'one_output_per_tree'",
+    ),
+    *_each(
+        (F.GRAFTING, F.REFIT),
+        F.MONOTONE,
+        "leaves get weights of clean labels, which would not keep the order that noisy ones had",
+        "leave one of them out",
+    ),
+    Exclusion(
+        F.WEIGHT,
+        "pivodl",
+        "its thresholds and the noise of its leaves count each record once",
+        "train by boosting, or on a table without weight",
+    ),
+    Exclusion(F.WEIGHT, OTHERS, "it has no sample weights", "train by boosting, or on a table without weight"),
+    Exclusion(
+        F.LABEL_DP,
+        F.WEIGHT,
+        "sample weights would go into the training as they are, and they often follow from labels",
+        "leave one of them out",
+    ),
+    *_each(
+        (*sorted(DEFENCES_OF_TREES), F.DIMIP, F.GRADIENT),
+        OTHERS,
+        "it has no such defence of labels",
+        "train by another protocol, or leave it out",
+    ),
+    *_each(
+        (F.SENSITIVITY, F.DP_SGD),
+        OTHERS,
+        "it has no such defence of columns",
+        "train a split network, or leave it out",
+    ),
+    *_each(
+        _OF_CLASSES, F.REGRESSION, "it protects classes, and labels are numbers", "train on classes, or leave it out"
+    ),
+    Exclusion(
+        F.MAX_LEAKAGE,
+        OTHERS,
+        "its sets of records have no bound on what they tell of labels",
+        "train on classes by another protocol, or leave max_leakage out",
+    ),
+    Exclusion(
+        F.MAX_LEAKAGE,
+        F.REGRESSION,
+        "its sets of records have no bound on what they tell of labels",
+        "train on classes, or leave max_leakage out",
+    ),
+    Exclusion(
+        F.MAX_LEAVES,
+        F.ID_LMID,
+        "leaves that the label holder grows alone count too, and what is left for other nodes would show how many "
+        "those are",
+        "leave one of them out",
+    ),
+    Exclusion(
+        F.MAX_LEAVES,
+        F.WITHDRAW,
+        "leaves that the label holder grows alone count too, and what is left for other nodes would show how many "
+        "those are",
+        "leave one of them out",
+    ),
+    Exclusion(
+        F.GRAFTING,
+        F.ID_LMID,
+        "the one repairs subtrees that all parties know, the other withdraws them",
+        "leave one of them out",
+    ),
+    Exclusion(
+        F.GRAFTING,
+        F.WITHDRAW,
+        "the one repairs subtrees that all parties know, the other, which is ID-LMID, withdraws them",
+        "leave grafting out, or set on_max_leakage = 'stop'",
+    ),
+    Exclusion(
+        F.ID_LMID_PAPER,
+        F.WITHDRAW,
+        "the policy counts every record of a set that is shown, the defence those that a tree draws",
+        "leave counts out",
+    ),
+    Exclusion(
+        F.ID_LMID_PAPER,
+        F.BOOTSTRAP,
+        "the draws of a tree are counted, and a class may have more of these than records",
+        "leave one of them out",
+    ),
+    Exclusion(
+        F.LABEL_DP_STAGES,
+        F.NO_COLUMNS,
+        "priors come from columns of the label holder's own",
+        "set stages = 1",
+    ),
+    Exclusion(
+        F.REDUCED_LEAKAGE,
+        F.NO_COLUMNS,
+        "its trees have columns of the label holder's own",
+        "leave it out",
+    ),
+    *_each((F.SENSITIVITY, F.DP_SGD), F.NO_COLUMNS, "there is nothing to protect", "leave it out"),
+    Exclusion(
+        F.SENSITIVITY,
+        F.DP_SGD,
+        "the gradient of the Jacobian's norm is neither clipped nor noised, and the accountant's ε would not hold",
+        "leave one of them out",
+    ),
+    Exclusion(
+        F.DP_SGD,
+        F.BATCH_NORM,
+        "a record has no gradient of its own",
+        "train with norm = 'group', or leave it out",
+    ),
+)
+#: Of predictions.
+PREDICTIONS: tuple[Exclusion, ...] = (
+    *_each(_KEY, "interactive", "an interactive prediction encrypts nothing", "leave it out"),
+    Exclusion(F.SCHEME, "eini-lattice", "it has a scheme of its own", "leave it out"),
+    Exclusion(F.OBFUSCATION, "eini-lattice", "it hides in a way of its own", "leave it out"),
+    Exclusion(F.KEY_BITS, "eini-lattice", "a lattice key has the size that the model asks for", "leave it out"),
+    *_each(_KEY, "masked", "masked sums encrypt nothing", "leave it out"),
+    *_each(_KEY, "splitnn", "embeddings are not encrypted", "leave it out"),
+    *_each(_KEY, OTHERS, "it has no such key", "leave it out"),
+    Exclusion(F.FORM, "splitnn", "a network has no levels to go down", "leave it out"),
+    Exclusion(F.FORM, OTHERS, "it is an option of interactive predictions only", "leave it out"),
+    Exclusion(F.PREDICTION_WEIGHTS, OTHERS, "it is an option of masked predictions only", "leave it out"),
+    Exclusion(
+        F.DEGRADE,
+        "masked",
+        "masks cancel only in the sum over all parties, so there is no score without one of them",
+        "use retry",
+    ),
+    Exclusion(
+        F.DEGRADE,
+        OTHERS,
+        "it has no score without one of the parties",
+        "use protocol eini or interactive, or retry",
+    ),
+    Exclusion(F.DEGRADE, F.ATTRIBUTIONS, "there are no attributions without a party", "use retry, or leave them out"),
+    Exclusion(
+        F.SERVE,
+        "masked",
+        "every party would learn when a client asks about which record, and each answer would be a further sum over "
+        "the same leaf weights",
+        "predict a table",
+    ),
+    Exclusion(F.SERVE, OTHERS, "it has no steps for requests of clients", "predict a table"),
+    Exclusion(
+        F.SERVE_DEGRADED,
+        OTHERS,
+        "trees send a record both ways at the splits of a party that is away, and clients would get guesses",
+        "use retry",
+    ),
+    Exclusion(F.RECORDS, F.SERVE, "a served model predicts the records that clients request", "leave it out"),
+    Exclusion(F.FORMAT, F.SERVE, "a served model writes no file", "leave it out"),
+    *_each(
+        (F.EXPLAIN, F.ATTRIBUTIONS, F.EVALUATE),
+        F.SERVE,
+        "a served model answers with predictions alone",
+        "leave it out",
+    ),
+    Exclusion(
+        F.EVALUATE,
+        F.RECORDS,
+        "measures of chosen records, and of these without one, would tell the label of one",
+        "leave records out, and the whole table is evaluated",
+    ),
+    *_each((F.EXPLAIN, F.ATTRIBUTIONS), "masked", "no party knows all leaf weights of these models", "leave it out"),
+    *_each(
+        (F.EXPLAIN, F.ATTRIBUTIONS),
+        "splitnn",
+        "a network has no decision paths, and no feature has a share of an embedding",
+        "leave it out",
+    ),
+    Exclusion(F.EXPLAIN, OTHERS, "it has no decision paths", "leave it out"),
+    Exclusion(
+        F.ATTRIBUTIONS, OTHERS, "they are masked sums of an encrypted prediction", "use protocol eini, or leave it out"
+    ),
+    Exclusion(F.ATTRIBUTIONS, F.HIDDEN_VALUES, "they divide values among splits that all parties know", "leave it out"),
+    Exclusion(
+        F.DEGRADE,
+        F.HIDDEN_VALUES,
+        "which entries are constant would tell where values depend on the record",
+        "use retry or fail",
+    ),
+)
+
+
+def broken(
+    table: Collection[Exclusion], used: Collection[Feature], protocol: str = "", capabilities: Collection[Feature] = ()
+) -> list[Exclusion]:
+    """The rows that a job breaks, in the order of the table; those about `OTHERS` name its protocol.
+
+    `used`: what it has; `capabilities`: the features of those with a row for `OTHERS` that its protocol has. Without a
+    protocol only features are compared with each other.
+    """
+    pairs = [row for row in table if row.feature in used and row.other in used]
+    if not protocol:
+        return pairs
+    lacking = set(used) & gated(table) - set(capabilities)
+    named = [row for row in table if row.feature in lacking and row.other == protocol]
+    others = lacking - {row.feature for row in named}
+    unnamed = [row._replace(other=protocol) for row in table if row.feature in others and row.other == OTHERS]
+    return [*named, *unnamed, *pairs]
+
+
+def named_in(*tables: Mapping[str, Any]) -> set[Feature]:
+    """The features whose names are keys of tables of a file, with a value."""
+    names = set(map(str, Feature))
+    return {Feature(key) for table in tables for key, value in table.items() if key in names and value}
+
+
+def gated(table: Collection[Exclusion]) -> set[Feature]:
+    """The features that a protocol has only if it names them among its capabilities."""
+    return {row.feature for row in table if row.other == OTHERS}
+
+
+def between(feature: Feature, other: Feature) -> Exclusion:
+    """The row of two features, for a place that has found both."""
+    return next(row for row in (*TRAININGS, *PREDICTIONS) if (row.feature, row.other) == (feature, other))
