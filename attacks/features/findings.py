@@ -6,9 +6,6 @@ which modules that commands import at start do not.
 
 from __future__ import annotations
 
-import base64
-import struct
-import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,16 +20,11 @@ from attacks.features.evidence import FeatureEvidence
 from attacks.features.guesses import Attacker, Guesses, Progress, RecordGuess
 from attacks.features.real_bottom import RealBottom
 from attacks.features.record_space import Records
-from attacks.features.results import Attribute, Picture, Reconstruction, RecordScores, Scale
+from attacks.features.results import Attribute, Picture, Reconstruction, RecordScores, Scale, png_url
 from attacks.features.scales import SCALES
 from treetap.errors import BadInput
 from treetap.neural.threads import pin
 from treetap.tables.reading import Table
-
-#: The beginning of a PNG file (ISO/IEC 15948).
-_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-#: Channels → colour type: grey, colours, colours and opacity.
-_COLOURS = {1: 0, 3: 2, 4: 6}
 
 
 def findings(
@@ -178,20 +170,3 @@ def _pictures(guess: Guesses, truth: Records | None, most: int) -> list[Picture]
                     shown[f"{attack}, {scale}"] = made.by_scale[scale].images[name][number]
             pictures.append(Picture(column=name, images={what: png_url(image) for what, image in shown.items()}))
     return pictures
-
-
-def png_url(image: npt.NDArray[np.float32]) -> str:
-    """An image (channels, height, width) of pixels in [0, 1]; its mean channel where it has not 1, 3 or 4."""
-    shown = image if len(image) in _COLOURS else image.mean(axis=0, keepdims=True)
-    pixels = np.rint(np.clip(shown, 0.0, 1.0) * 255).astype(np.uint8).transpose(1, 2, 0)
-    height, width, channels = pixels.shape
-    lines = b"".join(b"\x00" + line.tobytes() for line in pixels)  # 0: a line without a filter
-    header = struct.pack(">IIBBBBB", width, height, 8, _COLOURS[channels], 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines, 9)), (b"IEND", b""))
-    return (
-        "data:image/png;base64," + base64.b64encode(_SIGNATURE + b"".join(_chunk(*chunk) for chunk in chunks)).decode()
-    )
-
-
-def _chunk(kind: bytes, content: bytes) -> bytes:
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))

@@ -7,8 +7,15 @@ from datetime import UTC, datetime
 import numpy as np
 
 from attacks.document import Document, Party, ReceivedRow, Signature
-from attacks.features.findings import png_url
-from attacks.features.results import Attribute, ClassScores, Picture, Reconstruction, RecordScores, VictimFigures
+from attacks.features.results import (
+    Attribute,
+    ClassScores,
+    Picture,
+    Reconstruction,
+    RecordScores,
+    VictimFigures,
+    png_url,
+)
 from attacks.networks.results import GainFigures
 
 HOLDER, VICTIM = "label-holder", "feature-b"
