@@ -7,10 +7,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from attacks.path_decoding.attack import decode, decode_explained
-from attacks.path_decoding.path_options import (
+from attacks.predictions.decoding import Options, decode
+from benchmarks.path_options import (
     Game,
-    Options,
+    decode_explained,
     explained_options,
     explained_terms,
     fixed_point,

@@ -1,4 +1,6 @@
-"""The possible contributions of each tree to a record's score and attributions, as the label holder can list them.
+"""The possible contributions of each tree to a record's score and attributions, and path decoding by both.
+
+The label holder can list them; `treetap attack path-decoding` uses the score alone.
 
 Numbers are integers in units of 2^−fraction_bits, rounded entry by entry as they are encrypted: their sums are exact.
 """
@@ -12,6 +14,7 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
+from attacks.predictions.decoding import ROUNDS, WORK, Decoded, Options, decode
 from treetap.trees.ensemble import Ensemble, Split, Tree
 from treetap.trees.paths import paths
 from treetap.trees.shapley import masked_terms
@@ -19,14 +22,6 @@ from treetap.trees.shapley import masked_terms
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Options:
-    """One tree's options: heap numbers of the possible leaves (k,), their terms in each equation (k, equations)."""
-
-    leaves: Ints
-    terms: Ints
 
 
 @dataclass(frozen=True)
@@ -48,12 +43,12 @@ def score_options(ensemble: Ensemble, candidates: Sequence[Bools], fraction_bits
 
     One equation per output: the sum of the leaf weights, hence the score without the base margin.
     """
-    found = []
+    options = []
     for tree, mask in zip(ensemble.used_trees, candidates, strict=True):
         terms = np.zeros((int(mask.sum()), len(ensemble.base_margin)), dtype=np.int64)
         terms[:, list(tree.outputs)] = _weights(tree, fraction_bits)[mask]
-        found.append(Options(_nodes(tree)[mask], terms))
-    return found
+        options.append(Options(_nodes(tree)[mask], terms))
+    return options
 
 
 def explained_options(
@@ -64,22 +59,29 @@ def explained_options(
     `known` holds the other players' masks (leaves,) per used tree. Equations: the outputs, then for each player in
     order the outputs again. None if a tree has more than `most` combinations of masks.
     """
-    found = []
+    options = []
     for tree, own in zip(ensemble.used_trees, known, strict=True):
-        owners = {game.player_of(split) for split in tree.splits}
-        remote = [player for player in game.remote if player in owners]
-        shapes = [_possible_masks(tree, game.player_of, player, most) for player in remote]
-        if any(shape is None for shape in shapes):
+        masks = _combined_masks(tree, game, most)
+        if masks is None:
             return None
-        each = [shape for shape in shapes if shape is not None]
-        if np.prod([len(shape) for shape in each], dtype=np.float64) > most:
-            return None
-        rows = np.array(list(product(*(range(len(shape)) for shape in each))), dtype=np.int64)
-        masks = {player: each[m][rows[:, m]] for m, player in enumerate(remote)}
-        options = explained_terms(ensemble, tree, game, own, masks, len(rows), fraction_bits)
-        both = np.unique(np.column_stack([options.leaves, options.terms]), axis=0)  # equal leaf and terms
-        found.append(Options(both[:, 0], both[:, 1:]))
-    return found
+        count = len(next(iter(masks.values()))) if masks else 1
+        terms = explained_terms(ensemble, tree, game, own, masks, count, fraction_bits)
+        both = np.unique(np.column_stack([terms.leaves, terms.terms]), axis=0)  # equal leaf and terms
+        options.append(Options(both[:, 0], both[:, 1:]))
+    return options
+
+
+def _combined_masks(tree: Tree, game: Game, most: int) -> dict[str, Bools] | None:
+    """The combinations of masks that the remote parties can have in a tree; None if there are more than `most`."""
+    owners = {game.player_of(split) for split in tree.splits}
+    possible = {
+        player: _possible_masks(tree, game.player_of, player, most) for player in game.remote if player in owners
+    }
+    masks = {player: shape for player, shape in possible.items() if shape is not None}
+    if len(masks) < len(possible) or np.prod([len(shape) for shape in masks.values()], dtype=np.float64) > most:
+        return None
+    rows = np.array(list(product(*(range(len(shape)) for shape in masks.values()))), dtype=np.int64)
+    return {player: shape[rows[:, m]] for m, (player, shape) in enumerate(masks.items())}
 
 
 def explained_terms(
@@ -155,3 +157,32 @@ def _weights(tree: Tree, fraction_bits: int) -> Ints:
 
 def _nodes(tree: Tree) -> Ints:
     return np.array([leaf.node for leaf in tree.leaves], dtype=np.int64)
+
+
+def decode_explained(
+    scored: Sequence[Options], explained: Sequence[Options], target: Ints, *, work: int = WORK, rounds: int = ROUNDS
+) -> Decoded:
+    """Decode by the score, then by score and attributions over the masks that the decoded leaves allow.
+
+    `scored` and `explained` are one record's options by `score_options` and `explained_options`; target (equations,)
+    is that of the latter, whose first equations are the former's. The result is never weaker than by the score alone;
+    `several`: attributions do not determine the path either.
+    """
+    outputs = scored[0].terms.shape[1] if scored else len(target)
+    alone = decode(scored, target[:outputs], work=work, rounds=1)
+    if alone.outcome in ("unique", "none"):
+        return alone
+    left = [_reaching(options, int(leaf)) for options, leaf in zip(explained, alone.leaves, strict=True)]
+    both = decode(left, target, work=work, rounds=rounds)
+    leaves = np.where(both.leaves >= 0, both.leaves, alone.leaves)
+    if (leaves >= 0).all():
+        return Decoded("unique", 1, True, leaves)
+    return Decoded(both.outcome, both.solutions, both.complete, leaves)
+
+
+def _reaching(options: Options, leaf: int) -> Options:
+    """The options that end in a leaf; all if the leaf is not known (−1)."""
+    if leaf < 0:
+        return options
+    kept = options.leaves == leaf
+    return Options(options.leaves[kept], options.terms[kept])
