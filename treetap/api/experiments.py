@@ -10,7 +10,7 @@ from treetap.api.errors import checked
 from treetap.api.frames import arrow_of
 from treetap.api.loopback import quiet
 from treetap.api.results import AuditResult, ExperimentResult
-from treetap.commands.experiment.all_runs import PAGE, TABLE, run_experiment
+from treetap.commands.experiment.all_runs import TABLE, run_experiment
 from treetap.commands.experiment.command import RUNS
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.jobs import progress_view
@@ -45,7 +45,7 @@ def experiment(
             usual = {} if frame is None else {"path": TABLE}
             given = ExperimentFile.model_validate({**file, "data": {**usual, **file.get("data", {})}})
         name = "experiment" if place is None else place.stem
-        document = run_experiment(
+        results = run_experiment(
             given,
             RUNS / name if workdir is None else Path(workdir),
             base=Path() if place is None else place.absolute().parent,
@@ -55,8 +55,7 @@ def experiment(
             numbered=workdir is None,
             live=progress_view.live if verbose else lambda _: quiet(),
         )
-    folder = Path(document["folder"])
-    return ExperimentResult(document, folder, folder / PAGE)
+    return ExperimentResult(results, Path(results.folder or ""))
 
 
 def audit(

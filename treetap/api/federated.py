@@ -164,9 +164,9 @@ class FederatedEstimator(Parameters, ABC):
         rows = self._fitted.importances
         gained = dict.fromkeys(((party, name) for party, own in self.columns_.items() for name in own), (0.0, 0))
         for row in rows:
-            place = row["party"], self._fitted.sources[row["party"]][row["feature"]]
+            place = row.party, self._fitted.sources[row.party][row.feature]
             total, count = gained[place]
-            gained[place] = total + row["gain"] * row["weight"], count + row["weight"]
+            gained[place] = total + row.size, count + row.weight
         order = self._feature_order
         means = np.array([gained[place][0] / max(gained[place][1], 1) for place in order])
         return means / means.sum() if means.sum() > 0 else means
@@ -175,7 +175,8 @@ class FederatedEstimator(Parameters, ABC):
     def importances_(self) -> Any:
         """Gain, cover and number of splits by party and feature, as a data frame."""
         check_is_fitted(self)
-        return frame_of(self._fitted.importances, ("party", "feature", "weight", "gain", "cover"))
+        rows = [row.plain() for row in self._fitted.importances]
+        return frame_of(rows, ("party", "feature", "weight", "gain", "cover"))
 
     @property
     def history_(self) -> Any:

@@ -165,7 +165,10 @@ class Fitted:
         """Bytes by sender, receiver, step and class of the training and of the last prediction."""
         jobs = {"train": self.training, "predict": self._predicted}
         return [
-            {"job": name, **row} for name, status in jobs.items() if status is not None for row in traffic([status])
+            {"job": name, **row.plain()}
+            for name, status in jobs.items()
+            if status is not None
+            for row in traffic([status])
         ]
 
 

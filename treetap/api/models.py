@@ -46,7 +46,8 @@ class LoadedModel:
     @property
     def importances_(self) -> Any:
         """Gain, cover and number of splits by party and feature, as a data frame."""
-        return frame_of(self._joint.importances(), ("party", "feature", "weight", "gain", "cover"))
+        rows = [row.plain() for row in self._joint.importances()]
+        return frame_of(rows, ("party", "feature", "weight", "gain", "cover"))
 
     @property
     def metrics_(self) -> dict[str, float]:

@@ -121,7 +121,7 @@ class RemoteFitted:
     def sent(self) -> list[dict[str, Any]]:
         """Bytes by sender, receiver, step and class of the training and of the last prediction."""
         return [
-            {"job": name, **row}
+            {"job": name, **row.plain()}
             for name, status in self._statuses.items()
             for row in traffic([jobs_pb2.JobStatus.FromString(status)])
         ]

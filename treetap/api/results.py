@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,12 @@ import pyarrow as pa
 from treetap.api.errors import InvalidInput
 from treetap.api.frames import data_frame, frame_of
 from treetap.api.models import LoadedModel, PartyModel, load_model
+from treetap.commands.experiment.all_runs import PAGE
+from treetap.commands.experiment.results import Results, RunResult
 from treetap.tables.written import written
 
-#: Keys of a run that say which it is.
-_KEYS = ("seed", "fold")
+#: Columns of a frame of attacks.
+_ATTACKS = ("party", "attack", "v_measure", "accuracy", "groups")
 
 
 class AuditResult:
@@ -27,12 +29,8 @@ class AuditResult:
     @property
     def attacks(self) -> Any:
         """A row per party and attack: `v_measure`, `accuracy`, `groups`, as far as the attack has them."""
-        rows = [
-            {"party": party, "attack": name, **{key: each.get(key) for key in ("v_measure", "accuracy", "groups")}}
-            for party, found in self.document["parties"].items()
-            for name, each in found["attacks"].items()
-        ]
-        return frame_of(rows, ("party", "attack", "v_measure", "accuracy", "groups"))
+        parties = {party: results["attacks"] for party, results in self.document["parties"].items()}
+        return frame_of(list(_attacks(parties)), _ATTACKS)
 
     def v_measure(self, party: str, attack: str) -> float:
         """V-measure of the groups in which a party's attack sorts the training records: 0 chance, 1 the labels.
@@ -40,10 +38,10 @@ class AuditResult:
         Raises:
             ValueError: the audit has no such party or attack.
         """
-        found = self.document["parties"].get(party, {"attacks": {}})["attacks"].get(attack)
-        if found is None:
+        figures = self.document["parties"].get(party, {"attacks": {}})["attacks"].get(attack)
+        if figures is None:
             raise InvalidInput(f"the audit has no attack {attack!r} of party {party!r}")
-        return float(found["v_measure"])
+        return float(figures["v_measure"])
 
     def __repr__(self) -> str:
         return f"Audit: {self.report}\n{self.attacks}"
@@ -53,50 +51,51 @@ class AuditResult:
 
 
 class ExperimentResult:
-    """The runs of an experiment. `document`: as `treetap experiment --json`; `folder`: of all results.
+    """The runs of an experiment. `results`: as `treetap experiment --json` has them; `folder`: of all files.
 
     Frames have a row per run and more, with its `seed` and, of cross-validation, `fold`.
     """
 
-    def __init__(self, document: Mapping[str, Any], folder: Path, page: Path) -> None:
-        self.document, self.folder, self.report = dict(document), folder, page
+    def __init__(self, results: Results, folder: Path) -> None:
+        self._results, self.folder, self.report = results, folder, folder / PAGE
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The document of `treetap experiment --json`."""
+        return self._results.plain()
 
     @property
     def runs(self) -> list[dict[str, Any]]:
-        """The reports of the runs."""
+        """The reports of the runs in the document."""
         return list(self.document["runs"])
 
     @property
     def metrics(self) -> Any:
         """A row per run and set of records (`set`): train, test, and centralised models where they were compared."""
-        return self._frame(
-            lambda run: ({"set": name, **measured} for name, measured in run["metrics"].items()), ("set",)
-        )
+        return self._frame(lambda run: ({"set": name, **measured} for name, measured in run.metrics.items()), ("set",))
 
     @property
     def traffic(self) -> Any:
         """Bytes by sender, receiver, step and disclosure class."""
-        return self._frame(lambda run: run["traffic"], ("from", "to", "step", "class", "messages", "bytes"))
+        columns = ("from", "to", "step", "class", "messages", "bytes")
+        return self._frame(lambda run: (row.plain() for row in run.traffic), columns)
 
     @property
     def importance(self) -> Any:
         """Gain, cover and number of splits by party and feature."""
-        return self._frame(lambda run: run["importance"], ("party", "feature", "weight", "gain", "cover"))
+        columns = ("party", "feature", "weight", "gain", "cover")
+        return self._frame(lambda run: (row.plain() for row in run.importance), columns)
 
     @property
     def history(self) -> Any:
         """Metrics after each round."""
-        return self._frame(
-            lambda run: ({"round": number, **row} for number, row in enumerate(run["history"])), ("round",)
-        )
+        return self._frame(lambda run: ({"round": number, **row} for number, row in enumerate(run.history)), ("round",))
 
     @property
     def seconds(self) -> Any:
         """Wall time by phase."""
-        return self._frame(
-            lambda run: ({"phase": name, "seconds": value} for name, value in run["seconds"].items()),
-            ("phase", "seconds"),
-        )
+        columns = ("phase", "seconds")
+        return self._frame(lambda run: (dict(zip(columns, item, strict=True)) for item in run.seconds.items()), columns)
 
     @property
     def predictions(self) -> Any:
@@ -110,37 +109,39 @@ class ExperimentResult:
     @property
     def audits(self) -> Any:
         """A row per run, party and attack, as of `AuditResult`; empty without an audit."""
-
-        def rows(run: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
-            for party, attacks in (run.get("audit") or {}).items():
-                for name, each in attacks.items():
-                    figures = {key: each.get(key) for key in ("v_measure", "accuracy", "groups")}
-                    yield {"party": party, "attack": name, **figures}
-
-        return self._frame(rows, ("party", "attack", "v_measure", "accuracy", "groups"))
+        return self._frame(lambda run: _attacks(run.audit or {}), _ATTACKS)
 
     def federation(self, run: int = 0) -> Path:
         """The folder of a run's processes: their tables, states, transcripts and logs."""
-        return Path(next(iter(self.runs[run]["model"].values()))).parents[3]
+        return next(iter(self._results.runs[run].model.values())).parents[3]
 
     def model(self, run: int = 0) -> LoadedModel | PartyModel:
         """The joint model of a run; raises as `treetap.load_model`."""
         return load_model(self.federation(run))
 
-    def _frame(self, rows: Callable[[Mapping[str, Any]], Iterable[Mapping[str, Any]]], columns: tuple[str, ...]) -> Any:
-        named = [key for key in _KEYS if any(key in run for run in self.runs)]
-        found = [{**{key: run.get(key) for key in named}, **row} for run in self.runs for row in rows(run)]
-        keys = list(dict.fromkeys(key for row in found for key in row))
-        return frame_of([{key: row.get(key) for key in keys} for row in found], (*named, *columns))
+    def _frame(self, rows: Callable[[RunResult], Iterable[Mapping[str, Any]]], columns: tuple[str, ...]) -> Any:
+        runs = self._results.runs
+        named = list(dict.fromkeys(key for run in runs for key in run.planned.keys))
+        every = [{**dict.fromkeys(named), **run.planned.keys, **row} for run in runs for row in rows(run)]
+        keys = list(dict.fromkeys(key for row in every for key in row))
+        return frame_of([{key: row.get(key) for key in keys} for row in every], (*named, *columns))
 
     def __repr__(self) -> str:
-        return f"Experiment of {len(self.runs)} run{'' if len(self.runs) == 1 else 's'}: {self.folder}\n{self.metrics}"
+        count = len(self._results.runs)
+        return f"Experiment of {count} run{'' if count == 1 else 's'}: {self.folder}\n{self.metrics}"
 
     def _repr_html_(self) -> str:
         tables = {"metrics": self.metrics}
-        if any(run.get("audit") for run in self.runs):
+        if any(run.audit for run in self._results.runs):
             tables["audit"] = self.audits
         return _page("Experiment", tables, f"report: {self.report}")
+
+
+def _attacks(parties: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[dict[str, Any]]:
+    """A row per party and attack."""
+    for party, attacks in parties.items():
+        for name, figures in attacks.items():
+            yield {"party": party, "attack": name, **{key: figures.get(key) for key in _ATTACKS[2:]}}
 
 
 def _page(title: str, tables: Mapping[str, Any], foot: str) -> str:

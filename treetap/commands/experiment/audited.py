@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +15,7 @@ from treetap.commands.experiment.baselines import ALONE, UNDEFENDED
 from treetap.commands.experiment.experiment_file import AuditTable, ExperimentFile
 from treetap.commands.experiment.joined_table import ID, Split, content_digest
 from treetap.commands.experiment.party_tables import labels_file
+from treetap.commands.experiment.results import Measures, RunResult
 from treetap.commands.local_federation import keep_table
 from treetap.protocols.registry import training
 from treetap.trees import sampling
@@ -24,18 +24,12 @@ from treetap.trees import sampling
 _KNOWN, _LEAST_KNOWN, _MOST_KNOWN = 0.1, 10, 2000
 
 
-def audited(
-    experiment: ExperimentFile,
-    asked: AuditTable,
-    table: pa.Table,
-    drawn: Split,
-    seed: int,
-    folder: Path,
-    metrics: Mapping[str, Mapping[str, float]],
-) -> dict[str, Any]:
-    """The audit of the transcripts of all parties but the label holder; of a network of its own too, if it records.
+def add_audit(
+    run: RunResult, experiment: ExperimentFile, asked: AuditTable, table: pa.Table, drawn: Split, folder: Path
+) -> None:
+    """Audit the transcripts of all parties but the label holder; of a network its own too, if it records.
 
-    `table`: the joined one. `metrics`: those of the run, from which an audit of networks has the gain over alone.
+    `run`: gets the results; from its metrics an audit of networks has the gain over alone. `table`: the joined one.
     """
     states = {party.name: folder / party.name / "state" for party in experiment.party if not party.labels}
     parties = {
@@ -51,21 +45,18 @@ def audited(
     label = (labels_file(experiment, folder), experiment.data.label)
     networks = holder = None
     if not training(experiment.job.protocol).grows_trees:
-        more |= {"network": asked.network, "accuracy": _accuracies(experiment, metrics)}
+        more |= {"network": asked.network, "accuracy": _accuracies(experiment, run.metrics)}
         models = {
             name: (state / "models" / "experiment", folder / name / "predict.parquet") for name, state in states.items()
         }
         networks = local_job.Networks(models, folder / experiment.in_order[0] / "predict.parquet")
-        holder = _label_holder(experiment, table, drawn, seed, folder)
+        holder = _label_holder(experiment, table, drawn, run.seed, folder)
         more |= {} if holder is None else {"features": asked.features}
     started = time.monotonic()
     file = local_job.write_file(folder, parties, ID, label, more, networks, holder)
     document = local_job.run(folder, file, by_tree=asked.by_tree)
-    return {
-        "audit": local_job.scores(document),
-        "audit_report": str(folder / local_job.REPORT),
-        "audit_seconds": time.monotonic() - started,
-    }
+    run.audit, run.audit_report = local_job.scores(document), str(folder / local_job.REPORT)
+    run.audit_seconds = time.monotonic() - started
 
 
 def _label_holder(
@@ -95,11 +86,9 @@ def _label_holder(
     )
 
 
-def _accuracies(experiment: ExperimentFile, metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+def _accuracies(experiment: ExperimentFile, metrics: Mapping[str, Measures]) -> dict[str, float]:
     """Accuracies on the held-out rows, as far as the run has them; without defences `undefended` is `together`."""
     undefended = UNDEFENDED if experiment.defended else "test"
-    found = {
-        name: metrics.get(row, {}).get("accuracy")
-        for name, row in (("together", "test"), ("alone", ALONE), ("undefended", undefended))
-    }
-    return {name: value for name, value in found.items() if value is not None}
+    rows = {"together": "test", "alone": ALONE, "undefended": undefended}
+    accuracies = {name: metrics.get(row, {}).get("accuracy") for name, row in rows.items()}
+    return {name: value for name, value in accuracies.items() if value is not None}

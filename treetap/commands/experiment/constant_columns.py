@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import Split
-from treetap.commands.experiment.planned import PlannedRun
+from treetap.commands.experiment.results import PlannedRun
 from treetap.errors import DataError
 from treetap.protocols.registry import training
 from treetap.tables.categories import encoded

@@ -17,7 +17,7 @@ from treetap.commands.experiment.party_table import (
     label_faults,
     optimizer_faults,
 )
-from treetap.commands.experiment.planned import PlannedRun
+from treetap.commands.experiment.results import PlannedRun
 from treetap.commands.jobs.job_file import JobTable, has_parameter
 from treetap.protocols.libraries import missing_library
 from treetap.protocols.prediction import FORMATS
@@ -221,7 +221,7 @@ class ExperimentFile(Strict):
             return given
         return {name: each for name, each in given.items() if name in (OTHERS, *columns)} or None
 
-    def constraints(self, party: PartyTable, columns: Sequence[str]) -> dict[str, int]:
+    def constraints(self, party: PartyTable, columns: Sequence[str]) -> Monotone:
         """The monotone constraints of these columns at a party: those of `[data]`, and its own."""
         given = {**self.data.monotone_constraints, **party.monotone_constraints}
         return {name: direction for name, direction in given.items() if name in columns}

@@ -17,6 +17,7 @@ import pyarrow as pa
 from party.prediction.outcome import Outcome
 from treetap.commands.experiment.open_model import OpenModel, open_shards, scores
 from treetap.commands.experiment.report import importance
+from treetap.commands.experiment.results import Importance
 from treetap.errors import DataError
 from treetap.models.store import read_manifest
 from treetap.tables.categories import Category
@@ -64,7 +65,7 @@ class JointModel:
         manifest = self.manifests[party]
         return list(manifest.get("source_columns", manifest["columns"]))
 
-    def importances(self) -> list[dict[str, Any]]:
+    def importances(self) -> list[Importance]:
         """Gain, cover and number of splits by party and feature, the largest total gain first."""
         return importance(self.shards)
 

@@ -24,20 +24,20 @@ def train(experiment: FrontierFile, table: pa.Table, training: Training, folder:
     audit = AuditTable(attacks=names, by_tree=False, settings=experiment.frontier.settings)
     asked = experiment.model_copy(update={"defences": training.plan.defences, "audit": audit})
     run = run_seed(asked, table, training.seed, folder, title=training.word)
-    if "audit_fault" in run:
-        raise TreetapError(f"{training.word}: the audit failed: {run['audit_fault']}")
-    defended = run.get("defences", {"local_subtrees": 0, "hidden_nodes": 0})
-    tested = {training.plan.name: run["metrics"]["test"]} | defended.get("variants", {})
+    if run.audit_fault is not None:
+        raise TreetapError(f"{training.word}: the audit failed: {run.audit_fault}")
+    defended = run.defences
+    tested = {training.plan.name: run.metrics["test"]} | ({} if defended is None else defended.variants)
     return TrainingResult(
         test={name: kept(tested[name]) for name in training.plan.points},
         v_measure={
-            party: {name: found["v_measure"] for name, found in attacks.items()}
-            for party, attacks in run["audit"].items()
+            party: {name: figures["v_measure"] for name, figures in attacks.items()}
+            for party, attacks in (run.audit or {}).items()
         },
         classes=len(labels_of(experiment, table).classes),
-        local_subtrees=defended["local_subtrees"],
-        hidden_nodes=defended["hidden_nodes"],
-        ciphertexts=run["ciphertexts"],
-        records=run["records"],
+        local_subtrees=(defended and defended.local_subtrees) or 0,
+        hidden_nodes=(defended and defended.hidden_nodes) or 0,
+        ciphertexts=run.ciphertexts,
+        records=run.records.model_dump(),
         seconds=time.monotonic() - started,
     )

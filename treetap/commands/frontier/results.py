@@ -28,6 +28,6 @@ class TrainingResult(Strict):
     seconds: float
 
 
-def kept(measured: Mapping[str, float]) -> dict[str, float | None]:
+def kept(measured: Mapping[str, float | None]) -> dict[str, float | None]:
     """Those of all measures that a frontier has; an undefined AUC is None."""
     return {name: value if (value := measured[name]) == value else None for name in MEASURES}

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 from attacks.report.scale import BOTTOM, LEFT, RIGHT, TOP, Frame, Linear, polyline, short
-from treetap.commands.experiment.planned import planned
-from treetap.commands.experiment.summary import spread
+from treetap.commands.experiment.results import Bin, RunResult, spread
 
-Run = Mapping[str, Any]
 WIDTH, HEIGHT = 440, 320
 #: Most classes of which the page has curves; those with the most records come first.
 MOST_CLASSES = 9
@@ -44,62 +42,60 @@ class Picture:
     rows: list[list[str]]
 
 
-def roc_pictures(runs: Sequence[Run]) -> list[Picture]:
+def roc_pictures(runs: Sequence[RunResult]) -> list[Picture]:
     """A picture for each class shown: the share of positives found by the share of false alarms."""
     frame = _unit("false positive rate", "true positive rate")
     pictures = []
     for name in _classes(runs, "roc"):
-        found = [(run, each) for run in runs for each in run["evaluation"]["roc"] if each["class"] == name]
+        of_class = [(run.planned.title, roc) for run in runs for roc in run.evaluation.roc if roc.name == name]
         curves = [
             Curve(
                 "graph",
-                polyline((frame.x(point["false"]), frame.y(point["true"])) for point in each["points"]),
+                polyline((frame.x(point.false), frame.y(point.true)) for point in roc.points),
                 [],
-                f"{planned(run).title}: AUC {written(each['auc'])}",
+                f"{title}: AUC {written(roc.auc)}",
             )
-            for run, each in found
+            for title, roc in of_class
         ]
-        area = spread(each["auc"] for _, each in found).written()
-        rows = [[planned(run).title, written(each["auc"])] for run, each in found]
+        area = spread(roc.auc for _, roc in of_class).written()
+        rows = [[title, written(roc.auc)] for title, roc in of_class]
         pictures.append(Picture(name, f"AUC {area}", frame, curves, _diagonal(frame), ["run", "AUC"], rows))
     return pictures
 
 
-def calibration_pictures(runs: Sequence[Run]) -> list[Picture]:
+def calibration_pictures(runs: Sequence[RunResult]) -> list[Picture]:
     """A picture for each class shown: the share of a class among records of nearly one predicted probability."""
     frame = _unit("mean predicted probability", "share of the class")
     pictures = []
     for name in _classes(runs, "calibration"):
-        every = [each["bins"] for run in runs for each in run["evaluation"]["calibration"] if each["class"] == name]
-        bins = [_pooled(each) for each in zip(*every, strict=True)]
-        most = max(each.records for each in bins)
+        every = [own.bins for run in runs for own in run.evaluation.calibration if own.name == name]
+        bins = [pooled for of_runs in zip(*every, strict=True) if (pooled := _pooled(of_runs)).records]
+        most = max(it.records for it in bins)
         marks = [
-            (short(frame.x(each.mean)), short(frame.y(each.observed)), short(2 + 6 * (each.records / most) ** 0.5))
-            for each in bins
-            if each.records
+            (short(frame.x(it.mean)), short(frame.y(it.observed)), short(2 + 6 * (it.records / most) ** 0.5))
+            for it in bins
         ]
-        line = polyline((frame.x(each.mean), frame.y(each.observed)) for each in bins if each.records)
+        line = polyline((frame.x(it.mean), frame.y(it.observed)) for it in bins)
         rows = [
-            [f"{each.low:.1f} to {each.high:.1f}", f"{each.records:,}", f"{each.mean:.3f}", f"{each.observed:.3f}"]
-            for each in bins
-            if each.records
+            [f"{it.low:.1f} to {it.high:.1f}", f"{it.records:,}", f"{it.mean:.3f}", f"{it.observed:.3f}"] for it in bins
         ]
-        curve = Curve("graph", line, marks, f"{sum(each.records for each in bins):,} records of all runs")
+        curve = Curve("graph", line, marks, f"{sum(it.records for it in bins):,} records of all runs")
         heads = ["predicted", "records", "mean predicted", "share of the class"]
         pictures.append(Picture(name, "", frame, [curve], _diagonal(frame), heads, rows))
     return pictures
 
 
-def history_pictures(runs: Sequence[Run]) -> list[Picture]:
+def history_pictures(runs: Sequence[RunResult]) -> list[Picture]:
     """A picture for each measure that rounds have: its course over the rounds, by records that it is of."""
     pictures = []
-    unit = "epoch" if any("epochs" in run for run in runs) else "round"
+    unit = "epoch" if any(run.epochs is not None for run in runs) else "round"
     for measure in _measures(runs):
         given = [name for name in (f"{prefix}_{measure}" for prefix in RECORDS) if _has(runs, name)]
-        values = [row[name] for run in runs for row in run["history"] for name in given if row.get(name) is not None]
+        figures = [row.get(name) for run in runs for row in run.history for name in given]
+        values = [figure for figure in figures if figure is not None]
         low, high = min(values), max(values)
         margin = 0.05 * (high - low) or max(0.05 * abs(high), 0.01)
-        last = max(len(run["history"]) for run in runs) - 1
+        last = max(len(run.history) for run in runs) - 1
         frame = Frame(
             WIDTH,
             HEIGHT,
@@ -113,7 +109,7 @@ def history_pictures(runs: Sequence[Run]) -> list[Picture]:
     return pictures
 
 
-def legend(runs: Sequence[Run]) -> list[tuple[str, str]]:
+def legend(runs: Sequence[RunResult]) -> list[tuple[str, str]]:
     """The records whose metrics the rounds have: name and class in the style sheet."""
     measures = _measures(runs)
     return [look for prefix, look in RECORDS.items() if any(_has(runs, f"{prefix}_{measure}") for measure in measures)]
@@ -124,7 +120,9 @@ def written(value: float | None, digits: int = 4) -> str:
     return "undefined" if value is None else f"{value:.{digits}f}"
 
 
-class _Bin(NamedTuple):
+class _Pooled(NamedTuple):
+    """A bin of all runs: their records together."""
+
     low: float
     high: float
     records: int
@@ -132,61 +130,59 @@ class _Bin(NamedTuple):
     observed: float
 
 
-def _pooled(bins: Iterable[Mapping[str, Any]]) -> _Bin:
-    """One bin of all runs: their records together."""
-    given = list(bins)
-    count = sum(each["records"] for each in given)
-    means = [
-        sum(each["records"] * each[key] for each in given if each["records"]) / max(count, 1)
-        for key in ("mean", "observed")
-    ]
-    return _Bin(given[0]["low"], given[0]["high"], count, *means)
+def _pooled(bins: Sequence[Bin]) -> _Pooled:
+    count = sum(it.records for it in bins)
+    mean, observed = (
+        sum(it.records * (figure or 0.0) for it, figure in figures) / max(count, 1)
+        for figures in ([(it, it.mean) for it in bins], [(it, it.observed) for it in bins])
+    )
+    return _Pooled(bins[0].low, bins[0].high, count, mean, observed)
 
 
-def _course(run: Run, name: str, frame: Frame) -> Curve:
+def _course(run: RunResult, name: str, frame: Frame) -> Curve:
     prefix = name.partition("_")[0]
     places = [
         None if (value := row.get(name)) is None else (frame.x(number), frame.y(value))
-        for number, row in enumerate(run["history"])
+        for number, row in enumerate(run.history)
     ]
     end = next((place for place in reversed(places) if place is not None), None)
     marks = [] if end is None else [(short(end[0]), short(end[1]), "3")]
-    last = next((row[name] for row in reversed(run["history"]) if row.get(name) is not None), None)
+    last = next((row[name] for row in reversed(run.history) if row.get(name) is not None), None)
     return Curve(
-        RECORDS[prefix][1], polyline(places), marks, f"{planned(run).title}, {name}: {written(last)} at its end"
+        RECORDS[prefix][1], polyline(places), marks, f"{run.planned.title}, {name}: {written(last)} at its end"
     )
 
 
-def _ends(runs: Sequence[Run], names: Sequence[str]) -> list[list[str]]:
+def _ends(runs: Sequence[RunResult], names: Sequence[str]) -> list[list[str]]:
     """The last figure of each run, and over several runs the mean."""
     ends = {
-        name: [next((row[name] for row in reversed(run["history"]) if row.get(name) is not None), None) for run in runs]
+        name: [next((row[name] for row in reversed(run.history) if row.get(name) is not None), None) for run in runs]
         for name in names
     }
-    rows = [[planned(run).title, *(written(ends[name][k]) for name in names)] for k, run in enumerate(runs)]
+    rows = [[run.planned.title, *(written(ends[name][k]) for name in names)] for k, run in enumerate(runs)]
     if len(runs) > 1:
         rows.append(["mean ± standard deviation", *(spread(ends[name]).written() for name in names)])
     return rows
 
 
-def _measures(runs: Sequence[Run]) -> list[str]:
+def _measures(runs: Sequence[RunResult]) -> list[str]:
     """Measures of rounds, in the order in which they appear, without the records that they are of."""
-    names = dict.fromkeys(name for run in runs for row in run["history"] for name in row)
-    found = dict.fromkeys(name.partition("_")[2] for name in names if name.partition("_")[0] in RECORDS)
-    return [each for each in found if any(_has(runs, f"{prefix}_{each}") for prefix in RECORDS)]
+    names = dict.fromkeys(name for run in runs for row in run.history for name in row)
+    kept = dict.fromkeys(name.partition("_")[2] for name in names if name.partition("_")[0] in RECORDS)
+    return [measure for measure in kept if any(_has(runs, f"{prefix}_{measure}") for prefix in RECORDS)]
 
 
-def _has(runs: Sequence[Run], name: str) -> bool:
-    return any(row.get(name) is not None for run in runs for row in run["history"])
+def _has(runs: Sequence[RunResult], name: str) -> bool:
+    return any(row.get(name) is not None for run in runs for row in run.history)
 
 
-def _classes(runs: Sequence[Run], key: str) -> list[str]:
+def _classes(runs: Sequence[RunResult], kind: Literal["roc", "calibration"]) -> list[str]:
     """The classes that have such curves in any run, those with the most held-out records first."""
     support: dict[str, int] = {}
-    for run in runs:
-        for each in run["evaluation"].get(key, []):
-            row = next(row for row in run["evaluation"]["per_class"] if row["class"] == each["class"])
-            support[each["class"]] = support.get(each["class"], 0) + row["support"]
+    for evaluation in (run.evaluation for run in runs):
+        sizes = {row.name: row.support for row in evaluation.per_class}
+        for name in (own.name for own in getattr(evaluation, kind)):
+            support[name] = support.get(name, 0) + sizes[name]
     return sorted(support, key=lambda name: -support[name])[:MOST_CLASSES]
 
 

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.planned import planned
-from treetap.commands.experiment.report import defended
+from treetap.commands.experiment.results import RunResult
 from treetap.commands.experiment.results_page import curves, figures
 from treetap.visible import visible_value
 
 
-def html(experiment: ExperimentFile, name: str, runs: Sequence[Mapping[str, Any]]) -> str:
-    """The page of an experiment's finished runs, as `document` has them; at least one. `name`: the experiment's."""
+def html(experiment: ExperimentFile, name: str, runs: Sequence[RunResult]) -> str:
+    """The page of an experiment's finished runs; at least one. `name`: the experiment's."""
     own = PackageLoader("treetap.commands.experiment.results_page")
     templates = Environment(
         loader=ChoiceLoader([own, PackageLoader("attacks.report")]),  # axes, tables and style of the audit's report
@@ -39,9 +37,9 @@ def html(experiment: ExperimentFile, name: str, runs: Sequence[Mapping[str, Any]
         runs=len(runs),
         weight=experiment.data.weight,
         facts=_facts(experiment, runs),
-        says=list(dict.fromkeys(line for run in runs for line in (*run.get("privacy", []), *defended(run)))),
-        faults=[(planned(run).title, run["audit_fault"]) for run in runs if "audit_fault" in run],
-        audits=[(planned(run).title, _near(run["audit_report"])) for run in runs if run.get("audit_report")],
+        says=list(dict.fromkeys(line for run in runs for line in run.says)),
+        faults=[(run.planned.title, run.audit_fault) for run in runs if run.audit_fault is not None],
+        audits=[(run.planned.title, _near(run.audit_report)) for run in runs if run.audit_report],
         metrics=figures.metric_table(runs),
         by_run=figures.run_table(runs),
         confusion=figures.confusion(runs),
@@ -62,7 +60,7 @@ def html(experiment: ExperimentFile, name: str, runs: Sequence[Mapping[str, Any]
     )
 
 
-def _facts(experiment: ExperimentFile, runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+def _facts(experiment: ExperimentFile, runs: Sequence[RunResult]) -> list[tuple[str, str]]:
     """Names and values of the settings that were run."""
     data, first, *others = experiment.data, *experiment.in_order
     held_out = f"{data.cv} folds" if data.cv is not None else f"{data.test_share:.0%} of the rows"
@@ -75,9 +73,9 @@ def _facts(experiment: ExperimentFile, runs: Sequence[Mapping[str, Any]]) -> lis
         ("protocol", experiment.job.protocol),
         ("objective", experiment.job.params().objective),
         *roles,
-        ("columns", ", ".join(str(len(names)) for names in runs[0]["columns"].values())),
+        ("columns", ", ".join(str(len(names)) for names in runs[0].columns.values())),
         ("held out", held_out + ("" if data.time is None else f", the last by {data.time}")),
-        ("seeds", ", ".join(dict.fromkeys(str(run["seed"]) for run in runs))),
+        ("seeds", ", ".join(dict.fromkeys(str(run.seed) for run in runs))),
         ("runs", str(len(runs))),
         ("treetap", version("treetap")),
         ("made", datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")),

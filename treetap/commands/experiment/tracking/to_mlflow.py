@@ -13,13 +13,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.kept import Kept
-from treetap.commands.experiment.planned import planned
-from treetap.commands.experiment.summary import summary
+from treetap.commands.experiment.results import Logged, summary
 from treetap.commands.experiment.tracking.figures import final_metrics, parameters, rounds, summary_metrics
 from treetap.errors import Interrupted
 from treetap.names import on_loopback
@@ -38,7 +37,7 @@ _MOST_METRICS, _MOST_PARAMETERS = 900, 90
 _MOST_LETTERS = 500
 
 
-def log(experiment: ExperimentFile, name: str, address: str, kept: Kept, artefacts: Sequence[str]) -> dict[str, Any]:
+def log(experiment: ExperimentFile, name: str, address: str, kept: Kept, artefacts: Sequence[str]) -> Logged:
     """Log what was not logged before; returns the address, and the experiment's run there.
 
     Args:
@@ -51,7 +50,7 @@ def log(experiment: ExperimentFile, name: str, address: str, kept: Kept, artefac
     Raises:
         Interrupted: the server or the folder refused a call, or did not answer in time; what was logged is marked.
     """
-    made = _Logged(kept, address)
+    made = _Progress(kept, address)
     failures: list[BaseException] = []
 
     def work() -> None:
@@ -69,19 +68,19 @@ def log(experiment: ExperimentFile, name: str, address: str, kept: Kept, artefac
         raise Interrupted(f"MLflow at {address}: did not finish within {ALL_S:g} s")
     if failures:
         raise _readable(address, failures[0])
-    return {"address": address, "experiment": name, "run": made.run}
+    return Logged(address=address, experiment=name, run=made.run)
 
 
-class _Logged:
+class _Progress:
     """An experiment as logged to one address: its run, and those of its seeds and folds that are complete."""
 
     def __init__(self, kept: Kept, address: str) -> None:
         self._kept, self.address = kept, address
         path = kept.folder / LOGGED
-        found = json.loads(path.read_text()) if path.exists() else {}
-        found = found if found.get("address") == address else {}
-        self.run: str | None = found.get("run")
-        self.parts: list[str] = found.get("parts", [])
+        logged = json.loads(path.read_text()) if path.exists() else {}
+        logged = logged if logged.get("address") == address else {}
+        self.run: str | None = logged.get("run")
+        self.parts: list[str] = logged.get("parts", [])
 
     def write(self) -> None:
         """Write it; it is on disk when this returns."""
@@ -89,7 +88,7 @@ class _Logged:
         self._kept.write_beside(LOGGED, json.dumps(content, indent=1))
 
 
-def _log(experiment: ExperimentFile, name: str, made: _Logged, kept: Kept, artefacts: Sequence[str]) -> None:
+def _log(experiment: ExperimentFile, name: str, made: _Progress, kept: Kept, artefacts: Sequence[str]) -> None:
     client, number = _opened(made.address, name)
     given = parameters(experiment)
     if made.run is None:
@@ -97,7 +96,7 @@ def _log(experiment: ExperimentFile, name: str, made: _Logged, kept: Kept, artef
         made.write()
         _log_figures(client, made.run, given, [])
     for run in kept.runs:
-        part = planned(run)
+        part = run.planned
         if part.name in made.parts:
             continue
         tags = {"mlflow.parentRunId": made.run}
@@ -128,8 +127,8 @@ def _opened(address: str, name: str) -> tuple[MlflowClient, str]:
         folder.mkdir(parents=True, exist_ok=True)
         client = MlflowClient(tracking_uri=f"sqlite:///{folder / 'mlflow.db'}")
         artefacts = (folder / "artifacts").as_uri()
-    found = client.get_experiment_by_name(name)
-    return client, str(found.experiment_id if found else client.create_experiment(name, artifact_location=artefacts))
+    known = client.get_experiment_by_name(name)
+    return client, str(known.experiment_id if known else client.create_experiment(name, artifact_location=artefacts))
 
 
 def _log_figures(

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.planned import planned
+from treetap.commands.experiment.results import RunResult
 from treetap.commands.experiment.tracking.figures import final_metrics, parameters, rounds
 from treetap.models.durable import remove_folder
 
 FOLDER = "tensorboard"
 
 
-def write(experiment: ExperimentFile, run: Mapping[str, Any], folder: Path) -> None:
+def write(experiment: ExperimentFile, run: RunResult, folder: Path) -> None:
     """Write a run's metrics by round, its final figures and its parameters below `folder`; what is there is replaced.
 
     Scalars are `MEASURE/RECORDS` by round, as `auc/train`, and `final/NAME` at the last round; texts are `parameters`,
@@ -23,7 +21,7 @@ def write(experiment: ExperimentFile, run: Mapping[str, Any], folder: Path) -> N
     """
     from tensorboardX import SummaryWriter  # an extra
 
-    target = folder / FOLDER / planned(run).name
+    target = folder / FOLDER / run.planned.name
     remove_folder(target)
     history = rounds(run)
     with SummaryWriter(logdir=str(target), write_to_disk=True) as writer:
