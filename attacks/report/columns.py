@@ -9,10 +9,8 @@ from attacks.document import Document
 from attacks.features.results import Attribute, Reconstruction, VictimFigures
 from attacks.features.strength import attribute_figure, record_strength
 from attacks.report.glossary import count, score, seconds, share
-from attacks.report.scale import Linear, short
+from treetap.pages.pictures import Dots, DottedTable, Table, dots
 
-#: Width and height of the picture of one column, on an axis of accuracy or R² from 0 to 1.
-WIDTH, HEIGHT, MARGIN = 240, 20, 6
 #: A standardised figure that is so much better than the raw one is named.
 GAP = 0.1
 #: Columns that a sentence names.
@@ -46,20 +44,6 @@ RESCALED = (
 )
 
 
-class Dot(NamedTuple):
-    """A figure in a picture."""
-
-    style: str
-    at: str
-
-
-class AttributeLine(NamedTuple):
-    """One column: `dots` in the picture, `figures` under `ATTRIBUTE_HEADS`."""
-
-    dots: list[Dot]
-    figures: list[str]
-
-
 class PictureRow(NamedTuple):
     """One victim: its number, and data URLs by what they show, None where the document has none."""
 
@@ -84,41 +68,33 @@ class Victim:
     holder: str
     words: list[str]
     facts: list[tuple[str, str]]
-    records: list[list[str]]
-    attributes: list[AttributeLine]
-    classes: list[list[str]]
+    records: Table
+    attributes: DottedTable
+    classes: Table
     pictures: list[Pictures]
-    reasons: list[list[str]]
+    reasons: Table
 
 
-@dataclass(frozen=True)
-class Columns:
-    """The section's content. `start`, `end`: of the axis of accuracy and R²."""
-
-    victims: list[Victim]
-    start: str
-    end: str
-
-
-def columns(document: Document) -> Columns | None:
-    """The section of a label holder's attacks; None where no label holder is audited."""
-    x = Linear(0, 1, MARGIN, WIDTH - MARGIN)
-    found = [
+def columns(document: Document) -> list[Victim]:
+    """The section of a label holder's attacks; empty where no label holder is audited."""
+    return [
         Victim(
             name=name,
             holder=holder,
             words=words(figures),
             facts=facts(figures),
-            records=record_rows(figures),
-            attributes=[AttributeLine(_dots(each, x), attribute_row(each)) for each in figures.attributes],
-            classes=[class_row(each) for each in figures.attributes if each.raw is not None],
+            records=Table(RECORD_HEADS, record_rows(figures)),
+            attributes=DottedTable(
+                *(ATTRIBUTE_HEADS, 2, "accuracy or R², 0 to 1"),
+                [(attribute_row(column), _dots(column)) for column in figures.attributes],
+            ),
+            classes=Table(CLASS_HEADS, [class_row(it) for it in figures.attributes if it.raw is not None]),
             pictures=_pictures(figures),
-            reasons=[[what, why] for what, why in figures.reasons.items()],
+            reasons=Table(REASON_HEADS, list(figures.reasons.items())),
         )
         for holder, party in document.parties.items()
         for name, figures in (party.victims or {}).items()
     ]
-    return Columns(found, short(x(0)), short(x(1))) if found else None
 
 
 def words(figures: VictimFigures) -> list[str]:
@@ -255,12 +231,8 @@ def _gaps(figures: VictimFigures) -> list[tuple[str, float, float, float]]:
     ]
 
 
-def _dots(each: Attribute, x: Linear) -> list[Dot]:
-    return [
-        Dot(style, short(x(value)))
-        for what, (_, style) in DOTS.items()
-        if (value := attribute_figure(each, what)) is not None
-    ]
+def _dots(column: Attribute) -> Dots:
+    return dots((style, attribute_figure(column, what)) for what, (_, style) in DOTS.items())
 
 
 def _pictures(figures: VictimFigures) -> list[Pictures]:

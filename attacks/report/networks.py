@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from attacks.document import Document, Party
 from attacks.networks.results import ClusterFigures, CompletionRow, Measured, NetworkFigures
 from attacks.report.glossary import count, either_way, score
-from attacks.report.scale import BOTTOM, LEFT, TOP, Frame, Linear, polyline, short
-from attacks.report.scores import HEIGHT, LABELS, WIDTH, Curve, Curves
-
-#: Width and height of the picture of one way to complete, on an axis of accuracy from 0 to 1.
-DOTS_WIDTH, DOTS_HEIGHT, MARGIN = 240, 20, 6
+from treetap.pages.pictures import Dots, DottedTable, Lines, Table, dots, lines
 
 CLUSTER_HEADS = (
     *("party", "attack", "V-measure", "epoch", "homogeneity", "completeness", "ARI", "NMI", "accuracy"),
@@ -44,35 +39,19 @@ COVERED = (
 )
 
 
-class Dot(NamedTuple):
-    """An accuracy in a picture."""
-
-    style: str
-    at: str
-
-
-class CompletionLine(NamedTuple):
-    """One way to complete: `dots` in the picture, `figures` under `COMPLETION_HEADS`."""
-
-    dots: list[Dot]
-    figures: list[str]
-
-
 @dataclass(frozen=True)
 class Networks:
-    """The section's content. `start`, `end`: of the axis of accuracy. `amplified`: parties with that optimiser."""
+    """The section's content. `amplified`: parties with that optimiser."""
 
-    curves: dict[str, Curves]
-    clusters: list[list[str]]
-    labels: list[list[str]]
-    scores: list[list[str]]
-    completions: list[CompletionLine]
-    gain: list[str]
+    curves: dict[str, Lines]
+    clusters: Table
+    labels: Table
+    scores: Table
+    completions: DottedTable
+    gain: Table
     gain_reason: str
-    reasons: list[list[str]]
+    reasons: Table
     amplified: list[str]
-    start: str
-    end: str
 
 
 def networks(document: Document) -> Networks | None:
@@ -80,25 +59,25 @@ def networks(document: Document) -> Networks | None:
     parties = {name: party.network for name, party in document.parties.items() if party.network is not None}
     if document.gain is None or (document.parties and not document.on_labels):
         return None
-    x = Linear(0, 1, MARGIN, DOTS_WIDTH - MARGIN)
-    drawn = {name: _curves(each.gradient_clusters) for name, each in parties.items() if each.gradient_clusters}
+    drawn = {name: _curves(own.gradient_clusters) for name, own in parties.items() if own.gradient_clusters}
+    completions = [
+        (figures, _dots(row))
+        for name, own in parties.items()
+        if own.completion is not None
+        for row, figures in zip(own.completion.rows, completion_rows(name, own), strict=True)
+    ]
     return Networks(
-        curves={name: each for name, each in drawn.items() if each is not None},
-        clusters=[row for name in parties for row in cluster_rows(name, document.parties[name])],
-        labels=[row for name, each in parties.items() for row in label_rows(name, each)],
-        scores=[row for name, each in parties.items() for row in score_rows(name, each)],
-        completions=[
-            CompletionLine(_dots(row, x), figures)
-            for name, each in parties.items()
-            if each.completion is not None
-            for row, figures in zip(each.completion.rows, completion_rows(name, each), strict=True)
-        ],
-        gain=gain_row(document),
+        curves={name: curves for name, curves in drawn.items() if curves is not None},
+        clusters=Table(CLUSTER_HEADS, [row for name in parties for row in cluster_rows(name, document.parties[name])]),
+        labels=Table(LABEL_HEADS, [row for name, own in parties.items() for row in label_rows(name, own)]),
+        scores=Table(SCORE_HEADS, [row for name, own in parties.items() for row in score_rows(name, own)]),
+        completions=DottedTable(COMPLETION_HEADS, 4, "accuracy, 0 to 1", completions),
+        gain=Table(GAIN_HEADS, [row] if (row := gain_row(document)) else []),
         gain_reason=document.gain.reason,
-        reasons=[[name, what, why] for name, each in parties.items() for what, why in each.reasons.items()],
-        amplified=[name for name, each in parties.items() if each.amplified],
-        start=short(x(0)),
-        end=short(x(1)),
+        reasons=Table(
+            REASON_HEADS, [[name, what, why] for name, own in parties.items() for what, why in own.reasons.items()]
+        ),
+        amplified=[name for name, own in parties.items() if own.amplified],
     )
 
 
@@ -180,25 +159,21 @@ def _epoch(epoch: int | None) -> str:
     return "all together" if epoch is None else str(epoch + 1)
 
 
-def _curves(found: ClusterFigures) -> Curves | None:
+def _curves(clusters: ClusterFigures) -> Lines | None:
     """V-measure by epoch; None without scores."""
-    points = [(row.epoch + 1, row.v_measure) for row in found.by_epoch if row.epoch is not None]
-    known = [(epoch, value) for epoch, value in points if value is not None]
-    if not known:
+    steps = {row.epoch + 1: row.v_measure for row in clusters.by_epoch if row.epoch is not None}
+    if all(value is None for value in steps.values()):
         return None
-    x = Linear(points[0][0], points[-1][0], LEFT, WIDTH - LABELS, whole=True)
-    y = Linear(0, 1, HEIGHT - BOTTOM, TOP)
-    frame = Frame(WIDTH, HEIGHT, x, y, "epoch", "V-measure", right=LABELS)
-    end, height = known[-1]
-    path = polyline(None if value is None else (x(epoch), y(value)) for epoch, value in points)
-    curves = [Curve("gradient clusters", "graph", path, (short(x(end)), short(y(height))), short(y(height)))]
-    table = [
+    rows = [
         [_epoch(row.epoch), row.outcome, score(row.v_measure), score(row.accuracy), count(row.records)]
-        for row in found.by_epoch
+        for row in clusters.by_epoch
     ]
-    return Curves(frame, curves, ["epoch", "outcome", "V-measure", "accuracy", "records"], table)
+    table = Table(("epoch", "outcome", "V-measure", "accuracy", "records"), rows)
+    values = [steps.get(epoch) for epoch in range(min(steps), max(steps) + 1)]
+    look = ("gradient\nclusters", "graph")
+    return lines({look: values}, table, ("epoch", "V-measure"), first=min(steps), rows=2)
 
 
-def _dots(row: CompletionRow, x: Linear) -> list[Dot]:
-    found = {name: getattr(row, name) for name in DOTS}
-    return [Dot(DOTS[name][1], short(x(found[name].accuracy))) for name in reversed(DOTS) if found[name] is not None]
+def _dots(row: CompletionRow) -> Dots:
+    accuracies = {name: getattr(row, name) for name in reversed(DOTS)}
+    return dots((DOTS[name][1], None if it is None else it.accuracy) for name, it in accuracies.items())

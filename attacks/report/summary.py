@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from attacks.document import AttackResult, Document, Party
 from attacks.report.glossary import ATTACKS, count, score, share
-from attacks.report.scale import Linear, short
 from attacks.report.scores import best
+from treetap.pages.pictures import Linear, short
 from treetap.trees.ensemble import ROOT
 
 #: Width of the small picture of CL and the best attack on an axis from 0 to 1.

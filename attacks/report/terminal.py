@@ -114,7 +114,7 @@ def _shared(document: Document, console: Console) -> None:
     """PIVODL's attacks."""
     parties = {name: party for name, party in document.parties.items() if party.label_guess is not None}
     for title, heads, row in (
-        ("Guesses of other parties' labels: AUC", ("party", *pivodl.GUESS_HEADS), pivodl.guess_row),
+        ("Guesses of other parties' labels: AUC", pivodl.GUESS_HEADS, pivodl.guess_row),
         ("Gain inversion", pivodl.INVERSION_HEADS, pivodl.inversion_row),
         ("Differential attack", pivodl.DIFFERENTIAL_HEADS, pivodl.differential_row),
         ("What the messages disclose", pivodl.DISCLOSED_HEADS, pivodl.disclosed_row),

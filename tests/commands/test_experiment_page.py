@@ -12,9 +12,10 @@ import pytest
 
 from tests.attacks.browser import BROKEN, OVERLAPS, Browser, found
 from tests.commands.experiment_documents import REGRESSION, TWO, experiment, run
+from treetap.commands.experiment import page_curves as curves
+from treetap.commands.experiment import page_tables as figures
+from treetap.commands.experiment.page import html
 from treetap.commands.experiment.results import Prediction, RunResult, histories_csv
-from treetap.commands.experiment.results_page import curves, figures
-from treetap.commands.experiment.results_page.page import html
 
 pytestmark = pytest.mark.second_tier
 
@@ -64,14 +65,15 @@ def test_the_figures_are_those_of_the_runs() -> None:
     matrix = figures.confusion(runs)
     assert matrix is not None
     counts = np.sum([each.evaluation.confusion for each in runs], axis=0)
-    assert [[cell.figure for cell in cells] for _, cells in matrix.rows] == [[f"{n}" for n in row] for row in counts]
+    assert [[cell.figure for cell in cells] for *_, cells in matrix.rows] == [[f"{n}" for n in row] for row in counts]
     recall = figures.class_table(runs)
     assert recall is not None
     assert recall.rows[0][-2:] == ["90", str(counts[:, 0].sum())]
-    assert sum(float(cell.more.rstrip("%")) for cell in matrix.rows[0][1]) == pytest.approx(100, abs=0.1)
-    traffic, kinds = figures.traffic(runs)
-    assert (traffic.columns, kinds) == (["lab", "coordinator"], {"CIPHERTEXT": "sealed", "CONTROL": "plain"})
-    assert [[cell.figure for cell in cells] for _, cells in traffic.rows] == [["30.0 kB", "·"], ["·", "900 B"]]
+    assert sum(float(cell.more.rstrip("%")) for cell in matrix.rows[0][-1]) == pytest.approx(100, abs=0.1)
+    traffic = figures.traffic(runs)
+    assert traffic.columns == ["lab", "coordinator"]
+    assert [row[:3] for row in traffic.rows] == [("CIPHERTEXT", "", "sealed"), ("CONTROL", "", "plain")]
+    assert [[cell.figure for cell in cells] for *_, cells in traffic.rows] == [["30.0 kB", "·"], ["·", "900 B"]]
 
 
 def test_importances_are_shares_over_the_runs() -> None:
@@ -79,13 +81,13 @@ def test_importances_are_shares_over_the_runs() -> None:
     row = {"party": "lab", "feature": "c", "weight": 2, "gain": 1.0, "cover": 1.0}
     one, other = run(0), run(1, importance=[row])
     bars, left_out = figures.importances([one, other])
-    assert [(bar.name, bar.more, bar.figure) for bar in bars] == [
+    assert [(bar.name, bar.more, *bar.figures) for bar in bars] == [
         ("c", "lab", "66.7 ± 47.1 %, 2.5 splits"),
         ("a", "clinic", "16.7 ± 23.6 %, 0.5 splits"),
         ("b", "lab", "16.7 ± 23.6 %, 1.0 splits"),
     ]
     assert left_out == 0
-    assert [bar.figure.split(", ")[1] for bar in figures.importances([other])[0]] == ["2 splits"]
+    assert [bar.figures[0].split(", ")[1] for bar in figures.importances([other])[0]] == ["2 splits"]
     many = [{"party": "lab", "feature": f"f{k}", "weight": 1, "gain": None, "cover": None} for k in range(40)]
     bars, left_out = figures.importances([run(0, importance=many)])
     assert (len(bars), left_out) == (25, 15)
@@ -101,11 +103,11 @@ def test_curves_are_those_of_the_evaluation() -> None:
         for curve in picture.curves:
             assert curve.path.startswith("M54 278L")
             assert curve.path.endswith("L428 14")
-    records = [sum(int(row[1]) for row in it.rows) for it in curves.calibration_pictures(runs)]
+    records = [sum(int(row[1]) for row in it.table.rows) for it in curves.calibration_pictures(runs)]
     assert records == [120, 120, 120]
     (picture,) = curves.history_pictures(runs)
     assert [curve.style for curve in picture.curves] == ["train", "train", "validation", "validation"]
-    assert picture.rows == [
+    assert picture.table.rows == [
         ["seed 0", "0.8000", "0.6500"],
         ["seed 1", "0.8000", "0.6600"],
         ["mean ± standard deviation", "0.8000 ± 0.0000", "0.6550 ± 0.0071"],

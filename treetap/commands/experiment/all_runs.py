@@ -15,8 +15,8 @@ from treetap.commands.experiment.defended import check
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import content_digest, labels_of, read_table, split
 from treetap.commands.experiment.kept import Kept, made_with, new_folder, remove_private_keys
+from treetap.commands.experiment.page import html
 from treetap.commands.experiment.results import Logged, Results, RunResult, histories_csv
-from treetap.commands.experiment.results_page.page import html
 from treetap.commands.experiment.run import Live, run_seed
 from treetap.commands.experiment.spread_labels import with_classes
 from treetap.commands.experiment.tracking import to_mlflow, to_tensorboard

@@ -1,17 +1,13 @@
-"""A frontier as one self-contained HTML file, and as a picture; names are escaped."""
+"""A frontier as one self-contained HTML file, as a picture, and as a table in a terminal."""
 
 from __future__ import annotations
 
-from importlib import resources
-
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
-
 from attacks.report import glossary
-from treetap.commands.frontier.panels import LOOKS, panels
-from treetap.commands.frontier.summary import rows_of
+from treetap import terminal
+from treetap.commands.frontier.panels import LOOKS, panels, setting, written
+from treetap.pages.page import render
+from treetap.pages.pictures import Table
 from treetap.privacy.frontiers import FrontierDocument
-from treetap.visible import visible_value
 
 
 def html(document: FrontierDocument) -> str:
@@ -25,24 +21,39 @@ def picture(document: FrontierDocument) -> str:
 
 
 def _render(template: str, document: FrontierDocument) -> str:
-    templates = Environment(
-        # axes, tables and style are those of the audit's report
-        loader=ChoiceLoader([PackageLoader("treetap.commands.frontier"), PackageLoader("attacks.report")]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=visible_value,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    style = (resources.files("attacks.report") / "templates" / "style.css").read_text(encoding="utf-8")
-    own = (resources.files("treetap.commands.frontier") / "templates" / "frontier.css").read_text(encoding="utf-8")
-    heads, rows = rows_of(document)
-    return templates.get_template(template).render(
+    return render(
+        "treetap.commands.frontier",
+        template,
         document=document,
         panels=panels(document),
         looks=[LOOKS[name] for name in LOOKS if any(point.defence == name for point in document.points)],
-        heads=heads,
-        rows=rows,
+        table=table_of(document),
         words=glossary,
-        style=Markup(style + own),  # noqa: S704 - files of these packages, not of the document
     )
+
+
+def table_of(document: FrontierDocument) -> Table:
+    """All points: defence and setting, AUC, accuracy, V-measure by attack."""
+    return Table(
+        ["defence", "AUC", "accuracy", *document.attacks],
+        [
+            [
+                f"{LOOKS[point.defence].label} {setting(point)}".strip(),
+                written(point.auc),
+                written(point.accuracy),
+                *(written(point.v_measure[attack]) for attack in document.attacks),
+            ]
+            for point in document.points
+        ],
+    )
+
+
+def print_frontier(document: FrontierDocument) -> None:
+    """The table for a person; the columns of attacks are V-measures."""
+    heads, rows = table_of(document)
+    table = terminal.table(*heads)
+    for row in rows:
+        table.add_row(*map(terminal.text, row))
+    terminal.out.print(table)
+    for sentence in document.says:
+        terminal.out.print(terminal.text(sentence), soft_wrap=True)

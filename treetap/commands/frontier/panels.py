@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from attacks.report.glossary import ATTACKS
-from attacks.report.scale import BOTTOM, LEFT, RIGHT, TOP, Frame, Linear, short
 from treetap.commands.frontier.frontier_file import REFERENCE
 from treetap.commands.frontier.plan import NO_DEFENCE
+from treetap.pages.pictures import Frame, short
 from treetap.privacy.frontiers import FrontierDocument, Measured, MeasuredPoint
 
-WIDTH, HEIGHT = 440, 300
+SIZE = (440, 300)
 #: Radius in pixels of the markers for the smallest and the largest parameter of a defence.
 SMALL, LARGE = 3.5, 8.0
 #: The shape of a marker of radius 1 around the origin, drawn by lines and arcs.
@@ -92,19 +92,13 @@ def _panel(document: FrontierDocument, attack: str) -> Panel:
     high = max([_end(point.auc, 1) for point in shown], default=1.0)
     margin = max(0.05 * (high - low), 0.005)
     top = max([_end(point.v_measure[attack], 1) for point in shown] + ([] if level is None else [level]), default=1.0)
-    frame = Frame(
-        WIDTH,
-        HEIGHT,
-        Linear(low - margin, high + margin, LEFT, WIDTH - RIGHT),
-        Linear(0, min(1.0, max(0.05, 1.1 * top)), HEIGHT - BOTTOM, TOP),
-        "AUC of the held-out rows",
-        "V-measure",
-    )
-    found = {name: [point for point in shown if point.defence == name] for name in LOOKS}
+    names = ("AUC of the held-out rows", "V-measure")
+    frame = Frame.linear(SIZE, (low - margin, high + margin), (0, min(1.0, max(0.05, 1.1 * top))), names)
+    by_defence = {name: [point for point in shown if point.defence == name] for name in LOOKS}
     return Panel(
         title=ATTACKS[attack].label,  # type: ignore[index] # names of attacks in a document
         frame=frame,
-        series=[_series(LOOKS[name], points, frame, attack) for name, points in found.items() if points],
+        series=[_series(LOOKS[name], points, frame, attack) for name, points in by_defence.items() if points],
         level=None if level is None else (short(frame.y(level)), f"{level:.3f}"),
         limit=None if limit is None else (short(frame.x(limit)), f"{limit:.3f}"),
     )

@@ -14,11 +14,10 @@ from treetap.commands.frontier import centralised, federated
 from treetap.commands.frontier.attacked import attacks_of
 from treetap.commands.frontier.frontier_file import FrontierFile
 from treetap.commands.frontier.measured import document
-from treetap.commands.frontier.page import html
+from treetap.commands.frontier.page import html, print_frontier
 from treetap.commands.frontier.plan import Plan, Training
 from treetap.commands.frontier.results import TrainingResult
 from treetap.commands.frontier.stored import Store, made_with
-from treetap.commands.frontier.summary import print_frontier
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import clean_end, working_folder
 from treetap.errors import TreetapError

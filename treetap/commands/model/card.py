@@ -20,8 +20,9 @@ from treetap.commands.model import network_view
 from treetap.commands.model.view import describe, reading
 from treetap.errors import BadInput, ConfigError, DataError, Malformed
 from treetap.models.durable import write_whole
+from treetap.pages.page import render
+from treetap.pages.pictures import Table, percent
 from treetap.protocols.registry import training
-from treetap.visible import visible_value
 from treetap.wire.disclosure import CLASSES, disclosure_table
 from treetap.wire.tap_file import files_of
 from treetap.wire.transcript_summary import summarise
@@ -149,17 +150,6 @@ def _transcript(folder: Path, model: str) -> list[Json] | None:
 
 def page(content: Json) -> str:
     """The card as HTML: styles and drawings inline, nothing loaded, every text escaped."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    loader = FileSystemLoader(Path(__file__).parent)
-    environment = Environment(
-        loader=loader,
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=visible_value,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     trees = [
         {
             **tree,
@@ -169,11 +159,22 @@ def page(content: Json) -> str:
         for tree in content.get("topology", [])
     ]
     charts = {
-        title: [{**row, "share": _size(row) / (max(map(_size, rows)) or 1.0)} for row in rows]
+        title: [{**row, "percent": percent(_size(row), max(map(_size, rows)))} for row in rows]
         for title, rows in content.get("importance", {}).items()
     }
+    transcript = Table(
+        ["direction", "peer", "class", "messages", "bytes"],
+        [[str(cell) for cell in row.values()] for row in content["disclosure"]["transcript"] or []],
+    )
     writer = content.get("party") or content["parties"]["label_holder"]
-    return environment.get_template("card.html").render(card=content, trees=trees, charts=charts, writer=writer)
+    return render(
+        *("treetap.commands.model", "card.html.j2"),
+        card=content,
+        trees=trees,
+        charts=charts,
+        writer=writer,
+        transcript=transcript,
+    )
 
 
 def _size(row: Json) -> float:

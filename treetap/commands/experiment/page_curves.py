@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from attacks.report.scale import BOTTOM, LEFT, RIGHT, TOP, Frame, Linear, polyline, short
 from treetap.commands.experiment.results import Bin, RunResult, spread
+from treetap.pages.pictures import Frame, Table, polyline, short
 
-WIDTH, HEIGHT = 440, 320
+SIZE = (440, 320)
 #: Most classes of which the page has curves; those with the most records come first.
 MOST_CLASSES = 9
 #: Prefix of a metric of a round → its records and its class in the style sheet, in the order of the legend.
@@ -31,15 +31,14 @@ class Curve(NamedTuple):
 
 @dataclass(frozen=True)
 class Picture:
-    """Curves in a frame. `diagonal`: path of the reference line, or empty; `heads`, `rows`: all figures."""
+    """Curves in a frame. `diagonal`: path of the reference line, or empty; `table`: all figures."""
 
     title: str
     figure: str
     frame: Frame
     curves: list[Curve]
     diagonal: str
-    heads: list[str]
-    rows: list[list[str]]
+    table: Table
 
 
 def roc_pictures(runs: Sequence[RunResult]) -> list[Picture]:
@@ -59,7 +58,7 @@ def roc_pictures(runs: Sequence[RunResult]) -> list[Picture]:
         ]
         area = spread(roc.auc for _, roc in of_class).written()
         rows = [[title, written(roc.auc)] for title, roc in of_class]
-        pictures.append(Picture(name, f"AUC {area}", frame, curves, _diagonal(frame), ["run", "AUC"], rows))
+        pictures.append(Picture(name, f"AUC {area}", frame, curves, _diagonal(frame), Table(["run", "AUC"], rows)))
     return pictures
 
 
@@ -81,7 +80,7 @@ def calibration_pictures(runs: Sequence[RunResult]) -> list[Picture]:
         ]
         curve = Curve("graph", line, marks, f"{sum(it.records for it in bins):,} records of all runs")
         heads = ["predicted", "records", "mean predicted", "share of the class"]
-        pictures.append(Picture(name, "", frame, [curve], _diagonal(frame), heads, rows))
+        pictures.append(Picture(name, "", frame, [curve], _diagonal(frame), Table(heads, rows)))
     return pictures
 
 
@@ -96,16 +95,10 @@ def history_pictures(runs: Sequence[RunResult]) -> list[Picture]:
         low, high = min(values), max(values)
         margin = 0.05 * (high - low) or max(0.05 * abs(high), 0.01)
         last = max(len(run.history) for run in runs) - 1
-        frame = Frame(
-            WIDTH,
-            HEIGHT,
-            Linear(0, max(last, 1), LEFT, WIDTH - RIGHT, whole=True),
-            Linear(low - margin, high + margin, HEIGHT - BOTTOM, TOP),
-            f"{unit}, from 0",
-            "",  # the title says it, and figures of this axis may be long
-        )
+        names = (f"{unit}, from 0", "")  # the title says it, and figures of this axis may be long
+        frame = Frame.linear(SIZE, (0, max(last, 1)), (low - margin, high + margin), names, whole=True)
         curves = [_course(run, name, frame) for name in given for run in runs if _has([run], name)]
-        pictures.append(Picture(measure, "", frame, curves, "", ["run", *given], _ends(runs, given)))
+        pictures.append(Picture(measure, "", frame, curves, "", Table(["run", *given], _ends(runs, given))))
     return pictures
 
 
@@ -187,8 +180,7 @@ def _classes(runs: Sequence[RunResult], kind: Literal["roc", "calibration"]) -> 
 
 
 def _unit(x_name: str, y_name: str) -> Frame:
-    x, y = Linear(0, 1, LEFT, WIDTH - RIGHT), Linear(0, 1, HEIGHT - BOTTOM, TOP)
-    return Frame(WIDTH, HEIGHT, x, y, x_name, y_name)
+    return Frame.linear(SIZE, (0, 1), (0, 1), (x_name, y_name))
 
 
 def _diagonal(frame: Frame) -> str:

@@ -4,47 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from treetap import terminal
 from treetap.commands.experiment.report import received
 from treetap.commands.experiment.results import RunResult, Spread, measures, spread, summary
+from treetap.pages.pictures import Bar, Cell, Matrix, Table, heat, percent
 from treetap.wire.disclosure import CLASSES
 
 #: Most features of the table of importances.
 MOST_FEATURES = 25
-
-
-class Table(NamedTuple):
-    """Heads, the first one of the rows' names, and rows of text."""
-
-    heads: list[str]
-    rows: list[list[str]]
-
-
-class Bar(NamedTuple):
-    """A row with a bar: `percent` of the largest one; `style`: its class in the style sheet."""
-
-    name: str
-    more: str
-    figure: str
-    percent: str
-    style: str = "sealed"
-
-
-class Cell(NamedTuple):
-    """A cell of a matrix; `heat` 0 to 1."""
-
-    figure: str
-    more: str
-    heat: str
-
-
-class Matrix(NamedTuple):
-    """Named rows of cells below named columns."""
-
-    columns: list[str]
-    rows: list[tuple[str, list[Cell]]]
 
 
 def metric_table(runs: Sequence[RunResult]) -> Table:
@@ -86,7 +54,7 @@ def confusion(runs: Sequence[RunResult]) -> Matrix | None:
         for true, row in zip(evaluation.classes, evaluation.confusion or [], strict=True):
             for predicted, count in zip(evaluation.classes, row, strict=True):
                 counts[place[true]][place[predicted]] += count
-    return Matrix(names, [(name, _shares(row)) for name, row in zip(names, counts, strict=True)])
+    return Matrix(names, [(name, "", "", _shares(row)) for name, row in zip(names, counts, strict=True)])
 
 
 def class_table(runs: Sequence[RunResult]) -> Table | None:
@@ -134,8 +102,8 @@ def importances(runs: Sequence[RunResult]) -> tuple[list[Bar], int]:
         Bar(
             feature,
             party,
-            f"{_percent(means[party, feature])}, {_splits(splits[party, feature], len(runs))}",
-            _part(means[party, feature].mean or 0.0, most),
+            [f"{_percent(means[party, feature])}, {_splits(splits[party, feature], len(runs))}"],
+            percent(means[party, feature].mean or 0.0, most),
             "graph",
         )
         for party, feature in order[:MOST_FEATURES]
@@ -148,17 +116,23 @@ def phases(runs: Sequence[RunResult]) -> list[Bar]:
     seconds = summary(runs).seconds
     most = max((figure.mean or 0.0 for figure in seconds.values()), default=0.0)
     return [
-        Bar(name, "", f"{figure.written(2)} s", _part(figure.mean or 0.0, most)) for name, figure in seconds.items()
+        Bar(name, "", [f"{figure.written(2)} s"], percent(figure.mean or 0.0, most), "sealed")
+        for name, figure in seconds.items()
     ]
 
 
-def traffic(runs: Sequence[RunResult]) -> tuple[Matrix, dict[str, str]]:
-    """Bytes by class and receiver, the mean of the runs; class → its style by how readable it is."""
+def traffic(runs: Sequence[RunResult]) -> Matrix:
+    """Bytes by class and receiver, the mean of the runs."""
     totals, parties = received([row for run in runs for row in run.traffic])
     means = {kind: {party: size / len(runs) for party, size in row.items()} for kind, row in totals.items()}
     most = max((size for row in means.values() for size in row.values()), default=0.0)
-    rows = [(kind, [_received(row.get(party, 0.0), most) for party in parties]) for kind, row in means.items()]
-    return Matrix(parties, rows), {kind: CLASSES[kind].kind for kind in means}
+    return Matrix(
+        parties,
+        [
+            (kind, "", CLASSES[kind].kind, [_received(row.get(party, 0.0), most) for party in parties])
+            for kind, row in means.items()
+        ],
+    )
 
 
 def predictions(runs: Sequence[RunResult]) -> Table | None:
@@ -183,7 +157,7 @@ def _shares(row: list[int]) -> list[Cell]:
 
 
 def _received(size: float, most: float) -> Cell:
-    return Cell(terminal.size(size), "", f"{math.log1p(size) / math.log1p(most):.2f}") if size else Cell("·", "", "")
+    return Cell(terminal.size(size), "", heat(size, most)) if size else Cell("·")
 
 
 def _splits(count: int, runs: int) -> str:
@@ -194,7 +168,3 @@ def _splits(count: int, runs: int) -> str:
 def _percent(figure: Spread) -> str:
     mean, sd = (None if value is None else 100 * value for value in (figure.mean, figure.sd))
     return Spread(mean=mean, sd=sd, runs=figure.runs).written(1) + " %"
-
-
-def _part(value: float, most: float) -> str:
-    return f"{100 * value / most:.2f}" if most else "0"

@@ -4,35 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import quote
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
-
+from treetap.commands.experiment import page_curves as curves
+from treetap.commands.experiment import page_tables as figures
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.results import RunResult
-from treetap.commands.experiment.results_page import curves, figures
-from treetap.visible import visible_value
+from treetap.pages.page import render
 
 
 def html(experiment: ExperimentFile, name: str, runs: Sequence[RunResult]) -> str:
     """The page of an experiment's finished runs; at least one. `name`: the experiment's."""
-    own = PackageLoader("treetap.commands.experiment.results_page")
-    templates = Environment(
-        loader=ChoiceLoader([own, PackageLoader("attacks.report")]),  # axes, tables and style of the audit's report
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=visible_value,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    style = _asset("attacks.report", "style.css") + _asset(__package__, "results.css")
     importance, left_out = figures.importances(runs)
-    traffic, kinds = figures.traffic(runs)
-    return templates.get_template("results.html.j2").render(
+    return render(
+        "treetap.commands.experiment",
+        "results.html.j2",
         name=name,
         runs=len(runs),
         weight=experiment.data.weight,
@@ -53,10 +41,8 @@ def html(experiment: ExperimentFile, name: str, runs: Sequence[RunResult]) -> st
         importance=importance,
         left_out=left_out,
         phases=figures.phases(runs),
-        traffic=traffic,
-        kinds=kinds,
+        traffic=figures.traffic(runs),
         predictions=figures.predictions(runs),
-        style=Markup(style),  # noqa: S704 - files of these packages, not of the document
     )
 
 
@@ -86,7 +72,3 @@ def _near(report: str) -> str:
     """The address of an audit's report from the page, which lies beside the run's folder."""
     path = Path(report)
     return quote(f"{path.parent.name}/{path.name}")
-
-
-def _asset(package: str, name: str) -> str:
-    return (resources.files(package) / "templates" / name).read_text(encoding="utf-8")
