@@ -84,11 +84,18 @@ def networks(document: Document) -> Networks | None:
 def cluster_rows(name: str, party: Party) -> list[list[str]]:
     """The clusters of gradients under `CLUSTER_HEADS`, and those of the party's own columns."""
     rows = []
-    if party.network is not None and (found := party.network.gradient_clusters) is not None:
-        at = _epoch(found.epoch) if found.outcome == "clusters" else found.outcome
-        scores = (found.homogeneity, found.completeness, found.ari, found.nmi, found.accuracy, found.named_accuracy)
-        sizes = (count(found.clusters), found.chosen_by, count(found.records), count(found.left_out))
-        rows.append([name, "gradient clusters", score(found.v_measure), at, *map(score, scores), *sizes])
+    if party.network is not None and (clusters := party.network.gradient_clusters) is not None:
+        at = _epoch(clusters.epoch) if clusters.outcome == "clusters" else clusters.outcome
+        scores = (
+            clusters.homogeneity,
+            clusters.completeness,
+            clusters.ari,
+            clusters.nmi,
+            clusters.accuracy,
+            clusters.named_accuracy,
+        )
+        sizes = (count(clusters.clusters), clusters.chosen_by, count(clusters.records), count(clusters.left_out))
+        rows.append([name, "gradient clusters", score(clusters.v_measure), at, *map(score, scores), *sizes])
     if (own := party.attacks.get("cl")) is not None:
         scores = (own.homogeneity, own.completeness, own.ari, own.nmi, own.accuracy, own.named_accuracy)
         rows.append([name, "CL", score(own.v_measure), "–", *map(score, scores), count(own.clusters), "–", "–", "–"])
@@ -97,15 +104,15 @@ def cluster_rows(name: str, party: Party) -> list[list[str]]:
 
 def label_rows(name: str, figures: NetworkFigures) -> list[list[str]]:
     """The inferred labels under `LABEL_HEADS`."""
-    found = figures.gradient_labels
-    if found is None:
+    labels = figures.gradient_labels
+    if labels is None:
         return []
-    right = found.inferred
-    ways = {f"{way}, {_epoch(epoch)}" for way, epoch in zip(found.ways, found.epochs, strict=True)}
+    right = labels.inferred
+    ways = {f"{way}, {_epoch(epoch)}" for way, epoch in zip(labels.ways, labels.epochs, strict=True)}
     return [
         [
-            *(name, count(found.known), *_measured(right), score(found.majority), score(found.kept_out)),
-            *(count(found.records), count(found.left_out), "; ".join(sorted(ways)), score(found.own_model)),
+            *(name, count(labels.known), *_measured(right), score(labels.majority), score(labels.kept_out)),
+            *(count(labels.records), count(labels.left_out), "; ".join(sorted(ways)), score(labels.own_model)),
         ]
     ]
 
@@ -113,30 +120,30 @@ def label_rows(name: str, figures: NetworkFigures) -> list[list[str]]:
 def score_rows(name: str, figures: NetworkFigures) -> list[list[str]]:
     """The AUCs of single gradients under `SCORE_HEADS`."""
     return [
-        [name, what, either_way(found.auc), _epoch(found.epoch), count(found.draws), count(found.left_out)]
-        for what, found in (("norm", figures.norm), ("cosine", figures.cosine))
-        if found is not None
+        [name, what, either_way(scores.auc), _epoch(scores.epoch), count(scores.draws), count(scores.left_out)]
+        for what, scores in (("norm", figures.norm), ("cosine", figures.cosine))
+        if scores is not None
     ]
 
 
 def completion_rows(name: str, figures: NetworkFigures) -> list[list[str]]:
     """The ways to complete under `COMPLETION_HEADS`."""
-    found = figures.completion
+    completion = figures.completion
     return (
         []
-        if found is None
+        if completion is None
         else [
             [
                 *(name, row.head, "tuned" if row.tuned else "frozen"),
                 f"all, {count(row.known)}" if row.labels == "all" else count(row.known),
                 *_measured(row.completed),
                 *(
-                    score(None if each is None else each.accuracy)
-                    for each in (row.untrained, row.scratch, row.scratch_all)
+                    score(None if floor is None else floor.accuracy)
+                    for floor in (row.untrained, row.scratch, row.scratch_all)
                 ),
-                *(score(found.majority), count(found.records), found.evaluated_on),
+                *(score(completion.majority), count(completion.records), completion.evaluated_on),
             ]
-            for row in found.rows
+            for row in completion.rows
         ]
     )
 
@@ -150,8 +157,8 @@ def gain_row(document: Document) -> list[str]:
     return [score(it.together), score(it.alone), score(it.gain), score(it.undefended), kept]
 
 
-def _measured(found: Measured | None) -> list[str]:
-    return ["–", "–"] if found is None else [score(found.accuracy), score(found.deviation)]
+def _measured(measured: Measured | None) -> list[str]:
+    return ["–", "–"] if measured is None else [score(measured.accuracy), score(measured.deviation)]
 
 
 def _epoch(epoch: int | None) -> str:

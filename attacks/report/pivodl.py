@@ -135,9 +135,9 @@ def _of(guess: GuessFigures, key: str) -> tuple[float, str]:
 def guess_row(name: str, party: Party) -> list[str]:
     """Party, records, AUC of each way to guess."""
     guess = party.label_guess
-    found = [_guess(party, key) for key in KINDS]
+    guesses = [_guess(party, key) for key in KINDS]
     records = None if guess is None else guess.records
-    return [name, count(records), *(either_way(None if each is None else each.auc) for each in found)]
+    return [name, count(records), *(either_way(None if it is None else it.auc) for it in guesses)]
 
 
 def _dots(party: Party) -> Dots:
@@ -149,47 +149,47 @@ def _dots(party: Party) -> Dots:
 def _guess(party: Party, key: str) -> GuessFigures | None:
     if party.label_guess is None or not key:
         return party.label_guess
-    found: GuessFigures | None = getattr(party.label_guess, key)
-    return found
+    guess: GuessFigures | None = getattr(party.label_guess, key)
+    return guess
 
 
 def _accuracies(name: str, party: Party) -> list[list[str]]:
     rows = []
     for key, kind in KINDS.items():
-        each = _guess(party, key)
-        if each is not None:
-            right = score(each.accuracy) if each.inverted is None else either_way(each.accuracy)
-            rows.append([name, kind.label, count(each.records), right, score(each.majority), either_way(each.auc)])
+        guess = _guess(party, key)
+        if guess is not None:
+            right = score(guess.accuracy) if guess.inverted is None else either_way(guess.accuracy)
+            rows.append([name, kind.label, count(guess.records), right, score(guess.majority), either_way(guess.auc)])
     return rows
 
 
 def inversion_row(name: str, party: Party) -> list[str]:
     """The figures of gain inversion under `INVERSION_HEADS`."""
-    found = party.gain_inversion
-    if found is None:
+    inversion = party.gain_inversion
+    if inversion is None:
         return [name, *["–"] * (len(INVERSION_HEADS) - 1)]
-    return [name, *_figures(found), count(found.noised_weights), count(found.noise_removed)]
+    return [name, *_figures(inversion), count(inversion.noised_weights), count(inversion.noise_removed)]
 
 
-def _figures(found: InversionFigures) -> list[str]:
-    counts = (found.splits, found.announced, found.tried, found.solved, found.exact)
-    return [*map(count, counts), share(found.solved, found.splits)]
+def _figures(inversion: InversionFigures) -> list[str]:
+    counts = (inversion.splits, inversion.announced, inversion.tried, inversion.solved, inversion.exact)
+    return [*map(count, counts), share(inversion.solved, inversion.splits)]
 
 
 def differential_row(name: str, party: Party) -> list[str]:
     """The figures of the differential attack under `DIFFERENTIAL_HEADS`."""
-    found = party.differential
-    if found is None:
+    attack = party.differential
+    if attack is None:
         return [name, *["–"] * (len(DIFFERENTIAL_HEADS) - 1)]
-    sets = (found.opened_by_source, found.known_sums, found.smallest_set, found.labels, found.labels_right)
-    return [name, *map(count, (*sets, found.labels_by_inversion, found.labels_right_by_inversion))]
+    sets = (attack.opened_by_source, attack.known_sums, attack.smallest_set, attack.labels, attack.labels_right)
+    return [name, *map(count, (*sets, attack.labels_by_inversion, attack.labels_right_by_inversion))]
 
 
 def disclosed_row(name: str, party: Party) -> list[str]:
     """What messages disclose, under `DISCLOSED_HEADS`."""
-    found = party.disclosed
-    if found is None:
+    told = party.disclosed
+    if told is None:
         return [name, *["–"] * (len(DISCLOSED_HEADS) - 1)]
-    leaves = (found.leaves, found.leaves_as_source, found.exact_weight_known, found.exact_beside_open)
-    nodes = (found.continuing_nodes, found.continuing_ids)
-    return [name, *map(count, (found.bins, found.listed, *nodes, *leaves, found.barred, found.without_split_party))]
+    leaves = (told.leaves, told.leaves_as_source, told.exact_weight_known, told.exact_beside_open)
+    nodes = (told.continuing_nodes, told.continuing_ids)
+    return [name, *map(count, (told.bins, told.listed, *nodes, *leaves, told.barred, told.without_split_party))]

@@ -212,13 +212,13 @@ def _box(node: TreeNode, y: float, column: int, names: Sequence[str]) -> Box:
 
 def _segments(node: TreeNode) -> list[Segment]:
     total = sum(node.classes or [])
-    found, start = [], 0.0
+    segments, start = [], 0.0
     for number, size in enumerate(node.classes or []):
         width = (BOX - 6) * size / total if total else 0.0
         if size:
-            found.append(Segment(short(3 + start), f"{width:.2f}", number))
+            segments.append(Segment(short(3 + start), f"{width:.2f}", number))
         start += width
-    return found
+    return segments
 
 
 def _link(parent: TreeNode, y: float, child: TreeNode, end: float, records: int, column: int) -> Link:

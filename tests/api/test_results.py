@@ -14,8 +14,8 @@ import pytest
 
 import treetap
 from tests.api.test_estimators import SMALL, TRUE, X
+from treetap.api.experiments import ExperimentResult
 from treetap.api.models import LoadedModel, PartyModel
-from treetap.api.results import ExperimentResult
 from treetap.commands.experiment.results import Results
 from treetap.commands.local_federation import to_toml
 from treetap.errors import TreetapError

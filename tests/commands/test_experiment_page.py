@@ -12,8 +12,8 @@ import pytest
 
 from tests.attacks.browser import BROKEN, OVERLAPS, Browser, found
 from tests.commands.experiment_documents import REGRESSION, TWO, experiment, run
+from treetap.commands.experiment import page as figures
 from treetap.commands.experiment import page_curves as curves
-from treetap.commands.experiment import page_tables as figures
 from treetap.commands.experiment.page import html
 from treetap.commands.experiment.results import Prediction, RunResult, histories_csv
 

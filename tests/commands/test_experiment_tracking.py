@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 
 from tests.commands.experiment_documents import experiment, run
-from treetap.commands.experiment import all_runs, output_table
+from treetap.commands.experiment import all_runs, experiment_file, tracking
 from treetap.commands.experiment.all_runs import run_experiment
 from treetap.commands.experiment.command import run_file
 from treetap.commands.experiment.results import RunResult
-from treetap.commands.experiment.tracking import to_mlflow
 from treetap.errors import BadInput, Interrupted
 
 pytestmark = [
@@ -173,7 +172,7 @@ def test_a_server_that_does_not_take_results_loses_none(
     server: _Server, made: list[int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The wait is bounded, the message names the server and the command to go on with, and the document is complete."""
-    monkeypatch.setattr(to_mlflow, "ALL_S", 0.5)
+    monkeypatch.setattr(tracking, "ALL_S", 0.5)
     with pytest.raises(Interrupted) as raised:
         run_file(written(f'mlflow = "{server.address}"'), as_json=True)
     assert str(raised.value).startswith(f"MLflow at {server.address}: ")
@@ -190,11 +189,11 @@ def test_a_server_that_does_not_take_results_loses_none(
 
 def test_a_server_that_is_not_there(made: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """From Python the document has the fault; a closed port is told at once, without repetitions that take long."""
-    monkeypatch.setattr(to_mlflow, "REPEATED", 0)
+    monkeypatch.setattr(tracking, "REPEATED", 0)
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{closed.getsockname()[1]}"
-        given = experiment().model_copy(update={"output": output_table.OutputTable(mlflow=address)})
+        given = experiment().model_copy(update={"output": experiment_file.OutputTable(mlflow=address)})
         found = run_experiment(given, Path("kept"))
     assert found.mlflow is not None
     assert (found.mlflow.fault or "").startswith(f"MLflow at {address}: ")
@@ -234,7 +233,7 @@ def test_a_library_that_is_not_installed(
     output: str, library: str, extra: str, made: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The extra that installs it is named before anything starts."""
-    monkeypatch.setattr(output_table, "find_spec", lambda name: None if name == library else name)
+    monkeypatch.setattr(experiment_file, "find_spec", lambda name: None if name == library else name)
     with pytest.raises(BadInput, match=rf"needs {library}: pip install 'treetap\[{extra}\]'"):
         run_file(written(output), as_json=True)
     assert made == []

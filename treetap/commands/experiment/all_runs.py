@@ -10,16 +10,15 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from treetap.commands.experiment.constant_columns import refuse_constant
+from treetap.commands.experiment import tracking
 from treetap.commands.experiment.defended import check
 from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.joined_table import content_digest, labels_of, read_table, split
+from treetap.commands.experiment.joined_table import content_digest, labels_of, read_table, refuse_constant, split
 from treetap.commands.experiment.kept import Kept, made_with, new_folder, remove_private_keys
 from treetap.commands.experiment.page import html
 from treetap.commands.experiment.results import Logged, Results, RunResult, histories_csv
 from treetap.commands.experiment.run import Live, run_seed
 from treetap.commands.experiment.spread_labels import with_classes
-from treetap.commands.experiment.tracking import to_mlflow, to_tensorboard
 from treetap.commands.experiment.xgboost_export import export_run
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import empty_folder, keep_table, to_toml
@@ -116,7 +115,7 @@ def run_experiment(
             kept.write_beside(HISTORY, histories_csv(kept.runs))
             kept.write_beside(PAGE, html(given, kept.folder.name, kept.runs))
             if given.output.tensorboard:
-                to_tensorboard.write(given, result, kept.folder)
+                tracking.write_events(given, result, kept.folder)
             on_run(result)
         return kept.write(None if mlflow is None else _logged(given, Path(name).stem, mlflow, kept))
     except OSError as failure:
@@ -126,7 +125,7 @@ def run_experiment(
 def _logged(experiment: ExperimentFile, name: str, address: str, kept: Kept) -> Logged:
     """The address to which results were logged, or the fault for which they were not: they are on disk."""
     try:
-        return to_mlflow.log(experiment, name, address, kept, (PAGE, HISTORY))
+        return tracking.log_to_mlflow(experiment, name, address, kept, (PAGE, HISTORY))
     except Interrupted as failure:
         return Logged(address=address, experiment=name, fault=str(failure))
 

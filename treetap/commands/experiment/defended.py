@@ -15,7 +15,7 @@ import pyarrow as pa
 from party.defences.checks import check_defences, check_own_trees
 from party.defences.settings import Defences
 from party.policy import Policy
-from treetap.commands.experiment import open_model
+from treetap.commands.experiment import joint_model
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import ID, Split
 from treetap.commands.experiment.party_tables import read_as_party
@@ -91,21 +91,21 @@ def defended(
         for name, tables in given.items()
     }
     features = {name: table.features for name, table in after.items()}
-    model = open_model.open_shards(models)
-    scores = open_model.scores(model.published, model.meaning, features)
+    model = joint_model.open_shards(models)
+    scores = joint_model.scores(model.published, model.meaning, features)
     names = [name for name in predictions.column_names if name == "score" or name.startswith("score_")]
     difference = float(np.abs(np.column_stack([predictions.column(name) for name in names]) - scores).max())
     if not difference <= TOLERANCE * max(1.0, float(np.abs(scores).max())):
         raise Defect(f"the federation's scores differ by {difference:g} from those of its parties' shards together")
-    asked |= {**open_model.hidden(model.published), "max_difference": difference}
+    asked |= {**joint_model.hidden(model.published), "max_difference": difference}
     if model.repairs:
         labels = Labels(np.zeros(0, dtype=np.int64), read_manifest(models[first])["classes"])
         wanted = truth(rows, ID, experiment.data.label, after[first].ids, labels)
         asked["variants"] = {
             name: metrics.evaluate(
-                params.objective, variant.outcome(open_model.scores(variant, model.meaning, features)), wanted
+                params.objective, variant.outcome(joint_model.scores(variant, model.meaning, features)), wanted
             )
-            for name, variant in {open_model.AS_TRAINED: model.trained, **model.repairs}.items()
+            for name, variant in {joint_model.AS_TRAINED: model.trained, **model.repairs}.items()
         }
     return Defended(**asked)
 

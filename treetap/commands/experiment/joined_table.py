@@ -20,14 +20,16 @@ import pyarrow.csv as pacsv
 from treetap import terminal
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.held_out import Rows, drawn_fold, drawn_share, expanding_window, last_share, time_ranks
+from treetap.commands.experiment.results import PlannedRun
 from treetap.commands.experiment.spread_labels import OWNER, draw_owners, named_owners
 from treetap.errors import ConfigError, DataError
 from treetap.names import did_you_mean
 from treetap.protocols.registry import training
 from treetap.tables.binned import directions_of, refuse_tensors
-from treetap.tables.categories import without_missing
+from treetap.tables.categories import encoded, without_missing
 from treetap.tables.cells import plain_column
 from treetap.tables.config import TableConfig, encoded_by_name
+from treetap.tables.constant import constant_columns, in_words
 from treetap.tables.dates import timestamps
 from treetap.tables.features import Held
 from treetap.tables.label_cells import LabelCells
@@ -238,8 +240,8 @@ def _check_names(experiment: ExperimentFile, path: Source, names: list[str]) -> 
         if name in taken:
             raise ConfigError(f"column {name!r} is claimed by a party, and is the label, the weight, the id or dropped")
     for key, name in [
-        *(("encode", each) for each in encoded),
-        *(("monotone_constraints", each) for each in constrained),
+        *(("encode", column) for column in encoded),
+        *(("monotone_constraints", column) for column in constrained),
     ]:
         if name in taken:
             raise ConfigError(
@@ -323,3 +325,41 @@ def _columns(experiment: ExperimentFile, names: list[str], seed: int) -> dict[st
         columns[party.name] = sorted(shuffled[taken : round(wanted)], key=place.__getitem__)
         taken = round(wanted)
     return columns
+
+
+def refuse_constant(experiment: ExperimentFile, table: pa.Table, drawn: Split, run: PlannedRun) -> None:
+    """Check that the parties of a job of trees can train on the columns that they get in a run.
+
+    Raises:
+        DataError: columns are constant, and nothing says to drop them, or a party that needs columns keeps none.
+    """
+    if not training(experiment.job.protocol).grows_trees:
+        return
+    faults = {}
+    for party in experiment.party:
+        names = drawn.columns[party.name]
+        if constant := _constant(experiment, table, drawn, party.name):
+            if not experiment.data.drop_constant:
+                faults[party.name] = in_words(constant)
+            elif experiment.spread and len(constant) == len(names):
+                faults[party.name] = f"all of its columns, {', '.join(map(repr, names))}, and it needs one"
+    if faults:
+        cure = (
+            "give it another" if experiment.data.drop_constant else "set drop_constant = true in [data], or drop them"
+        )
+        raise DataError(
+            f"{experiment.data.title}: constant among the {len(drawn.train)} training rows of {run.title} are "
+            f"{'; '.join(f'of {name}: {said}' for name, said in faults.items())}: {cure}"
+        )
+
+
+def _constant(experiment: ExperimentFile, table: pa.Table, drawn: Split, name: str) -> dict[str, str]:
+    """Those of a party, as it would find them in its own table."""
+    party = next(column for column in experiment.party if column.name == name)
+    names = [column for column in drawn.columns[name] if not is_tensor(table.column(column).type)]
+    rows, path = pa.array(drawn.train), Path(experiment.data.title)
+    columns = {column: table.column(column).take(rows) for column in names}
+    missing = experiment.job.params().missing
+    made = encoded(path, columns, len(rows), experiment.encode(party, names), None, missing)
+    extents = dict(zip(made.names, Held(made.values).extents(np.arange(len(rows))), strict=True))
+    return constant_columns(names, extents, made.categories, one_hot=experiment.data.drop_constant)
