@@ -59,7 +59,7 @@ class FederatedClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[
         return float(super().score(X, *self._scored(X, y, sample_weight)))
 
     def _labels(self, targets: Array) -> tuple[pa.Array, str]:
-        """See `FederatedEstimator`."""
+        """Number the classes; raises InvalidInput for one class, or more than the objective takes."""
         check_classification_targets(targets)
         self.classes_ = np.unique(targets)
         if len(self.classes_) < 2:
@@ -96,5 +96,5 @@ class FederatedRegressor(RegressorMixin, FederatedEstimator):  # type: ignore[mi
         return float(super().score(X, *self._scored(X, y, sample_weight)))
 
     def _labels(self, targets: Array) -> tuple[pa.Array, str]:
-        """See `FederatedEstimator`."""
+        """Take the targets as they are."""
         return pa.array(np.asarray(targets, dtype=np.float64)), self.objective or self._usual_objective
