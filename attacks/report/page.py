@@ -14,12 +14,14 @@ from attacks.report import (
     matrix,
     networks,
     pivodl,
+    predictions,
     scores,
     sentences,
     summary,
     trees,
 )
 from treetap.pages.page import render
+from treetap.pages.pictures import Table
 
 #: Colours of classes, distinct on light and dark backgrounds; further ones follow at golden angles.
 CLASS_COLOURS = (
@@ -68,6 +70,9 @@ def html(document: Document | Mapping[str, Any]) -> str:
         columns=columns.columns(content),
         column_dots=columns.DOTS.values(),
         column_rescaled=columns.RESCALED,
+        paths=Table(predictions.PATH_HEADS, predictions.path_rows(content)),
+        weights=Table(predictions.WEIGHT_HEADS, predictions.weight_rows(content)),
+        prediction_terms=predictions.TERMS,
     )
 
 

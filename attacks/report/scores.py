@@ -6,7 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from attacks.document import AttackName, AttackResult, Document, Party
+from attacks.document import AttackName, Document, Party
+from attacks.id2graph.results import AttackResult
 from attacks.report.glossary import ATTACKS, count, score, seconds
 from treetap.pages.pictures import Lines, Table, lines, thinned
 

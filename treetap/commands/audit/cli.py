@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -90,7 +91,7 @@ def attack(
             metavar="NAME",
             help="cl, uni, uni+cl, id2graph, id2graph-chunked or id2graph-quotient; of pivodl also label_guess, "
             "gain_inversion, differential or disclosed; of splitnn cl, gradient-clusters, gradient-labels, norm, "
-            "cosine or completion.",
+            "cosine or completion; of a prediction path-decoding or prediction-inversion.",
         ),
     ],
     transcript: Annotated[
@@ -139,6 +140,7 @@ def attack(
         ),
     ] = None,
     known: Annotated[int, typer.Option(help="Number of labels that the attacker is assumed to know, of splitnn.")] = 40,
+    predictions: Annotated[Path | None, typer.Option(help="File of predictions whose scores are attacked.")] = None,
     out: Annotated[
         Path | None, typer.Option(help="Write id and guessed group of every record here, as Parquet.")
     ] = None,
@@ -170,22 +172,29 @@ def attack(
     differential       labels from sums over sets that differ in few records
     disclosed          counts of what the messages disclose: bins, records of nodes, sums
 
+    Of a prediction, by the recipient of its scores, with --job, --model, --columns and --predictions:
+
+    \b
+    path-decoding         of eini and lattice: the leaves behind each score, by the weights that the label holder knows
+    prediction-inversion  of masked: exact leaf weights from scores, and then the leaves
+
     treetap attack id2graph-quotient feature-b/transcripts/job --columns b.parquet --classes 2
     """
     with needs("audit"):
         from attacks import run
-        from attacks.networks.names import ATTACKS as ON_NETWORKS
-        from attacks.pivodl.findings import ATTACKS as OF_PIVODL
+        from attacks.registry import row
     if (labels is None and known_labels is None) != (label is None):
         raise BadInput("--label COLUMN and --labels FILE, or --known-labels FILE, go together")
-    given = {
+    typed = {
         "alpha": alpha,
         "chunk_size": chunk_size,
         "chunk_weight": chunk_weight,
         "chunk_edges": chunk_edges,
         "seed": seed,
+        "known": known,
         **({} if discount is None else {"discount": discount}),
     }
+    schema = row(name).settings
     task = run.Task(
         name=name,
         transcript=transcript,
@@ -200,33 +209,23 @@ def attack(
         received_only=received_only,
         drawn_only=drawn_only,
         labels=None if labels is None or label is None else (labels, label, label_id or id_column),
-        settings=given,
+        settings={} if schema is None else {it.name: typed[it.name] for it in fields(schema) if it.name in typed},
         model=model,
         known=None if known_labels is None or label is None else (known_labels, label, label_id or id_column),
-        network={"known": known, "seed": seed},
+        predictions=predictions,
     )
     if out is not None and not out.parent.is_dir():
         raise BadInput(f"--out {out}: there is no folder {out.parent}")
-    if name in OF_PIVODL or name in ON_NETWORKS:
-        if out is not None:
-            raise BadInput(f"--out writes groups of records, which attack {name} does not; leave it out")
-        with _damage():
-            report = run.run_pivodl(task) if name in OF_PIVODL else run.run_network(task)
-        if as_json:
-            print(json.dumps(report, indent=1), flush=True)
-        elif name in OF_PIVODL:
-            run.show_pivodl(report)
-        else:
-            run.show_network(report)
-        return
+    if out is not None and not row(name).groups:
+        raise BadInput(f"--out writes groups of records, which attack {name} does not; leave it out")
     with _damage():
-        found = run.run(task)
+        done = run.run(task)
     if out is not None:
-        run.write(found, out)
+        run.write(done, out)
     if as_json:
-        print(json.dumps(found.report, indent=1), flush=True)
+        print(json.dumps(done.report, indent=1), flush=True)
     else:
-        run.show_found(found, out)
+        run.show(done, out)
 
 
 @contextmanager

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from attacks import audit
-from attacks.audit_file import FILE, AuditFile, known_attacks, of_run, read, with_label_holder
+from attacks.audit_file import FILE, AuditFile, known_attacks, read
 from attacks.audited_runs import audited_runs
+from attacks.files import AuditedParty, LabelTable, Victim
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import to_toml
 from treetap.errors import BadInput, Malformed
@@ -19,62 +19,20 @@ from treetap.models.durable import write_whole
 REPORT, DOCUMENT = "audit.html", "audit.json"
 
 
-class Networks(NamedTuple):
-    """Files of a split network: feature party → its published model and its table of other records; their labels."""
-
-    parties: Mapping[str, tuple[Path, Path]]
-    evaluation: Path
-
-
-class VictimPlaces(NamedTuple):
-    """Files on one feature party: records that the label holder knows, all columns, and the published model."""
-
-    auxiliary: Path
-    truth: Path
-    model: Path
-
-
-class LabelHolder(NamedTuple):
-    """The label holder as attacker: its transcript and table, and the parties whose columns it attacks."""
-
-    name: str
-    transcript: Path
-    table: Path
-    victims: Mapping[str, VictimPlaces]
-
-
 def write_file(
     folder: Path,
-    parties: Mapping[str, tuple[Path, Path, list[str]]],
-    id_column: str,
-    label: tuple[Path, str],
+    parties: Sequence[AuditedParty],
+    label: LabelTable,
     more: Mapping[str, Any],
-    networks: Networks | None = None,
-    holder: LabelHolder | None = None,
+    evaluation: LabelTable | None = None,
+    victims: Sequence[Victim] = (),
 ) -> AuditFile:
-    """audit.toml of a run, with paths relative to its folder so that the folder can be moved.
-
-    `parties`: feature party → (transcript, table, columns). `label`: table and column. `more`: further keys.
-    """
-
-    def near(path: Path) -> str:
-        return os.path.relpath(path, folder)
-
-    content = of_run(
-        {name: (near(transcript), near(table), columns) for name, (transcript, table, columns) in parties.items()},
-        id_column,
-        (near(label[0]), label[1]),
-        None if networks is None else {name: (near(m), near(t)) for name, (m, t) in networks.parties.items()},
-        "" if networks is None else near(networks.evaluation),
-    )
-    if holder is not None:
-        content = with_label_holder(
-            content,
-            id_column,
-            (holder.name, near(holder.transcript), near(holder.table)),
-            {name: tuple(map(near, places)) for name, places in holder.victims.items()},
-        )
-    write_whole(folder / FILE, to_toml({**more, **content}).encode())
+    """audit.toml of a run, with paths relative to its folder so that the folder can be moved. `more`: further keys."""
+    content = {**more, "label": label.near(folder)}
+    content |= {} if evaluation is None else {"evaluation": evaluation.near(folder)}
+    for name, files in (("party", parties), ("victim", victims)):
+        content |= {name: [it.near(folder) for it in files]} if files else {}
+    write_whole(folder / FILE, to_toml(content).encode())
     return read(folder)
 
 
@@ -114,17 +72,17 @@ def scores(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Party → attack → its figures; of PIVODL also what its messages disclose; of a label holder `victims`, by party,
     without pictures.
     """
-    from attacks.document import PIVODL_ATTACKS
-    from attacks.networks.names import ATTACKS as ON_NETWORKS
+    from attacks.registry import Needs, rows
 
     return {
         name: {
             **party["attacks"],
-            **{key: party[key] for key in PIVODL_ATTACKS if key in party},
-            **{key: found for key in ON_NETWORKS if (found := party.get("network", {}).get(key)) is not None},
+            **{key: party[key] for key in rows(Needs.SHARED_LABELS) if key in party},
+            **{key: network[key] for key in rows(Needs.GRADIENTS) if network.get(key) is not None},
             **({"victims": _without_pictures(party["victims"])} if "victims" in party else {}),
         }
         for name, party in document["parties"].items()
+        for network in [party.get("network", {})]
     }
 
 

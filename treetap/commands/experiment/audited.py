@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from attacks.files import AuditedParty, LabelTable, Victim
 from treetap.commands.audit import local_job
 from treetap.commands.experiment.baselines import ALONE, UNDEFENDED
 from treetap.commands.experiment.experiment_file import AuditTable, ExperimentFile
@@ -31,59 +32,63 @@ def add_audit(
 
     `run`: gets the results; from its metrics an audit of networks has the gain over alone. `table`: the joined one.
     """
-    states = {party.name: folder / party.name / "state" for party in experiment.party if not party.labels}
-    parties = {
-        name: (state / "transcripts" / "experiment", folder / name / "train.parquet", drawn.columns[name])
-        for name, state in states.items()
-    }
+    feature_parties = [party.name for party in experiment.party if not party.labels]
+    parties = [_files(folder, name, columns=drawn.columns[name]) for name in feature_parties]
     more = asked.model_dump(include={"attacks", "classes", "drawn_only", "settings"}, exclude_none=True)
     more |= {"ca": "certs/ca.crt", "data_digest": content_digest(table)}
     if training(experiment.job.protocol).grows_trees:
         more["defences"] = experiment.defences.model_dump(exclude_defaults=True)
     if asked.frontier is not None:
         more["frontier"] = os.path.relpath(asked.frontier, folder)
-    label = (labels_file(experiment, folder), experiment.data.label)
-    networks = holder = None
+    label = LabelTable(path=labels_file(experiment, folder), column=experiment.data.label, id=ID)
+    evaluation, victims = None, list[Victim]()
     if not training(experiment.job.protocol).grows_trees:
         more |= {"network": asked.network, "accuracy": _accuracies(experiment, run.metrics)}
-        models = {
-            name: (state / "models" / "experiment", folder / name / "predict.parquet") for name, state in states.items()
-        }
-        networks = local_job.Networks(models, folder / experiment.in_order[0] / "predict.parquet")
-        holder = _label_holder(experiment, table, drawn, run.seed, folder)
-        more |= {} if holder is None else {"features": asked.features}
+        parties = [
+            party.model_copy(
+                update={
+                    "model": folder / party.name / "state" / "models" / "experiment",
+                    "evaluation": folder / party.name / "predict.parquet",
+                }
+            )
+            for party in parties
+        ]
+        evaluation = label.model_copy(update={"path": folder / experiment.in_order[0] / "predict.parquet"})
+        victims = _victims(experiment, table, drawn, run.seed, folder)
+        if victims:
+            parties.append(_files(folder, next(party.name for party in experiment.party if party.labels)))
+            more |= {"features": asked.features}
     started = time.monotonic()
-    file = local_job.write_file(folder, parties, ID, label, more, networks, holder)
+    file = local_job.write_file(folder, parties, label, more, evaluation, victims)
     document = local_job.run(folder, file, by_tree=asked.by_tree)
     run.audit, run.audit_report = local_job.scores(document), str(folder / local_job.REPORT)
     run.audit_seconds = time.monotonic() - started
 
 
-def _label_holder(
-    experiment: ExperimentFile, table: pa.Table, drawn: Split, seed: int, folder: Path
-) -> local_job.LabelHolder | None:
-    """The label holder as attacker, with the auxiliary records that it is assumed to know, which are drawn.
+def _files(folder: Path, name: str, columns: list[str] | None = None) -> AuditedParty:
+    """A party's transcript and the table that it trained on."""
+    own = folder / name
+    transcript = own / "state" / "transcripts" / "experiment"
+    return AuditedParty(name=name, transcript=transcript, table=own / "train.parquet", id=ID, columns=columns)
+
+
+def _victims(experiment: ExperimentFile, table: pa.Table, drawn: Split, seed: int, folder: Path) -> list[Victim]:
+    """The parties whose columns the label holder attacks, each with drawn records that it is assumed to know.
 
     None where it keeps no transcript, or there are too few records to know some and guess others.
     """
     party = next(party for party in experiment.party if party.labels)
     count = min(_MOST_KNOWN, max(_LEAST_KNOWN, round(_KNOWN * len(drawn.train))))
     if experiment.record(party) == "off" or count >= len(drawn.train):
-        return None
+        return []
     rows = np.sort(sampling.generator(seed, "experiment auxiliary").permutation(drawn.train)[:count])
-    victims = {}
-    for other in experiment.party:
-        if other.labels:
-            continue
-        known, own = folder / party.name / f"known-{other.name}.parquet", folder / other.name
-        keep_table(table.select([ID, *drawn.columns[other.name]]).take(pa.array(rows)), known)
-        victims[other.name] = local_job.VictimPlaces(
-            known, own / "train.parquet", own / "state" / "models" / "experiment"
-        )
-    own = folder / party.name
-    return local_job.LabelHolder(
-        party.name, own / "state" / "transcripts" / "experiment", own / "train.parquet", victims
-    )
+    victims = []
+    for other in (other.name for other in experiment.party if not other.labels):
+        known, own = folder / party.name / f"known-{other}.parquet", folder / other
+        keep_table(table.select([ID, *drawn.columns[other]]).take(pa.array(rows)), known)
+        model = own / "state" / "models" / "experiment"
+        victims.append(Victim(name=other, auxiliary=known, truth=own / "train.parquet", model=model, id=ID))
+    return victims
 
 
 def _accuracies(experiment: ExperimentFile, metrics: Mapping[str, Measures]) -> dict[str, float]:

@@ -148,7 +148,7 @@ def _panel(document: FrontierDocument, attack: str) -> Panel:
     frame = Frame.linear(SIZE, (low - margin, high + margin), (0, min(1.0, max(0.05, 1.1 * top))), names)
     by_defence = {name: [point for point in shown if point.defence == name] for name in LOOKS}
     return Panel(
-        title=ATTACKS[attack].label,  # type: ignore[index] # names of attacks in a document
+        title=ATTACKS[attack].label,
         frame=frame,
         series=[_series(LOOKS[name], points, frame, attack) for name, points in by_defence.items() if points],
         level=None if level is None else (short(frame.y(level)), f"{level:.3f}"),

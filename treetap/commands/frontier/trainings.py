@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from attacks.audit import EXACT_UP_TO
 from attacks.id2graph.leaves import Leaves
 from attacks.id2graph.settings import Settings, usual_discount
-from attacks.registry import attack
+from attacks.registry import EXACT_UP_TO, attack
 from attacks.scores import score
 from attacks.view.expected_leakage import expected_views
 from attacks.view.own_table import one_hot
