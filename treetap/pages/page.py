@@ -9,7 +9,7 @@ from importlib import resources
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from treetap.visible import visible_value
+from treetap.names import visible_value
 
 
 def render(package: str, template: str, *scripts: str, **content: object) -> str:

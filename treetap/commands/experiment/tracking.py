@@ -22,8 +22,7 @@ from treetap.commands.experiment.kept import Kept
 from treetap.commands.experiment.results import Logged, RunResult, Summary, summary
 from treetap.errors import Interrupted
 from treetap.models.durable import remove_folder
-from treetap.names import on_loopback
-from treetap.visible import visible
+from treetap.names import on_loopback, visible
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
