@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+
+from treetap.strict import Part
 
 Count = Annotated[int, Field(ge=0)]
 
 
-class Findings(BaseModel):
-    """A part of the document. An unknown field is an error, and so is a number that JSON cannot express.
+class Findings(Part):
+    """A part of the document.
 
     `OMITTED`: fields that stay out of the JSON object where they are None, since other jobs do not have them.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
     OMITTED: ClassVar[tuple[str, ...]] = ()
 
     @model_serializer(mode="wrap")

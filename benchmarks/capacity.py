@@ -207,17 +207,17 @@ def run(name: str, case: Case, measured: Measurements, *, only_simulate: bool) -
         predicted = simulated(case, names[0], trainings(case, setting, table), measured)
         if only_simulate:
             return {"case": name, "simulated": predicted}
-        found = run_seed(setting, table, 0, Path(folder) / "federation")
-    cpu = found["cpu_seconds"]
+        result = run_seed(setting, table, 0, Path(folder) / "federation")
+    cpu = result.cpu_seconds
     workers = {party: sum(s for who, s in cpu.items() if who.startswith(f"{party} worker ")) for party in names}
     real = {
-        "wall_s": found["seconds"]["train"],
+        "wall_s": result.seconds["train"],
         "workers_cpu_s": workers,
         "mains_cpu_s": sum(seconds for who, seconds in cpu.items() if who in names),
         "cpu_s": sum(seconds for who, seconds in cpu.items() if who != "coordinator"),
-        "bytes": sum(row["bytes"] for row in found["traffic"] if row["to"] in names),
-        "operations": found["operations"],
-        "peak_rss_mb": found["peak_rss_mb"],
+        "bytes": sum(row.bytes for row in result.traffic if row.receiver in names),
+        "operations": result.operations,
+        "peak_rss_mb": result.peak_rss_mb,
     }
     return {"case": name, "measured": real, "simulated": predicted}
 

@@ -43,22 +43,22 @@ def run(given: argparse.Namespace, binning: str) -> dict[str, Any]:
     setting = experiment(given, binning)
     table = read_table(setting, Path())
     with tempfile.TemporaryDirectory(prefix="treetap-bench-") as folder:
-        found = run_seed(setting, table, 0, Path(folder) / "federation")
+        result = run_seed(setting, table, 0, Path(folder) / "federation")
     return {
         "binning": binning,
         "key_bits": given.key_bits,
-        "records": found["records"]["train"],
-        "wall_s": sum(found["seconds"][phase] for phase in TRAINING),
-        "keys_s": found["seconds"]["keys"],
-        "cpu_s": sum(found["cpu_seconds"].values()),
-        "largest_process_mb": max(found["peak_rss_mb"].values()),
-        "bytes": sum(row["bytes"] for row in found["traffic"]),
-        "ciphertexts": found["ciphertexts"],
-        "operations": found["operations"],
-        "accuracy": found["metrics"]["test"]["accuracy"],
-        "centralised_accuracy": found["metrics"]["centralised, test"]["accuracy"],
-        "alone_accuracy": found["metrics"]["label holder alone, test"]["accuracy"],
-        "seconds_by_step": found["seconds_by_step"],
+        "records": result.records.train,
+        "wall_s": sum(result.seconds[phase] for phase in TRAINING),
+        "keys_s": result.seconds["keys"],
+        "cpu_s": sum(result.cpu_seconds.values()),
+        "largest_process_mb": max(result.peak_rss_mb.values()),
+        "bytes": sum(row.bytes for row in result.traffic),
+        "ciphertexts": result.ciphertexts,
+        "operations": result.operations,
+        "accuracy": result.metrics["test"]["accuracy"],
+        "centralised_accuracy": result.metrics["centralised, test"]["accuracy"],
+        "alone_accuracy": result.metrics["label holder alone, test"]["accuracy"],
+        "seconds_by_step": result.seconds_by_step,
     }
 
 

@@ -126,7 +126,7 @@ def run(training: Training, folder: Path, show: Callable[[jobs_pb2.JobStatus], N
         "peak_mib": {name: round(each.peak_rss_mb, 1) for name, each in watched.used.items()},
         "peak_mib_by_phase": {phase: _rounded(peaks) for phase, peaks in watched.by_phase.items()},
         "cpu_s_by_process": {name: each.cpu_seconds for name, each in watched.used.items()},
-        "bytes": sum(row["bytes"] for row in traffic([status])),
+        "bytes": sum(row.bytes for row in traffic([status])),
         "auc": manifest["training_metrics"]["train_auc"],
     }
 

@@ -25,13 +25,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from treetap.commands.experiment.joined_table import content_digest, read_table, split
-from treetap.commands.frontier import centralised
-from treetap.commands.frontier.attacked import attacks_of
-from treetap.commands.frontier.frontier_file import FrontierFile
+from treetap.commands.frontier import trainings
+from treetap.commands.frontier.frontier_file import FrontierFile, Plan
 from treetap.commands.frontier.measured import document
-from treetap.commands.frontier.plan import Plan
-from treetap.commands.frontier.results import TrainingResult
-from treetap.commands.frontier.stored import Store, made_with
+from treetap.commands.frontier.stored import Store, TrainingResult, made_with
+from treetap.commands.frontier.trainings import attacks_of
 from treetap.privacy.frontiers import FrontierDocument, Measured, MeasuredPoint
 
 OUT = Path(__file__).resolve().parents[1] / "attacks" / "advice" / "frontiers"
@@ -121,7 +119,7 @@ def measure(asked: FrontierFile, kept: Path) -> FrontierDocument:
         result = store.get(training)
         if result is None:
             with tempfile.TemporaryDirectory(prefix="treetap-frontiers-") as folder:
-                result = centralised.train(asked, table, training, Path(folder))
+                result = trainings.trained_centrally(asked, table, training, Path(folder))
             store.add(training, result)
             print(f"{kept.name}: {training.word} ({result.seconds:.1f} s)", file=sys.stderr, flush=True)
         found.setdefault(training.plan, []).append(result)

@@ -19,6 +19,7 @@ from rich.table import Table
 
 from treetap import terminal
 from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.experiment.results import RunResult
 from treetap.commands.experiment.run import run_seed
 from treetap.errors import BadInput
 from treetap.native import arithmetic
@@ -77,36 +78,36 @@ def measured(setting: ExperimentFile, table: pa.Table, backend: arithmetic.Name)
     """
     product = gmpy2_product(PRODUCT_BITS)
     with tempfile.TemporaryDirectory(prefix="treetap-bench-") as folder:
-        found = run_seed(forced(setting, backend), table, 0, Path(folder) / "federation")
-    assert set(found["arithmetic"].values()) == {backend}, found["arithmetic"]
-    return {"arithmetic": backend, "product_us": product, **figures(found, product)}
+        result = run_seed(forced(setting, backend), table, 0, Path(folder) / "federation")
+    assert set(result.arithmetic.values()) == {backend}, result.arithmetic
+    return {"arithmetic": backend, "product_us": product, **figures(result, product)}
 
 
-def figures(found: dict[str, Any], product: float) -> dict[str, Any]:
+def figures(result: RunResult, product: float) -> dict[str, Any]:
     """The figures of an experiment's run, beside a product of gmpy2 in microseconds."""
-    cpu, memory = found["cpu_seconds"], found["peak_rss_mb"]
-    wall, all_cpu = sum(found["seconds"][phase] for phase in TRAINING), sum(cpu.values())
-    parties = list(found["columns"])
+    cpu, memory = result.cpu_seconds, result.peak_rss_mb
+    wall, all_cpu = sum(result.seconds[phase] for phase in TRAINING), sum(cpu.values())
+    parties = list(result.columns)
     return {
         "wall_s": wall,
         "cpu_s": all_cpu,
         "scaled_wall_s": wall * PRODUCT_US / product,
         "scaled_cpu_s": all_cpu * PRODUCT_US / product,
         "main_cpu_s": sum(seconds for name, seconds in cpu.items() if " worker " not in name),
-        "keys_s": found["seconds"]["keys"],
-        "align_s": found["seconds"]["align"],
-        "auc": found["metrics"]["test"]["auc"],
-        "records": found["records"]["train"],
+        "keys_s": result.seconds["keys"],
+        "align_s": result.seconds["align"],
+        "auc": result.metrics["test"]["auc"],
+        "records": result.records.train,
         "largest_process_mb": max(memory.values()),
         "party_mb": {
             party: sum(peak for name, peak in memory.items() if name == party or name.startswith(f"{party} worker "))
             for party in parties
         },
-        "ciphertexts": found["ciphertexts"],
-        "operations": found["operations"],
-        "seconds_by_step": found["seconds_by_step"],
+        "ciphertexts": result.ciphertexts,
+        "operations": result.operations,
+        "seconds_by_step": result.seconds_by_step,
         "cpu_seconds": cpu,
-        "bytes": sum(row["bytes"] for row in found["traffic"]),
+        "bytes": sum(row.bytes for row in result.traffic),
     }
 
 

@@ -16,7 +16,7 @@ _FACE = {
     "audit": ("treetap.api.experiments", ()),
     "connect": ("treetap.api.remote", ()),
     "experiment": ("treetap.api.experiments", ()),
-    "federation": ("treetap.api.federations", ()),
+    "federation": ("treetap.api.loopback", ()),
     "load_model": ("treetap.api.models", ()),
 }
 

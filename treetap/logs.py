@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from typing import TextIO
 
 from treetap.errors import BadInput
-from treetap.visible import visible
+from treetap.names import visible
 
 LEVELS = {name: getattr(logging, name.upper()) for name in ("debug", "info", "warning", "error")}
 FORMATS = ("text", "json")

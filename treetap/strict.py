@@ -1,4 +1,4 @@
-"""TOML files checked against a schema, all faults reported together."""
+"""Bases of typed content, and TOML files checked against a schema, all faults reported together."""
 
 from __future__ import annotations
 
@@ -36,6 +36,18 @@ class Strict(BaseModel):
         """TOML has no paths: where one is wanted, text is one."""
         kind = cls.model_fields[info.field_name or ""].annotation
         return Path(value) if isinstance(value, str) and Path in (kind, *get_args(kind)) else value
+
+
+class Part(BaseModel):
+    """Base of the parts of documents that are written and read: an unknown field is an error, and so is a number that
+    JSON cannot express.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
+
+    def plain(self) -> dict[str, Any]:
+        """The fields that were given, as JSON types under the names of the JSON object."""
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
 def unshown(message: str) -> PydanticCustomError:

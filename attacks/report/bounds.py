@@ -1,4 +1,4 @@
-"""Bounds on the label leakage of single nodes, by size, depth and source."""
+"""What a party's known nodes tell: bounds of single ones, and the information of all together (the signature)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,25 @@ from statistics import median
 from typing import NamedTuple
 
 from attacks.document import BoundRow, Document, Party, Source
-from attacks.report.glossary import count, score
-from attacks.report.scale import BOTTOM, LEFT, RIGHT, TOP, Frame, Linear, Log, Tick, short
+from attacks.report.glossary import count, score, share
+from treetap.pages.pictures import (
+    BOTTOM,
+    LEFT,
+    LINES,
+    RIGHT,
+    TOP,
+    Frame,
+    Linear,
+    Lines,
+    Log,
+    Table,
+    Tick,
+    lines,
+    short,
+    thinned,
+)
 
-WIDTH, HEIGHT = 440, 250
+WIDTH, HEIGHT = LINES
 #: Distances in pixels within which points are drawn once: the first that leaves at most `MOST` points, or the last. A
 #: point is five pixels wide, so the picture stays the same and the file small.
 GRIDS, MOST = (1.0, 2.0, 3.0, 4.0), 1500
@@ -45,10 +60,11 @@ class Bounds:
     by_size: Strip
     by_depth: Strip
     entropy: tuple[str, str] | None
-    depths: list[list[str]]
-    top: list[list[str]]
+    depths: Table
+    top: Table
 
 
+JOINT_HEADS = ("trees", "signatures", "of the records", "information", "of the entropy", "by chance")
 DEPTH_HEADS = ("depth", "nodes", "received", "own", "derived", "median", "largest")
 TOP_HEADS = ("tree", "node", "depth", "records", "known by", "bound", "node", "complement")
 
@@ -84,9 +100,34 @@ def bounds(document: Document, party: Party, top: float) -> Bounds | None:
             [Tick(short(LEFT + band * (k + 0.5)), str(depth)) for k, depth in enumerate(depths)],
         ),
         entropy=None if entropy is None else (short(y(entropy)), score(entropy)),
-        depths=[_depth_row(depth, [row for row in rows if row.depth == depth]) for depth in depths],
-        top=[_top_row(row) for row in sorted(rows, key=lambda row: (-row.nats, row.tree, row.node))[:10]],
+        depths=Table(DEPTH_HEADS, [_depth_row(depth, [row for row in rows if row.depth == depth]) for depth in depths]),
+        top=Table(TOP_HEADS, [_top_row(row) for row in sorted(rows, key=_by_bound)[:10]]),
     )
+
+
+def joint(document: Document, party: Party) -> Lines | None:
+    """The signature's information and number by number of trees, as shares; None without any tree."""
+    steps = party.signature.by_tree
+    if not steps:
+        return None
+    entropy = party.signature.label_entropy
+    series = {("signatures\n÷ records", "parts"): [step.signatures / max(1, document.records) for step in steps]}
+    informations = [step.mutual_information for step in steps]
+    if entropy and all(value is not None for value in informations):
+        series["by chance\n÷ entropy", "chance"] = [(step.by_chance or 0.0) / entropy for step in steps]
+        series["information\n÷ entropy", "information"] = [(value or 0.0) / entropy for value in informations]
+    rows = [
+        [
+            str(k + 1),
+            count(steps[k].signatures),
+            share(steps[k].signatures, document.records),
+            score(steps[k].mutual_information),
+            share(steps[k].mutual_information or 0.0, entropy) if entropy else "–",
+            share(steps[k].by_chance or 0.0, entropy) if entropy else "–",
+        ]
+        for k in thinned(len(steps))
+    ]
+    return lines(series, Table(JOINT_HEADS, rows), ("trees used", "share"), rows=2)
 
 
 def _strip(
@@ -111,6 +152,10 @@ def _strip(
 def _jitter(row: BoundRow) -> float:
     """A pseudo-random offset in [0, 1) from the node's number: the same document gives the same picture."""
     return math.fmod((row.tree * 0.618034 + row.node * 0.754878), 1.0)
+
+
+def _by_bound(row: BoundRow) -> tuple[float, int, int]:
+    return -row.nats, row.tree, row.node
 
 
 def _depth_row(depth: int, rows: list[BoundRow]) -> list[str]:

@@ -9,10 +9,8 @@ from attacks.document import Document
 from attacks.features.results import Attribute, Reconstruction, VictimFigures
 from attacks.features.strength import attribute_figure, record_strength
 from attacks.report.glossary import count, score, seconds, share
-from attacks.report.scale import Linear, short
+from treetap.pages.pictures import Dots, DottedTable, Table, dots
 
-#: Width and height of the picture of one column, on an axis of accuracy or R² from 0 to 1.
-WIDTH, HEIGHT, MARGIN = 240, 20, 6
 #: A standardised figure that is so much better than the raw one is named.
 GAP = 0.1
 #: Columns that a sentence names.
@@ -46,20 +44,6 @@ RESCALED = (
 )
 
 
-class Dot(NamedTuple):
-    """A figure in a picture."""
-
-    style: str
-    at: str
-
-
-class AttributeLine(NamedTuple):
-    """One column: `dots` in the picture, `figures` under `ATTRIBUTE_HEADS`."""
-
-    dots: list[Dot]
-    figures: list[str]
-
-
 class PictureRow(NamedTuple):
     """One victim: its number, and data URLs by what they show, None where the document has none."""
 
@@ -84,41 +68,33 @@ class Victim:
     holder: str
     words: list[str]
     facts: list[tuple[str, str]]
-    records: list[list[str]]
-    attributes: list[AttributeLine]
-    classes: list[list[str]]
+    records: Table
+    attributes: DottedTable
+    classes: Table
     pictures: list[Pictures]
-    reasons: list[list[str]]
+    reasons: Table
 
 
-@dataclass(frozen=True)
-class Columns:
-    """The section's content. `start`, `end`: of the axis of accuracy and R²."""
-
-    victims: list[Victim]
-    start: str
-    end: str
-
-
-def columns(document: Document) -> Columns | None:
-    """The section of a label holder's attacks; None where no label holder is audited."""
-    x = Linear(0, 1, MARGIN, WIDTH - MARGIN)
-    found = [
+def columns(document: Document) -> list[Victim]:
+    """The section of a label holder's attacks; empty where no label holder is audited."""
+    return [
         Victim(
             name=name,
             holder=holder,
             words=words(figures),
             facts=facts(figures),
-            records=record_rows(figures),
-            attributes=[AttributeLine(_dots(each, x), attribute_row(each)) for each in figures.attributes],
-            classes=[class_row(each) for each in figures.attributes if each.raw is not None],
+            records=Table(RECORD_HEADS, record_rows(figures)),
+            attributes=DottedTable(
+                *(ATTRIBUTE_HEADS, 2, "accuracy or R², 0 to 1"),
+                [(attribute_row(column), _dots(column)) for column in figures.attributes],
+            ),
+            classes=Table(CLASS_HEADS, [class_row(it) for it in figures.attributes if it.raw is not None]),
             pictures=_pictures(figures),
-            reasons=[[what, why] for what, why in figures.reasons.items()],
+            reasons=Table(REASON_HEADS, list(figures.reasons.items())),
         )
         for holder, party in document.parties.items()
         for name, figures in (party.victims or {}).items()
     ]
-    return Columns(found, short(x(0)), short(x(1))) if found else None
 
 
 def words(figures: VictimFigures) -> list[str]:
@@ -132,7 +108,9 @@ def words(figures: VictimFigures) -> list[str]:
         f"From the embeddings and {count(figures.auxiliary)} records whose columns it knows, the label holder guessed "
         f"the columns of {count(figures.victims)} others."
     ]
-    gains = sorted(((_gain(each), each) for each in figures.attributes if _gain(each) > 0), key=lambda it: -it[0])
+    gains = sorted(
+        ((_gain(column), column) for column in figures.attributes if _gain(column) > 0), key=lambda it: -it[0]
+    )
     if gains:
         said.append("Best read, beside what needs no embedding: " + "; ".join(map(_read, _first(gains))) + ".")
     if figures.attributes:
@@ -161,114 +139,118 @@ def facts(figures: VictimFigures) -> list[tuple[str, str]]:
 def record_rows(figures: VictimFigures) -> list[list[str]]:
     """The reconstructions under `RECORD_HEADS`, a row for each measure."""
     rows = []
-    for each in figures.reconstructions:
-        scores = (each.raw, each.standardised, each.floor)
-        last = (each.headline or "–", count(each.records), seconds(each.seconds))
+    for attack in figures.reconstructions:
+        scores = (attack.raw, attack.standardised, attack.floor)
+        last = (attack.headline or "–", count(attack.records), seconds(attack.seconds))
         if None in scores:
-            rows.append([each.attack, "not scored", "–", "–", "–", *last])
+            rows.append([attack.attack, "not scored", "–", "–", "–", *last])
             continue
         for field, measure in MEASURES.items():
             values = [getattr(it, field) for it in scores]
             if any(value is not None for value in values):
-                rows.append([each.attack, measure, *map(score, values), *last])
+                rows.append([attack.attack, measure, *map(score, values), *last])
     return rows
 
 
-def attribute_row(each: Attribute) -> list[str]:
+def attribute_row(column: Attribute) -> list[str]:
     """A column's figures under `ATTRIBUTE_HEADS`: accuracy of a class, R² of a number."""
-    raw, standardised, floor = (attribute_figure(each, what) for what in FIGURES)
+    raw, standardised, floor = (attribute_figure(column, what) for what in FIGURES)
     return [
-        *(each.name, "accuracy" if each.kind == "class" else "R²", score(raw), score(standardised), score(floor)),
-        *(each.headline or "–", count(each.records), count(each.left_out), count(each.classes), count(each.auxiliary)),
+        *(column.name, "accuracy" if column.kind == "class" else "R²", score(raw), score(standardised), score(floor)),
+        *(
+            column.headline or "–",
+            count(column.records),
+            count(column.left_out),
+            count(column.classes),
+            count(column.auxiliary),
+        ),
     ]
 
 
-def class_row(each: Attribute) -> list[str]:
+def class_row(column: Attribute) -> list[str]:
     """A class's further figures under `CLASS_HEADS`."""
-    found = [
+    figures = [
         score(None if scores is None else getattr(scores, measure))
         for measure in ("f1", "precision", "recall")
-        for scores in (each.raw, each.standardised, each.floor)
+        for scores in (column.raw, column.standardised, column.floor)
     ]
-    return [each.name, *found]
+    return [column.name, *figures]
 
 
-def _gain(each: Attribute) -> float:
+def _gain(column: Attribute) -> float:
     """The headline over the floor, as a share of what is left above the floor; 0 where nothing is."""
-    found, floor = attribute_figure(each, each.headline), attribute_figure(each, "floor")
-    if found is None or floor is None or floor >= 1:
+    reached, floor = attribute_figure(column, column.headline), attribute_figure(column, "floor")
+    if reached is None or floor is None or floor >= 1:
         return 0.0
-    return (found - floor) / (1 - floor)
+    return (reached - floor) / (1 - floor)
 
 
 def _first(gains: list[tuple[float, Attribute]]) -> list[Attribute]:
-    return [each for _, each in gains[:NAMED]]
+    return [column for _, column in gains[:NAMED]]
 
 
-def _read(each: Attribute) -> str:
-    found, floor = attribute_figure(each, each.headline), attribute_figure(each, "floor")
-    assert found is not None
+def _read(column: Attribute) -> str:
+    reached, floor = attribute_figure(column, column.headline), attribute_figure(column, "floor")
+    assert reached is not None
     assert floor is not None
-    if each.kind == "number":
-        return f"{each.name} ({share(found, 1)} of its variance)"
-    return f"{each.name} (right for {share(found, 1)}; its most frequent value is {share(floor, 1)})"
+    if column.kind == "number":
+        return f"{column.name} ({share(reached, 1)} of its variance)"
+    return f"{column.name} (right for {share(reached, 1)}; its most frequent value is {share(floor, 1)})"
 
 
 def _best(figures: VictimFigures) -> Reconstruction | None:
     """The strongest attack on whole records but the one with the party's own model."""
-    own = [each for each in figures.reconstructions if each.attack != "match-exact" and each.headline is not None]
-    return max(own, key=lambda each: record_strength(each, each.headline or "raw") or 0.0, default=None)
+    own = [
+        attack for attack in figures.reconstructions if attack.attack != "match-exact" and attack.headline is not None
+    ]
+    return max(own, key=lambda attack: record_strength(attack, attack.headline or "raw") or 0.0, default=None)
 
 
-def _whole(each: Reconstruction) -> str:
+def _whole(attack: Reconstruction) -> str:
     """The sentence on whole records."""
-    assert each.headline is not None
-    found = getattr(each, each.headline)
-    assert each.floor is not None
-    if found.ssim is not None:
-        if each.floor.ssim is not None and found.ssim <= each.floor.ssim:
+    assert attack.headline is not None
+    reached = getattr(attack, attack.headline)
+    assert attack.floor is not None
+    if reached.ssim is not None:
+        if attack.floor.ssim is not None and reached.ssim <= attack.floor.ssim:
             return "No attack guesses whole images better than the mean known image does."
         return (
-            f"Its best images, by {each.attack}, have an SSIM of {score(found.ssim)} (1 is the image itself; the mean "
-            f"known image has {score(each.floor.ssim)})."
+            f"Its best images, by {attack.attack}, have an SSIM of {score(reached.ssim)} (1 is the image itself; the "
+            f"mean known image has {score(attack.floor.ssim)})."
         )
-    removed = record_strength(each, each.headline) or 0.0
+    removed = record_strength(attack, attack.headline) or 0.0
     if removed <= 0:
         return "No attack guesses whole records better than the mean known record does."
     return (
-        f"Its best whole records, by {each.attack}, remove {share(removed, 1)} of the error of the mean known record."
+        f"Its best whole records, by {attack.attack}, remove {share(removed, 1)} of the error of the mean known record."
     )
 
 
 def _gaps(figures: VictimFigures) -> list[tuple[str, float, float, float]]:
     """The figures of all that is scored: what is guessed, raw, standardised, floor."""
-    found: list[tuple[str, tuple[float | None, ...]]] = [
-        (each.name, tuple(attribute_figure(each, what) for what in FIGURES)) for each in figures.attributes
+    every: list[tuple[str, tuple[float | None, ...]]] = [
+        (it.name, tuple(attribute_figure(it, what) for what in FIGURES)) for it in figures.attributes
     ]
-    for each in figures.reconstructions:
-        floor = None if each.floor is None else each.floor.ssim or 0.0
-        found.append((each.attack, (record_strength(each, "raw"), record_strength(each, "standardised"), floor)))
+    for it in figures.reconstructions:
+        floor = None if it.floor is None else it.floor.ssim or 0.0
+        every.append((it.attack, (record_strength(it, "raw"), record_strength(it, "standardised"), floor)))
     return [
         (name, raw, standardised, floor)
-        for name, (raw, standardised, floor) in found
+        for name, (raw, standardised, floor) in every
         if raw is not None and standardised is not None and floor is not None
     ]
 
 
-def _dots(each: Attribute, x: Linear) -> list[Dot]:
-    return [
-        Dot(style, short(x(value)))
-        for what, (_, style) in DOTS.items()
-        if (value := attribute_figure(each, what)) is not None
-    ]
+def _dots(column: Attribute) -> Dots:
+    return dots((style, attribute_figure(column, what)) for what, (_, style) in DOTS.items())
 
 
 def _pictures(figures: VictimFigures) -> list[Pictures]:
     """The pictures by column, each victim a row."""
-    found = []
-    for column in dict.fromkeys(each.column for each in figures.pictures):
-        images = [each.images for each in figures.pictures if each.column == column]
-        heads = list(dict.fromkeys(what for each in images for what in each))
-        rows = [PictureRow(str(k), [each.get(what) for what in heads]) for k, each in enumerate(images, 1)]
-        found.append(Pictures(column, heads, rows))
-    return found
+    pictures = []
+    for column in dict.fromkeys(victim.column for victim in figures.pictures):
+        images = [victim.images for victim in figures.pictures if victim.column == column]
+        heads = list(dict.fromkeys(what for victim in images for what in victim))
+        rows = [PictureRow(str(k), [victim.get(what) for what in heads]) for k, victim in enumerate(images, 1)]
+        pictures.append(Pictures(column, heads, rows))
+    return pictures

@@ -2,41 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from attacks.document import Document
 from attacks.report.glossary import count, rank, share
 from treetap import terminal
+from treetap.pages.pictures import Bar, Cell, Matrix, heat, percent
 from treetap.wire.disclosure import CLASSES
-
-
-class Cell(NamedTuple):
-    """One receiver's bytes and messages of one class; `heat` from 0 to 1 grows with the logarithm of bytes."""
-
-    bytes: str
-    messages: str
-    heat: str
-
-
-class MatrixRow(NamedTuple):
-    """A disclosure class; a cell is None where the receiver received none of it."""
-
-    disclosure: str
-    kind: str
-    learns: str
-    cells: list[Cell | None]
-
-
-@dataclass(frozen=True)
-class Matrix:
-    """`partial` receivers have no transcript here: their cells count what other parties recorded as sent."""
-
-    receivers: list[str]
-    partial: set[str]
-    rows: list[MatrixRow]
 
 
 class Amount(NamedTuple):
@@ -63,35 +36,23 @@ def amounts(document: Document) -> dict[str, dict[str, Amount]]:
 
 
 def matrix(document: Document) -> Matrix:
-    """All receivers against all classes that occur, readable classes first."""
-    found = amounts(document)
-    most = max((amount.bytes for row in found.values() for amount in row.values()), default=1)
+    """All receivers against all classes that occur, readable classes first; a star: one without a transcript here."""
+    received = amounts(document)
+    most = max((amount.bytes for row in received.values() for amount in row.values()), default=1)
 
-    def cell(amount: Amount | None) -> Cell | None:
+    def cell(amount: Amount | None) -> Cell:
         if amount is None:
-            return None
-        heat = math.log1p(amount.bytes) / math.log1p(most) if most else 0.0
-        return Cell(terminal.size(amount.bytes), count(amount.messages), f"{heat:.2f}")
+            return Cell("·")
+        messages = "message" if amount.messages == 1 else "messages"
+        return Cell(terminal.size(amount.bytes), f"{count(amount.messages)} {messages}", heat(amount.bytes, most))
 
     return Matrix(
-        receivers=list(found),
-        partial=set(found) - set(document.parties),
-        rows=[
-            MatrixRow(kind, CLASSES[kind].kind, CLASSES[kind].tells, [cell(row.get(kind)) for row in found.values()])
-            for kind in sorted({kind for row in found.values() for kind in row}, key=rank)
+        [name if name in document.parties else f"{name} *" for name in received],
+        [
+            (kind, CLASSES[kind].tells, CLASSES[kind].kind, [cell(row.get(kind)) for row in received.values()])
+            for kind in sorted({kind for row in received.values() for kind in row}, key=rank)
         ],
     )
-
-
-class Bar(NamedTuple):
-    """A class's share of all traffic; `percent` is of the largest class."""
-
-    disclosure: str
-    kind: str
-    bytes: str
-    messages: str
-    part: str
-    percent: str
 
 
 def bars(document: Document) -> list[Bar]:
@@ -104,12 +65,8 @@ def bars(document: Document) -> list[Bar]:
     total, most = sum(volume.values()), max(volume.values(), default=0)
     return [
         Bar(
-            kind,
-            CLASSES[kind].kind,
-            terminal.size(size),
-            count(messages[kind]),
-            share(size, total),
-            f"{100 * size / most:.2f}" if most else "0",
+            *(kind, "", [terminal.size(size), share(size, total), count(messages[kind])]),
+            *(percent(size, most), CLASSES[kind].kind),
         )
         for kind, size in volume.most_common()
     ]

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from attacks.document import Document, Party
 from attacks.networks.results import ClusterFigures, CompletionRow, Measured, NetworkFigures
 from attacks.report.glossary import count, either_way, score
-from attacks.report.scale import BOTTOM, LEFT, TOP, Frame, Linear, polyline, short
-from attacks.report.scores import HEIGHT, LABELS, WIDTH, Curve, Curves
-
-#: Width and height of the picture of one way to complete, on an axis of accuracy from 0 to 1.
-DOTS_WIDTH, DOTS_HEIGHT, MARGIN = 240, 20, 6
+from treetap.pages.pictures import Dots, DottedTable, Lines, Table, dots, lines
 
 CLUSTER_HEADS = (
     *("party", "attack", "V-measure", "epoch", "homogeneity", "completeness", "ARI", "NMI", "accuracy"),
@@ -44,35 +39,19 @@ COVERED = (
 )
 
 
-class Dot(NamedTuple):
-    """An accuracy in a picture."""
-
-    style: str
-    at: str
-
-
-class CompletionLine(NamedTuple):
-    """One way to complete: `dots` in the picture, `figures` under `COMPLETION_HEADS`."""
-
-    dots: list[Dot]
-    figures: list[str]
-
-
 @dataclass(frozen=True)
 class Networks:
-    """The section's content. `start`, `end`: of the axis of accuracy. `amplified`: parties with that optimiser."""
+    """The section's content. `amplified`: parties with that optimiser."""
 
-    curves: dict[str, Curves]
-    clusters: list[list[str]]
-    labels: list[list[str]]
-    scores: list[list[str]]
-    completions: list[CompletionLine]
-    gain: list[str]
+    curves: dict[str, Lines]
+    clusters: Table
+    labels: Table
+    scores: Table
+    completions: DottedTable
+    gain: Table
     gain_reason: str
-    reasons: list[list[str]]
+    reasons: Table
     amplified: list[str]
-    start: str
-    end: str
 
 
 def networks(document: Document) -> Networks | None:
@@ -80,36 +59,43 @@ def networks(document: Document) -> Networks | None:
     parties = {name: party.network for name, party in document.parties.items() if party.network is not None}
     if document.gain is None or (document.parties and not document.on_labels):
         return None
-    x = Linear(0, 1, MARGIN, DOTS_WIDTH - MARGIN)
-    drawn = {name: _curves(each.gradient_clusters) for name, each in parties.items() if each.gradient_clusters}
+    drawn = {name: _curves(own.gradient_clusters) for name, own in parties.items() if own.gradient_clusters}
+    completions = [
+        (figures, _dots(row))
+        for name, own in parties.items()
+        if own.completion is not None
+        for row, figures in zip(own.completion.rows, completion_rows(name, own), strict=True)
+    ]
     return Networks(
-        curves={name: each for name, each in drawn.items() if each is not None},
-        clusters=[row for name in parties for row in cluster_rows(name, document.parties[name])],
-        labels=[row for name, each in parties.items() for row in label_rows(name, each)],
-        scores=[row for name, each in parties.items() for row in score_rows(name, each)],
-        completions=[
-            CompletionLine(_dots(row, x), figures)
-            for name, each in parties.items()
-            if each.completion is not None
-            for row, figures in zip(each.completion.rows, completion_rows(name, each), strict=True)
-        ],
-        gain=gain_row(document),
+        curves={name: curves for name, curves in drawn.items() if curves is not None},
+        clusters=Table(CLUSTER_HEADS, [row for name in parties for row in cluster_rows(name, document.parties[name])]),
+        labels=Table(LABEL_HEADS, [row for name, own in parties.items() for row in label_rows(name, own)]),
+        scores=Table(SCORE_HEADS, [row for name, own in parties.items() for row in score_rows(name, own)]),
+        completions=DottedTable(COMPLETION_HEADS, 4, "accuracy, 0 to 1", completions),
+        gain=Table(GAIN_HEADS, [row] if (row := gain_row(document)) else []),
         gain_reason=document.gain.reason,
-        reasons=[[name, what, why] for name, each in parties.items() for what, why in each.reasons.items()],
-        amplified=[name for name, each in parties.items() if each.amplified],
-        start=short(x(0)),
-        end=short(x(1)),
+        reasons=Table(
+            REASON_HEADS, [[name, what, why] for name, own in parties.items() for what, why in own.reasons.items()]
+        ),
+        amplified=[name for name, own in parties.items() if own.amplified],
     )
 
 
 def cluster_rows(name: str, party: Party) -> list[list[str]]:
     """The clusters of gradients under `CLUSTER_HEADS`, and those of the party's own columns."""
     rows = []
-    if party.network is not None and (found := party.network.gradient_clusters) is not None:
-        at = _epoch(found.epoch) if found.outcome == "clusters" else found.outcome
-        scores = (found.homogeneity, found.completeness, found.ari, found.nmi, found.accuracy, found.named_accuracy)
-        sizes = (count(found.clusters), found.chosen_by, count(found.records), count(found.left_out))
-        rows.append([name, "gradient clusters", score(found.v_measure), at, *map(score, scores), *sizes])
+    if party.network is not None and (clusters := party.network.gradient_clusters) is not None:
+        at = _epoch(clusters.epoch) if clusters.outcome == "clusters" else clusters.outcome
+        scores = (
+            clusters.homogeneity,
+            clusters.completeness,
+            clusters.ari,
+            clusters.nmi,
+            clusters.accuracy,
+            clusters.named_accuracy,
+        )
+        sizes = (count(clusters.clusters), clusters.chosen_by, count(clusters.records), count(clusters.left_out))
+        rows.append([name, "gradient clusters", score(clusters.v_measure), at, *map(score, scores), *sizes])
     if (own := party.attacks.get("cl")) is not None:
         scores = (own.homogeneity, own.completeness, own.ari, own.nmi, own.accuracy, own.named_accuracy)
         rows.append([name, "CL", score(own.v_measure), "–", *map(score, scores), count(own.clusters), "–", "–", "–"])
@@ -118,15 +104,15 @@ def cluster_rows(name: str, party: Party) -> list[list[str]]:
 
 def label_rows(name: str, figures: NetworkFigures) -> list[list[str]]:
     """The inferred labels under `LABEL_HEADS`."""
-    found = figures.gradient_labels
-    if found is None:
+    labels = figures.gradient_labels
+    if labels is None:
         return []
-    right = found.inferred
-    ways = {f"{way}, {_epoch(epoch)}" for way, epoch in zip(found.ways, found.epochs, strict=True)}
+    right = labels.inferred
+    ways = {f"{way}, {_epoch(epoch)}" for way, epoch in zip(labels.ways, labels.epochs, strict=True)}
     return [
         [
-            *(name, count(found.known), *_measured(right), score(found.majority), score(found.kept_out)),
-            *(count(found.records), count(found.left_out), "; ".join(sorted(ways)), score(found.own_model)),
+            *(name, count(labels.known), *_measured(right), score(labels.majority), score(labels.kept_out)),
+            *(count(labels.records), count(labels.left_out), "; ".join(sorted(ways)), score(labels.own_model)),
         ]
     ]
 
@@ -134,30 +120,30 @@ def label_rows(name: str, figures: NetworkFigures) -> list[list[str]]:
 def score_rows(name: str, figures: NetworkFigures) -> list[list[str]]:
     """The AUCs of single gradients under `SCORE_HEADS`."""
     return [
-        [name, what, either_way(found.auc), _epoch(found.epoch), count(found.draws), count(found.left_out)]
-        for what, found in (("norm", figures.norm), ("cosine", figures.cosine))
-        if found is not None
+        [name, what, either_way(scores.auc), _epoch(scores.epoch), count(scores.draws), count(scores.left_out)]
+        for what, scores in (("norm", figures.norm), ("cosine", figures.cosine))
+        if scores is not None
     ]
 
 
 def completion_rows(name: str, figures: NetworkFigures) -> list[list[str]]:
     """The ways to complete under `COMPLETION_HEADS`."""
-    found = figures.completion
+    completion = figures.completion
     return (
         []
-        if found is None
+        if completion is None
         else [
             [
                 *(name, row.head, "tuned" if row.tuned else "frozen"),
                 f"all, {count(row.known)}" if row.labels == "all" else count(row.known),
                 *_measured(row.completed),
                 *(
-                    score(None if each is None else each.accuracy)
-                    for each in (row.untrained, row.scratch, row.scratch_all)
+                    score(None if floor is None else floor.accuracy)
+                    for floor in (row.untrained, row.scratch, row.scratch_all)
                 ),
-                *(score(found.majority), count(found.records), found.evaluated_on),
+                *(score(completion.majority), count(completion.records), completion.evaluated_on),
             ]
-            for row in found.rows
+            for row in completion.rows
         ]
     )
 
@@ -171,8 +157,8 @@ def gain_row(document: Document) -> list[str]:
     return [score(it.together), score(it.alone), score(it.gain), score(it.undefended), kept]
 
 
-def _measured(found: Measured | None) -> list[str]:
-    return ["–", "–"] if found is None else [score(found.accuracy), score(found.deviation)]
+def _measured(measured: Measured | None) -> list[str]:
+    return ["–", "–"] if measured is None else [score(measured.accuracy), score(measured.deviation)]
 
 
 def _epoch(epoch: int | None) -> str:
@@ -180,25 +166,21 @@ def _epoch(epoch: int | None) -> str:
     return "all together" if epoch is None else str(epoch + 1)
 
 
-def _curves(found: ClusterFigures) -> Curves | None:
+def _curves(clusters: ClusterFigures) -> Lines | None:
     """V-measure by epoch; None without scores."""
-    points = [(row.epoch + 1, row.v_measure) for row in found.by_epoch if row.epoch is not None]
-    known = [(epoch, value) for epoch, value in points if value is not None]
-    if not known:
+    steps = {row.epoch + 1: row.v_measure for row in clusters.by_epoch if row.epoch is not None}
+    if all(value is None for value in steps.values()):
         return None
-    x = Linear(points[0][0], points[-1][0], LEFT, WIDTH - LABELS, whole=True)
-    y = Linear(0, 1, HEIGHT - BOTTOM, TOP)
-    frame = Frame(WIDTH, HEIGHT, x, y, "epoch", "V-measure", right=LABELS)
-    end, height = known[-1]
-    path = polyline(None if value is None else (x(epoch), y(value)) for epoch, value in points)
-    curves = [Curve("gradient clusters", "graph", path, (short(x(end)), short(y(height))), short(y(height)))]
-    table = [
+    rows = [
         [_epoch(row.epoch), row.outcome, score(row.v_measure), score(row.accuracy), count(row.records)]
-        for row in found.by_epoch
+        for row in clusters.by_epoch
     ]
-    return Curves(frame, curves, ["epoch", "outcome", "V-measure", "accuracy", "records"], table)
+    table = Table(("epoch", "outcome", "V-measure", "accuracy", "records"), rows)
+    values = [steps.get(epoch) for epoch in range(min(steps), max(steps) + 1)]
+    look = ("gradient\nclusters", "graph")
+    return lines({look: values}, table, ("epoch", "V-measure"), first=min(steps), rows=2)
 
 
-def _dots(row: CompletionRow, x: Linear) -> list[Dot]:
-    found = {name: getattr(row, name) for name in DOTS}
-    return [Dot(DOTS[name][1], short(x(found[name].accuracy))) for name in reversed(DOTS) if found[name] is not None]
+def _dots(row: CompletionRow) -> Dots:
+    accuracies = {name: getattr(row, name) for name in reversed(DOTS)}
+    return dots((DOTS[name][1], None if it is None else it.accuracy) for name, it in accuracies.items())

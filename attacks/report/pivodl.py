@@ -8,10 +8,7 @@ from typing import NamedTuple
 from attacks.document import Document, Party
 from attacks.pivodl.results import GuessFigures, InversionFigures
 from attacks.report.glossary import INVERTED, count, either_way, score, share
-from attacks.report.scale import Linear, short
-
-#: Width of the picture of a party's guesses, on an axis of AUC from 0 to 1.
-WIDTH, HEIGHT, MARGIN = 240, 20, 6
+from treetap.pages.pictures import Dots, DottedTable, Table, dots
 
 
 class Kind(NamedTuple):
@@ -38,7 +35,7 @@ KINDS = {
 }
 #: Ways to guess that are no attack: the one has what noise hides, the other takes no part.
 _HIDDEN, _ALONE = "without_noise", "own_labels_and_columns"
-GUESS_HEADS = ("records guessed", *(kind.label for kind in KINDS.values()))
+GUESS_HEADS = ("party", "records guessed", *(kind.label for kind in KINDS.values()))
 ACCURACY_HEADS = ("party", "guess", "records", "accuracy", "largest class", "AUC")
 INVERSION_HEADS = (
     *("party", "splits", "gains at hand", "equations", "solved", "right", "solved ÷ splits"),
@@ -54,37 +51,18 @@ DISCLOSED_HEADS = (
 )
 
 
-class Dot(NamedTuple):
-    """A guess's AUC in the picture."""
-
-    style: str
-    at: str
-
-
-@dataclass(frozen=True)
-class GuessRow:
-    """One party's guesses: `dots` in the picture, `figures` under `GUESS_HEADS`."""
-
-    party: str
-    dots: list[Dot]
-    figures: list[str]
-
-
 @dataclass(frozen=True)
 class SharedLabels:
-    """The section's content. `chance`, `start` and `end`: of the axis of AUC. `noise`: the job has epsilon."""
+    """The section's content. `noise`: the job has epsilon."""
 
     noise: bool
     announced: bool
     kinds: list[Kind]
-    guesses: list[GuessRow]
-    chance: str
-    start: str
-    end: str
-    accuracies: list[list[str]]
-    inversions: list[list[str]]
-    differentials: list[list[str]]
-    disclosed: list[list[str]]
+    guesses: DottedTable
+    accuracies: Table
+    inversions: Table
+    differentials: Table
+    disclosed: Table
 
 
 def shared_labels(document: Document) -> SharedLabels | None:
@@ -92,20 +70,18 @@ def shared_labels(document: Document) -> SharedLabels | None:
     parties = {name: party for name, party in document.parties.items() if party.label_guess is not None}
     if not parties:
         return None
-    x = Linear(0, 1, MARGIN, WIDTH - MARGIN)
     used = [key for key in KINDS if any(_guess(party, key) is not None for party in parties.values())]
     return SharedLabels(
         noise=any(party.label_guess.epsilon is not None for party in parties.values() if party.label_guess),
         announced=any(party.gain_inversion.announced for party in parties.values() if party.gain_inversion),
         kinds=[KINDS[key] for key in used],
-        guesses=[_row(name, party, x) for name, party in parties.items()],
-        chance=short(x(0.5)),
-        start=short(x(0)),
-        end=short(x(1)),
-        accuracies=[row for name, party in parties.items() for row in _accuracies(name, party)],
-        inversions=[inversion_row(name, party) for name, party in parties.items()],
-        differentials=[differential_row(name, party) for name, party in parties.items()],
-        disclosed=[disclosed_row(name, party) for name, party in parties.items()],
+        guesses=DottedTable(
+            GUESS_HEADS, 1, "AUC, 0 to 1", [(guess_row(name, party), _dots(party)) for name, party in parties.items()]
+        ),
+        accuracies=Table(ACCURACY_HEADS, [row for name, party in parties.items() for row in _accuracies(name, party)]),
+        inversions=Table(INVERSION_HEADS, [inversion_row(name, party) for name, party in parties.items()]),
+        differentials=Table(DIFFERENTIAL_HEADS, [differential_row(name, party) for name, party in parties.items()]),
+        disclosed=Table(DISCLOSED_HEADS, [disclosed_row(name, party) for name, party in parties.items()]),
     )
 
 
@@ -159,61 +135,61 @@ def _of(guess: GuessFigures, key: str) -> tuple[float, str]:
 def guess_row(name: str, party: Party) -> list[str]:
     """Party, records, AUC of each way to guess."""
     guess = party.label_guess
-    found = [_guess(party, key) for key in KINDS]
+    guesses = [_guess(party, key) for key in KINDS]
     records = None if guess is None else guess.records
-    return [name, count(records), *(either_way(None if each is None else each.auc) for each in found)]
+    return [name, count(records), *(either_way(None if it is None else it.auc) for it in guesses)]
 
 
-def _row(name: str, party: Party, x: Linear) -> GuessRow:
-    aucs = {key: each.auc for key in KINDS if (each := _guess(party, key)) is not None and each.auc is not None}
-    dots = [Dot(KINDS[key].style, short(x(_stronger(aucs[key], "")[0]))) for key in reversed(KINDS) if key in aucs]
-    return GuessRow(name, dots, guess_row(name, party)[1:])
+def _dots(party: Party) -> Dots:
+    aucs = {key: None if (guess := _guess(party, key)) is None else guess.auc for key in reversed(KINDS)}
+    placed = ((KINDS[key].style, None if auc is None else _stronger(auc, "")[0]) for key, auc in aucs.items())
+    return dots(placed, limit=0.5)
 
 
 def _guess(party: Party, key: str) -> GuessFigures | None:
     if party.label_guess is None or not key:
         return party.label_guess
-    found: GuessFigures | None = getattr(party.label_guess, key)
-    return found
+    guess: GuessFigures | None = getattr(party.label_guess, key)
+    return guess
 
 
 def _accuracies(name: str, party: Party) -> list[list[str]]:
     rows = []
     for key, kind in KINDS.items():
-        each = _guess(party, key)
-        if each is not None:
-            right = score(each.accuracy) if each.inverted is None else either_way(each.accuracy)
-            rows.append([name, kind.label, count(each.records), right, score(each.majority), either_way(each.auc)])
+        guess = _guess(party, key)
+        if guess is not None:
+            right = score(guess.accuracy) if guess.inverted is None else either_way(guess.accuracy)
+            rows.append([name, kind.label, count(guess.records), right, score(guess.majority), either_way(guess.auc)])
     return rows
 
 
 def inversion_row(name: str, party: Party) -> list[str]:
     """The figures of gain inversion under `INVERSION_HEADS`."""
-    found = party.gain_inversion
-    if found is None:
+    inversion = party.gain_inversion
+    if inversion is None:
         return [name, *["–"] * (len(INVERSION_HEADS) - 1)]
-    return [name, *_figures(found), count(found.noised_weights), count(found.noise_removed)]
+    return [name, *_figures(inversion), count(inversion.noised_weights), count(inversion.noise_removed)]
 
 
-def _figures(found: InversionFigures) -> list[str]:
-    counts = (found.splits, found.announced, found.tried, found.solved, found.exact)
-    return [*map(count, counts), share(found.solved, found.splits)]
+def _figures(inversion: InversionFigures) -> list[str]:
+    counts = (inversion.splits, inversion.announced, inversion.tried, inversion.solved, inversion.exact)
+    return [*map(count, counts), share(inversion.solved, inversion.splits)]
 
 
 def differential_row(name: str, party: Party) -> list[str]:
     """The figures of the differential attack under `DIFFERENTIAL_HEADS`."""
-    found = party.differential
-    if found is None:
+    attack = party.differential
+    if attack is None:
         return [name, *["–"] * (len(DIFFERENTIAL_HEADS) - 1)]
-    sets = (found.opened_by_source, found.known_sums, found.smallest_set, found.labels, found.labels_right)
-    return [name, *map(count, (*sets, found.labels_by_inversion, found.labels_right_by_inversion))]
+    sets = (attack.opened_by_source, attack.known_sums, attack.smallest_set, attack.labels, attack.labels_right)
+    return [name, *map(count, (*sets, attack.labels_by_inversion, attack.labels_right_by_inversion))]
 
 
 def disclosed_row(name: str, party: Party) -> list[str]:
     """What messages disclose, under `DISCLOSED_HEADS`."""
-    found = party.disclosed
-    if found is None:
+    told = party.disclosed
+    if told is None:
         return [name, *["–"] * (len(DISCLOSED_HEADS) - 1)]
-    leaves = (found.leaves, found.leaves_as_source, found.exact_weight_known, found.exact_beside_open)
-    nodes = (found.continuing_nodes, found.continuing_ids)
-    return [name, *map(count, (found.bins, found.listed, *nodes, *leaves, found.barred, found.without_split_party))]
+    leaves = (told.leaves, told.leaves_as_source, told.exact_weight_known, told.exact_beside_open)
+    nodes = (told.continuing_nodes, told.continuing_ids)
+    return [name, *map(count, (told.bins, told.listed, *nodes, *leaves, told.barred, told.without_split_party))]

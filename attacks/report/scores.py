@@ -4,35 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from attacks.document import AttackName, Document, Party
 from attacks.id2graph.results import AttackResult
 from attacks.report.glossary import ATTACKS, count, score, seconds
-from attacks.report.scale import BOTTOM, LEFT, TOP, Frame, Linear, polyline, short, spread
-
-WIDTH, HEIGHT, LABELS = 440, 250, 108
-
-
-class Curve(NamedTuple):
-    """One attack's V-measure by trees or epochs: a path, its end, and its label's position."""
-
-    label: str
-    style: str
-    path: str
-    end: tuple[str, str]
-    label_y: str
-
-
-@dataclass(frozen=True)
-class Curves:
-    """A party's curves; `table` has a row for each number of trees where any attack has a figure, thinned, or epoch."""
-
-    frame: Frame
-    curves: list[Curve]
-    heads: list[str]
-    table: list[list[str]]
+from treetap.pages.pictures import Lines, Table, lines, thinned
 
 
 class ScoreRow(NamedTuple):
@@ -70,39 +47,19 @@ def ceiling(document: Document) -> float:
     return next((top for top in (0.25, 0.5) if max(values, default=1.0) <= top * 0.98), 1.0)
 
 
-def curves(document: Document, party: Party, top: float) -> Curves | None:
+def curves(document: Document, party: Party, top: float) -> Lines | None:
     """V-measure against the number of trees; None if no attack of this party is scored."""
     series = {name: _series(name, it, document.trees) for name, it in party.attacks.items()}
     series = {name: values for name, values in series.items() if any(value is not None for value in values)}
     if not series:
         return None
-    length = max(map(len, series.values()))
-    x = Linear(1, length, LEFT, WIDTH - LABELS, whole=True)
-    y = Linear(0, top, HEIGHT - BOTTOM, TOP)
-    frame = Frame(WIDTH, HEIGHT, x, y, "trees used", "V-measure", right=LABELS)
-    ends = [max((k, value) for k, value in enumerate(values, 1) if value is not None) for values in series.values()]
-    places = spread([y(value) for _, value in ends], 15, TOP, HEIGHT - BOTTOM)
-    drawn = [
-        Curve(
-            ATTACKS[name].brief,
-            ATTACKS[name].style,
-            polyline(None if value is None else (x(k), y(value)) for k, value in enumerate(values, 1)),
-            (short(x(end)), short(y(height))),
-            short(place),
-        )
-        for (name, values), (end, height), place in zip(series.items(), ends, places, strict=True)
-    ]
-    table = [
+    rows = [
         [str(k + 1), *(score(values[k] if k < len(values) else None) for values in series.values())]
-        for k in thinned(length)
+        for k in thinned(max(map(len, series.values())))
     ]
-    return Curves(frame, drawn, ["trees", *(ATTACKS[name].label for name in series)], table)
-
-
-def thinned(length: int, most: int = 25) -> list[int]:
-    """Indices 0 to length - 1, or about `most` of them with both ends."""
-    step = -(-length // most) if length else 1
-    return sorted({*range(0, length, step), length - 1}) if length else []
+    table = Table(["trees", *(ATTACKS[name].label for name in series)], rows)
+    looks = {(ATTACKS[name].brief, ATTACKS[name].style): values for name, values in series.items()}
+    return lines(looks, table, ("trees used", "V-measure"), top=top)
 
 
 def score_rows(document: Document) -> list[ScoreRow]:

@@ -38,10 +38,10 @@ class _Reached(NamedTuple):
 
 def sentences(document: Document) -> list[Sentence]:
     """One for each audited party, and of a label holder one for each party whose columns it attacks."""
-    found = [_sentence(document, name, party) for name, party in document.on_labels.items()]
+    said = [_sentence(document, name, party) for name, party in document.on_labels.items()]
     for holder, party in document.parties.items():
-        found += [_of_columns(holder, name, figures) for name, figures in (party.victims or {}).items()]
-    return found
+        said += [_of_columns(holder, name, figures) for name, figures in (party.victims or {}).items()]
+    return said
 
 
 def _of_columns(holder: str, victim: str, figures: VictimFigures) -> Sentence:
@@ -52,7 +52,7 @@ def _of_columns(holder: str, victim: str, figures: VictimFigures) -> Sentence:
 def _sentence(document: Document, name: str, party: Party) -> Sentence:
     if party.network is not None:
         return _of_network(name, party, party.network)
-    parts = [each for each in (_of_groups(document, party), pivodl.sentence(party)) if each]
+    parts = [part for part in (_of_groups(document, party), pivodl.sentence(party)) if part]
     return Sentence(name, " It ".join(parts) or _unscored(document, party), bool(parts))
 
 

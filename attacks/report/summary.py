@@ -7,8 +7,8 @@ from typing import NamedTuple
 from attacks.document import Document, Party
 from attacks.id2graph.results import AttackResult
 from attacks.report.glossary import ATTACKS, count, score, share
-from attacks.report.scale import Linear, short
 from attacks.report.scores import best
+from treetap.pages.pictures import Linear, short
 from treetap.trees.ensemble import ROOT
 
 #: Width of the small picture of CL and the best attack on an axis from 0 to 1.
@@ -41,9 +41,9 @@ def glances(document: Document) -> list[Glance]:
 
 def glance(name: str, party: Party, trees: int) -> Glance:
     """One party's line."""
-    found, alone = best(party), party.attacks.get("cl")
+    strongest, alone = best(party), party.attacks.get("cl")
     base = None if alone is None else alone.v_measure
-    top = None if found is None else found[1].v_measure
+    top = None if strongest is None else strongest[1].v_measure
     x = Linear(0, 1, 6, WIDTH - 6)
     known, every = known_nodes(party)
     signature = party.signature
@@ -55,9 +55,9 @@ def glance(name: str, party: Party, trees: int) -> Glance:
         party=name,
         cl=score(base),
         best=score(top),
-        attack="" if found is None else ATTACKS[found[0]].label,
-        after="" if found is None else _after(found[1], base, trees),
-        style="" if found is None else ATTACKS[found[0]].style,
+        attack="" if strongest is None else ATTACKS[strongest[0]].label,
+        after="" if strongest is None else _after(strongest[1], base, trees),
+        style="" if strongest is None else ATTACKS[strongest[0]].style,
         cl_at="" if base is None else short(x(base)),
         best_at="" if top is None else short(x(top)),
         bound=score(max((row.nats for row in party.bounds), default=None)),

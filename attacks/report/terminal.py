@@ -81,15 +81,15 @@ def _wrapped(words: str, console: Console, indent: str = "") -> list[str]:
 
 
 def _learned(document: Document, console: Console) -> None:
-    found = amounts(document)
-    kinds = sorted({kind for row in found.values() for kind in row}, key=rank)
+    received = amounts(document)
+    kinds = sorted({kind for row in received.values() for kind in row}, key=rank)
     if not kinds:
         return
-    cells = [[_amount(row[kind]) if kind in row else "·" for row in found.values()] for kind in kinds]
+    cells = [[_amount(row[kind]) if kind in row else "·" for row in received.values()] for kind in kinds]
     _table(
         console,
         "Who learned what: bytes (messages) received, as far as recorded",
-        ["class", *found],
+        ["class", *received],
         [[kind, *row] for kind, row in zip(kinds, cells, strict=True)],
     )
 
@@ -115,7 +115,7 @@ def _shared(document: Document, console: Console) -> None:
     """PIVODL's attacks."""
     parties = {name: party for name, party in document.parties.items() if party.label_guess is not None}
     for title, heads, row in (
-        ("Guesses of other parties' labels: AUC", ("party", *pivodl.GUESS_HEADS), pivodl.guess_row),
+        ("Guesses of other parties' labels: AUC", pivodl.GUESS_HEADS, pivodl.guess_row),
         ("Gain inversion", pivodl.INVERSION_HEADS, pivodl.inversion_row),
         ("Differential attack", pivodl.DIFFERENTIAL_HEADS, pivodl.differential_row),
         ("What the messages disclose", pivodl.DISCLOSED_HEADS, pivodl.disclosed_row),
@@ -129,20 +129,20 @@ def _networks(document: Document, console: Console) -> None:
     parties = [(name, party) for name, party in document.parties.items() if party.network is not None]
     figures = [(name, party.network) for name, party in parties if party.network is not None]
     for title, heads, rows, names in (
-        ("Gradients: clusters", networks.CLUSTER_HEADS, [networks.cluster_rows(*each) for each in parties], 2),
-        ("Gradients: inferred labels", networks.LABEL_HEADS, [networks.label_rows(*each) for each in figures], 1),
-        ("Gradients: length and direction", networks.SCORE_HEADS, [networks.score_rows(*each) for each in figures], 2),
-        ("Model completion", networks.COMPLETION_HEADS, [networks.completion_rows(*each) for each in figures], 4),
+        ("Gradients: clusters", networks.CLUSTER_HEADS, [networks.cluster_rows(*own) for own in parties], 2),
+        ("Gradients: inferred labels", networks.LABEL_HEADS, [networks.label_rows(*own) for own in figures], 1),
+        ("Gradients: length and direction", networks.SCORE_HEADS, [networks.score_rows(*own) for own in figures], 2),
+        ("Model completion", networks.COMPLETION_HEADS, [networks.completion_rows(*own) for own in figures], 4),
         ("What the federation gains", networks.GAIN_HEADS, [[row] if (row := networks.gain_row(document)) else []], 1),
     ):
-        if found := [row for each in rows for row in each]:
-            _table(console, title, heads, found, names)
+        if shown := [row for own in rows for row in own]:
+            _table(console, title, heads, shown, names)
     if document.gain is not None and document.gain.reason and document.on_labels:
         _say(console, *_wrapped(f"Gain over alone that is kept: {document.gain.reason}.", console))
-    for name, each in figures:
-        if each.amplified:
+    for name, own in figures:
+        if own.amplified:
             _say(console, f'{name} trained with optimizer = "amplified": its completion is the active one.')
-        for what, why in each.reasons.items():
+        for what, why in own.reasons.items():
             _say(console, *_wrapped(f"{name}: {what} is left out: {why}.", console, "  "))
 
 
@@ -153,18 +153,18 @@ def _columns(document: Document, console: Console) -> None:
         (
             "Columns of feature parties, one by one",
             on_columns.ATTRIBUTE_HEADS,
-            [(name, on_columns.attribute_row(it)) for name, each in victims.items() for it in each.attributes],
+            [(name, on_columns.attribute_row(it)) for name, own in victims.items() for it in own.attributes],
         ),
         (
             "Columns of feature parties: whole records",
             on_columns.RECORD_HEADS,
-            [(name, row) for name, each in victims.items() for row in on_columns.record_rows(each)],
+            [(name, row) for name, own in victims.items() for row in on_columns.record_rows(own)],
         ),
     ):
         if rows:
             _table(console, title, ("of", *heads), [[name, *row] for name, row in rows], 3)
-    for name, each in victims.items():
-        for what, why in each.reasons.items():
+    for name, own in victims.items():
+        for what, why in own.reasons.items():
             _say(console, *_wrapped(f"{name}: {what}: {why}.", console, "  "))
 
 

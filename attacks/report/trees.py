@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from attacks.document import Document, Party, SeenTree, TreeNode
 from attacks.report.glossary import count
-from attacks.report.scale import BOTTOM, LEFT, RIGHT, TOP, Frame, Linear, Tick, short
+from treetap.pages.pictures import BOTTOM, LEFT, RIGHT, TOP, Frame, Linear, Table, Tick, short
 
 #: Most nodes drawn in one file (the first tree of every party always), most trees drawn of a party.
 MOST_NODES, MOST_TREES = 2000, 20
@@ -58,7 +58,7 @@ class Drawing:
     height: int
     boxes: list[Box]
     links: list[Link]
-    table: list[list[str]]
+    table: Table
 
 
 class Pile(NamedTuple):
@@ -124,7 +124,7 @@ def draw(document: Document, tree: SeenTree) -> Drawing:
         height=2 * MARGIN + max(1, leaves) * ROW,
         boxes=boxes,
         links=links,
-        table=[_table_row(nodes[number], names) for number in sorted(nodes)],
+        table=Table(TABLE_HEADS, [_table_row(nodes[number], names) for number in sorted(nodes)]),
     )
 
 
@@ -212,13 +212,13 @@ def _box(node: TreeNode, y: float, column: int, names: Sequence[str]) -> Box:
 
 def _segments(node: TreeNode) -> list[Segment]:
     total = sum(node.classes or [])
-    found, start = [], 0.0
+    segments, start = [], 0.0
     for number, size in enumerate(node.classes or []):
         width = (BOX - 6) * size / total if total else 0.0
         if size:
-            found.append(Segment(short(3 + start), f"{width:.2f}", number))
+            segments.append(Segment(short(3 + start), f"{width:.2f}", number))
         start += width
-    return found
+    return segments
 
 
 def _link(parent: TreeNode, y: float, child: TreeNode, end: float, records: int, column: int) -> Link:

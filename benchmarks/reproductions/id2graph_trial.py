@@ -150,12 +150,13 @@ def _over_wire(trial: Trial) -> dict[str, Any]:
     """A federation of two parties and a coordinator, processes and sockets, and the audit of its transcripts."""
     asked, table = experiment(trial), _joined(trial.set)
     with clean_end(), working_folder(None, "treetap-id2graph-") as folder:
-        audited = run_seed(asked, table, trial.seed, folder)["audit"][ATTACKER]
+        audit = run_seed(asked, table, trial.seed, folder).audit
+        assert audit is not None  # the experiment asks for it
         leaves = read_view(folder / ATTACKER / "state" / "transcripts" / "experiment", party=ATTACKER).leaves()
     drawn = split(asked, table, trial.seed)
     attacks = {
-        name: {key: each[key] for key in ("v_measure", "ari", "accuracy", "groups", "seconds")}
-        for name, each in audited.items()
+        name: {key: results[key] for key in ("v_measure", "ari", "accuracy", "groups", "seconds")}
+        for name, results in audit[ATTACKER].items()
     }
     if LINKED in attacks_of(trial):
         x, y = _block(table, drawn, drawn.columns[ATTACKER]), _labels(asked, table, drawn)

@@ -29,7 +29,7 @@ from party.server.openapi import document
 from party.serving.registry import ServedModels
 from treetap import errors, logs
 from treetap.errors import BadInput, Refused
-from treetap.visible import one_line
+from treetap.names import one_line
 from treetap.wire.callers import Callers
 from treetap.wire.certificates import dns_names, ip_addresses
 from treetap.wire.credentials import CredentialSource

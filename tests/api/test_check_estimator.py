@@ -10,9 +10,15 @@ import pytest
 from sklearn.utils.estimator_checks import check_estimator
 
 import treetap
-from treetap.api.conventions import EXEMPT
 
 pytestmark = pytest.mark.second_tier
+
+_WEIGHTS = {
+    "check_sample_weight_equivalence_on_dense_data": "bins are quantiles of records, whatever their weights, so that a "
+    "record of weight 2 is not two records, nor one of weight 0 none"
+}
+#: Estimator → check of scikit-learn 1.9 → the reason why it is exempt. All others pass.
+EXEMPT: dict[str, dict[str, str]] = {"FederatedClassifier": _WEIGHTS, "FederatedRegressor": _WEIGHTS}
 
 #: One tree with a leaf value for every class; keys of 1024 bits, which the parties of a loopback federation permit.
 QUICK: dict[str, Any] = {

@@ -14,8 +14,9 @@ import pytest
 
 import treetap
 from tests.api.test_estimators import SMALL, TRUE, X
+from treetap.api.experiments import ExperimentResult
 from treetap.api.models import LoadedModel, PartyModel
-from treetap.api.results import ExperimentResult
+from treetap.commands.experiment.results import Results
 from treetap.commands.local_federation import to_toml
 from treetap.errors import TreetapError
 from treetap.tables.written import content_of
@@ -61,7 +62,7 @@ def test_predictions_in_csv_have_the_ids_of_the_table(tmp_path: Path) -> None:
     for run, first in (("seed-0", 1.0), ("seed-1", 0.25)):
         kept = pa.table({"id": ["007", "08"], "prediction": ["01", "1"], "probability": [first, 0.0], "y": ["1", "01"]})
         (tmp_path / "predictions" / f"{run}.csv").write_bytes(content_of(kept, "csv"))
-    found = ExperimentResult({"runs": []}, tmp_path, tmp_path / "report.html").predictions
+    found = ExperimentResult(Results.of([]), tmp_path).predictions
     assert found["id"].tolist() == ["007", "08"] * 2
     assert found["y"].tolist() == ["1", "01"] * 2
     assert found["probability"].tolist() == [1, 0, 0.25, 0]

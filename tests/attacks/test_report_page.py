@@ -113,7 +113,7 @@ def test_bytes_and_messages_of_each_class() -> None:
     for party in document.parties.values():
         for kind in {row.disclosure for row in party.received}:
             messages = sum(row.messages for row in party.received if row.disclosure == kind)
-            row = re.search(rf"<th scope=\"row\">{kind}<small>.*?</tr>", page, re.DOTALL)
+            row = re.search(rf"<th scope=\"row\"><bdi>{kind}</bdi><small>.*?</tr>", page, re.DOTALL)
             assert row is not None
             assert f"<small>{messages:,} message" in row[0]
 
@@ -212,7 +212,7 @@ def _luminance(colour: str) -> float:
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 def test_contrast(scheme: int) -> None:
     """Text and all colours that name something stand out by 4.5 to 1, or 3 to 1 where they only mark (WCAG 2.2)."""
-    style = (resources.files("attacks.report") / "templates" / "style.css").read_text(encoding="utf-8")
+    style = (resources.files("treetap.pages") / "templates" / "style.css").read_text(encoding="utf-8")
     block = re.findall(r":root \{(.*?)\}", style, re.DOTALL)[scheme]
     colours = dict(re.findall(r"--([a-z]+): (#[0-9a-f]{6});", block))
     marks = {"received", "difference", "root", "hidden", "open", "sealed", "plain"}

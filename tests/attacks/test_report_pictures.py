@@ -8,9 +8,9 @@ from itertools import pairwise
 import pytest
 
 from attacks.document import Document, SeenTree
-from attacks.report import bounds, matrix, scores, signature, trees
-from attacks.report.scale import Linear, Log, spread
+from attacks.report import bounds, matrix, scores, trees
 from tests.attacks.documents import made
+from treetap.pages.pictures import Linear, Log, spread
 
 
 def _tree(*rows: tuple[int, str | None, int | None]) -> SeenTree:
@@ -49,7 +49,7 @@ def test_a_tree_shows_what_is_known_and_what_is_hidden() -> None:
     assert [box.leaf for box in drawn.boxes] == [False, False, False, True, False, True]
     assert (drawn.known, drawn.hidden) == (4, 2)
     assert drawn.boxes[2].title == "node 3, received, 60 records (1: 45, 2: 15), own split age < 51.25"
-    assert drawn.table[2] == ["3", "1", "received", "60", "1: 45, 2: 15", "age < 51.25"]
+    assert drawn.table.rows[2] == ["3", "1", "received", "60", "1: 45, 2: 15", "age < 51.25"]
 
 
 def test_class_bars_fill_a_box() -> None:
@@ -85,7 +85,7 @@ def test_long_names_of_columns_keep_their_thresholds() -> None:
     content["nodes"][2]["feature"] = "a-name-that-is-much-too-long-for-a-picture"
     drawn = trees.draw(made(trees=1), SeenTree.model_validate(content))
     assert drawn.boxes[2].split == "a-name-that-i… < 51.25"
-    assert drawn.table[2][-1] == "a-name-that-is-much-too-long-for-a-picture < 51.25"
+    assert drawn.table.rows[2][-1] == "a-name-that-is-much-too-long-for-a-picture < 51.25"
 
 
 def _points(path: str) -> list[tuple[float, float]]:
@@ -115,8 +115,8 @@ def test_bounds_stand_where_size_and_depth_say() -> None:
     (deep,) = found.by_depth.clouds
     by_height = sorted(_points(deep.path), key=lambda it: -it[1])
     assert max(by_height[0][0], by_height[1][0]) < by_height[2][0]
-    assert found.top[0][:5] == ["0", "4", "2", "900", "received"]
-    assert [row[:3] for row in found.depths] == [["1", "2", "2"], ["2", "1", "1"]]
+    assert found.top.rows[0][:5] == ["0", "4", "2", "900", "received"]
+    assert [row[:3] for row in found.depths.rows] == [["1", "2", "2"], ["2", "1", "1"]]
 
 
 def test_points_that_coincide_are_drawn_once() -> None:
@@ -125,7 +125,7 @@ def test_points_that_coincide_are_drawn_once() -> None:
     found = bounds.bounds(document, document.parties["lab-north"], 0.5)
     assert found is not None
     assert len(_points(found.by_size.clouds[0].path)) == 1
-    assert found.depths[0][1] == "1,024"
+    assert found.depths.rows[0][1] == "1,024"
 
 
 def test_cl_is_a_level_line_and_others_have_their_course() -> None:
@@ -145,14 +145,14 @@ def test_cl_is_a_level_line_and_others_have_their_course() -> None:
     assert paths["UNI"].count("M") == 1
     assert "L" not in paths["UNI"]
     assert re.sub(r"[\d. ]", "", paths["ID2Graph"]) == "MML"
-    assert [row[found.heads.index("ID2Graph")] for row in found.table] == ["0.250", "–", "0.500", "0.750"]
+    assert [row[found.table.heads.index("ID2Graph")] for row in found.table.rows] == ["0.250", "–", "0.500", "0.750"]
 
 
 def test_information_is_a_share_of_the_entropy() -> None:
     """The signature's last point stands at information ÷ label entropy."""
     document = made(parties=1, trees=2)
     party = document.parties["lab-north"]
-    found = signature.joint(document, party)
+    found = bounds.joint(document, party)
     assert found is not None
     information, entropy = party.signature.mutual_information, party.signature.label_entropy
     assert information is not None
@@ -170,7 +170,7 @@ def test_who_is_counted_by_whose_transcript() -> None:
     assert list(found) == ["lab-north", "insurer", "clinic"]
     sent = [row for party in document.parties.values() for row in party.sent if row.disclosure == "CANDIDATE_SUM"]
     assert found["clinic"]["CANDIDATE_SUM"] == (sum(row.messages for row in sent), sum(row.bytes for row in sent))
-    assert matrix.matrix(document).partial == {"clinic"}
+    assert matrix.matrix(document).columns == ["lab-north", "insurer", "clinic *"]
 
 
 def test_ticks_are_round() -> None:

@@ -1,12 +1,14 @@
-"""Reports of runs as experiments have them, without a federation."""
+"""Results of runs as experiments have them, without a federation."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.experiment.results import RunResult
 from treetap.trees import metrics
 from treetap.trees.evaluation import evaluate
 
@@ -29,8 +31,9 @@ def run(
     names: tuple[str, str] = ("clinic", "lab"),
     columns: tuple[str, ...] = ("a", "b", "c"),
     rounds: int = 4,
-) -> dict[str, Any]:
-    """The report of a run whose predictions of 60 rows are drawn by its seed and fold."""
+    **changes: Any,
+) -> RunResult:
+    """The result of a run whose predictions of 60 rows are drawn by its seed and fold; `changes`: other fields."""
     draw = np.random.default_rng((seed, fold or 0))
     if objective == REGRESSION:
         labels: Any = draw.normal(size=60)
@@ -48,7 +51,7 @@ def run(
         {"from": first, "to": second, "step": "grow", "class": "CIPHERTEXT", "messages": 3, "bytes": 30_000 + seed},
         {"from": second, "to": "coordinator", "step": "grow", "class": "CONTROL", "messages": 9, "bytes": 900},
     ]
-    return {
+    content = {
         "seed": seed,
         **({} if fold is None else {"fold": fold}),
         "metrics": {"train": measured, "test": measured},
@@ -75,4 +78,10 @@ def run(
         "trees": {"planned": rounds, "grown": rounds, "used": rounds},
         "peak_rss_mb": {first: 100.0},
         "arithmetic": {first: "gmpy2"},
+        "ciphertexts": {"gradients": 240},
+        "operations": {"encryptions": 240},
+        "seconds_by_step": {first: {"grow": 1.5}},
+        "cpu_seconds": {first: 2.5},
+        "model": {name: Path("runs/exp", f"seed-{seed}", name, "state/models/experiment") for name in names},
     }
+    return RunResult.model_validate(content | changes)

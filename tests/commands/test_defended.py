@@ -219,8 +219,8 @@ def test_sentences_of_columns() -> None:
 
     def said(lab: dict[str, Any], **job: Any) -> str:
         found = defended(_experiment({}, lab, protocol="splitnn", **job), {}, {}, _table(), _table())
-        assert (found["table"], found["parties"]) == ({}, {"lab": lab})
-        return " ".join(found["says"])
+        assert (found.table, found.parties) == ({}, {"lab": lab})
+        return " ".join(found.says)
 
     for words in (
         'SensFL at lab with ε = 0.25, norm "batch": lowers the sensitivity of its embeddings to its columns.',

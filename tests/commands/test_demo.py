@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands.command import refused, treetap
+from tests.commands.experiment_documents import run
 from tests.needs import needs_library_of
 from treetap.commands import demo
 from treetap.commands.experiment.joined_table import read_table, split
@@ -42,15 +43,13 @@ def test_an_unknown_protocol() -> None:
 def test_a_report_without_gains(noisy: bool, capsys: pytest.CaptureFixture[str]) -> None:
     """Bars are of splits, the accountant's sentences are printed, and a noisy model is not called unequal."""
     row = {"auc": 0.9}
-    found = {
-        "metrics": {"train": row, "test": row, "centralised, test": {"auc": 0.95}},
-        "privacy": ["epsilon 8, as the accountant says."],
-        "importance": [{"party": "north", "feature": "age", "weight": 4, "gain": None, "cover": None}],
-        "seconds": {"train": 1.0},
-        "arithmetic": {"east": "ifma", "north": "gmpy2"},
-        "traffic": [],
-    }
-    demo.report(found, None, noisy=noisy)
+    result = run(
+        metrics={"train": row, "test": row, "centralised, test": {"auc": 0.95}},
+        privacy=["epsilon 8, as the accountant says."],
+        importance=[{"party": "north", "feature": "age", "weight": 4, "gain": None, "cover": None}],
+        arithmetic={"east": "ifma", "north": "gmpy2"},
+    )
+    demo.report(result, None, noisy=noisy)
     printed = " ".join(capsys.readouterr().out.split())  # lines end where the terminal does
     assert "epsilon 8, as the accountant says." in printed
     assert "█" * 24 in printed

@@ -22,8 +22,8 @@ from tests.commands.experiment_documents import run
 from treetap.commands import local_federation
 from treetap.commands.experiment import all_runs, command, measured
 from treetap.commands.experiment import run as one_run
-from treetap.commands.experiment.document import as_json, document
 from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.experiment.results import Results, RunResult
 from treetap.commands.local_federation import LocalFederation, clean_end
 from treetap.errors import Interrupted, TreetapError
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.second_tier
 FILE = """[data]\npath = "t.csv"\nlabel = "y"\nseed = [4, 5]
 [[party]]\nname = "clinic"\nlabels = true\ncolumns = ["a"]\n[[party]]\nname = "lab"\ncolumns = ["b"]
 [job]\nkey_bits = 2048\nn_estimators = 400\n"""
-RUN = run(4) | {"metrics": {"test": {"auc": math.nan}}}
+UNDEFINED = {"test": {"auc": math.nan}}
 
 
 @pytest.fixture
@@ -50,10 +50,10 @@ def test_the_seeds_that_finished_are_printed(
 ) -> None:
     """A failure, Ctrl-C or SIGTERM in the second seed leaves the first one's result as one document, and goes on."""
 
-    def run_seed(_: Any, __: Any, seed: int, *___: Any, **____: Any) -> dict[str, Any]:
+    def run_seed(_: Any, __: Any, seed: int, *___: Any, **____: Any) -> RunResult:
         if seed == 5:
             raise failure
-        return {**RUN, "seed": seed}
+        return run(seed, metrics=UNDEFINED)
 
     monkeypatch.setattr(all_runs, "run_seed", run_seed)
     with pytest.raises(type(failure)) as raised:
@@ -68,9 +68,9 @@ def test_people_see_each_report_as_its_run_ends(
     """The first seed's report is out before the second seed begins, and each is printed once."""
     seen: list[str] = []
 
-    def run_seed(_: Any, __: Any, seed: int, *___: Any, **____: Any) -> dict[str, Any]:
+    def run_seed(_: Any, __: Any, seed: int, *___: Any, **____: Any) -> RunResult:
         seen.append(capsys.readouterr().out)
-        return {**RUN, "seed": seed}
+        return run(seed, metrics=UNDEFINED)
 
     monkeypatch.setattr(all_runs, "run_seed", run_seed)
     command.run_file(file, as_json=False, discard=True)
@@ -87,7 +87,7 @@ def test_no_document_where_nothing_finished(
 ) -> None:
     """If the first seed fails, standard output stays empty."""
 
-    def run_seed(*_: Any, **__: Any) -> dict[str, Any]:
+    def run_seed(*_: Any, **__: Any) -> RunResult:
         raise Interrupted("lab is gone")
 
     monkeypatch.setattr(all_runs, "run_seed", run_seed)
@@ -97,16 +97,21 @@ def test_no_document_where_nothing_finished(
 
 
 def test_undefined_measures_are_null() -> None:
-    """What JSON has no number for becomes null at any depth; everything else stays."""
-    odd = {"metrics": {"test": {"auc": math.nan, "rmse": math.inf, "ks": 0.5}}, "rows": [{"gain": -math.inf}], "n": 3}
-    found = as_json(document([odd | {"seconds": {}}]))
-    run_ = json.loads(found, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))["runs"][0]
-    test = {"auc": None, "rmse": None, "ks": 0.5}
-    assert run_ == {"metrics": {"test": test}, "rows": [{"gain": None}], "n": 3, "seconds": {}}
+    """A measure that JSON has no number for becomes null; what a run does not have is no key; the rest stays."""
+    odd = {"auc": math.nan, "rmse": math.inf, "ks": 0.5}
+    row = {"party": "lab", "feature": "c", "weight": 2, "gain": -math.inf, "cover": 1.0}
+    result = run(4, metrics={"test": odd}, importance=[row], audit=None, audit_fault="no label")
+    printed = Results.of([result]).written()
+    (plain,) = json.loads(printed, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))["runs"]
+    assert plain["metrics"] == {"test": {"auc": None, "rmse": None, "ks": 0.5}}
+    assert plain["importance"] == [row | {"gain": None}]
+    assert (plain["seed"], plain["audit"], plain["audit_fault"]) == (4, None, "no label")
+    assert not plain.keys() & {"fold", "epochs", "predict", "defences", "privacy", "xgboost", "audit_report"}
+    assert plain["traffic"][0].keys() == {"from", "to", "step", "class", "messages", "bytes"}
 
 
 def test_an_overflow_is_a_measure_without_a_warning() -> None:
-    """Squared errors beyond double precision are infinite, and numpy has nothing to say about it."""
+    """Squared errors beyond double precision are undefined, and numpy has nothing to say about it."""
     parties = [{"name": "a", "columns": ["a"], "labels": True}, {"name": "b", "columns": ["b"]}]
     content = {"data": {"path": "t", "label": "y"}, "party": parties, "job": {"objective": "reg:squarederror"}}
     scores = pa.table({"treetap_id": ["1", "2"], "prediction": [1e200, -1e200]})
@@ -114,7 +119,7 @@ def test_an_overflow_is_a_measure_without_a_warning() -> None:
     with warnings.catch_warnings(), np.errstate(all="warn"):
         warnings.simplefilter("error")
         found = measured.test_metrics(ExperimentFile.model_validate(content), {}, scores, rows)
-    assert found == {"rmse": math.inf}
+    assert found == {"rmse": None}
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from treetap.commands.experiment import all_runs
 from treetap.commands.experiment.all_runs import run_experiment
 from treetap.commands.experiment.command import run_file
 from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.experiment.results import RunResult
 from treetap.errors import BadInput, Interrupted, TreetapError
 
 FILE = """[data]\npath = "t.csv"\nlabel = "y"\n{data}
@@ -45,13 +46,13 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the runs that were made, by a federation that writes its certificates and measures the seed."""
     names: list[str] = []
 
-    def run_seed(_: Any, table: pa.Table, seed: int, folder: Path, *, fold: int | None, **__: Any) -> dict[str, Any]:
+    def run_seed(_: Any, table: pa.Table, seed: int, folder: Path, *, fold: int | None, **__: Any) -> RunResult:
         if seed in FAILING:
             folder.mkdir()
             raise FAILING[seed]
         create_authority(folder / "certs")
         names.append(folder.name)
-        return run(seed, fold) | {"metrics": {"test": {"auc": seed / 10, "logloss": 0.5}}}
+        return run(seed, fold, metrics={"test": {"auc": seed / 10, "logloss": 0.5}})
 
     FAILING.clear()
     monkeypatch.setattr(all_runs, "run_seed", run_seed)
@@ -176,6 +177,27 @@ def test_another_experiment_is_not_resumed(file: Path, made: list[str]) -> None:
     assert made == ["seed-4", "seed-5"]
 
 
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"runs": [{"seed": 4}]}, "runs.0.traffic: Field required"),
+        ({"summary": {"runs": "2", "metrics": {}, "seconds": {}}}, "summary.runs: Input should be a valid integer"),
+        ({"version": 2}, "version: Extra inputs are not permitted"),
+        (None, "the file: Invalid JSON"),
+    ],
+)
+def test_kept_results_of_another_form(change: dict[str, Any] | None, says: str, file: Path, made: list[str]) -> None:
+    """Results that lack something, have more, another type, or are no JSON are refused by file and place."""
+    run_file(file, as_json=True)
+    path = Path("runs/exp/results.json")
+    content = json.loads(path.read_text())
+    path.write_text("{" if change is None else json.dumps(content | change))
+    with pytest.raises(BadInput) as raised:
+        run_file(file, as_json=True, resume=Path("runs/exp"))
+    assert str(raised.value).startswith(f"{path}: is damaged, or not of this version's form ({says}")
+    assert made == ["seed-4", "seed-5"]
+
+
 def test_private_keys_do_not_outlive_their_federation(file: Path, made: list[str]) -> None:
     """Of the throw-away authority the certificate remains, which an audit reads."""
     run_file(file, as_json=True)
@@ -205,8 +227,8 @@ def test_a_table_in_memory(tmp_path: Path, made: list[str]) -> None:
     experiment = ExperimentFile.model_validate(content)
     table = pa.table({"a": range(20), "b": range(20), "y": ["no", "yes"] * 10})
     ended: list[int] = []
-    found = run_experiment(experiment, tmp_path / "kept", table=table, on_run=lambda each: ended.append(each["seed"]))
-    assert (ended, found["folder"]) == ([4, 5], str(tmp_path / "kept"))
+    found = run_experiment(experiment, tmp_path / "kept", table=table, on_run=lambda each: ended.append(each.seed))
+    assert (ended, found.folder) == ([4, 5], str(tmp_path / "kept"))
     assert pq.read_table(tmp_path / "kept" / "table.parquet") == table
     assert "n_estimators = 3" in (tmp_path / "kept" / "experiment.toml").read_text()
     assert run_experiment(experiment, tmp_path / "kept", table=table, resume=True) == found
@@ -226,7 +248,7 @@ def test_a_folder_that_cannot_be_made(file: Path, made: list[str]) -> None:
 def test_a_full_disk_is_an_error_with_its_file(file: Path, made: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Results that cannot be written are one message with the path, and no traceback."""
 
-    def full(self: Any, run: dict[str, Any]) -> None:
+    def full(self: Any, run: RunResult) -> None:
         raise OSError(28, "No space left on device", "results.json")
 
     monkeypatch.setattr(all_runs.Kept, "add", full)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,9 +12,10 @@ import pytest
 
 from tests.attacks.browser import BROKEN, OVERLAPS, Browser, found
 from tests.commands.experiment_documents import REGRESSION, TWO, experiment, run
-from treetap.commands.experiment.histories import histories_csv
-from treetap.commands.experiment.results_page import curves, figures
-from treetap.commands.experiment.results_page.page import html
+from treetap.commands.experiment import page as figures
+from treetap.commands.experiment import page_curves as curves
+from treetap.commands.experiment.page import html
+from treetap.commands.experiment.results import Prediction, RunResult, histories_csv
 
 pytestmark = pytest.mark.second_tier
 
@@ -43,7 +45,7 @@ class _Reader(HTMLParser):
 
 def test_a_page_fetches_nothing() -> None:
     """No address but places of this page and files beside it, no script, no font; its policy forbids them as well."""
-    page = html(experiment(), "exp", [run(0) | {"audit_report": "/home/me/runs/exp/seed-0/audit.html"}])
+    page = html(experiment(), "exp", [run(0, audit_report="/home/me/runs/exp/seed-0/audit.html")])
     addresses = {it for it in _Reader(page).addresses if it != "data:,"}
     assert {it for it in addresses if not it.startswith("#")} == {"history.csv", "seed-0/audit.html"}
     policy = re.search(r'content="(default-src[^"]*)"', page)
@@ -56,39 +58,40 @@ def test_the_figures_are_those_of_the_runs() -> None:
     """Mean ± standard deviation over folds, counts added up, and each run's own row."""
     runs = [run(0, fold) for fold in (1, 2, 3)]
     text = " ".join(_Reader(html(experiment(cv=3), "exp", runs)).text)
-    area = np.array([each["metrics"]["test"]["auc"] for each in runs])
+    area = np.array([each.metrics["test"]["auc"] for each in runs])
     assert f"{area.mean():.4f} ± {area.std(ddof=1):.4f}" in text
     for each in runs:
-        assert f"seed 0, fold {each['fold']}" in text
+        assert f"seed 0, fold {each.fold}" in text
     matrix = figures.confusion(runs)
     assert matrix is not None
-    counts = np.sum([each["evaluation"]["confusion"] for each in runs], axis=0)
-    assert [[cell.figure for cell in cells] for _, cells in matrix.rows] == [[f"{n}" for n in row] for row in counts]
+    counts = np.sum([each.evaluation.confusion for each in runs], axis=0)
+    assert [[cell.figure for cell in cells] for *_, cells in matrix.rows] == [[f"{n}" for n in row] for row in counts]
     recall = figures.class_table(runs)
     assert recall is not None
     assert recall.rows[0][-2:] == ["90", str(counts[:, 0].sum())]
-    assert sum(float(cell.more.rstrip("%")) for cell in matrix.rows[0][1]) == pytest.approx(100, abs=0.1)
-    traffic, kinds = figures.traffic(runs)
-    assert (traffic.columns, kinds) == (["lab", "coordinator"], {"CIPHERTEXT": "sealed", "CONTROL": "plain"})
-    assert [[cell.figure for cell in cells] for _, cells in traffic.rows] == [["30.0 kB", "·"], ["·", "900 B"]]
+    assert sum(float(cell.more.rstrip("%")) for cell in matrix.rows[0][-1]) == pytest.approx(100, abs=0.1)
+    traffic = figures.traffic(runs)
+    assert traffic.columns == ["lab", "coordinator"]
+    assert [row[:3] for row in traffic.rows] == [("CIPHERTEXT", "", "sealed"), ("CONTROL", "", "plain")]
+    assert [[cell.figure for cell in cells] for *_, cells in traffic.rows] == [["30.0 kB", "·"], ["·", "900 B"]]
 
 
 def test_importances_are_shares_over_the_runs() -> None:
     """A feature that a run does not use counts as 0 there; long lists end with the number of the others."""
-    one, other = run(0), run(1)
-    other["importance"] = [{"party": "lab", "feature": "c", "weight": 2, "gain": 1.0, "cover": 1.0}]
+    row = {"party": "lab", "feature": "c", "weight": 2, "gain": 1.0, "cover": 1.0}
+    one, other = run(0), run(1, importance=[row])
     bars, left_out = figures.importances([one, other])
-    assert [(bar.name, bar.more, bar.figure) for bar in bars] == [
+    assert [(bar.name, bar.more, *bar.figures) for bar in bars] == [
         ("c", "lab", "66.7 ± 47.1 %, 2.5 splits"),
         ("a", "clinic", "16.7 ± 23.6 %, 0.5 splits"),
         ("b", "lab", "16.7 ± 23.6 %, 1.0 splits"),
     ]
     assert left_out == 0
-    assert [bar.figure.split(", ")[1] for bar in figures.importances([other])[0]] == ["2 splits"]
-    many = run(0) | {"importance": [{"party": "lab", "feature": f"f{k}", "weight": 1, "gain": None} for k in range(40)]}
-    bars, left_out = figures.importances([many])
+    assert [bar.figures[0].split(", ")[1] for bar in figures.importances([other])[0]] == ["2 splits"]
+    many = [{"party": "lab", "feature": f"f{k}", "weight": 1, "gain": None, "cover": None} for k in range(40)]
+    bars, left_out = figures.importances([run(0, importance=many)])
     assert (len(bars), left_out) == (25, 15)
-    assert figures.importances([run(0) | {"importance": []}]) == ([], 0)
+    assert figures.importances([run(0, importance=[])]) == ([], 0)
 
 
 def test_curves_are_those_of_the_evaluation() -> None:
@@ -100,11 +103,11 @@ def test_curves_are_those_of_the_evaluation() -> None:
         for curve in picture.curves:
             assert curve.path.startswith("M54 278L")
             assert curve.path.endswith("L428 14")
-    records = [sum(int(row[1]) for row in it.rows) for it in curves.calibration_pictures(runs)]
+    records = [sum(int(row[1]) for row in it.table.rows) for it in curves.calibration_pictures(runs)]
     assert records == [120, 120, 120]
     (picture,) = curves.history_pictures(runs)
     assert [curve.style for curve in picture.curves] == ["train", "train", "validation", "validation"]
-    assert picture.rows == [
+    assert picture.table.rows == [
         ["seed 0", "0.8000", "0.6500"],
         ["seed 1", "0.8000", "0.6600"],
         ["mean ± standard deviation", "0.8000 ± 0.0000", "0.6550 ± 0.0071"],
@@ -123,7 +126,7 @@ def test_many_classes_have_the_curves_of_the_most_frequent() -> None:
 @pytest.mark.parametrize("objective", [REGRESSION, TWO])
 def test_sections_are_there_where_they_have_something_to_say(objective: str) -> None:
     """A regression has residuals and no classes; a model without a history or importances no such section."""
-    bare = run(objective=objective) | {"history": [], "importance": []}
+    bare = run(objective=objective, history=[], importance=[])
     page = html(experiment(objective), "exp", [bare])
     sections = re.findall(r'<section id="(\w+)"', page)
     ends = ["time", "traffic"]
@@ -137,9 +140,10 @@ def test_sections_are_there_where_they_have_something_to_say(objective: str) -> 
 
 def test_measures_that_are_not_defined() -> None:
     """Held-out rows of one class have no ROC curve and no AUC; the page says undefined."""
-    one = run(0)
-    one["metrics"]["test"] = {**one["metrics"]["test"], "auc": None}
-    one["evaluation"]["roc"] = [{"class": "yes", "auc": None, "points": []}]
+    plain = run(0).plain()
+    plain["metrics"]["test"]["auc"] = math.nan
+    plain["evaluation"]["roc"] = [{"class": "yes", "auc": None, "points": []}]
+    one = RunResult.model_validate(plain)
     page = html(experiment(), "exp", [one, run(1)])
     assert "undefined" in page
     assert curves.roc_pictures([one])[0].figure == "AUC undefined"
@@ -156,9 +160,9 @@ def test_hostile_names_stay_text() -> None:
     controlled = "a\x1b[2Jb\u202ec"
     parties = ("clinic", "lab")
     runs = [run(seed, classes=("no", EVIL), columns=(EVIL, controlled, "c")) for seed in (0, 1)]
-    runs[0]["audit_fault"] = EVIL
+    runs[0].audit_fault = EVIL
     page = html(experiment(path=EVIL + ".csv", names=parties), EVIL, runs)
-    harmless = html(experiment(), "exp", [run(seed) | {"audit_fault": "x"} for seed in (0, 1)])
+    harmless = html(experiment(), "exp", [run(seed, audit_fault="x") for seed in (0, 1)])
     assert _Reader(page).elements == _Reader(harmless).elements
     assert sum(EVIL in text for text in _Reader(page).text) >= 5
     assert "\x1b" not in page
@@ -167,9 +171,8 @@ def test_hostile_names_stay_text() -> None:
 
 def test_histories_are_one_table() -> None:
     """A line per run and round; a metric that a round lacks is empty."""
-    runs = [run(0, fold) for fold in (1, 2)]
-    runs[0]["history"] = [{"train_auc": 0.5}]
-    runs[1]["history"] = [{"train_auc": 0.5, "eval_auc": 0.1}, {"train_auc": None, "eval_auc": 0.25}]
+    histories = [[{"train_auc": 0.5}], [{"train_auc": 0.5, "eval_auc": 0.1}, {"train_auc": None, "eval_auc": 0.25}]]
+    runs = [run(0, fold, history=history) for fold, history in enumerate(histories, 1)]
     assert histories_csv(runs).splitlines() == [
         *("seed,fold,round,train_auc,eval_auc", "0,1,0,0.5,", "0,2,0,0.5,0.1", "0,2,1,,0.25")
     ]
@@ -208,11 +211,16 @@ def test_nothing_is_painted_over_anything(objective: str, tmp_path: Path) -> Non
     names = ("commercial-bank", "telco")
     runs = [run(seed, objective=objective, columns=columns, names=names) for seed in range(3)]
     for each in runs:
-        protocol = {"seconds": 1.5, "bytes": 30_000, "max_difference": 1e-9}
-        each["predict"] = {"interactive": protocol, "eini-lattice": protocol | {"max_difference": 0.0}}
-        each["metrics"]["centralised, test"] = each["metrics"]["label holder alone, test"] = each["metrics"]["test"]
+        protocol = Prediction(seconds=1.5, bytes=30_000, max_difference=1e-9, traffic=[])
+        same = protocol.model_copy(update={"max_difference": 0.0})
+        each.predict = {"interactive": protocol, "eini-lattice": same}
+        test = each.metrics["test"]
+        each.metrics = {**each.metrics, "centralised, test": test, "label holder alone, test": test}
         kinds = ("CANDIDATE_SUM", "INSTANCE_SPACE", "PUBLIC_KEY", "EMBEDDING_GRADIENT")
-        each["traffic"] += [each["traffic"][0] | {"class": kind, "to": names[k % 2]} for k, kind in enumerate(kinds)]
+        each.traffic += [
+            each.traffic[0].model_copy(update={"disclosure": kind, "receiver": names[k % 2]})
+            for k, kind in enumerate(kinds)
+        ]
     path = tmp_path / "report.html"
     path.write_text(html(experiment(objective, names), "loans", runs), encoding="utf-8")
     with Browser(tmp_path) as browser:

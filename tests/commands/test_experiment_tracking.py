@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from tests.commands.experiment_documents import experiment, run
-from treetap.commands.experiment import all_runs, output_table
+from treetap.commands.experiment import all_runs, experiment_file, tracking
 from treetap.commands.experiment.all_runs import run_experiment
 from treetap.commands.experiment.command import run_file
-from treetap.commands.experiment.tracking import to_mlflow
+from treetap.commands.experiment.results import RunResult
 from treetap.errors import BadInput, Interrupted
 
 pytestmark = [
@@ -38,11 +38,12 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[int]:
     Path("t.csv").write_text("\n".join(["a,b,c,y", *(f"{i},{i % 7},{i % 3},{i % 2}" for i in range(40))]) + "\n")
     seeds: list[int] = []
 
-    def run_seed(_: Any, __: Any, seed: int, *___: Any, fold: int | None, **____: Any) -> dict[str, Any]:
+    def run_seed(_: Any, __: Any, seed: int, *___: Any, fold: int | None, **____: Any) -> RunResult:
         seeds.append(seed)
-        found = run(seed, fold)
-        found["metrics"]["label holder alone, test"] = {"auc": 0.25, "logloss": float("nan")}
-        return found
+        result = run(seed, fold)
+        alone = {"auc": 0.25, "logloss": float("nan")}
+        result.metrics = {**result.metrics, "label holder alone, test": alone}
+        return result
 
     monkeypatch.setattr(all_runs, "run_seed", run_seed)
     return seeds
@@ -84,13 +85,13 @@ def test_mlflow_has_what_was_measured(made: list[int], capsys: pytest.CaptureFix
     }
     assert json.loads(part.data.params["parties"]) == ["clinic", "lab"]
     metrics = part.data.metrics
-    assert metrics["test_auc"] == wanted["metrics"]["test"]["auc"]
+    assert metrics["test_auc"] == wanted.metrics["test"]["auc"]
     assert metrics["label_holder_alone_test_auc"] == 0.25
     assert "label_holder_alone_test_logloss" not in metrics
     assert (metrics["seconds_train"], metrics["bytes"]) == (7.0, 30_905.0)
-    name = next(key for key in wanted["history"][0] if key.startswith("validation_"))
+    name = next(key for key in wanted.history[0] if key.startswith("validation_"))
     course = [(each.step, each.value) for each in client.get_metric_history(part.info.run_id, name)]
-    assert course == [(step, row[name]) for step, row in enumerate(wanted["history"])]
+    assert course == [(step, row[name]) for step, row in enumerate(wanted.history)]
     means = client.get_metric_history(whole.info.run_id, "test_auc_mean")
     assert [(each.step, each.value) for each in means] == [
         (2, out["summary"]["metrics"]["test"]["auc"]["mean"]),
@@ -113,12 +114,12 @@ def test_tensorboard_has_what_was_measured(made: list[int]) -> None:
         events = EventAccumulator(str(folder), size_guidance={"tensors": 0, "scalars": 0})
         events.Reload()
         wanted = run(seed)
-        for name in wanted["history"][0]:
+        for name in wanted.history[0]:
             records, _, measure = name.partition("_")
             course = [(each.step, each.value) for each in events.Scalars(f"{measure}/{records}")]
-            assert course == [(k, pytest.approx(row[name])) for k, row in enumerate(wanted["history"])]
+            assert course == [(k, pytest.approx(row[name])) for k, row in enumerate(wanted.history)]
         (last,) = events.Scalars("final/test_auc")
-        assert (last.step, last.value) == (3, pytest.approx(wanted["metrics"]["test"]["auc"]))
+        assert (last.step, last.value) == (3, pytest.approx(wanted.metrics["test"]["auc"]))
         texts = {name: events.Tensors(name)[0].tensor_proto.string_val[0].decode() for name in events.Tags()["tensors"]}
         (given,) = [text for name, text in texts.items() if name.startswith("parameters")]
         assert json.loads(given)["job.n_estimators"] == "4"
@@ -171,7 +172,7 @@ def test_a_server_that_does_not_take_results_loses_none(
     server: _Server, made: list[int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The wait is bounded, the message names the server and the command to go on with, and the document is complete."""
-    monkeypatch.setattr(to_mlflow, "ALL_S", 0.5)
+    monkeypatch.setattr(tracking, "ALL_S", 0.5)
     with pytest.raises(Interrupted) as raised:
         run_file(written(f'mlflow = "{server.address}"'), as_json=True)
     assert str(raised.value).startswith(f"MLflow at {server.address}: ")
@@ -188,14 +189,15 @@ def test_a_server_that_does_not_take_results_loses_none(
 
 def test_a_server_that_is_not_there(made: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """From Python the document has the fault; a closed port is told at once, without repetitions that take long."""
-    monkeypatch.setattr(to_mlflow, "REPEATED", 0)
+    monkeypatch.setattr(tracking, "REPEATED", 0)
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{closed.getsockname()[1]}"
-        given = experiment().model_copy(update={"output": output_table.OutputTable(mlflow=address)})
+        given = experiment().model_copy(update={"output": experiment_file.OutputTable(mlflow=address)})
         found = run_experiment(given, Path("kept"))
-    assert found["mlflow"]["fault"].startswith(f"MLflow at {address}: ")
-    assert len(found["runs"]) == 1
+    assert found.mlflow is not None
+    assert (found.mlflow.fault or "").startswith(f"MLflow at {address}: ")
+    assert len(found.runs) == 1
 
 
 @pytest.mark.parametrize(
@@ -231,7 +233,7 @@ def test_a_library_that_is_not_installed(
     output: str, library: str, extra: str, made: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The extra that installs it is named before anything starts."""
-    monkeypatch.setattr(output_table, "find_spec", lambda name: None if name == library else name)
+    monkeypatch.setattr(experiment_file, "find_spec", lambda name: None if name == library else name)
     with pytest.raises(BadInput, match=rf"needs {library}: pip install 'treetap\[{extra}\]'"):
         run_file(written(output), as_json=True)
     assert made == []

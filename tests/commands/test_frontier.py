@@ -13,12 +13,10 @@ from typing import Any
 import pytest
 
 from tests.commands.command import refused, treetap
-from treetap.commands.frontier import centralised, run
-from treetap.commands.frontier.frontier_file import FrontierFile
+from treetap.commands.frontier import run, trainings
+from treetap.commands.frontier.frontier_file import LABEL_DP_VARIANTS, FrontierFile
 from treetap.commands.frontier.measured import measured
-from treetap.commands.frontier.page import html, picture
-from treetap.commands.frontier.panels import setting
-from treetap.commands.frontier.plan import LABEL_DP_VARIANTS
+from treetap.commands.frontier.page import html, picture, setting
 from treetap.errors import BadInput, ConfigError, TreetapError
 from treetap.privacy.frontiers import FrontierDocument, Measured, load_frontier
 from treetap.strict import load
@@ -74,13 +72,13 @@ def encoded() -> str:
 def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The trainings that are done from now on, by name."""
     done: list[str] = []
-    real: Callable[..., Any] = centralised.train
+    real: Callable[..., Any] = trainings.trained_centrally
 
     def train(experiment: Any, table: Any, training: Any, folder: Path) -> Any:
         done.append(training.word)
         return real(experiment, table, training, folder)
 
-    monkeypatch.setattr(centralised, "train", train)
+    monkeypatch.setattr(trainings, "trained_centrally", train)
     return done
 
 
@@ -166,7 +164,7 @@ def test_what_ctrl_c_leaves_is_kept(
     folder: Path, encoded: str, monkeypatch: pytest.MonkeyPatch, trained: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An interruption in the third training leaves two; the same command goes on with the third."""
-    real = centralised.train
+    real = trainings.trained_centrally
 
     def stopping(*given: Any) -> Any:
         if len(trained) == 2:
@@ -175,7 +173,7 @@ def test_what_ctrl_c_leaves_is_kept(
 
     file = _file(folder, QUICK, data=encoded)
     with monkeypatch.context() as patch:
-        patch.setattr(centralised, "train", stopping)
+        patch.setattr(trainings, "trained_centrally", stopping)
         with pytest.raises(KeyboardInterrupt):
             run.run_file(file, as_json=True, workdir=folder / "kept")
     said = capsys.readouterr()

@@ -18,6 +18,7 @@ from treetap.commands.demo import importance_table
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.measured import test_metrics as measure
 from treetap.commands.experiment.report import importance, metrics_table
+from treetap.commands.experiment.results import Importance
 from treetap.errors import DataError
 from treetap.models.store import MODEL_FORMAT, TREES
 
@@ -68,8 +69,8 @@ def _shards(folder: Path, best_round: int | None, trees_per_round: int = 1) -> d
     return models
 
 
-def _row(party: str, feature: str, weight: int, gain: float, cover: float) -> dict[str, Any]:
-    return {"party": party, "feature": feature, "weight": weight, "gain": gain, "cover": cover}
+def _row(party: str, feature: str, weight: int, gain: float | None, cover: float | None) -> Importance:
+    return Importance(party=party, feature=feature, weight=weight, gain=gain, cover=cover)
 
 
 def test_importance_is_the_mean_over_splits_and_the_order_that_of_the_totals(tmp_path: Path) -> None:
@@ -232,6 +233,6 @@ def test_measures_stand_in_one_order() -> None:
 
 def test_gains_that_no_party_keeps_have_no_column() -> None:
     """The demo's table of features has mean gains where there are some."""
-    rows: list[dict[str, Any]] = [{"feature": "x", "party": "a", "weight": 2, "gain": None}]
+    rows = [_row("a", "x", 2, None, None)]
     assert [column.header for column in importance_table(rows).columns] == ["feature", "party", "splits", ""]
-    assert len(importance_table([rows[0] | {"gain": 1.5}]).columns) == 5
+    assert len(importance_table([_row("a", "x", 2, 1.5, 1.0)]).columns) == 5

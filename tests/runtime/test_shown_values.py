@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from coordinator import config as coordinator_config
 from party import config as party_config
-from treetap.commands.experiment.output_table import OutputTable
+from treetap.commands.experiment.experiment_file import OutputTable
 from treetap.errors import ConfigError
 from treetap.strict import faults_of
 

@@ -25,7 +25,7 @@ def checked(schema: type[BaseModel] = BaseModel) -> Iterator[None]:
     try:
         yield
     except ValidationError as failure:
-        faults = [each.removeprefix(f"{WHOLE}: ") for each in faults_of(failure, schema)]
+        faults = [fault.removeprefix(f"{WHOLE}: ") for fault in faults_of(failure, schema)]
         raise InvalidInput("; ".join(faults)) from None
     except InvalidInput:
         raise

@@ -34,24 +34,24 @@ class FederatedClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[
             NotFittedError: before `fit`.
             TreetapError: the federation failed.
         """
-        found = self._predicted_rows(X).column("prediction").to_pylist()
+        predicted = self._predicted_rows(X).column("prediction").to_pylist()
         if not hasattr(self, "classes_"):  # labels of a federation elsewhere, as its label holder has them
-            return np.array(found)
+            return np.array(predicted)
         place = {class_name(value): number for number, value in enumerate(self._own_names)}
-        return np.asarray(self.classes_[[place[class_name(value)] for value in found]])
+        return np.asarray(self.classes_[[place[class_name(value)] for value in predicted]])
 
     @checked()
     def predict_proba(self, X: Any) -> Array:
         """The probabilities (n, classes) of records `X` (n, d), in the order of `classes_`; raises as `predict`."""
-        found = self._predicted_rows(X)
-        if "probability" in found.column_names:
-            second = found.column("probability").to_numpy()
+        predicted = self._predicted_rows(X)
+        if "probability" in predicted.column_names:
+            second = predicted.column("probability").to_numpy()
             return np.stack([1 - second, second], axis=1)
         if hasattr(self, "classes_"):
             names = [f"probability_{class_name(value)}" for value in self._own_names]
         else:
-            names = [name for name in found.column_names if name.startswith("probability_")]
-        return np.stack([found.column(name).to_numpy() for name in names], axis=1)
+            names = [name for name in predicted.column_names if name.startswith("probability_")]
+        return np.stack([predicted.column(name).to_numpy() for name in names], axis=1)
 
     @checked()
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -59,12 +59,12 @@ class FederatedClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[
         return float(super().score(X, *self._scored(X, y, sample_weight)))
 
     def _labels(self, targets: Array) -> tuple[pa.Array, str]:
-        """See `FederatedEstimator`."""
+        """Number the classes; raises InvalidInput for one class, or more than the objective takes."""
         check_classification_targets(targets)
         self.classes_ = np.unique(targets)
         if len(self.classes_) < 2:
             raise InvalidInput(f"y has one class only, {self.classes_.tolist()[0]!r}: there is nothing to learn")
-        if targets.dtype.kind in _KINDS or all(isinstance(each, str) for each in self.classes_):
+        if targets.dtype.kind in _KINDS or all(isinstance(label, str) for label in self.classes_):
             column, named = pa.array(targets.tolist()), self.classes_.tolist()
         else:
             column, named = pa.array(np.searchsorted(self.classes_, targets)), list(range(len(self.classes_)))
@@ -96,5 +96,5 @@ class FederatedRegressor(RegressorMixin, FederatedEstimator):  # type: ignore[mi
         return float(super().score(X, *self._scored(X, y, sample_weight)))
 
     def _labels(self, targets: Array) -> tuple[pa.Array, str]:
-        """See `FederatedEstimator`."""
+        """Take the targets as they are."""
         return pa.array(np.asarray(targets, dtype=np.float64)), self.objective or self._usual_objective

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import html
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from treetap.api.errors import checked
-from treetap.api.frames import arrow_of
+import pyarrow as pa
+
+from treetap.api.errors import InvalidInput, checked
+from treetap.api.frames import arrow_of, data_frame, frame_of
 from treetap.api.loopback import quiet
-from treetap.api.results import AuditResult, ExperimentResult
+from treetap.api.models import LoadedModel, PartyModel, load_model
 from treetap.commands.experiment.all_runs import PAGE, TABLE, run_experiment
 from treetap.commands.experiment.command import RUNS
 from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.experiment.results import Results, RunResult
 from treetap.commands.jobs import progress_view
 from treetap.strict import load, text_of
+from treetap.tables.written import written
 
 
 def experiment(
@@ -45,7 +50,7 @@ def experiment(
             usual = {} if frame is None else {"path": TABLE}
             given = ExperimentFile.model_validate({**file, "data": {**usual, **file.get("data", {})}})
         name = "experiment" if place is None else place.stem
-        document = run_experiment(
+        results = run_experiment(
             given,
             RUNS / name if workdir is None else Path(workdir),
             base=Path() if place is None else place.absolute().parent,
@@ -55,8 +60,7 @@ def experiment(
             numbered=workdir is None,
             live=progress_view.live if verbose else lambda _: quiet(),
         )
-    folder = Path(document["folder"])
-    return ExperimentResult(document, folder, folder / PAGE)
+    return ExperimentResult(results, Path(results.folder or ""))
 
 
 def audit(
@@ -88,3 +92,140 @@ def audit(
     with checked():
         document = local_job.audit_folder(folder, attacks=attacks, by_tree=by_tree)
     return AuditResult(document, folder / local_job.REPORT)
+
+
+#: Columns of a frame of attacks.
+_ATTACKS = ("party", "attack", "v_measure", "accuracy", "groups")
+
+
+class AuditResult:
+    """Inferences that curious parties could draw. `document`: the audit's JSON document; `report`: its page."""
+
+    def __init__(self, document: Mapping[str, Any], report: Path) -> None:
+        self.document, self.report = dict(document), report
+
+    @property
+    def attacks(self) -> Any:
+        """A row per party and attack: `v_measure`, `accuracy`, `groups`, as far as the attack has them."""
+        parties = {party: results["attacks"] for party, results in self.document["parties"].items()}
+        return frame_of(list(_attacks(parties)), _ATTACKS)
+
+    def v_measure(self, party: str, attack: str) -> float:
+        """V-measure of the groups in which a party's attack sorts the training records: 0 chance, 1 the labels.
+
+        Raises:
+            ValueError: the audit has no such party or attack.
+        """
+        figures = self.document["parties"].get(party, {"attacks": {}})["attacks"].get(attack)
+        if figures is None:
+            raise InvalidInput(f"the audit has no attack {attack!r} of party {party!r}")
+        return float(figures["v_measure"])
+
+    def __repr__(self) -> str:
+        return f"Audit: {self.report}\n{self.attacks}"
+
+    def _repr_html_(self) -> str:
+        return _page("Audit", {"attacks": self.attacks}, f"report: {self.report}")
+
+
+class ExperimentResult:
+    """The runs of an experiment. `results`: as `treetap experiment --json` has them; `folder`: of all files.
+
+    Frames have a row per run and more, with its `seed` and, of cross-validation, `fold`.
+    """
+
+    def __init__(self, results: Results, folder: Path) -> None:
+        self._results, self.folder, self.report = results, folder, folder / PAGE
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The document of `treetap experiment --json`."""
+        return self._results.plain()
+
+    @property
+    def runs(self) -> list[dict[str, Any]]:
+        """The reports of the runs in the document."""
+        return list(self.document["runs"])
+
+    @property
+    def metrics(self) -> Any:
+        """A row per run and set of records (`set`): train, test, and centralised models where they were compared."""
+        return self._frame(lambda run: ({"set": name, **measured} for name, measured in run.metrics.items()), ("set",))
+
+    @property
+    def traffic(self) -> Any:
+        """Bytes by sender, receiver, step and disclosure class."""
+        columns = ("from", "to", "step", "class", "messages", "bytes")
+        return self._frame(lambda run: (row.plain() for row in run.traffic), columns)
+
+    @property
+    def importance(self) -> Any:
+        """Gain, cover and number of splits by party and feature."""
+        columns = ("party", "feature", "weight", "gain", "cover")
+        return self._frame(lambda run: (row.plain() for row in run.importance), columns)
+
+    @property
+    def history(self) -> Any:
+        """Metrics after each round."""
+        return self._frame(lambda run: ({"round": number, **row} for number, row in enumerate(run.history)), ("round",))
+
+    @property
+    def seconds(self) -> Any:
+        """Wall time by phase."""
+        columns = ("phase", "seconds")
+        return self._frame(lambda run: (dict(zip(columns, item, strict=True)) for item in run.seconds.items()), columns)
+
+    @property
+    def predictions(self) -> Any:
+        """Predictions of the held-out rows, beside their ids and labels; `run` is the file's name."""
+        tables = []
+        for path in sorted((self.folder / "predictions").iterdir()):
+            read = written(path)
+            tables.append(read.add_column(0, "run", pa.array([path.stem] * read.num_rows)))
+        return data_frame(pa.concat_tables(tables, promote_options="permissive"))
+
+    @property
+    def audits(self) -> Any:
+        """A row per run, party and attack, as of `AuditResult`; empty without an audit."""
+        return self._frame(lambda run: _attacks(run.audit or {}), _ATTACKS)
+
+    def federation(self, run: int = 0) -> Path:
+        """The folder of a run's processes: their tables, states, transcripts and logs."""
+        return next(iter(self._results.runs[run].model.values())).parents[3]
+
+    def model(self, run: int = 0) -> LoadedModel | PartyModel:
+        """The joint model of a run; raises as `treetap.load_model`."""
+        return load_model(self.federation(run))
+
+    def _frame(self, rows: Callable[[RunResult], Iterable[Mapping[str, Any]]], columns: tuple[str, ...]) -> Any:
+        runs = self._results.runs
+        named = list(dict.fromkeys(key for run in runs for key in run.planned.keys))
+        every = [{**dict.fromkeys(named), **run.planned.keys, **row} for run in runs for row in rows(run)]
+        keys = list(dict.fromkeys(key for row in every for key in row))
+        return frame_of([{key: row.get(key) for key in keys} for row in every], (*named, *columns))
+
+    def __repr__(self) -> str:
+        count = len(self._results.runs)
+        return f"Experiment of {count} run{'' if count == 1 else 's'}: {self.folder}\n{self.metrics}"
+
+    def _repr_html_(self) -> str:
+        tables = {"metrics": self.metrics}
+        if any(run.audit for run in self._results.runs):
+            tables["audit"] = self.audits
+        return _page("Experiment", tables, f"report: {self.report}")
+
+
+def _attacks(parties: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[dict[str, Any]]:
+    """A row per party and attack."""
+    for party, attacks in parties.items():
+        for name, figures in attacks.items():
+            yield {"party": party, "attack": name, **{key: figures.get(key) for key in _ATTACKS[2:]}}
+
+
+def _page(title: str, tables: Mapping[str, Any], foot: str) -> str:
+    """Tables as HTML; of Arrow as text."""
+    parts = [f"<b>{html.escape(title)}</b>"]
+    for name, table in tables.items():
+        shown = table._repr_html_() if hasattr(table, "_repr_html_") else f"<pre>{html.escape(str(table))}</pre>"
+        parts.append(f"<p>{html.escape(name)}</p>{shown}")
+    return "".join([*parts, f"<p>{html.escape(foot)}</p>"])

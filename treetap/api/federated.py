@@ -115,10 +115,12 @@ class FederatedEstimator(Parameters, ABC):
 
         Raises as `predict`.
         """
-        found, rows = self._predictions(X)
+        predicted, rows = self._predictions(X)
         if rows is None:
-            return like(found.rename_columns(["id" if name == ID else name for name in found.column_names]), None)
-        return rows.framed(found)
+            return like(
+                predicted.rename_columns(["id" if name == ID else name for name in predicted.column_names]), None
+            )
+        return rows.framed(predicted)
 
     @contextmanager
     def serve(self, X: Any) -> Iterator[Served]:
@@ -164,9 +166,9 @@ class FederatedEstimator(Parameters, ABC):
         rows = self._fitted.importances
         gained = dict.fromkeys(((party, name) for party, own in self.columns_.items() for name in own), (0.0, 0))
         for row in rows:
-            place = row["party"], self._fitted.sources[row["party"]][row["feature"]]
+            place = row.party, self._fitted.sources[row.party][row.feature]
             total, count = gained[place]
-            gained[place] = total + row["gain"] * row["weight"], count + row["weight"]
+            gained[place] = total + row.size, count + row.weight
         order = self._feature_order
         means = np.array([gained[place][0] / max(gained[place][1], 1) for place in order])
         return means / means.sum() if means.sum() > 0 else means
@@ -175,7 +177,8 @@ class FederatedEstimator(Parameters, ABC):
     def importances_(self) -> Any:
         """Gain, cover and number of splits by party and feature, as a data frame."""
         check_is_fitted(self)
-        return frame_of(self._fitted.importances, ("party", "feature", "weight", "gain", "cover"))
+        rows = [row.plain() for row in self._fitted.importances]
+        return frame_of(rows, ("party", "feature", "weight", "gain", "cover"))
 
     @property
     def history_(self) -> Any:
@@ -249,8 +252,8 @@ class FederatedEstimator(Parameters, ABC):
         if isinstance(self._fitted, RemoteFitted):
             if not isinstance(X, str):
                 raise InvalidInput("the federation has its own tables: X is their name")
-            found = self._fitted.predict(X, protocol, verbose=bool(self.verbose))
-            return found.rename_columns([ID, *found.column_names[1:]]), None
+            predicted = self._fitted.predict(X, protocol, verbose=bool(self.verbose))
+            return predicted.rename_columns([ID, *predicted.column_names[1:]]), None
         data = self._party_tables(X)
         tables = {party: self._own_table(records) for party, records in data.tables.items()}
         return self._fitted.predict(tables, protocol, verbose=bool(self.verbose)), data.rows
@@ -278,16 +281,16 @@ class FederatedEstimator(Parameters, ABC):
         Raises:
             ValueError: a party lacks some of the records.
         """
-        found, rows = self._predictions(X)
+        predicted, rows = self._predictions(X)
         if rows is None:
-            return found
-        places = rows.places_in(found)
+            return predicted
+        places = rows.places_in(predicted)
         if lacking := int((places < 0).sum()):
             raise InvalidInput(
                 f"{lacking} of {len(places)} records of {self.label_holder_} are not at every party: predict_frame "
                 "predicts the others"
             )
-        return found.take(pa.array(places))
+        return predicted.take(pa.array(places))
 
     def _of_one(self, X: Any, y: Any) -> tuple[PartyTables, Array]:
         """One table split by columns, and its labels."""
@@ -434,7 +437,7 @@ class FederatedEstimator(Parameters, ABC):
         known = {*columns, OTHERS}
         encode, wanted = self.encode, self._by_name("monotone_constraints") or {}
         if isinstance(encode, Mapping):
-            encode = {name: each for name, each in self._by_name("encode").items() if name in known}
+            encode = {name: encoding for name, encoding in self._by_name("encode").items() if name in known}
         constrained = {name: _plain(sign) for name, sign in wanted.items() if name in known}
         return OwnTable(
             records,
@@ -466,7 +469,7 @@ class FederatedEstimator(Parameters, ABC):
         keys |= {"objective": objective, "alignment": self.alignment or alignment}
         keys |= {name: _plain(getattr(self, name)) for name in ("scheme", "key_bits", "obfuscation")}
         with checked(JobTable):
-            job: JobTable = JobTable.model_validate({name: each for name, each in keys.items() if each is not None})
+            job: JobTable = JobTable.model_validate({name: value for name, value in keys.items() if value is not None})
         if (objective in REGRESSIONS) != self._numeric:
             other = "FederatedClassifier" if self._numeric else "FederatedRegressor"
             raise InvalidInput(f"objective = {objective!r} is one of {other}: use that, or leave objective out")

@@ -106,7 +106,9 @@ class Fitted:
             self.importances = joint.importances()
             self.history = merged([read_history(folder) for folder in joint.shards.values()])
             self.sources = _sources(joint)
-            self.dropped = {name: list(each.get("dropped_columns", ())) for name, each in joint.manifests.items()}
+            self.dropped = {
+                name: list(manifest.get("dropped_columns", ())) for name, manifest in joint.manifests.items()
+            }
         self._loopback: Loopback | None = loopback
         self._folder = loopback.folder
         self._last: tuple[str, pa.Table] | None = None
@@ -151,31 +153,38 @@ class Fitted:
         if self._last is not None and self._last[0] == digest:
             return self._last[1]
         if (running := self.loopback) is not None:
-            found, self._predicted = running.predict(self.job, tables, protocol, verbose=verbose)
-            warn_unlike({each.party: Unlike(each.unknown_cells, each.empty_columns) for each in self._predicted.cells})
-            found = found.filter(found.column("prediction").is_valid())  # it lists records that a party lacks
+            predicted, self._predicted = running.predict(self.job, tables, protocol, verbose=verbose)
+            warn_unlike(
+                {cells.party: Unlike(cells.unknown_cells, cells.empty_columns) for cells in self._predicted.cells}
+            )
+            predicted = predicted.filter(
+                predicted.column("prediction").is_valid()
+            )  # it lists records that a party lacks
         else:
             with joint_model(self.shards) as joint:
-                found = predict_jointly(joint, {party: own.records for party, own in tables.items()})
+                predicted = predict_jointly(joint, {party: own.records for party, own in tables.items()})
             self._predicted = None
-        self._last = digest, found
-        return found
+        self._last = digest, predicted
+        return predicted
 
     def sent(self) -> list[dict[str, Any]]:
         """Bytes by sender, receiver, step and class of the training and of the last prediction."""
         jobs = {"train": self.training, "predict": self._predicted}
         return [
-            {"job": name, **row} for name, status in jobs.items() if status is not None for row in traffic([status])
+            {"job": name, **row.plain()}
+            for name, status in jobs.items()
+            if status is not None
+            for row in traffic([status])
         ]
 
 
 def _sources(joint: JointModel) -> dict[str, dict[str, str]]:
     """Party → feature → the column that it was made of."""
-    found = {}
+    sources = {}
     for party, manifest in joint.manifests.items():
-        made = {name: column for column, each in manifest["categories"].items() for name in each["features"]}
-        found[party] = {name: made.get(name, name) for name in manifest["columns"]}
-    return found
+        made = {name: column for column, category in manifest["categories"].items() for name in category["features"]}
+        sources[party] = {name: made.get(name, name) for name in manifest["columns"]}
+    return sources
 
 
 def _digest(tables: Mapping[str, OwnTable], protocol: str) -> str:

@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -252,9 +253,9 @@ class Loopback:
             request = predict_request(protocol, job=name, model=model, table=name, **options)
             status = watched(operator, operator.predict(request), verbose=verbose)
         written = Path(status.predictions)
-        found = pq.read_table(written)
+        predicted = pq.read_table(written)
         written.unlink()  # the caller has it
-        return found, status
+        return predicted, status
 
     @contextmanager
     def serve(self, model: str, tables: Mapping[str, OwnTable], protocol: str) -> Iterator[str]:
@@ -340,13 +341,13 @@ _keeping = threading.RLock()
 def kept(settings: Settings) -> Loopback:
     """The running federation with these settings, which stays up for the next training until the interpreter ends."""
     with _keeping:
-        if not all(each.owned for each in _kept.values()):
+        if not all(loopback.owned for loopback in _kept.values()):
             _kept.clear()  # they belong to the process of which this is a fork
-        found = _kept.pop(settings.text, None) or Loopback(settings)
-        for text in [text for text, each in _kept.items() if each.idle][: len(_kept) + 1 - MOST_KEPT]:
+        running = _kept.pop(settings.text, None) or Loopback(settings)
+        for text in [text for text, loopback in _kept.items() if loopback.idle][: len(_kept) + 1 - MOST_KEPT]:
             _kept.pop(text).close()
-        _kept[settings.text] = found  # the one used last is at the end
-        return found
+        _kept[settings.text] = running  # the one used last is at the end
+        return running
 
 
 def _end(owner: int, federation: LocalFederation, temporary: Path | None) -> None:
@@ -361,3 +362,41 @@ def _copied(settings: Settings) -> Loopback:
     copy = Loopback(settings)
     copy.end()
     return copy
+
+
+@contextmanager
+def federation(
+    parties: int | Sequence[str] = 2,
+    *,
+    defences: Mapping[str, Mapping[str, Any]] | None = None,
+    policy: Mapping[str, Any] | None = None,
+    workers: int | None = None,
+    workdir: str | Path | None = None,
+    serve: bool = False,
+) -> Iterator[Loopback]:
+    """A federation of processes of this machine that runs while the block does.
+
+    Estimators take it as `federation`; they predict with it until the block ends, and afterwards in this process.
+
+    Args:
+        parties: their names, or their number.
+        defences: party → its table `[defences]`.
+        policy: lines of every party's policy file.
+        workers: worker processes of each party; None: the number of cores.
+        workdir: a folder that keeps configurations, certificates, states and logs; None: a temporary one.
+        serve: give the parties an address at which `model.serve` answers over HTTP; needs the extra `serve`.
+
+    Raises:
+        TreetapError: the processes do not start.
+    """
+    if isinstance(parties, int | Integral):
+        names: Sequence[str] = [f"party-{number}" for number in range(1, int(parties) + 1)]
+    else:
+        names = parties if isinstance(parties, str) else tuple(parties)
+    kept = None if workdir is None else Path(workdir)
+    running = Loopback(Settings(names, dict(defences or {}), dict(policy or {}), workers, kept, serve))
+    try:
+        running.start()
+        yield running
+    finally:
+        running.end()

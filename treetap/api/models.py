@@ -46,7 +46,8 @@ class LoadedModel:
     @property
     def importances_(self) -> Any:
         """Gain, cover and number of splits by party and feature, as a data frame."""
-        return frame_of(self._joint.importances(), ("party", "feature", "weight", "gain", "cover"))
+        rows = [row.plain() for row in self._joint.importances()]
+        return frame_of(rows, ("party", "feature", "weight", "gain", "cover"))
 
     @property
     def metrics_(self) -> dict[str, float]:
@@ -63,33 +64,33 @@ class LoadedModel:
         Raises:
             ValueError: a column is missing, or cannot be read as in the training.
         """
-        found, rows = self._predictions(X, id_column)
-        return rows.framed(found)
+        predicted, rows = self._predictions(X, id_column)
+        return rows.framed(predicted)
 
     @checked()
     def predict(self, X: Any, *, id_column: str | None = None) -> Array:
         """Classes or values (n,) of the rows of `X`; raises as `predict_frame`, and where a party lacks a record."""
-        found = self._rows(X, id_column).column("prediction")
-        return np.array(found.to_pylist())
+        predicted = self._rows(X, id_column).column("prediction")
+        return np.array(predicted.to_pylist())
 
     @checked()
     def predict_proba(self, X: Any, *, id_column: str | None = None) -> Array:
         """Probabilities (n, classes), in the order of `classes_`; raises as `predict`, and of a regression."""
-        found = self._rows(X, id_column)
-        if "probability" in found.column_names:
-            second = found.column("probability").to_numpy()
+        predicted = self._rows(X, id_column)
+        if "probability" in predicted.column_names:
+            second = predicted.column("probability").to_numpy()
             return np.stack([1 - second, second], axis=1)
         names = [f"probability_{class_name(value)}" for value in self._joint.classes]
         if not names:
             raise InvalidInput("the model was trained on numbers: it has no probabilities")
-        return np.stack([found.column(name).to_numpy() for name in names], axis=1)
+        return np.stack([predicted.column(name).to_numpy() for name in names], axis=1)
 
     def _rows(self, X: Any, id_column: str | None) -> pa.Table:
-        found, rows = self._predictions(X, id_column)
-        places = rows.places_in(found)
+        predicted, rows = self._predictions(X, id_column)
+        places = rows.places_in(predicted)
         if lacking := int((places < 0).sum()):
             raise InvalidInput(f"{lacking} of {len(places)} records are not at every party: see predict_frame")
-        return found.take(pa.array(places))
+        return predicted.take(pa.array(places))
 
     def _predictions(self, X: Any, id_column: str | None) -> tuple[pa.Table, Rows]:
         columns = self.columns_
@@ -141,16 +142,16 @@ def load_model(folder: str | Path) -> LoadedModel | PartyModel:
     place = Path(folder)
     if (place / MANIFEST).is_file():
         return PartyModel(place)
-    found = {path.parent.parent: _shards(path.parent.parent) for path in place.glob(f"*/{MANIFEST}")}
+    models = {path.parent.parent: _shards(path.parent.parent) for path in place.glob(f"*/{MANIFEST}")}
     runs = {path.parents[4] for path in place.glob(f"*/state/models/*/{MANIFEST}")}
     runs |= {path.parents[4] for path in place.glob(f"*/*/state/models/*/{MANIFEST}")}
-    found |= {run: _shards_of_run(run) for run in sorted(runs)}
-    if not found:
+    models |= {run: _shards_of_run(run) for run in sorted(runs)}
+    if not models:
         raise InvalidInput(f"{place}: has no model; name a folder of shards, of an experiment, or a party's model")
-    if len(found) > 1:
-        names = ", ".join(str(each.relative_to(place)) for each in list(found)[:5])
-        raise InvalidInput(f"{place}: has {len(found)} models, in {names}: name the folder of one")
-    return LoadedModel(JointModel(next(iter(found.values()))))
+    if len(models) > 1:
+        names = ", ".join(str(folder.relative_to(place)) for folder in list(models)[:5])
+        raise InvalidInput(f"{place}: has {len(models)} models, in {names}: name the folder of one")
+    return LoadedModel(JointModel(next(iter(models.values()))))
 
 
 def _shards(folder: Path) -> dict[str, Path]:
@@ -159,12 +160,12 @@ def _shards(folder: Path) -> dict[str, Path]:
 
 def _shards_of_run(folder: Path) -> dict[str, Path]:
     """The shards below a federation's folder, of the one job that trained trees there."""
-    found: dict[str, dict[str, Path]] = {}
+    by_job: dict[str, dict[str, Path]] = {}
     for path in sorted(folder.glob(f"*/state/models/*/{MANIFEST}")):
-        found.setdefault(path.parent.name, {})[path.parents[3].name] = path.parent
-    if len(found) > 1:
-        raise InvalidInput(f"{folder}: has models of several jobs, {', '.join(found)}: name a party's model of one")
-    shards = next(iter(found.values()))
-    if any(TREES not in read_manifest(each)["files"] for each in shards.values()):
+        by_job.setdefault(path.parent.name, {})[path.parents[3].name] = path.parent
+    if len(by_job) > 1:
+        raise InvalidInput(f"{folder}: has models of several jobs, {', '.join(by_job)}: name a party's model of one")
+    shards = next(iter(by_job.values()))
+    if any(TREES not in read_manifest(shard)["files"] for shard in shards.values()):
         raise InvalidInput(f"{folder}: its model is a split network, which is not loaded as one model")
     return shards

@@ -39,7 +39,7 @@ def are_frames(data: Any) -> bool:
         return all(isinstance(name, str) for name in data)  # some sparse matrices are mappings too
     if not isinstance(data, list | tuple) or not data:
         return False
-    return all(library_of(each) is not None or (isinstance(each, np.ndarray) and each.ndim == 2) for each in data)
+    return all(library_of(frame) is not None or (isinstance(frame, np.ndarray) and frame.ndim == 2) for frame in data)
 
 
 def split(
@@ -68,13 +68,13 @@ def split(
             )
         parts = np.array_split(np.arange(len(have)), count)
         return {name: [have[place] for place in part] for name, part in zip(names, parts, strict=True)}
-    found: dict[str, list[str]] = {}
+    columns_of: dict[str, list[str]] = {}
     owner: dict[str, str] = {}
     known = set(have)
     for party, columns in parties.items():
         if isinstance(columns, str):
             raise InvalidInput(f"parties: {party} has {columns!r}: give its columns as a list")
-        found[party] = []
+        columns_of[party] = []
         for column in columns:
             name = column_name(column, have, known, by_place=by_place)
             if name is None:
@@ -84,13 +84,13 @@ def split(
                 both = "twice" if owner[name] == party else f"of {owner[name]} and of {party}"
                 raise InvalidInput(f"parties: column {name!r} is {both}")
             owner[name] = party
-            found[party].append(name)
+            columns_of[party].append(name)
     if free := [name for name in have if name not in owner]:
         raise InvalidInput(
             f"parties: column {free[0]!r}{f' and {len(free) - 1} more' if len(free) > 1 else ''} is of no party: drop "
             "it, or name it under one"
         )
-    return found
+    return columns_of
 
 
 def column_name(label: Any, have: Sequence[str], known: set[str], *, by_place: bool) -> str | None:
@@ -141,7 +141,7 @@ def of_several(
     if empty := [party for party, frame in frames.items() if not _length(tables[party], frame)]:
         raise InvalidInput(f"{_called(empty[0])} has no records")
     ids = _ids(frames, tables, id_column)
-    found = {}
+    kept_of = {}
     for party, table in tables.items():
         left_out = {id_column, leave_out if party == label_holder else None}
         kept = [name for name in table.column_names if name not in left_out]
@@ -152,10 +152,10 @@ def of_several(
                 raise InvalidInput(f"the frame of {party} lacks column {lacking[0]!r}, which the model needs")
             kept = [name for name in wanted.values() if name is not None]
         _refuse_own(kept)
-        found[party] = _with_ids(ids[party], table, kept)
+        kept_of[party] = _with_ids(ids[party], table, kept)
     own = None if id_column is None else (id_column, tables[label_holder].column(id_column))
     known = id_column is not None or _all_pandas(frames)
-    return PartyTables(found, Rows(frames[label_holder], ids[label_holder], own, known=known))
+    return PartyTables(kept_of, Rows(frames[label_holder], ids[label_holder], own, known=known))
 
 
 def _with_ids(ids: Ids, table: pa.Table, names: Sequence[str]) -> pa.Table:

@@ -109,19 +109,19 @@ class RemoteFitted:
             name = operator.predict(predict_request(protocol, model=self.job, table=table))
         status = watched(operator, name, verbose=verbose)
         self._statuses["predict"] = status.SerializeToString()
-        warn_unlike({each.party: Unlike(each.unknown_cells, each.empty_columns) for each in status.cells})
+        warn_unlike({cells.party: Unlike(cells.unknown_cells, cells.empty_columns) for cells in status.cells})
         written = Path(status.predictions)
         if not written.is_file():
             raise TreetapError(
                 f"prediction {name} is finished; {self.label_holder} has it on its own machine, as {status.predictions}"
             )
-        found = pq.read_table(written)
-        return found.filter(found.column("prediction").is_valid())
+        predicted = pq.read_table(written)
+        return predicted.filter(predicted.column("prediction").is_valid())
 
     def sent(self) -> list[dict[str, Any]]:
         """Bytes by sender, receiver, step and class of the training and of the last prediction."""
         return [
-            {"job": name, **row}
+            {"job": name, **row.plain()}
             for name, status in self._statuses.items()
             for row in traffic([jobs_pb2.JobStatus.FromString(status)])
         ]

@@ -29,8 +29,8 @@ from treetap.commands.leakage import cli as leakage
 from treetap.commands.model.cli import model
 from treetap.commands.stdout import guarded
 from treetap.errors import BadInput, Malformed, TreetapError
+from treetap.names import visible
 from treetap.process.limits import keep_memory_private
-from treetap.visible import visible
 
 if TYPE_CHECKING:
     from treetap.commands.jobs.client import Operator

@@ -7,6 +7,7 @@ once with what each party has that has labels, so that the report compares gain 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,11 @@ from rich.text import Text
 from attacks.report import print_summary
 from treetap import terminal
 from treetap.commands.audit import local_job
-from treetap.commands.experiment import document
 from treetap.commands.experiment.experiment_file import AuditTable, DataTable, ExperimentFile
 from treetap.commands.experiment.joined_table import read_table
 from treetap.commands.experiment.party_table import PartyTable
 from treetap.commands.experiment.report import metrics_table, received_table, seconds_table
+from treetap.commands.experiment.results import Importance, Results, RunResult
 from treetap.commands.experiment.run import run_seed
 from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.jobs.progress_view import backends_line
@@ -68,20 +69,21 @@ def run(
         table = read_table(experiment, folder)
         if not as_json:
             introduce(experiment, table)
-        found = run_seed(experiment, table, 0, folder / "federation")
+        result = run_seed(experiment, table, 0, folder / "federation")
         second = experiment.in_order[1]
         transcript = summarise(folder / "federation" / second / "state" / "transcripts" / "experiment")
-        failed = found.get("audit_fault")
-        if audit_report is not None and not failed:
-            _copy(Path(found["audit_report"]), audit_report)
+        if audit_report is not None and result.audit_report is not None:
+            _copy(Path(result.audit_report), audit_report)
         if as_json:
-            print(document.as_json(document.document([found | {"transcript": transcript}])))
+            document = Results.of([result]).plain()
+            document["runs"][0]["transcript"] = transcript
+            print(json.dumps(document, indent=1, allow_nan=False))
         else:
             document_file = folder / "federation" / local_job.DOCUMENT
-            audit = json.loads(document_file.read_text()) if "audit_report" in found else None
-            report(found, audit, noisy=experiment.job.params().adds_noise)
-        if failed:
-            raise BadInput(f"the audit failed: {failed}")
+            audit = None if result.audit_report is None else json.loads(document_file.read_text())
+            report(result, audit, noisy=experiment.job.params().adds_noise)
+        if result.audit_fault is not None:
+            raise BadInput(f"the audit failed: {result.audit_fault}")
 
 
 def write_breast_cancer(path: Path) -> list[str]:
@@ -151,37 +153,36 @@ def _copy(report: Path, to: Path) -> None:
         raise BadInput(f"--audit-report {to}: cannot be written: {failure.strerror}") from None
 
 
-def report(found: dict[str, Any], audit: dict[str, Any] | None, *, noisy: bool) -> None:
+def report(run: RunResult, audit: dict[str, Any] | None, *, noisy: bool) -> None:
     """Print metrics, costs, disclosures, importances and the audit's figures; `noisy`: leaf weights have noise."""
-    shown = {"federation, train": found["metrics"]["train"], "federation, test": found["metrics"]["test"]}
-    shown |= {name: row for name, row in found["metrics"].items() if name not in ("train", "test")}
+    shown = {"federation, train": run.metrics["train"], "federation, test": run.metrics["test"]}
+    shown |= {name: row for name, row in run.metrics.items() if name not in ("train", "test")}
     terminal.out.print(metrics_table(shown, "What federating gains"))
-    for sentence in found.get("privacy", []):
+    for sentence in run.privacy:
         terminal.out.print(terminal.text(sentence))
     if noisy:
         terminal.out.print("The centralised models have no noise. Without epsilon the federation's equals the first.\n")
     else:
-        same = found["metrics"]["test"] == found["metrics"]["centralised, test"]
+        same = run.metrics["test"] == run.metrics["centralised, test"]
         verdict = ("equal", "green") if same else ("not equal: a defect, please report it", "red")
         said = Text.assemble("The federation's test metrics and the centralised model's are ", verdict, ".\n")
         terminal.out.print(said)
-    if found["importance"]:
-        terminal.out.print(importance_table(found["importance"]))
-    terminal.out.print(seconds_table(found["seconds"]))
-    terminal.out.print(terminal.text(backends_line(found["arithmetic"])))
-    terminal.out.print(received_table(found["traffic"]))
+    if run.importance:
+        terminal.out.print(importance_table(run.importance))
+    terminal.out.print(seconds_table(run.seconds))
+    terminal.out.print(terminal.text(backends_line(run.arithmetic)))
+    terminal.out.print(received_table(run.traffic))
     if audit is not None:
         print_summary(audit, terminal.out)
     terminal.out.print("What each class reveals: docs/threats.md. What the attacks do: docs/audit.md.")
 
 
-def importance_table(rows: list[dict[str, Any]]) -> Table:
+def importance_table(rows: Sequence[Importance]) -> Table:
     """The features that the model looks at most; bars are of gain or, where no party keeps gains, of splits."""
-    heads = ["feature", "party", "splits", *(["mean gain"] if any(row["gain"] is not None for row in rows) else []), ""]
+    heads = ["feature", "party", "splits", *(["mean gain"] if any(row.gain is not None for row in rows) else []), ""]
     top = Table(*heads, title="What the model looks at")
-    sizes = [row["weight"] * (1.0 if row["gain"] is None else row["gain"]) for row in rows]
-    for row, size in list(zip(rows, sizes, strict=True))[:8]:
-        gain = [] if len(heads) == 4 else ["–" if row["gain"] is None else f"{row['gain']:.2f}"]
-        bar = "█" * max(1, round(24 * size / max(sizes)))
-        top.add_row(row["feature"], row["party"], str(row["weight"]), *gain, bar)
+    most = max(row.size for row in rows)
+    for row in rows[:8]:
+        gain = [] if len(heads) == 4 else ["–" if row.gain is None else f"{row.gain:.2f}"]
+        top.add_row(row.feature, row.party, str(row.weight), *gain, "█" * max(1, round(24 * row.size / most)))
     return top

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, model_validator
 
@@ -44,6 +44,8 @@ Encode = Annotated[str | dict[str, str], BeforeValidator(_known)]
 
 #: The key of a table's settings for the columns in which predictions are monotone.
 CONSTRAINTS = "monotone_constraints"
+#: Predictions may only increase, or only decrease, as a column's values increase.
+Direction: TypeAlias = Literal[1, -1]
 
 
 class Constrained(Strict):
@@ -52,10 +54,10 @@ class Constrained(Strict):
     Column → 1 or -1: predictions may only increase, or only decrease, as its values increase.
     """
 
-    monotone_constraints: dict[str, Annotated[Literal[1, -1], BeforeValidator(_direction)]] = {}
+    monotone_constraints: dict[str, Annotated[Direction, BeforeValidator(_direction)]] = {}
 
     @property
-    def directions(self) -> Mapping[str, int]:
+    def directions(self) -> Mapping[str, Direction]:
         """The direction of each column with a constraint."""
         return self.monotone_constraints
 

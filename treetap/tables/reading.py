@@ -203,17 +203,12 @@ def _read(
         made, encodings = features_of(source, stamp, config, kinds, len(ids), cells, categories, missing)
         names, own = made.names, list(config.columns)
         read = Table(source, ids, names, made, None, order, own, encodings, config.id, seen=made.seen)
+        read = _beside_features(read, source, config, columns, with_label)
     else:
         columns = _columns(source, config, further, categories)
-        ids, order = sorted_ids(source, f"column {config.id!r}", columns[config.id])
-        read = _held(source, config, columns, ids, order, missing, categories, shapes)
-    label = _label(source, config.label, columns[config.label], order) if with_label and config.label else None
-    kind = id_type(ids, columns[config.id].type, in_csv=not source.typed)
-    read = replace(read, label=label, id_type=kind, directions=config.directions)
-    if with_label and config.weight:
-        read = replace(read, weights=weights_of(source, config.weight, columns[config.weight])[order])
+        read = table_of(source, config, columns, with_label, missing, categories, shapes)
     if categories is not None:
-        return replace(read, unlike=unlike_training(source, read.seen, set(empty), len(ids)))
+        return replace(read, unlike=unlike_training(source, read.seen, set(empty), len(read.ids)))
     if not config.columns:
         others = [name for name in columns_of(source) if name not in (config.id, config.label, config.weight)]
         has = f"; it has {', '.join(map(repr, others))}" if others else ""
@@ -231,17 +226,21 @@ def _columns(
     return {name: plain_column(source, f"column {name!r}", table.column(name)) for name in wanted}
 
 
-def _held(
+def table_of(
     source: Source,
     config: TableConfig,
     columns: Mapping[str, pa.ChunkedArray],
-    ids: Ids,
-    order: np.ndarray[tuple[int], np.dtype[np.int64]],
+    with_label: bool,
     missing: float | None,
-    categories: Mapping[str, Category] | None,
-    shapes: Mapping[str, Shape] | None,
+    categories: Mapping[str, Category] | None = None,
+    shapes: Mapping[str, Shape] | None = None,
 ) -> Table:
-    """A table with its features and tensors in memory."""
+    """A table of plain columns of a source that have been read, with its features and tensors in memory.
+
+    Raises:
+        DataError: as `read_table`, by the source's own rows.
+    """
+    ids, order = sorted_ids(source, f"column {config.id!r}", columns[config.id])
     kinds = {name: columns[name].type for name in config.columns}
     cells = {name: tensor_shape(source, name, kind) for name, kind in kinds.items() if is_tensor(kind)}
     if shapes is not None:
@@ -250,8 +249,22 @@ def _held(
     made = encoded(source, chosen, len(ids), config.encode, categories, missing)
     tensors = {name: tensor_of(source, name, columns[name], order) for name in cells}
     held, own = Held(made.values[order]), list(config.columns)
-    names, found = made.names, made.categories
-    return Table(source, ids, names, held, None, order, own, found, config.id, tensors=tensors, seen=made.seen)
+    names, encodings = made.names, made.categories
+    read = Table(source, ids, names, held, None, order, own, encodings, config.id, tensors=tensors, seen=made.seen)
+    return _beside_features(read, source, config, columns, with_label)
+
+
+def _beside_features(
+    table: Table, source: Source, config: TableConfig, columns: Mapping[str, pa.ChunkedArray], with_label: bool
+) -> Table:
+    """The table with the type of its ids, its constraints, and its labels and their weights if it is read with them."""
+    kind = id_type(table.ids, columns[config.id].type, in_csv=not source.typed)
+    table = replace(table, id_type=kind, directions=config.directions)
+    if with_label and config.label:
+        table = replace(table, label=_label(source, config.label, columns[config.label], table.rows))
+    if with_label and config.weight:
+        table = replace(table, weights=weights_of(source, config.weight, columns[config.weight])[table.rows])
+    return table
 
 
 def _without_constant(table: Table) -> Table:

@@ -11,7 +11,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from treetap import version
 from treetap.errors import Refused, Silent, TreetapError, Unreachable
-from treetap.visible import visible
+from treetap.names import visible
 from treetap.wire.callers import Callers
 from treetap.wire.insecure import Insecure, Transport, check_near
 from treetap.wire.ports import Address

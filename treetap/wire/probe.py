@@ -19,7 +19,7 @@ from typing import Any
 from cryptography import x509
 
 from treetap.errors import ConfigError
-from treetap.visible import visible
+from treetap.names import visible
 from treetap.wire.certificates import common_name, fingerprint, read_certificates
 from treetap.wire.ports import Address
 from treetap.wire.proxies import Proxy, not_used, proxy_to

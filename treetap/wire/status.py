@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from treetap import errors
-from treetap.visible import one_line, visible
+from treetap.names import one_line, visible
 from treetap.wire.callers import Callers
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
-from treetap.visible import visible
+from treetap.names import visible
 
 M = TypeVar("M", bound=Message)
 

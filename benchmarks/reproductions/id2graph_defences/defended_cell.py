@@ -19,9 +19,9 @@ from attacks.id2graph.settings import Settings, usual_discount
 from attacks.registry import EXACT_UP_TO, attack
 from attacks.scores import score
 from attacks.view.expected_leakage import expected_views
-from treetap.commands.experiment import open_model
-from treetap.commands.frontier.noisy import repaired
-from treetap.commands.frontier.results import kept
+from treetap.commands.experiment import joint_model
+from treetap.commands.frontier.stored import kept
+from treetap.commands.frontier.trainings import repaired
 from treetap.models.own_split import OwnSplit
 from treetap.protocols.registry import training as protocol_of
 from treetap.trees import metrics
@@ -42,7 +42,7 @@ class Trained:
     world: World
     model: CentralTrees
     variants: dict[str, Ensemble]
-    meaning: open_model.Meaning
+    meaning: joint_model.Meaning
     counting: Counting
 
 
@@ -53,7 +53,7 @@ def run(cell: Cell) -> dict[str, Any]:
     world, asked = it.world, {name: table.features for name, table in it.world.after.items()}
     objective, test = it.model.params.objective, {}
     for name, each in it.variants.items():
-        outcome = each.outcome(open_model.scores(each, it.meaning, asked))
+        outcome = each.outcome(joint_model.scores(each, it.meaning, asked))
         test[name] = kept(metrics.evaluate(objective, outcome, world.wanted))
     return {
         "trial": cell.key(),
@@ -61,7 +61,7 @@ def run(cell: Cell) -> dict[str, Any]:
         "test": test,
         "v_measure": _attacked(cell, world, _leaves(world, it.model)),
         "ciphertexts": {"paper": as_the_paper(it.counting), "wire": on_the_wire(it.counting, KEY_BITS)},
-        **open_model.hidden(it.model.ensemble),
+        **joint_model.hidden(it.model.ensemble),
         "seconds": round(time.perf_counter() - started, 2),
     }
 
@@ -124,7 +124,7 @@ def _clustered(name: str, seed: int, own: bool) -> float:
     return float(score(y, outcome.clusters).v_measure)
 
 
-def _meaning(model: CentralTrees) -> open_model.Meaning:
+def _meaning(model: CentralTrees) -> joint_model.Meaning:
     def meaning(split: Split) -> OwnSplit:
         it, cut = model.entry(split)
         return OwnSplit(split.handle, split.node, it.feature, it.bin, cut, it.missing_left)
@@ -132,7 +132,7 @@ def _meaning(model: CentralTrees) -> open_model.Meaning:
     return meaning
 
 
-def _reached(world: World, model: CentralTrees, meaning: open_model.Meaning) -> Callable[[int], Ints]:
+def _reached(world: World, model: CentralTrees, meaning: joint_model.Meaning) -> Callable[[int], Ints]:
     def goes_left(split: Split, rows: Ints) -> Bools:
         own = meaning(split)
         return np.asarray(own.goes_left(world.before[split.owner].features[rows, own.feature]))

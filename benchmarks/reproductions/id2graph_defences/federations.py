@@ -35,7 +35,7 @@ def run_federation(cell: Cell) -> dict[str, Any]:
     asked = asked.model_copy(update={"audit": None, "defences": _defences(cell)})
     table = read_table(asked, Path())
     with clean_end(), working_folder(None, "treetap-defences-") as folder:
-        sent = run_seed(asked, table, cell.seed, folder)["ciphertexts"]
+        sent = run_seed(asked, table, cell.seed, folder).ciphertexts
     counted = on_the_wire(trained(cell).counting, KEY_BITS)
     found = {"records": sent.get(RECORDS[cell.model], 0), "candidates": sent.get("candidate_sums", 0)}
     return {"trial": wire_key(cell), "key_bits": KEY_BITS, "counted": counted, "sent": found}

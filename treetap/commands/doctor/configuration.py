@@ -31,7 +31,7 @@ from treetap.commands.doctor.connections import (
 )
 from treetap.commands.jobs import client
 from treetap.errors import BadInput, ConfigError, DataError
-from treetap.names import NAME_RULE, did_you_mean
+from treetap.names import NAME_RULE, did_you_mean, visible
 from treetap.native import arithmetic, library
 from treetap.native import lattice as native
 from treetap.protocols.libraries import KERNELS_REMEDY, installed_version, kernels_protocols, libraries
@@ -44,7 +44,6 @@ from treetap.tables.opening import source_of
 from treetap.tables.reading import read_table
 from treetap.tables.source import Source
 from treetap.tables.tensors import shape_text
-from treetap.visible import visible
 from treetap.wire.insecure import Insecure
 from treetap.wire.ports import Address
 from treetap.wire.roles import Identity, Role

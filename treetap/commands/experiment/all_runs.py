@@ -7,21 +7,18 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
-from treetap.commands.experiment.constant_columns import refuse_constant
+from treetap.commands.experiment import tracking
 from treetap.commands.experiment.defended import check
 from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.histories import histories_csv
-from treetap.commands.experiment.joined_table import content_digest, labels_of, read_table, split
+from treetap.commands.experiment.joined_table import content_digest, labels_of, read_table, refuse_constant, split
 from treetap.commands.experiment.kept import Kept, made_with, new_folder, remove_private_keys
-from treetap.commands.experiment.planned import PlannedRun
-from treetap.commands.experiment.results_page.page import html
+from treetap.commands.experiment.page import html
+from treetap.commands.experiment.results import Logged, Results, RunResult, histories_csv
 from treetap.commands.experiment.run import Live, run_seed
 from treetap.commands.experiment.spread_labels import with_classes
-from treetap.commands.experiment.tracking import to_mlflow, to_tensorboard
 from treetap.commands.experiment.xgboost_export import export_run
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import empty_folder, keep_table, to_toml
@@ -47,9 +44,9 @@ def run_experiment(
     resume: bool = False,
     export: bool = False,
     on_start: Callable[[Kept, int], None] = lambda *_: None,
-    on_run: Callable[[dict[str, Any]], None] = lambda _: None,
+    on_run: Callable[[RunResult], None] = lambda _: None,
     live: Live = progress_view.live,
-) -> dict[str, Any]:
+) -> Results:
     """Run an experiment, or what is missing of it, and keep its results; prints nothing but a progress line.
 
     Args:
@@ -66,14 +63,13 @@ def run_experiment(
         resume: `folder` has results of the same experiment; run only the seeds and folds that it lacks.
         export: write each run's model as XGBoost's JSON, `models/RUN.json`.
         on_start: called with the folder and the number of all runs, once all is checked.
-        on_run: called with the report of each run as it ends, finite or not; not with those that were there already.
+        on_run: called with the result of each run as it ends; not with those that were there already.
         live: shows the progress of a run: given its title, a context that yields a function which takes statuses of
             jobs. By default a line on standard error where that is a terminal.
 
     Returns:
-        The document of `treetap experiment --json`: `runs`, `summary` and `folder`, the absolute path of the results.
-        A failed audit leaves `audit_fault` in its run; `mlflow` is there if `[output]` says so, with `fault` if MLflow
-        did not take all.
+        The document of `treetap experiment --json`, with the absolute path of the results. A failed audit leaves
+        `audit_fault` in its run; `mlflow` is there if `[output]` says so, with `fault` if MLflow did not take all.
 
     Raises:
         BadInput: the experiment, its table or the folder cannot be used: raised before a process starts.
@@ -101,7 +97,7 @@ def run_experiment(
                 continue
             federation = kept.begin(run)
             try:
-                found = run_seed(
+                result = run_seed(
                     given,
                     joined,
                     run.seed,
@@ -114,33 +110,33 @@ def run_experiment(
                 if not keep_keys:
                     remove_private_keys(federation)
             if export:
-                found |= _exported(kept, run)
-            kept.add(found)
+                _export(kept, result)
+            kept.add(result)
             kept.write_beside(HISTORY, histories_csv(kept.runs))
             kept.write_beside(PAGE, html(given, kept.folder.name, kept.runs))
             if given.output.tensorboard:
-                to_tensorboard.write(given, found, kept.folder)
-            on_run(found)
+                tracking.write_events(given, result, kept.folder)
+            on_run(result)
         return kept.write(None if mlflow is None else _logged(given, Path(name).stem, mlflow, kept))
     except OSError as failure:
         raise TreetapError(f"{failure.filename or folder}: {failure.strerror or failure}") from failure
 
 
-def _logged(experiment: ExperimentFile, name: str, address: str, kept: Kept) -> dict[str, Any]:
+def _logged(experiment: ExperimentFile, name: str, address: str, kept: Kept) -> Logged:
     """The address to which results were logged, or the fault for which they were not: they are on disk."""
     try:
-        return to_mlflow.log(experiment, name, address, kept, (PAGE, HISTORY))
+        return tracking.log_to_mlflow(experiment, name, address, kept, (PAGE, HISTORY))
     except Interrupted as failure:
-        return {"address": address, "experiment": name, "fault": str(failure)}
+        return Logged(address=address, experiment=name, fault=str(failure))
 
 
-def _exported(kept: Kept, run: PlannedRun) -> dict[str, str]:
-    """The file with a run's model for XGBoost, or why there is none: the run itself has succeeded."""
+def _export(kept: Kept, run: RunResult) -> None:
+    """Note the file with a run's model for XGBoost, or why there is none: the run itself has succeeded."""
     try:
-        export_run(kept.folder / run.name, path := kept.model(run))
+        export_run(kept.folder / run.planned.name, path := kept.model(run.planned))
+        run.xgboost = str(path)
     except BadInput as fault:
-        return {"xgboost_fault": str(fault)}
-    return {"xgboost": str(path)}
+        run.xgboost_fault = str(fault)
 
 
 def with_frontier(experiment: ExperimentFile, base: Path) -> ExperimentFile:

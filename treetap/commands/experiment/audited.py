@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +16,7 @@ from treetap.commands.experiment.baselines import ALONE, UNDEFENDED
 from treetap.commands.experiment.experiment_file import AuditTable, ExperimentFile
 from treetap.commands.experiment.joined_table import ID, Split, content_digest
 from treetap.commands.experiment.party_tables import labels_file
+from treetap.commands.experiment.results import Measures, RunResult
 from treetap.commands.local_federation import keep_table
 from treetap.protocols.registry import training
 from treetap.trees import sampling
@@ -25,18 +25,12 @@ from treetap.trees import sampling
 _KNOWN, _LEAST_KNOWN, _MOST_KNOWN = 0.1, 10, 2000
 
 
-def audited(
-    experiment: ExperimentFile,
-    asked: AuditTable,
-    table: pa.Table,
-    drawn: Split,
-    seed: int,
-    folder: Path,
-    metrics: Mapping[str, Mapping[str, float]],
-) -> dict[str, Any]:
-    """The audit of the transcripts of all parties but the label holder; of a network of its own too, if it records.
+def add_audit(
+    run: RunResult, experiment: ExperimentFile, asked: AuditTable, table: pa.Table, drawn: Split, folder: Path
+) -> None:
+    """Audit the transcripts of all parties but the label holder; of a network its own too, if it records.
 
-    `table`: the joined one. `metrics`: those of the run, from which an audit of networks has the gain over alone.
+    `run`: gets the results; from its metrics an audit of networks has the gain over alone. `table`: the joined one.
     """
     feature_parties = [party.name for party in experiment.party if not party.labels]
     parties = [_files(folder, name, columns=drawn.columns[name]) for name in feature_parties]
@@ -49,7 +43,7 @@ def audited(
     label = LabelTable(path=labels_file(experiment, folder), column=experiment.data.label, id=ID)
     evaluation, victims = None, list[Victim]()
     if not training(experiment.job.protocol).grows_trees:
-        more |= {"network": asked.network, "accuracy": _accuracies(experiment, metrics)}
+        more |= {"network": asked.network, "accuracy": _accuracies(experiment, run.metrics)}
         parties = [
             party.model_copy(
                 update={
@@ -60,18 +54,15 @@ def audited(
             for party in parties
         ]
         evaluation = label.model_copy(update={"path": folder / experiment.in_order[0] / "predict.parquet"})
-        victims = _victims(experiment, table, drawn, seed, folder)
+        victims = _victims(experiment, table, drawn, run.seed, folder)
         if victims:
             parties.append(_files(folder, next(party.name for party in experiment.party if party.labels)))
             more |= {"features": asked.features}
     started = time.monotonic()
     file = local_job.write_file(folder, parties, label, more, evaluation, victims)
     document = local_job.run(folder, file, by_tree=asked.by_tree)
-    return {
-        "audit": local_job.scores(document),
-        "audit_report": str(folder / local_job.REPORT),
-        "audit_seconds": time.monotonic() - started,
-    }
+    run.audit, run.audit_report = local_job.scores(document), str(folder / local_job.REPORT)
+    run.audit_seconds = time.monotonic() - started
 
 
 def _files(folder: Path, name: str, columns: list[str] | None = None) -> AuditedParty:
@@ -100,11 +91,9 @@ def _victims(experiment: ExperimentFile, table: pa.Table, drawn: Split, seed: in
     return victims
 
 
-def _accuracies(experiment: ExperimentFile, metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+def _accuracies(experiment: ExperimentFile, metrics: Mapping[str, Measures]) -> dict[str, float]:
     """Accuracies on the held-out rows, as far as the run has them; without defences `undefended` is `together`."""
     undefended = UNDEFENDED if experiment.defended else "test"
-    found = {
-        name: metrics.get(row, {}).get("accuracy")
-        for name, row in (("together", "test"), ("alone", ALONE), ("undefended", undefended))
-    }
-    return {name: value for name, value in found.items() if value is not None}
+    rows = {"together": "test", "alone": ALONE, "undefended": undefended}
+    accuracies = {name: metrics.get(row, {}).get("accuracy") for name, row in rows.items()}
+    return {name: value for name, value in accuracies.items() if value is not None}

@@ -17,6 +17,7 @@ import pyarrow as pa
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import ID
 from treetap.commands.experiment.party_tables import read_as_party
+from treetap.commands.experiment.results import Measures
 from treetap.commands.experiment.spread_labels import truth
 from treetap.errors import DataError
 from treetap.neural.params import SplitnnParams
@@ -25,6 +26,7 @@ from treetap.tables.labels import Labels, read_labels
 from treetap.tables.partial_labels import Rows, read_partial_labels
 from treetap.tables.reading import Table
 from treetap.trees import metrics
+from treetap.trees.evaluation.document import defined
 from treetap.trees.job_params import JobParams
 from treetap.trees.params import TreeParams
 from treetap.trees.pivodl_params import PivodlParams
@@ -66,7 +68,7 @@ class Comparison:
             self._learned = read_labels(self._trained[self._names[0]], label, self._params.objective)
         self._truth = truth(rows, ID, label, self._ids, self._learned)
         self._defences, self._defended = experiment.defences, experiment.defended
-        self._of_columns = {name: each.of_columns for name, each in experiment.of_columns.items()}
+        self._of_columns = {name: own.of_columns for name, own in experiment.of_columns.items()}
         self._amplified = any(party.optimizer is not None for party in experiment.party)
         self._joined = self._predict(self._names, self._of_defences())
 
@@ -97,29 +99,29 @@ class Comparison:
         scores = np.column_stack([predictions.column(name).to_numpy() for name in names])
         return float(np.abs(scores - self._joined[0]).max())
 
-    def metrics(self) -> dict[str, dict[str, float]]:
+    def metrics(self) -> dict[str, Measures]:
         """Test metrics with all parties' columns, and with those and the labels of each party that has both alone."""
-        found = {"centralised, test": self._measured(self._joined[1])}
+        measured = {"centralised, test": self._measured(self._joined[1])}
         if isinstance(self._params, SplitnnParams) and self._defended:
             _, outcome = self._predict(self._names)
-            found[UNDEFENDED] = self._measured(outcome)
+            measured[UNDEFENDED] = self._measured(outcome)
         if self._ownership is None:
             if self._trained[self._names[0]].sources:
                 _, outcome = self._predict(self._names[:1])
-                found[ALONE] = self._measured(outcome)
-            return found
+                measured[ALONE] = self._measured(outcome)
+            return measured
         for name, rows in self._ownership.items():
             try:
                 _, outcome = self._alone(name, rows)
             except DataError:
                 continue  # a column is constant among the rows that the party labels
-            found[f"{name} alone, test"] = self._measured(outcome)
-        return found
+            measured[f"{name} alone, test"] = self._measured(outcome)
+        return measured
 
-    def _measured(self, outcome: Floats) -> dict[str, float]:
+    def _measured(self, outcome: Floats) -> Measures:
         """Measures of an outcome of the test rows, which their weights weigh."""
         weights = self._asked[self._names[0]].weights
-        return metrics.evaluate(self._params.objective, outcome, self._truth, weights)
+        return defined(metrics.evaluate(self._params.objective, outcome, self._truth, weights))
 
     def _of_defences(self) -> dict[str, Any]:
         """Arguments by which the centralised model of all columns has the parties' defences."""
@@ -158,7 +160,7 @@ def joined_labels(tables: Mapping[str, Table], column: str, params: JobParams) -
     ownership: dict[str, Rows] = {}
     for name, table in tables.items():
         if table.label is not None:
-            found = read_partial_labels(table, column, params.objective, classes)
-            values[found.rows] = found.values
-            ownership[name] = found.rows
+            own = read_partial_labels(table, column, params.objective, classes)
+            values[own.rows] = own.values
+            ownership[name] = own.rows
     return Labels(values, classes), ownership

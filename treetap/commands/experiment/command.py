@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
 
 from treetap import terminal
 from treetap.commands.experiment.all_runs import PAGE, run_experiment
-from treetap.commands.experiment.document import as_json, document
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.kept import Kept
-from treetap.commands.experiment.planned import planned
 from treetap.commands.experiment.report import print_run, print_summary
+from treetap.commands.experiment.results import Results, RunResult
 from treetap.commands.experiment.xgboost_export import check_exportable
 from treetap.commands.local_federation import clean_end, working_folder
 from treetap.errors import BadInput, Interrupted
@@ -91,7 +89,7 @@ class _Output:
         if kept.runs:
             terminal.err.print(f"{planned} runs, {len(kept.runs)} of them finished already", soft_wrap=True)
 
-    def add(self, run: dict[str, Any]) -> None:
+    def add(self, run: RunResult) -> None:
         """A run has ended."""
         if not self._as_json:
             print_run(run)
@@ -101,7 +99,7 @@ class _Output:
         if self._kept is None:
             return
         if self._as_json and self._kept.runs:
-            print(as_json(document(self._kept.runs, None if self._discard else self._kept.folder)))
+            print(Results.of(self._kept.runs, None if self._discard else self._kept.folder).written())
         if not self._discard:
             folder = self._kept.folder
             done = f"{len(self._kept.runs)} of {self._planned} runs"
@@ -109,32 +107,30 @@ class _Output:
                 f"stopped: {shown(folder)} has {done}; go on with the others: {self._resume(folder)}", soft_wrap=True
             )
 
-    def finish(self, made: dict[str, Any]) -> None:
-        """All runs have ended, and `made` is the document about them.
+    def finish(self, results: Results) -> None:
+        """All runs have ended.
 
         Raises:
             BadInput: the audit of a run failed.
             Interrupted: MLflow did not take the results.
         """
-        runs, folder = made["runs"], Path(made["folder"])
+        runs, folder, logged = results.runs, Path(results.folder or ""), results.mlflow
         if self._as_json:
-            print(as_json(made | ({"folder": None} if self._discard else {})))
+            print((results.model_copy(update={"folder": None}) if self._discard else results).written())
         else:
             if len(runs) > 1:
                 print_summary(runs)
-            if "mlflow" in made and "fault" not in made["mlflow"]:
-                terminal.out.print(f"MLflow: {made['mlflow']['address']}, run {made['mlflow']['run']}", soft_wrap=True)
+            if logged is not None and logged.fault is None:
+                terminal.out.print(f"MLflow: {logged.address}, run {logged.run}", soft_wrap=True)
             if not self._discard:
                 terminal.out.print(f"report: {shown(folder / PAGE)}", soft_wrap=True)
                 terminal.out.print(f"results: {shown(folder)}", soft_wrap=True)
-        faults = [
-            f"{planned(run).title}: the audit failed: {run['audit_fault']}" for run in runs if "audit_fault" in run
-        ]
+        faults = [(run.planned.title, run.audit_fault) for run in runs if run.audit_fault is not None]
         if faults:
-            raise BadInput("; ".join(faults))
-        if fault := made.get("mlflow", {}).get("fault"):
+            raise BadInput("; ".join(f"{title}: the audit failed: {fault}" for title, fault in faults))
+        if logged is not None and logged.fault is not None:
             again = f"; the results are in {shown(folder)}; to log them: {self._resume(folder)}"
-            raise Interrupted(f"{fault}{'' if self._discard else again}")
+            raise Interrupted(f"{logged.fault}{'' if self._discard else again}")
 
     def _resume(self, folder: Path) -> str:
         return f"treetap experiment {self._file} --resume {shown(folder)}"

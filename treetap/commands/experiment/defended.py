@@ -15,10 +15,11 @@ import pyarrow as pa
 from party.defences.checks import check_own, check_own_trees
 from party.defences.settings import Defences
 from party.policy import Policy
-from treetap.commands.experiment import open_model
+from treetap.commands.experiment import joint_model
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import ID, Split
 from treetap.commands.experiment.party_tables import read_as_party
+from treetap.commands.experiment.results import Defended
 from treetap.commands.experiment.spread_labels import truth
 from treetap.errors import ConfigError, Defect
 from treetap.models.json_text import parse
@@ -64,7 +65,7 @@ def defended(
     models: Mapping[str, Path],
     predictions: pa.Table,
     rows: pa.Table,
-) -> dict[str, Any]:
+) -> Defended:
     """The report on the defences of a finished run.
 
     `predictions`: of the federation, of the held-out `rows` of the joined table.
@@ -73,39 +74,40 @@ def defended(
         Defect: the published model, opened, has other scores than the federation has predicted.
     """
     params, first = experiment.job.params(), experiment.in_order[0]
-    said: dict[str, Any] = {
+    sentences = says(experiment.defences, first)
+    asked: dict[str, Any] = {
         "table": experiment.defences.model_dump(exclude_defaults=True),
-        "parties": {name: each.model_dump(exclude_unset=True) for name, each in experiment.of_columns.items()},
-        "says": says(experiment.defences, first),
+        "parties": {name: own.model_dump(exclude_unset=True) for name, own in experiment.of_columns.items()},
+        "says": sentences,
     }
     if not isinstance(params, TreeParams):
         assert isinstance(params, SplitnnParams)  # the only protocol without trees
-        for name, each in experiment.of_columns.items():
-            said["says"] += says_of_columns(each.of_columns, name, params)
-        return said
-    given = {name: each["tables"] for name, each in settings.items()}
+        for name, own in experiment.of_columns.items():
+            sentences += says_of_columns(own.of_columns, name, params)
+        return Defended(**asked)
+    given = {name: own["tables"] for name, own in settings.items()}
     after = {
         name: read_as_party(tables["predict"], params.missing, read_as_party(tables["train"], params.missing))
         for name, tables in given.items()
     }
     features = {name: table.features for name, table in after.items()}
-    model = open_model.open_shards(models)
-    scores = open_model.scores(model.published, model.meaning, features)
+    model = joint_model.open_shards(models)
+    scores = joint_model.scores(model.published, model.meaning, features)
     names = [name for name in predictions.column_names if name == "score" or name.startswith("score_")]
     difference = float(np.abs(np.column_stack([predictions.column(name) for name in names]) - scores).max())
     if not difference <= TOLERANCE * max(1.0, float(np.abs(scores).max())):
         raise Defect(f"the federation's scores differ by {difference:g} from those of its parties' shards together")
-    found: dict[str, Any] = {**said, **open_model.hidden(model.published), "max_difference": difference}
+    asked |= {**joint_model.hidden(model.published), "max_difference": difference}
     if model.repairs:
         labels = Labels(np.zeros(0, dtype=np.int64), read_manifest(models[first])["classes"])
         wanted = truth(rows, ID, experiment.data.label, after[first].ids, labels)
-        found["variants"] = {
+        asked["variants"] = {
             name: metrics.evaluate(
-                params.objective, each.outcome(open_model.scores(each, model.meaning, features)), wanted
+                params.objective, variant.outcome(joint_model.scores(variant, model.meaning, features)), wanted
             )
-            for name, each in {open_model.AS_TRAINED: model.trained, **model.repairs}.items()
+            for name, variant in {joint_model.AS_TRAINED: model.trained, **model.repairs}.items()
         }
-    return found
+    return Defended(**asked)
 
 
 def true_metrics(models: Mapping[str, Path], first: str) -> dict[str, float] | None:
@@ -113,57 +115,57 @@ def true_metrics(models: Mapping[str, Path], first: str) -> dict[str, float] | N
     path = models[first] / CLEAN_METRICS
     if not path.is_file():
         return None
-    found: dict[str, float] = parse(path.read_text(encoding="utf-8"))["training_metrics"]
-    return found
+    metrics_of_all: dict[str, float] = parse(path.read_text(encoding="utf-8"))["training_metrics"]
+    return metrics_of_all
 
 
 def says(defences: Defences, label_holder: str) -> list[str]:
     """The meaning of each defence for the figures, as sentences."""
-    found = []
+    sentences = []
     if (limit := defences.id_lmid) is not None:
         counted = "all its records count" if limit.counts == "shown" else "the records that the tree draws count"
-        found.append(f"ID-LMID: no set of records that is shown exceeds {limit.xi:g} nats in Eq. 6 ({counted}).")
+        sentences.append(f"ID-LMID: no set of records that is shown exceeds {limit.xi:g} nats in Eq. 6 ({counted}).")
     if (reduced := defences.reduced_leakage) is not None:
-        found.append(f"Reduced-Leakage: trees grown by the label holder alone: {reduced.trees}, the first.")
+        sentences.append(f"Reduced-Leakage: trees grown by the label holder alone: {reduced.trees}, the first.")
     for name, weight in defences.dimip.items():
-        found.append(
+        sentences.append(
             f"DIMIP with λ = {weight:g} on {name}: what its own model says about the label, not what its log says."
         )
     if (change := defences.gradient) is not None:
         keys = ", ".join(
             f"{key} {value:g}" for key, value in change.model_dump(exclude_none=True).items() if key != "kind"
         )
-        found.append(f"Gradients that return to feature parties are changed ({change.kind}): {keys}.")
+        sentences.append(f"Gradients that return to feature parties are changed ({change.kind}): {keys}.")
     if (noise := defences.label_dp) is not None:
-        found.append(
+        sentences.append(
             f"Label DP with ε = {noise.epsilon:g}, stages: {noise.stages}. Noisy labels were drawn for this run alone "
             f"and charged to a ledger of its own, in {label_holder}/state below the run's folder; no other ledger has "
             "them. What is sent, and the measures of the training, are by noisy labels; those of the test by true ones."
         )
     if defences.private_values:
-        found.append(
+        sentences.append(
             "label_dp, label_dp + refit, grafting and grafting + refit are four models of this one training, with the "
             "same noisy labels and the same messages to feature parties; predictions use "
             f"{' + '.join(name for name in ('grafting', 'refit') if getattr(defences, name))}."
         )
-    return found
+    return sentences
 
 
 def says_of_columns(defences: FeatureDefences, party: str, params: SplitnnParams) -> list[str]:
     """The meaning of a feature party's defences for the figures, as sentences."""
-    found = []
+    sentences = []
     if defences.sensitivity:
-        found.append(
+        sentences.append(
             f'SensFL at {party} with ε = {defences.sensitivity:g}, norm "{defences.sensitivity_norm}": lowers the '
             "sensitivity of its embeddings to its columns. Smaller embeddings suffice for that, and an attacker who "
             "standardises embeddings undoes a mere rescaling: protection is what an audit of the label holder finds on "
             "standardised ones."
         )
     if defences.dp_sgd is not None:
-        found.append(f"At {party}, {accountant.says(defences.dp_sgd, params.epochs)}.")
+        sentences.append(f"At {party}, {accountant.says(defences.dp_sgd, params.epochs)}.")
         if params.reproducible:
-            found.append(
+            sentences.append(
                 f"The job is reproducible: the noise of {party} follows from its seed, which all parties know, and "
                 "that ε is of the same job with reproducible = false."
             )
-    return found
+    return sentences

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
 from party.defences.settings import Defences
-from treetap.commands.experiment.output_table import OutputTable
 from treetap.commands.experiment.party_table import (
     PartyTable,
     column_faults,
@@ -17,16 +20,76 @@ from treetap.commands.experiment.party_table import (
     label_faults,
     optimizer_faults,
 )
-from treetap.commands.experiment.planned import PlannedRun
+from treetap.commands.experiment.results import PlannedRun
 from treetap.commands.jobs.job_file import JobTable, has_parameter
+from treetap.errors import ConfigError
 from treetap.protocols.exclusions import TRAININGS, Feature, broken, named_in
 from treetap.protocols.libraries import missing_library
 from treetap.protocols.prediction import FORMATS
 from treetap.protocols.registry import PREDICTION, TRAINING, prediction, training
-from treetap.strict import Strict
-from treetap.tables.config import CATEGORICAL, OTHERS, Constrained, Encode, encoded_by_name
+from treetap.strict import Strict, unshown
+from treetap.tables.config import CATEGORICAL, OTHERS, Constrained, Direction, Encode, encoded_by_name
 from treetap.tables.source_keys import SourceKeys
 from treetap.wire.v2 import setup_pb2
+
+Value = TypeVar("Value")
+#: Schemes of MLflow's servers.
+_SERVERS = ("http", "https")
+#: The beginning of an address with a user and a password.
+_USER = re.compile("[^/]:[^/]*@")
+#: Characters that have a meaning in the address of a SQLite file.
+_MEANT = frozenset("?#%")
+
+
+class OutputTable(Strict):
+    """`mlflow`: the address of a tracking server, or a folder. `tensorboard`: event files below the results' folder."""
+
+    mlflow: str | None = None
+    tensorboard: bool = False
+
+    @field_validator("mlflow")
+    @classmethod
+    def _address(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        if "://" in value:
+            parts = urlsplit(value)
+            if parts.scheme not in _SERVERS or not parts.hostname:
+                raise unshown("is neither the address of a server, as http://HOST:5000, nor a folder")
+            if parts.username is not None:
+                raise unshown("holds a password: give it by MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD")
+        elif _USER.search(value):
+            raise unshown("holds what may be a password, and is no address of a server: write http://HOST:5000")
+        needed = ("mlflow",) if "://" in value else ("mlflow", "sqlalchemy", "alembic")
+        return _with_libraries(value, needed, "mlflow")
+
+    @field_validator("tensorboard")
+    @classmethod
+    def _writer(cls, value: bool) -> bool:
+        return _with_libraries(value, ("tensorboardX",) if value else (), "tensorboard")
+
+    def mlflow_address(self, base: Path) -> str | None:
+        """The address of the server, or the absolute path of the folder, which starts at `base`; None if none is given.
+
+        Raises:
+            ConfigError: an environment variable is not set, or the path cannot be that of a SQLite file.
+        """
+        if self.mlflow is None or "://" in self.mlflow:
+            return self.mlflow
+        expanded = os.path.expandvars(self.mlflow)
+        if "$" in expanded:
+            raise ConfigError(f"output.mlflow = {self.mlflow!r}: the environment variable is not set")
+        folder = str((base / expanded).resolve())
+        if _MEANT & set(folder):
+            raise ConfigError(f"output.mlflow: the path {folder} has one of {' '.join(sorted(_MEANT))}; name another")
+        return folder
+
+
+def _with_libraries(value: Value, needed: tuple[str, ...], extra: str) -> Value:
+    if missing := [name for name in needed if find_spec(name) is None]:
+        raise ValueError(f"needs {missing[0]}: pip install 'treetap[{extra}]'")
+    return value
+
 
 #: The protocols that predict.
 PROTOCOLS = tuple(PREDICTION)
@@ -57,12 +120,12 @@ class DataTable(SourceKeys, Constrained):
     @field_validator("seed")
     @classmethod
     def _seeds(cls, seed: int | list[int]) -> int | list[int]:
-        each = seed if isinstance(seed, list) else [seed]
-        if not each:
+        seeds = seed if isinstance(seed, list) else [seed]
+        if not seeds:
             raise ValueError("names no seed; give a number, or a list with one number per run")
-        if min(each) < 0:
+        if min(seeds) < 0:
             raise ValueError("a seed is a whole number from 0")
-        if len(set(each)) < len(each):
+        if len(set(seeds)) < len(seeds):
             raise ValueError("names a seed twice; each seed is one run")
         return seed
 
@@ -212,9 +275,9 @@ class ExperimentFile(Strict):
         given = self.data.encode if party.encode is None else party.encode
         if given is None or isinstance(given, str):
             return given
-        return {name: each for name, each in given.items() if name in (OTHERS, *columns)} or None
+        return {name: encoding for name, encoding in given.items() if name in (OTHERS, *columns)} or None
 
-    def constraints(self, party: PartyTable, columns: Sequence[str]) -> dict[str, int]:
+    def constraints(self, party: PartyTable, columns: Sequence[str]) -> dict[str, Direction]:
         """The monotone constraints of these columns at a party: those of `[data]`, and its own."""
         given = {**self.data.directions, **party.directions}
         return {name: direction for name, direction in given.items() if name in columns}
@@ -228,13 +291,13 @@ class ExperimentFile(Strict):
     def splits_categories(self) -> bool:
         """True if columns may be split as categories."""
         given = [self.data.encode, *(party.encode for party in self.party)]
-        return any(CATEGORICAL in (each.values() if isinstance(each, dict) else [each]) for each in given)
+        return any(CATEGORICAL in (encode.values() if isinstance(encode, dict) else [encode]) for encode in given)
 
     @property
     def encoded_by_name(self) -> set[str]:
         """The columns that some table of encodings names."""
         given = [self.data.encode, *(party.encode for party in self.party)]
-        return {name for each in given for name in encoded_by_name(each)}
+        return {name for encode in given for name in encoded_by_name(encode)}
 
     def record(self, party: PartyTable) -> str:
         """The messages in the party's transcript; feature parties under audit record what they receive."""

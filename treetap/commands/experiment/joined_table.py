@@ -20,28 +20,28 @@ import pyarrow.csv as pacsv
 from treetap import terminal
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.held_out import Rows, drawn_fold, drawn_share, expanding_window, last_share, time_ranks
+from treetap.commands.experiment.results import PlannedRun
 from treetap.commands.experiment.spread_labels import OWNER, draw_owners, named_owners
 from treetap.errors import ConfigError, DataError
 from treetap.names import did_you_mean
 from treetap.protocols.registry import training
-from treetap.tables.binned import refuse_tensors, without_order
-from treetap.tables.categories import categories_of, without_missing
+from treetap.tables.binned import directions_of, refuse_tensors
+from treetap.tables.categories import encoded, without_missing
 from treetap.tables.cells import plain_column
-from treetap.tables.config import CONSTRAINTS, ORDERED, encoded_by_name
+from treetap.tables.config import CONSTRAINTS, TableConfig, encoded_by_name
+from treetap.tables.constant import constant_columns, in_words
 from treetap.tables.dates import timestamps
 from treetap.tables.features import Held
-from treetap.tables.ids import ids_of
 from treetap.tables.label_cells import LabelCells
 from treetap.tables.labels import Labels, read_labels
 from treetap.tables.loading import columns_of, read_columns
-from treetap.tables.numbers import is_number, is_text, numbers_of
+from treetap.tables.numbers import is_number, is_text
 from treetap.tables.opening import source_of
-from treetap.tables.reading import Table
+from treetap.tables.reading import Table, table_of
 from treetap.tables.record_ids import Ids
-from treetap.tables.source import Origin, Source
-from treetap.tables.tensors import check_tensors, is_tensor, tensor_of, tensor_shape
-from treetap.tables.typed import id_type
-from treetap.tables.weights import check_job, weights_of
+from treetap.tables.source import Source
+from treetap.tables.tensors import check_tensors, is_tensor, tensor_of
+from treetap.tables.weights import check_job
 from treetap.trees import sampling
 from treetap.trees.job_params import REGRESSIONS
 
@@ -68,7 +68,7 @@ class Split:
 
 
 def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None) -> pa.Table:
-    """The joined table with an id column, and where labels are spread their owners, checked as parties will check it.
+    """The joined table with an id column, and where labels are spread their owners, read as each party will read it.
 
     `file`: the experiment's, which messages about the path name.
 
@@ -76,57 +76,97 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
         DataError: a column is missing or twice, or the first cell that a party would refuse; by line or row.
         ConfigError: the file contradicts itself about a column.
     """
-    data = experiment.data
-    path = _source(experiment, base, file)
-    if data.id is None and not path.ordered:
-        raise ConfigError(f"{path}: rows of a query have no order: name their ids by id = COLUMN in [data]")
-    for sentence in path.says:
+    data, job = experiment.data, experiment.job
+    source = _source(experiment, base, file)
+    if data.id is None and not source.ordered:
+        raise ConfigError(f"{source}: rows of a query have no order: name their ids by id = COLUMN in [data]")
+    for sentence in source.says:
         terminal.err.print(terminal.text(sentence))
-    names = columns_of(path)
-    _check_names(experiment, path, names)
+    names = columns_of(source)
+    _check_names(experiment, source, names)
     claimed = {column for party in experiment.party for column in party.columns or []}
     left = {data.id, *data.drop}
     kept = [name for name in names if name not in left and (name != data.time or name in claimed)]
     own_ids = [] if data.id is None else [data.id]
-    by_name, constrained = experiment.encoded_by_name, experiment.constrained
-    as_written = [name for name in kept if name in by_name]
-    by = [data.time] if data.time is not None and data.time not in kept else []
-    table = read_columns(path, [*own_ids, *kept, *by], [*own_ids, *as_written], data.id)
-    columns = {name: table.column(name) for name in kept}
-    used, missing = _used(experiment, kept), experiment.job.params().missing
-    for name in kept:
-        if name in used or name == data.label:
-            columns[name] = plain_column(path, f"column {name!r}", columns[name])
-        if is_tensor(columns[name].type):
-            check_tensors(path, name, columns[name])
-            if name in used and training(experiment.job.protocol).grows_trees:
-                refuse_tensors(path, {name: tensor_shape(path, name, columns[name].type)})
-        elif name in used:
-            columns[name] = _checked(path, name, columns[name], used[name], missing, constrained=name in constrained)
-    if data.id is None:
-        width = len(str(table.num_rows))
-        ids, kind = Ids.of(f"{i:0{width}d}" for i in range(table.num_rows)), pa.int64()
-    else:
-        place = f"column {data.id!r}"
-        column = plain_column(path, place, table.column(data.id))
-        ids = ids_of(path, place, column)
-        kind = id_type(ids, column.type, in_csv=not path.typed)
-    records = Table(path, ids, [], Held(np.empty((len(ids), 0))), LabelCells(columns[data.label]), np.arange(len(ids)))
-    read_labels(records, data.label, experiment.job.params().objective)
-    if data.weight is not None:
-        column = plain_column(path, f"column {data.weight!r}", columns[data.weight])
-        weights, most = weights_of(path, data.weight, column), experiment.job.params().largest_weight
+    as_written = [*own_ids, *(name for name in kept if name in experiment.encoded_by_name)]
+    times = [data.time] if data.time is not None and data.time not in kept else []
+    table = read_columns(source, [*own_ids, *kept, *times], as_written, data.id)
+    configs = _configs(experiment, kept)
+    used = {data.label, *(name for config in configs for name in config.columns)}
+    columns = {name: _column(source, name, table.column(name), plain=name in used) for name in kept}
+    weights = {} if data.weight is None else {data.weight: _column(source, data.weight, columns[data.weight])}
+    ids = _row_numbers(table.num_rows) if data.id is None else _column(source, data.id, table.column(data.id))
+    cells = {**columns, **weights, configs[0].id: ids}
+    labelled = _as_party(experiment, source, configs[0], cells)
+    dated = dict.fromkeys(labelled.sources, True)
+    for read in (labelled, *(_as_party(experiment, source, config, cells) for config in configs[1:])):
+        for name in read.sources:
+            dated[name] = dated.get(name, True) and name in read.categories and read.categories[name].of_dates
+    for name in (name for name, everywhere in dated.items() if everywhere):  # they are written as times
+        present = without_missing(source, name, columns[name], job.params().missing)
+        columns[name] = timestamps(source, name, present)
+    read_labels(labelled, data.label, job.params().objective)
+    in_order = np.argsort(labelled.rows)
+    if data.weight is not None and labelled.weights is not None:
+        most = job.params().largest_weight
         assert most is not None  # a check of the file
-        check_job(path, data.weight, weights, records.rows, most)
-        columns[data.weight] = pa.array(weights)
-    columns[ID] = pa.array(ids, pa.string())
+        check_job(source, data.weight, labelled.weights, labelled.rows, most)
+        columns[data.weight] = pa.array(labelled.weights[in_order])
+    in_file = labelled.ids.take(in_order)
+    columns[ID] = pa.array(in_file, pa.string())
     if data.time is not None:
-        columns[TIME] = pa.array(time_ranks(path, data.time, table.column(data.time)))
+        columns[TIME] = pa.array(time_ranks(source, data.time, table.column(data.time)))
     if experiment.spread:
-        columns[OWNER] = named_owners(experiment, base, ids)
+        columns[OWNER] = named_owners(experiment, base, in_file)
     joined = pa.table(columns)
+    kind = pa.int64() if data.id is None else labelled.id_type
     named = pa.field(ID, pa.string(), metadata={ID_TYPE: str(kind)})
     return joined.set_column(joined.column_names.index(ID), named, joined.column(ID))
+
+
+def _configs(experiment: ExperimentFile, names: list[str]) -> list[TableConfig]:
+    """The tables that parties get in some run, each once; the first one is with the labels and their weights."""
+    data, configs = experiment.data, list[TableConfig]()
+    for seed in data.seeds:
+        drawn = _columns(experiment, names, seed)
+        for party in experiment.party:
+            columns = drawn[party.name]
+            config = TableConfig(
+                path=Path(data.title),
+                id=data.id or ID,
+                columns=columns,
+                encode=experiment.encode(party, columns),
+                monotone_constraints=experiment.constraints(party, columns),
+            )
+            if config not in configs:
+                configs.append(config)
+    configs[0] = configs[0].model_copy(update={"label": data.label, "weight": data.weight})
+    return configs
+
+
+def _as_party(
+    experiment: ExperimentFile, source: Source, config: TableConfig, columns: dict[str, pa.ChunkedArray]
+) -> Table:
+    """A party's table as it will read it. Raises `DataError` where it would refuse one of its columns."""
+    table = table_of(source, config, columns, config.label is not None, experiment.job.params().missing)
+    if training(experiment.job.protocol).grows_trees:
+        refuse_tensors(source, table.shapes)
+    directions_of(table)
+    return table
+
+
+def _column(source: Source, name: str, column: pa.ChunkedArray, *, plain: bool = True) -> pa.ChunkedArray:
+    """A column that some party may have, as a plain one; another one as it is, its images being whole."""
+    column = plain_column(source, f"column {name!r}", column) if plain else column
+    if is_tensor(column.type):
+        check_tensors(source, name, column)
+    return column
+
+
+def _row_numbers(count: int) -> pa.ChunkedArray:
+    """Ids for rows without one: their numbers, in the order of texts."""
+    width = len(str(count))
+    return pa.chunked_array([[f"{row:0{width}d}" for row in range(count)]], pa.string())
 
 
 def _source(experiment: ExperimentFile, base: Path, file: Path | None) -> Source:
@@ -202,8 +242,8 @@ def _check_names(experiment: ExperimentFile, path: Source, names: list[str]) -> 
         if name in taken:
             raise ConfigError(f"column {name!r} is claimed by a party, and is the label, the weight, the id or dropped")
     for key, name in [
-        *(("encode", each) for each in encoded),
-        *((CONSTRAINTS, each) for each in constrained),
+        *(("encode", column) for column in encoded),
+        *((CONSTRAINTS, column) for column in constrained),
     ]:
         if name in taken:
             raise ConfigError(
@@ -214,36 +254,6 @@ def _check_names(experiment: ExperimentFile, path: Source, names: list[str]) -> 
             raise DataError(
                 f"{path}: column {reserved!r} has the name of an experiment's own {what}; rename it or drop it"
             )
-
-
-def _used(experiment: ExperimentFile, names: list[str]) -> dict[str, list[Any]]:
-    """Columns that some party gets in some run, with the different encodings that they have there."""
-    found: dict[str, list[Any]] = {}
-    for seed in experiment.data.seeds:
-        drawn = _columns(experiment, names, seed)
-        for party in experiment.party:
-            encode = experiment.encode(party, drawn[party.name])
-            for name in drawn[party.name]:
-                if encode not in found.setdefault(name, []):
-                    found[name].append(encode)
-    return found
-
-
-def _checked(
-    path: Origin, name: str, column: pa.ChunkedArray, encodings: list[Any], missing: float, *, constrained: bool
-) -> pa.ChunkedArray:
-    """A column that parties can read by their encodings; texts that are dates become times, as which they are written.
-
-    Raises:
-        DataError: a party would refuse it.
-    """
-    found = [categories_of(path, name, column, encode, missing) for encode in encodings]
-    if None in found:
-        numbers_of(path, name, column)
-    if constrained and not all(category is None or category.encode in ORDERED for category in found):
-        raise without_order(path, name)
-    dated = [category is not None and category.of_dates for category in found]
-    return timestamps(path, name, without_missing(path, name, column, missing)) if all(dated) else column
 
 
 def split(experiment: ExperimentFile, table: pa.Table, seed: int, fold: int | None = None) -> Split:
@@ -317,3 +327,41 @@ def _columns(experiment: ExperimentFile, names: list[str], seed: int) -> dict[st
         columns[party.name] = sorted(shuffled[taken : round(wanted)], key=place.__getitem__)
         taken = round(wanted)
     return columns
+
+
+def refuse_constant(experiment: ExperimentFile, table: pa.Table, drawn: Split, run: PlannedRun) -> None:
+    """Check that the parties of a job of trees can train on the columns that they get in a run.
+
+    Raises:
+        DataError: columns are constant, and nothing says to drop them, or a party that needs columns keeps none.
+    """
+    if not training(experiment.job.protocol).grows_trees:
+        return
+    faults = {}
+    for party in experiment.party:
+        names = drawn.columns[party.name]
+        if constant := _constant(experiment, table, drawn, party.name):
+            if not experiment.data.drop_constant:
+                faults[party.name] = in_words(constant)
+            elif experiment.spread and len(constant) == len(names):
+                faults[party.name] = f"all of its columns, {', '.join(map(repr, names))}, and it needs one"
+    if faults:
+        cure = (
+            "give it another" if experiment.data.drop_constant else "set drop_constant = true in [data], or drop them"
+        )
+        raise DataError(
+            f"{experiment.data.title}: constant among the {len(drawn.train)} training rows of {run.title} are "
+            f"{'; '.join(f'of {name}: {said}' for name, said in faults.items())}: {cure}"
+        )
+
+
+def _constant(experiment: ExperimentFile, table: pa.Table, drawn: Split, name: str) -> dict[str, str]:
+    """Those of a party, as it would find them in its own table."""
+    party = next(column for column in experiment.party if column.name == name)
+    names = [column for column in drawn.columns[name] if not is_tensor(table.column(column).type)]
+    rows, path = pa.array(drawn.train), Path(experiment.data.title)
+    columns = {column: table.column(column).take(rows) for column in names}
+    missing = experiment.job.params().missing
+    made = encoded(path, columns, len(rows), experiment.encode(party, names), None, missing)
+    extents = dict(zip(made.names, Held(made.values).extents(np.arange(len(rows))), strict=True))
+    return constant_columns(names, extents, made.categories, one_hot=experiment.data.drop_constant)

@@ -6,7 +6,8 @@ compute together, bit for bit, without a message.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,94 @@ import numpy as np
 import pyarrow as pa
 
 from party.prediction.outcome import Outcome
-from treetap.commands.experiment.open_model import OpenModel, open_shards, scores
 from treetap.commands.experiment.report import importance
+from treetap.commands.experiment.results import Importance
 from treetap.errors import DataError
-from treetap.models.store import read_manifest
+from treetap.models.own_split import OwnSplit
+from treetap.models.store import VALUES, read_manifest, read_model, read_repaired
 from treetap.tables.categories import Category
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import Table, read_table
 from treetap.tables.typed import named_type, typed
 from treetap.tables.unlike import Unlike, check_values
+from treetap.trees.ensemble import Ensemble, Split, Tree, route
+from treetap.trees.local_values import Bools, Floats, Ints, reached_values
+
+#: The meaning of a split's handle, by its owner's table.
+Meaning = Callable[[Split], OwnSplit]
+#: The model of noisy labels as it was trained, and its repairs by their names in a shard → names in a report.
+AS_TRAINED = "label_dp"
+REPAIRED = {"refit": "label_dp + refit", "grafting": "grafting", "grafting_refit": "grafting + refit"}
+
+
+@dataclass(frozen=True)
+class OpenModel:
+    """A model in all variants that its label holder has.
+
+    `trained`: as it was trained. `repairs`: name in a report → the same shapes with other values; none of a model whose
+    labels were clean. `published`: the one that predictions use.
+    """
+
+    trained: Ensemble
+    repairs: dict[str, Ensemble]
+    published: Ensemble
+    meaning: Meaning
+
+
+def scores(ensemble: Ensemble, meaning: Meaning, features: Mapping[str, Floats]) -> Floats:
+    """Scores (n, outputs) of n records; `features`: party → its columns (n, d), NaN where missing."""
+
+    def goes_left(split: Split, rows: Ints) -> Bools:
+        own = meaning(split)
+        return np.asarray(own.goes_left(features[split.owner][rows, own.feature]))
+
+    n = len(next(iter(features.values())))
+    reached = (reached_values(tree, route(tree.splits, n, goes_left), goes_left) for tree in ensemble.used_trees)
+    return ensemble.summed(reached, n)
+
+
+def hidden(ensemble: Ensemble) -> dict[str, int]:
+    """How much of the trees is the label holder's alone.
+
+    `local_subtrees`: subtrees that it grew alone; `hidden_nodes`: their nodes that no other party knows, all but the
+    roots.
+    """
+    local = [subtree for tree in ensemble.trees for subtree in tree.local]
+    below = sum(len(subtree.splits) + len(subtree.leaves) - 1 for subtree in local)
+    return {"local_subtrees": len(local), "hidden_nodes": below}
+
+
+def open_shards(models: Mapping[str, Path]) -> OpenModel:
+    """The model of a finished job, from the shards of its parties below the folder of an experiment.
+
+    `models`: party → its published model. Raises DataError: see `treetap.models.store.read_model`.
+    """
+    own: dict[tuple[str, int], OwnSplit] = {}
+    opened: tuple[Ensemble, dict[str, Ensemble], Ensemble] | None = None
+    for party, folder in models.items():
+        manifest, lines = read_model(folder)
+        repaired = read_repaired(folder)
+        for split in (row for line in (*lines, *repaired) for row in line["own" if "own" in line else "splits"]):
+            own[party, int(split["handle"])] = OwnSplit.from_dict(split)
+        if manifest["role"] != "label_holder":
+            continue
+        trained = Ensemble(
+            objective=manifest["objective"],
+            classes=len(manifest["classes"]),
+            base_margin=tuple(manifest["base_margin"]),
+            trees=tuple(Tree.from_dict(line["tree"]) for line in lines),
+            trees_per_round=manifest["trees_per_round"],
+            best_round=manifest["best_round"],
+            averaged=manifest.get("averaged", False),
+        )
+        repairs = {
+            name: replace(trained, trees=tuple(Tree.from_dict(line[key]) for line in repaired))
+            for key, name in REPAIRED.items()
+            if repaired
+        }
+        opened = trained, repairs, repairs[REPAIRED[manifest[VALUES]]] if VALUES in manifest else trained
+    assert opened is not None  # a job of one label holder
+    return OpenModel(*opened, lambda split: own[split.owner, split.handle])
 
 
 class JointModel:
@@ -39,8 +119,8 @@ class JointModel:
         self.manifests = {party: read_manifest(folder) for party, folder in self.shards.items()}
         holders = [party for party, manifest in self.manifests.items() if manifest["role"] == "label_holder"]
         if len(holders) != 1:
-            found = ", ".join(f"{party} is {manifest['role']}" for party, manifest in self.manifests.items())
-            raise DataError(f"a joint model has the shard of one label holder and of every feature party; here {found}")
+            roles = ", ".join(f"{party} is {manifest['role']}" for party, manifest in self.manifests.items())
+            raise DataError(f"a joint model has the shard of one label holder and of every feature party; here {roles}")
         self.label_holder = holders[0]
         wanted = {self.label_holder, *self.manifest["feature_parties"]}
         if wanted != set(self.shards):
@@ -64,7 +144,7 @@ class JointModel:
         manifest = self.manifests[party]
         return list(manifest["source_columns"])
 
-    def importances(self) -> list[dict[str, Any]]:
+    def importances(self) -> list[Importance]:
         """Gain, cover and number of splits by party and feature, the largest total gain first."""
         return importance(self.shards)
 
@@ -80,9 +160,9 @@ class JointModel:
         for table in read.values():
             common = common.take(np.flatnonzero(table.ids.places_of(common) >= 0))
         features = {party: table.features[table.ids.places_of(common)] for party, table in read.items()}
-        found = scores(self._opened.published, self._opened.meaning, features)
+        values = scores(self._opened.published, self._opened.meaning, features)
         classes = self.manifest["classes"]
-        outcome = Outcome.of(self.manifest["objective"], classes, found)
+        outcome = Outcome.of(self.manifest["objective"], classes, values)
         ids = common.array.cast(read[self.label_holder].id_type)
         return pa.table({tables[self.label_holder].id: ids, **outcome.columns(classes, self._class_type)})
 
@@ -97,7 +177,7 @@ class JointModel:
     def _read(self, party: str, config: TableConfig) -> Table:
         """A party's table as it was encoded in the training."""
         manifest = self.manifests[party]
-        categories = {name: Category.from_dict(each) for name, each in manifest["categories"].items()}
+        categories = {name: Category.from_dict(content) for name, content in manifest["categories"].items()}
         wanted = config.model_copy(update={"columns": self.columns(party), "label": None})
         missing, empty = self.manifest["missing"], manifest["empty_columns"]
         read = read_table(wanted, with_label=False, missing=missing, categories=categories, empty=empty)

@@ -9,9 +9,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from treetap.commands.experiment.document import as_json, document, finite
+from pydantic import ValidationError
+
 from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.planned import PlannedRun, planned
+from treetap.commands.experiment.results import Logged, PlannedRun, Results, RunResult
 from treetap.errors import BadInput
 from treetap.models.durable import make_folder, remove_folder, write_whole
 from treetap.tables.source_keys import SourceKeys
@@ -20,6 +21,8 @@ RESULTS, MADE_WITH, FILE, PREDICTIONS = "results.json", "made-with.json", "exper
 MODELS = "models"
 #: Libraries whose releases a result may depend on, beside Python's.
 LIBRARIES = ("treetap", "numpy", "pyarrow")
+#: What a person does whose folder cannot be resumed.
+_AGAIN = "leave out --resume, and the experiment is made again"
 #: Most folders of one name.
 _MOST = 100_000
 #: Keys of the file that may change between the runs of one folder: which runs there are, and where the table, of the
@@ -29,7 +32,7 @@ _FREE = {"data.seed", *(f"data.{name}" for name in SourceKeys.model_fields)}
 
 def made_with(experiment: ExperimentFile, digest: str) -> dict[str, Any]:
     """All that a run depends on beside its seed and fold, as JSON types; `digest`: of the table's content."""
-    content = finite(experiment.model_dump(mode="json", exclude_none=True, exclude={"output"}))
+    content = json.loads(experiment.model_dump_json(exclude_none=True, exclude={"output"}))
     tables = {name: value for name, value in content.items() if isinstance(value, dict)}
     keys = {f"{table}.{key}": value for table, values in tables.items() for key, value in values.items()}
     lists = {name: value for name, value in content.items() if not isinstance(value, dict)}
@@ -73,22 +76,22 @@ class Kept:
         file: the experiment's file, of which a copy is kept.
 
     Raises:
-        BadInput: with `resume`, the folder holds no results, or results of another experiment, or damaged ones.
+        BadInput: with `resume`, the folder holds no results, or results of another experiment or form, or damaged ones.
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], file: str, *, resume: bool) -> None:
         self.folder = folder.resolve()
-        self.runs: list[dict[str, Any]] = []
+        self.runs: list[RunResult] = []
         if resume:
             _check(folder, settings)
-            self.runs = _read(folder / RESULTS).get("runs", []) if (folder / RESULTS).exists() else []
+            self.runs = _read_results(folder / RESULTS) if (folder / RESULTS).exists() else []
         else:
             self.write_beside(MADE_WITH, json.dumps(settings, indent=1))
         self.write_beside(FILE, file)
 
     def holds(self, run: PlannedRun) -> bool:
         """True if a run has finished."""
-        return any(planned(each) == run for each in self.runs)
+        return any(kept.planned == run for kept in self.runs)
 
     def begin(self, run: PlannedRun) -> Path:
         """The folder of a run's federation; what an earlier attempt left there is removed."""
@@ -105,16 +108,16 @@ class Kept:
         make_folder(self.folder / MODELS)
         return self.folder / MODELS / f"{run.name}.json"
 
-    def add(self, run: dict[str, Any]) -> None:
+    def add(self, run: RunResult) -> None:
         """Keep a run's report; it is on disk when this returns."""
         self.runs.append(run)
         self.write(None)
 
-    def write(self, mlflow: Mapping[str, Any] | None) -> dict[str, Any]:
-        """The document, which is on disk when this returns; `mlflow`: see `document`."""
-        found = document(self.runs, self.folder, mlflow)
-        self.write_beside(RESULTS, as_json(found))
-        return found
+    def write(self, mlflow: Logged | None) -> Results:
+        """The document, which is on disk when this returns; `mlflow`: where the runs were logged to, if they should."""
+        results = Results.of(self.runs, self.folder, mlflow)
+        self.write_beside(RESULTS, results.written())
+        return results
 
     def write_beside(self, name: str, content: str) -> None:
         """Write a file of the folder; it is on disk when this returns."""
@@ -130,7 +133,7 @@ def remove_private_keys(federation: Path) -> None:
 def _check(folder: Path, settings: Mapping[str, Any]) -> None:
     if not (folder / MADE_WITH).is_file():
         raise BadInput(f"--resume {folder}: holds no experiment's results; name the folder that a run said it wrote")
-    stored, wanted = _read(folder / MADE_WITH), json.loads(json.dumps(settings))
+    stored, wanted = _read_settings(folder / MADE_WITH), json.loads(json.dumps(settings))
     before, now = _flat(stored), _flat(wanted)
     different = [name for name in {**now, **before} if json.dumps(before.get(name)) != json.dumps(now.get(name))]
     if different:
@@ -145,22 +148,36 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings without the tables `experiment` and `versions`, whose keys stand beside the others."""
     tables = {name: settings.get(name, {}) for name in ("experiment", "versions")}
     return {
-        **{name: each for name, each in settings.items() if name not in tables},
+        **{name: value for name, value in settings.items() if name not in tables},
         **tables["experiment"],
         **tables["versions"],
     }
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> bytes:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        return path.read_bytes()
     except OSError as failure:
         raise BadInput(f"{path}: cannot be read: {failure.strerror or failure}") from None
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(_read(path))
     except ValueError:
         content = None
     if not isinstance(content, dict):
-        raise BadInput(f"{path}: is damaged; leave out --resume, and the experiment is made again")
+        raise BadInput(f"{path}: is damaged; {_AGAIN}")
     return content
+
+
+def _read_results(path: Path) -> list[RunResult]:
+    try:
+        return Results.model_validate_json(_read(path), strict=True).runs
+    except ValidationError as failure:
+        first = failure.errors(include_input=False, include_url=False)[0]
+        fault = f"{'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}"
+        raise BadInput(f"{path}: is damaged, or not of this version's form ({fault}); {_AGAIN}") from None
 
 
 def _short(value: object) -> str:

@@ -12,39 +12,35 @@ import pyarrow as pa
 
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import ID, ID_TYPE
+from treetap.commands.experiment.results import Evaluation, Measures
 from treetap.models.durable import write_whole
 from treetap.models.history import read_history
 from treetap.tables.labels import class_name
 from treetap.tables.typed import named_type, typed
 from treetap.tables.written import content_of
 from treetap.trees import metrics
-from treetap.trees.evaluation import evaluate
+from treetap.trees.evaluation.document import defined, evaluate
 from treetap.trees.job_params import BINARY, REGRESSIONS
 from treetap.wire.metric_history import merged
 
 Array = npt.NDArray[Any]
 
 
-def test_metrics(
-    experiment: ExperimentFile, manifest: Mapping[str, Any], scores: pa.Table, rows: pa.Table
-) -> dict[str, float]:
-    """Measures of the label holder's predictions against the labels of the same rows, which their weights weigh;
-    infinite where they overflow."""
+def test_metrics(experiment: ExperimentFile, manifest: Mapping[str, Any], scores: pa.Table, rows: pa.Table) -> Measures:
+    """Measures of the label holder's predictions against the labels of the same rows, which their weights weigh."""
     objective, prediction, labels, _ = _outcome(experiment, manifest, scores, rows)
     weights = None if experiment.data.weight is None else rows.column(experiment.data.weight).to_numpy()
     with np.errstate(over="ignore", invalid="ignore"):
-        return metrics.evaluate(objective, prediction, labels, weights)
+        return defined(metrics.evaluate(objective, prediction, labels, weights))
 
 
-def evaluation(
-    experiment: ExperimentFile, manifest: Mapping[str, Any], scores: pa.Table, rows: pa.Table
-) -> dict[str, Any]:
-    """The document of `treetap.trees.evaluation` about them, which counts each row once whatever its weight.
+def evaluation(experiment: ExperimentFile, manifest: Mapping[str, Any], scores: pa.Table, rows: pa.Table) -> Evaluation:
+    """The document about them, which counts each row once whatever its weight.
 
     `manifest`: of the label holder's model.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        return evaluate(*_outcome(experiment, manifest, scores, rows))
+        return Evaluation.model_validate(evaluate(*_outcome(experiment, manifest, scores, rows)))
 
 
 def keep_predictions(experiment: ExperimentFile, scores: pa.Table, rows: pa.Table, path: Path) -> None:
@@ -55,13 +51,13 @@ def keep_predictions(experiment: ExperimentFile, scores: pa.Table, rows: pa.Tabl
     """
     own = experiment.data.label
     label = own if own not in scores.column_names else f"label {own}"
-    found = scores.take(pa.array(_order(scores, rows))).append_column(label, rows.column(own))
+    table = scores.take(pa.array(_order(scores, rows))).append_column(label, rows.column(own))
     kind = named_type(rows.schema.field(ID).metadata[ID_TYPE].decode())
-    own_ids = typed(found.column(ID).to_pylist(), kind)
+    own_ids = typed(table.column(ID).to_pylist(), kind)
     name = experiment.data.id
-    called = ID if name is None or name in found.column_names else name
-    found = found.set_column(found.column_names.index(ID), called, own_ids)
-    write_whole(path, content_of(found, path.suffix[1:]))
+    called = ID if name is None or name in table.column_names else name
+    table = table.set_column(table.column_names.index(ID), called, own_ids)
+    write_whole(path, content_of(table, path.suffix[1:]))
 
 
 def rounds(models: Mapping[str, Path]) -> list[dict[str, float | None]]:
@@ -69,9 +65,9 @@ def rounds(models: Mapping[str, Path]) -> list[dict[str, float | None]]:
     return merged([read_history(folder) for folder in models.values()])
 
 
-def of_training(found: Mapping[str, float]) -> dict[str, float]:
+def of_training(measures: Mapping[str, float]) -> Measures:
     """The measures of the records that were trained on, and not of those set aside or of an eval table."""
-    own = {name: value for name, value in found.items() if not name.startswith(("validation_", "eval_"))}
+    own = {name: value for name, value in measures.items() if not name.startswith(("validation_", "eval_"))}
     return {name.removeprefix("train_"): value for name, value in own.items()}
 
 

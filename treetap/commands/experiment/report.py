@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,8 +10,16 @@ from typing import Any
 from rich.table import Table
 
 from treetap import terminal
-from treetap.commands.experiment.planned import planned
-from treetap.commands.experiment.summary import Spread, measures, metric_rows, summary
+from treetap.commands.experiment.results import (
+    Costs,
+    Importance,
+    Measures,
+    Prediction,
+    RunResult,
+    Traffic,
+    measures,
+    summary,
+)
 from treetap.commands.jobs.progress_view import backends_line, epochs_used, trees_used
 from treetap.commands.leakage.account import leakage_table
 from treetap.models.store import WEIGHTS, read_manifest, read_model
@@ -24,7 +31,7 @@ from treetap.wire.v2 import jobs_pb2
 PLAIN = ("CONTROL", "TOPOLOGY", "METRIC")
 
 
-def collect(statuses: list[jobs_pb2.JobStatus], models: dict[str, Path]) -> dict[str, Any]:
+def collect(statuses: list[jobs_pb2.JobStatus], models: Mapping[str, Path]) -> Costs:
     """Traffic, ciphertexts, operations, memory and processor time of jobs, and importances by feature."""
     ciphertexts: Counter[str] = Counter()
     operations: Counter[str] = Counter()
@@ -32,44 +39,48 @@ def collect(statuses: list[jobs_pb2.JobStatus], models: dict[str, Path]) -> dict
     rss: dict[str, float] = {}
     cpu: defaultdict[str, float] = defaultdict(float)
     for status in statuses:
-        for each in status.accounts:
-            account = each.account
+        for of_party in status.accounts:
+            account = of_party.account
             for count in account.ciphertexts:
                 ciphertexts[count.name] += count.count
             for count in account.operations:
                 operations[count.name] += count.count
             for second in account.seconds:
-                steps[each.party][second.name] = steps[each.party].get(second.name, 0.0) + second.amount
+                own = steps[of_party.party]
+                own[second.name] = own.get(second.name, 0.0) + second.amount
             for peak in account.peak_rss_mb:
                 rss[peak.name] = max(rss.get(peak.name, 0.0), peak.amount)
             for used in account.cpu_seconds:
                 cpu[used.name] += used.amount
-    return {
-        "traffic": traffic(statuses),
-        "ciphertexts": dict(ciphertexts),
-        "operations": dict(operations),
-        "seconds_by_step": dict(steps),
-        "peak_rss_mb": rss,
-        "cpu_seconds": dict(cpu),
-        "importance": importance(models),
-    }
+    return Costs(
+        traffic=traffic(statuses),
+        ciphertexts=dict(ciphertexts),
+        operations=dict(operations),
+        seconds_by_step=dict(steps),
+        peak_rss_mb=rss,
+        cpu_seconds=dict(cpu),
+        importance=importance(models),
+    )
 
 
-def traffic(statuses: list[jobs_pb2.JobStatus]) -> list[dict[str, Any]]:
+def traffic(statuses: list[jobs_pb2.JobStatus]) -> list[Traffic]:
     """Bytes by sender, receiver and class in jobs, a row each."""
     sizes: Counter[tuple[str, str, str, str]] = Counter()
     messages: Counter[tuple[str, str, str, str]] = Counter()
-    for row in (row for status in statuses for each in status.accounts for row in each.account.traffic):
+    accounts = [of_party.account for status in statuses for of_party in status.accounts]
+    for row in (row for account in accounts for row in account.traffic):
         key = (getattr(row, "from"), row.to, row.step, row.disclosure)
         sizes[key] += row.bytes
         messages[key] += row.messages
     return [
-        {"from": a, "to": b, "step": step, "class": kind, "messages": messages[a, b, step, kind], "bytes": size}
+        Traffic.model_validate(
+            {"from": a, "to": b, "step": step, "class": kind, "messages": messages[a, b, step, kind], "bytes": size}
+        )
         for (a, b, step, kind), size in sorted(sizes.items())
     ]
 
 
-def importance(models: dict[str, Path]) -> list[dict[str, Any]]:
+def importance(models: Mapping[str, Path]) -> list[Importance]:
     """Gain, cover and number of splits by feature: needs every party's shard, which no party has. A network has none.
 
     Raises:
@@ -77,14 +88,14 @@ def importance(models: dict[str, Path]) -> list[dict[str, Any]]:
     """
     if any(WEIGHTS in read_manifest(folder)["files"] for folder in models.values()):
         return []
-    found = {party: read_model(folder) for party, folder in models.items()}
-    holders = [each for each in found.values() if each[0]["role"] == "label_holder"]
+    read = {party: read_model(folder) for party, folder in models.items()}
+    holders = [model for model in read.values() if model[0]["role"] == "label_holder"]
     if not holders:
-        return splits_by_feature(found)
+        return _splits_by_feature(read)
     manifest, shard = holders[0]
     feature = {
         (party, split["handle"]): own["columns"][split["feature"]]
-        for party, (own, lines) in found.items()
+        for party, (own, lines) in read.items()
         for line in lines
         for split in (line["own"] if "own" in line else line["splits"])
     }
@@ -92,8 +103,8 @@ def importance(models: dict[str, Path]) -> list[dict[str, Any]]:
     used = used_of(trees, manifest["best_round"], manifest["trees_per_round"])
     totals = ensemble.importance(used, lambda split: (split.owner, feature[split.owner, split.handle]))
     return [
-        {"party": party, "feature": name, "weight": each.weight, "gain": each.gain, "cover": each.cover}
-        for (party, name), each in sorted(totals.items(), key=lambda item: -item[1].total_gain)
+        Importance(party=party, feature=name, weight=total.weight, gain=total.gain, cover=total.cover)
+        for (party, name), total in sorted(totals.items(), key=lambda item: -item[1].total_gain)
     ]
 
 
@@ -102,25 +113,25 @@ def dropped_columns(models: Mapping[str, Path]) -> dict[str, list[str]]:
     return {party: read_manifest(folder).get("dropped_columns", []) for party, folder in models.items()}
 
 
-def received(traffic: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Counter[str]], list[str]]:
+def received(traffic: Sequence[Traffic]) -> tuple[dict[str, Counter[str]], list[str]]:
     """Class → receiver → bytes, and all receivers; what every job sends, and the coordinator, come last."""
-    found: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    sizes: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for row in traffic:
-        found[row["class"]][row["to"]] += row["bytes"]
-    parties = sorted({name for row in found.values() for name in row}, key=lambda name: (name == "coordinator", name))
-    return {kind: found[kind] for kind in sorted(found, key=lambda kind: (kind in PLAIN, kind))}, parties
+        sizes[row.disclosure][row.receiver] += row.bytes
+    parties = sorted({name for row in sizes.values() for name in row}, key=lambda name: (name == "coordinator", name))
+    return {kind: sizes[kind] for kind in sorted(sizes, key=lambda kind: (kind in PLAIN, kind))}, parties
 
 
-def received_table(traffic: list[dict[str, Any]]) -> Table:
+def received_table(traffic: Sequence[Traffic]) -> Table:
     """Bytes received by disclosure class, a column per receiver."""
-    found, parties = received(traffic)
+    sizes, parties = received(traffic)
     table = Table("class", *parties, title="Who received what")
-    for kind, row in found.items():
+    for kind, row in sizes.items():
         table.add_row(kind, *(terminal.size(row[party]) if row[party] else "·" for party in parties))
     return table
 
 
-def splits_by_feature(models: Mapping[str, tuple[dict[str, Any], list[dict[str, Any]]]]) -> list[dict[str, Any]]:
+def _splits_by_feature(models: Mapping[str, tuple[dict[str, Any], list[dict[str, Any]]]]) -> list[Importance]:
     """Number of splits by feature, of models in which no party keeps gains."""
     counted = Counter(
         (party, manifest["columns"][split["feature"]])
@@ -129,7 +140,7 @@ def splits_by_feature(models: Mapping[str, tuple[dict[str, Any], list[dict[str, 
         for split in line["splits"]
     )
     return [
-        {"party": party, "feature": name, "weight": weight, "gain": None, "cover": None}
+        Importance(party=party, feature=name, weight=weight, gain=None, cover=None)
         for (party, name), weight in counted.most_common()
     ]
 
@@ -142,22 +153,22 @@ def seconds_table(seconds: dict[str, float]) -> Table:
     return table
 
 
-def predict_table(found: dict[str, dict[str, Any]]) -> Table:
+def predict_table(predictions: Mapping[str, Prediction]) -> Table:
     """Each prediction protocol's time, its difference from the centralised model, and its bytes by class."""
-    classes = {row["class"] for each in found.values() for row in each["traffic"]} - {*PLAIN}
-    table = Table("", *found, title="Predictions")
-    table.add_row("seconds", *(f"{row['seconds']:.2f}" for row in found.values()))
-    table.add_row("sent", *(terminal.size(row["bytes"]) for row in found.values()))
-    differences = [row["max_difference"] for row in found.values()]
+    every = list(predictions.values())
+    table = Table("", *predictions, title="Predictions")
+    table.add_row("seconds", *(f"{one.seconds:.2f}" for one in every))
+    table.add_row("sent", *(terminal.size(one.bytes) for one in every))
+    differences = [one.max_difference for one in every]
     shown = ("not comparable" if value is None else f"{value:.1e}" for value in differences)
     table.add_row("largest difference", *shown)
-    for kind in sorted(classes):
-        sizes = [sum(row["bytes"] for row in each["traffic"] if row["class"] == kind) for each in found.values()]
+    for kind in sorted({row.disclosure for one in every for row in one.traffic} - {*PLAIN}):
+        sizes = [sum(row.bytes for row in one.traffic if row.disclosure == kind) for one in every]
         table.add_row(kind, *(terminal.size(value) if value else "·" for value in sizes))
     return table
 
 
-def metrics_table(rows: Mapping[str, Mapping[str, float | None]], title: str) -> Table:
+def metrics_table(rows: Mapping[str, Measures], title: str) -> Table:
     """Models, a row each; a dash where a model has not the measure."""
     names = measures(rows.values())
     table = Table("", *names, title=title)
@@ -166,68 +177,69 @@ def metrics_table(rows: Mapping[str, Mapping[str, float | None]], title: str) ->
     return table
 
 
-def print_summary(runs: Sequence[Mapping[str, Any]]) -> None:
+def print_summary(runs: Sequence[RunResult]) -> None:
     """Means and standard deviations over several runs, for a person."""
-    found = summary(runs)["metrics"]
-    names = measures(found.values())
+    rows = summary(runs).metrics
+    names = measures(rows.values())
     table = Table("", *names, title=f"Mean ± standard deviation of {len(runs)} runs")
-    for label, row in found.items():
-        cells = (Spread(row[name]["mean"], row[name]["sd"]).written() if name in row else "–" for name in names)
-        table.add_row(label, *cells)
+    for label, row in rows.items():
+        table.add_row(label, *(row[name].written() if name in row else "–" for name in names))
     terminal.out.print(table)
 
 
 def _shown(value: float | None) -> str:
-    return f"{value:.4f}" if value is not None and math.isfinite(value) else "undefined"
+    return "undefined" if value is None else f"{value:.4f}"
 
 
-def print_run(run: dict[str, Any]) -> None:
+def print_run(run: RunResult) -> None:
     """The report of an experiment's run for a person."""
-    terminal.out.rule(planned(run).title)
-    terminal.out.print(metrics_table(metric_rows(run), "Metrics"))
-    for sentence in (*run.get("privacy", []), *defended(run)):
+    terminal.out.rule(run.planned.title)
+    terminal.out.print(metrics_table(run.metric_rows, "Metrics"))
+    for sentence in run.says:
         terminal.out.print(terminal.text(sentence), soft_wrap=True)
-    if used := trees_used(**run["trees"]) if "trees" in run else epochs_used(**run["epochs"]):
+    used = "" if run.trees is None else trees_used(run.trees.planned, run.trees.grown, run.trees.used)
+    used += "" if run.epochs is None else epochs_used(run.epochs.planned, run.epochs.grown, run.epochs.used)
+    if used:
         terminal.out.print(used)
     for line in (*_dropped(run), *_exported(run)):
         terminal.out.print(terminal.text(line), soft_wrap=True)
-    terminal.out.print(seconds_table(run["seconds"]))
-    if "predict" in run:
-        terminal.out.print(predict_table(run["predict"]))
-    terminal.out.print(received_table(run["traffic"]))
-    if run["leakage"]:
+    terminal.out.print(seconds_table(run.seconds))
+    if run.predict:
+        terminal.out.print(predict_table(run.predict))
+    terminal.out.print(received_table(run.traffic))
+    if run.leakage:
         terminal.out.print("\nWhat sets of records say about the label, in nats; bounds are per node, not joint")
-        terminal.out.print(leakage_table(run["leakage"]))
-    if best := ", ".join(f"{row['feature']} ({row['party']})" for row in run["importance"][:5]):
+        terminal.out.print(leakage_table(run.leakage))
+    if best := ", ".join(f"{row.feature} ({row.party})" for row in run.importance[:5]):
         terminal.out.print(terminal.text(f"most important: {best}"))
-    if run.get("audit"):
-        after = "after trees" if "trees" in run else "epoch"
+    if run.audit:
+        after = "after trees" if run.trees is not None else "epoch"
         scored = terminal.table("party", "attack", "V-measure", after, "accuracy", "groups")
-        for party, attacks in run["audit"].items():
-            for name, each in attacks.items():
-                for label, figures in _attack_rows(name, each):
+        for party, attacks in run.audit.items():
+            for name, results in attacks.items():
+                for label, figures in _attack_rows(name, results):
                     scored.add_row(party, label, *figures)
         terminal.out.print(scored)
-        for line in _read_columns(run["audit"]):
+        for line in _read_columns(run.audit):
             terminal.out.print(terminal.text(line), soft_wrap=True)
-        terminal.out.print(f"audit: {run['audit_report']}", soft_wrap=True)
-    peak = max(run["peak_rss_mb"].items(), key=lambda item: item[1], default=("", 0.0))
+        terminal.out.print(f"audit: {run.audit_report}", soft_wrap=True)
+    peak = max(run.peak_rss_mb.items(), key=lambda item: item[1], default=("", 0.0))
     terminal.out.print(f"largest process: {peak[0]}, {peak[1]:.0f} MiB")
-    terminal.out.print(terminal.text(backends_line(run["arithmetic"])), soft_wrap=True)
+    terminal.out.print(terminal.text(backends_line(run.arithmetic)), soft_wrap=True)
     terminal.out.file.flush()
 
 
-def _dropped(run: dict[str, Any]) -> list[str]:
+def _dropped(run: RunResult) -> list[str]:
     """The constant columns that each party left out, a line each."""
-    found = run.get("dropped_columns", {})
-    return [f"constant, hence dropped of {party}: {', '.join(names)}" for party, names in found.items() if names]
+    dropped = run.dropped_columns
+    return [f"constant, hence dropped of {party}: {', '.join(names)}" for party, names in dropped.items() if names]
 
 
-def _exported(run: dict[str, Any]) -> list[str]:
+def _exported(run: RunResult) -> list[str]:
     """The file for XGBoost, or why there is none."""
-    if "xgboost_fault" in run:
-        return [f"no model for XGBoost: {run['xgboost_fault']}"]
-    return [f"model for XGBoost: {run['xgboost']}"] if "xgboost" in run else []
+    if run.xgboost_fault is not None:
+        return [f"no model for XGBoost: {run.xgboost_fault}"]
+    return [] if run.xgboost is None else [f"model for XGBoost: {run.xgboost}"]
 
 
 def _read_columns(audit: dict[str, Any]) -> list[str]:
@@ -238,22 +250,23 @@ def _read_columns(audit: dict[str, Any]) -> list[str]:
     from attacks.report.columns import words
 
     return [
-        f"{holder} read embeddings of {name}. {' '.join(words(VictimFigures.model_validate(found | {'pictures': []})))}"
+        f"{holder} read embeddings of {name}. "
+        + " ".join(words(VictimFigures.model_validate({**figures, "pictures": []})))
         for holder, attacks in audit.items()
-        for name, found in attacks.get("victims", {}).items()
+        for name, figures in attacks.get("victims", {}).items()
     ]
 
 
-def _attack_rows(name: str, found: dict[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
+def _attack_rows(name: str, results: dict[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
     """Rows of an attack: its name, V-measure, trees or epoch, accuracy and groups; none without such a figure."""
     if name == "victims":  # on columns, not on labels
         return []
     if name == "gradient-clusters":
-        epoch = "all" if found["epoch"] is None else str(found["epoch"] + 1)
-        measures = (_shown(found["v_measure"]), epoch, _shown(found["accuracy"]), str(found["clusters"]))
+        epoch = "all" if results["epoch"] is None else str(results["epoch"] + 1)
+        measures = (_shown(results["v_measure"]), epoch, _shown(results["accuracy"]), str(results["clusters"]))
         return [(name, measures)]
     if name == "gradient-labels":
-        return [(name, ("", "", _shown((found["inferred"] or {}).get("accuracy")), ""))]
+        return [(name, ("", "", _shown((results["inferred"] or {}).get("accuracy")), ""))]
     if name == "completion":
         return [
             (
@@ -265,12 +278,14 @@ def _attack_rows(name: str, found: dict[str, Any]) -> list[tuple[str, tuple[str,
                     "",
                 ),
             )
-            for row in found["rows"]
+            for row in results["rows"]
         ]
-    if "v_measure" in found:
-        sizes = (str(found["after_trees"] or ""), _shown(found["accuracy"]), str(found["groups"] or ""))
-        return [(name, (_shown(found["v_measure"]), *sizes))]
-    return [(name, ("", "", _either_way(found["accuracy"], found["inverted"]), ""))] if "accuracy" in found else []
+    if "v_measure" in results:
+        sizes = (str(results["after_trees"] or ""), _shown(results["accuracy"]), str(results["groups"] or ""))
+        return [(name, (_shown(results["v_measure"]), *sizes))]
+    return (
+        [(name, ("", "", _either_way(results["accuracy"], results["inverted"]), ""))] if "accuracy" in results else []
+    )
 
 
 def _either_way(accuracy: float | None, inverted: float | None) -> str:
@@ -278,14 +293,3 @@ def _either_way(accuracy: float | None, inverted: float | None) -> str:
     if accuracy is None or inverted is None or accuracy >= inverted:
         return _shown(accuracy)
     return f"{_shown(inverted)} (inverted)"
-
-
-def defended(run: Mapping[str, Any]) -> list[str]:
-    """The sentences about defences, and what was withheld."""
-    if "defences" not in run:
-        return []
-    found = run["defences"]
-    if "local_subtrees" not in found:
-        return list(found["says"])
-    grown = f"Grown by the label holder alone: {found['local_subtrees']} subtrees, {found['hidden_nodes']} nodes below "
-    return [*found["says"], f"{grown}their roots that no other party knows."]

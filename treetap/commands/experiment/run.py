@@ -25,9 +25,10 @@ from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import Split, split
 from treetap.commands.experiment.measured import evaluation, keep_predictions, of_training, rounds, test_metrics
 from treetap.commands.experiment.party_tables import write_tables
-from treetap.commands.experiment.planned import PlannedRun
 from treetap.commands.experiment.report import collect, dropped_columns, traffic
+from treetap.commands.experiment.results import PlannedRun, Prediction, Rounds, Rows, RunResult
 from treetap.commands.jobs import progress_view
+from treetap.commands.leakage.account import trees_of
 from treetap.commands.local_federation import LocalFederation
 from treetap.errors import BadInput, Interrupted, TreetapError
 from treetap.models.store import read_leakage
@@ -53,7 +54,7 @@ def run_seed(
     fold: int | None = None,
     live: Live = progress_view.live,
     predictions: Path | None = None,
-) -> dict[str, Any]:
+) -> RunResult:
     """One federation from start to end: train, predict the test rows, measure, collect the costs.
 
     `title`: of the progress line; by default the seed and the fold. `predictions`: a file for those of the test rows,
@@ -66,29 +67,29 @@ def run_seed(
         settings = write_tables(experiment, table, drawn, folder)
         started = time.monotonic()
         with live(title or planned.title) as update:
-            found, done = _run(experiment, table, planned, drawn, LocalFederation(folder, settings), started, update)
+            run, done = _run(experiment, table, planned, drawn, LocalFederation(folder, settings), started, update)
+        predicted = pq.read_table(done[experiment.protocols[0]].predictions)
         if predictions is not None:
-            keep_predictions(experiment, pq.read_table(done[experiment.protocols[0]].predictions), rows, predictions)
+            keep_predictions(experiment, predicted, rows, predictions)
         if experiment.defended:
-            models = {party: Path(path) for party, path in found["model"].items()}
-            predicted = pq.read_table(done[experiment.protocols[0]].predictions)
-            found["defences"] = defended(experiment, settings, models, predicted, rows)
-            if (measured := true_metrics(models, experiment.in_order[0])) is not None:
-                found["metrics"]["train, true labels"] = of_training(measured)
+            run.defences = defended(experiment, settings, run.model, predicted, rows)
+            if (measured := true_metrics(run.model, experiment.in_order[0])) is not None:
+                run.metrics = {**run.metrics, "train, true labels": of_training(measured)}
         if experiment.data.compare or experiment.predict is not None:
             central = Comparison(experiment, settings, seed, rows)
             if experiment.data.compare:
-                found["metrics"] |= central.metrics()
+                run.metrics = {**run.metrics, **central.metrics()}
             if experiment.predict is not None:
-                found["predict"] = _compared(central, done)
+                run.predict = _compared(central, done)
         if experiment.audit is None:
-            return found
+            return run
         try:
-            from treetap.commands.experiment.audited import audited  # the attacks need an extra
+            from treetap.commands.experiment.audited import add_audit  # the attacks need an extra
 
-            return found | audited(experiment, experiment.audit, table, drawn, seed, folder, found["metrics"])
+            add_audit(run, experiment, experiment.audit, table, drawn, folder)
         except TreetapError as fault:  # the run itself has succeeded
-            return found | {"audit": None, "audit_fault": str(fault)}
+            run.audit, run.audit_fault = None, str(fault)
+        return run
     except TreetapError as failure:
         raise type(failure)(_ADVICE.sub("", str(failure))) from failure
     except OSError as failure:
@@ -112,7 +113,7 @@ def _run(
     parties: LocalFederation,
     started: float,
     update: Callable[[jobs_pb2.JobStatus], None],
-) -> tuple[dict[str, Any], dict[str, jobs_pb2.JobStatus]]:
+) -> tuple[RunResult, dict[str, jobs_pb2.JobStatus]]:
     """The run and the outcome of each protocol's prediction; the processes end with it."""
     first = experiment.in_order[0]
     with parties as federation:
@@ -133,47 +134,48 @@ def _run(
         # where labels are spread, another party adds up the metrics of each tree
         last = {row.name: row.value for row in trained.metrics}
         measured = last if experiment.spread else manifest["training_metrics"]
-        found = {
-            **planned.keys,
-            "metrics": {
-                "train": of_training(measured),
-                "test": test_metrics(experiment, manifest, scores, rows),
-            },
-            "evaluation": evaluation(experiment, manifest, scores, rows),
-            "history": rounds(models),
-            "seconds": seconds
+        used = Rounds(planned=trained.rounds, grown=trained.stored_trees, used=trained.used_trees)
+        costs: dict[str, Any] = dict(collect([trained, *done.values()], models))
+        run = RunResult(
+            seed=planned.seed,
+            metrics={"train": of_training(measured), "test": test_metrics(experiment, manifest, scores, rows)},
+            evaluation=evaluation(experiment, manifest, scores, rows),
+            history=rounds(models),
+            seconds=seconds
             | {row.name: row.amount for row in trained.phases}
             | {f"predict.{row.name}": row.amount for row in predicted.phases},
-            "arithmetic": progress_view.backends(trained),
-            **collect([trained, *done.values()], models),
-            "model": {party: str(path) for party, path in models.items()},
-            "columns": drawn.columns,
-            **({"dropped_columns": dropped_columns(models)} if experiment.data.drop_constant else {}),
-            "records": {"train": len(drawn.train), "test": len(drawn.test)},
-            **({"privacy": list(said)} if (said := training(job.protocol).noise.statement(job.params())) else {}),
-            "leakage": read_leakage(models[first]),
-            "trees" if training(job.protocol).grows_trees else "epochs": {
-                "planned": trained.rounds,
-                "grown": trained.stored_trees,
-                "used": trained.used_trees,
-            },
-        }
-        return found, done
+            arithmetic=progress_view.backends(trained),
+            **costs,
+            model=models,
+            columns=drawn.columns,
+            records=Rows(train=len(drawn.train), test=len(drawn.test)),
+            leakage=trees_of(read_leakage(models[first]), models[first]),
+        )
+        if planned.fold is not None:
+            run.fold = planned.fold
+        if training(job.protocol).grows_trees:
+            run.trees = used
+        else:
+            run.epochs = used
+        if experiment.data.drop_constant:
+            run.dropped_columns = dropped_columns(models)
+        if privacy := training(job.protocol).noise.statement(job.params()):
+            run.privacy = list(privacy)
+        return run, done
 
 
-def _compared(central: Comparison, done: dict[str, jobs_pb2.JobStatus]) -> dict[str, dict[str, Any]]:
+def _compared(central: Comparison, done: dict[str, jobs_pb2.JobStatus]) -> dict[str, Prediction]:
     """Per protocol a prediction's costs and disclosures, and its raw scores' distance from the centralised model's."""
-    found: dict[str, dict[str, Any]] = {}
+    compared = {}
     for protocol, status in done.items():
         rows = traffic([status])
-        difference = central.difference(pq.read_table(status.predictions)) if central.comparable else None
-        found[protocol] = {
-            "seconds": status.seconds,
-            "bytes": sum(row["bytes"] for row in rows),
-            "max_difference": difference,
-            "traffic": rows,
-        }
-    return found
+        compared[protocol] = Prediction(
+            seconds=status.seconds,
+            bytes=sum(row.bytes for row in rows),
+            max_difference=central.difference(pq.read_table(status.predictions)) if central.comparable else None,
+            traffic=rows,
+        )
+    return compared
 
 
 def _finished(status: jobs_pb2.JobStatus) -> jobs_pb2.JobStatus:

@@ -36,7 +36,7 @@ def named_owners(experiment: ExperimentFile, base: Path, ids: Sequence[str]) -> 
         DataError: a file cannot be read or names an id that the table lacks, two name the same, or a row is named by
             none and no party has a label_share.
     """
-    place = {each: row for row, each in enumerate(ids)}
+    place = {record: row for row, record in enumerate(ids)}
     owner: list[str | None] = [None] * len(ids)
     for party in experiment.party:
         if party.label_rows is None:
@@ -45,12 +45,12 @@ def named_owners(experiment: ExperimentFile, base: Path, ids: Sequence[str]) -> 
         if "$" in expanded:
             raise ConfigError(f"label_rows = {party.label_rows!r}: the environment variable is not set")
         path = base / expanded
-        for number, each in enumerate(read_ids(path), start=1):
-            if each not in place:
+        for number, record in enumerate(read_ids(path), start=1):
+            if record not in place:
                 raise DataError(f"{path}: id number {number} is none of the table's")
-            if (other := owner[place[each]]) is not None:
+            if (other := owner[place[record]]) is not None:
                 raise DataError(f"{path}: id number {number} is in label_rows of {other} too; one party labels a row")
-            owner[place[each]] = party.name
+            owner[place[record]] = party.name
     without = owner.count(None)
     if without and all(party.label_share is None for party in experiment.party):
         raise DataError(
@@ -66,16 +66,16 @@ def draw_owners(experiment: ExperimentFile, table: pa.Table, train: Rows, seed: 
     named = {party.name: train[owner == party.name] for party in experiment.party if party.label_rows is not None}
     free = train[owner == None]  # noqa: E711 - elementwise
     shuffled = sampling.generator(seed, "experiment labels").permutation(free)
-    found: dict[str, Rows] = {}
+    owned: dict[str, Rows] = {}
     taken, wanted = 0, 0.0
     for party in experiment.party:
         if party.label_rows is not None:
-            found[party.name] = named[party.name]
+            owned[party.name] = named[party.name]
             continue
         wanted += (party.label_share or 0.0) * len(free)
-        found[party.name] = np.sort(shuffled[taken : round(wanted)])
+        owned[party.name] = np.sort(shuffled[taken : round(wanted)])
         taken = round(wanted)
-    return {name: rows for name, rows in found.items() if len(rows)}
+    return {name: rows for name, rows in owned.items() if len(rows)}
 
 
 def own_cells(labels: pa.ChunkedArray, train: Rows, own: Rows) -> pa.ChunkedArray:
@@ -104,8 +104,8 @@ def with_classes(experiment: ExperimentFile, labels: Labels) -> ExperimentFile:
 
 def truth(rows: pa.Table, id_column: str, label: str, ids: Sequence[str], labels: Labels) -> np.ndarray[Any, Any]:
     """Labels of the records with these ids: targets, or classes by the numbers that they have in `labels`."""
-    place = {str(each): row for row, each in enumerate(rows.column(id_column).to_pylist())}
-    cells = [rows.column(label)[place[each]].as_py() for each in ids]
+    place = {str(record): row for row, record in enumerate(rows.column(id_column).to_pylist())}
+    cells = [rows.column(label)[place[record]].as_py() for record in ids]
     if not labels.classes:
         return np.asarray(cells, dtype=np.float64)
     number = {name: k for k, name in enumerate(labels.classes)}

@@ -10,7 +10,7 @@ from typing import Any
 
 from party.config import read
 from treetap.commands.experiment.joined_table import ID
-from treetap.commands.experiment.open_model import open_shards
+from treetap.commands.experiment.joint_model import open_shards
 from treetap.errors import BadInput, DataError
 from treetap.models.durable import write_whole
 from treetap.models.store import MANIFEST, WEIGHTS, read_manifest
@@ -31,10 +31,10 @@ _SHARD, _TRAINED_ON = Path("state", "models", "experiment"), "train.parquet"
 
 def check_exportable(protocol: str) -> None:
     """`BadInput` where XGBoost has no place for models of a training protocol."""
-    found = training(protocol)
-    if not found.grows_trees:
+    described = training(protocol)
+    if not described.grows_trees:
         raise BadInput(f"--export: protocol {protocol!r} trains networks, and XGBoost's models are trees; leave it out")
-    if found.one_role:
+    if described.one_role:
         raise BadInput(f"--export: {_no_holder(protocol)}; leave it out")
 
 
@@ -121,7 +121,7 @@ def _in_order(manifests: Mapping[str, Json]) -> dict[str, Json]:
 def _trained_on(manifest: Json, table: TableConfig) -> Table:
     """The columns of a party's model in the table that it was trained on."""
     columns = manifest.get("source_columns", manifest["columns"])
-    encoded = {name: Category.from_dict(each) for name, each in manifest.get("categories", {}).items()}
+    encoded = {name: Category.from_dict(content) for name, content in manifest.get("categories", {}).items()}
     config = table.model_copy(update={"columns": columns, "encode": None, "label": None})
     return read_table(config, with_label=False, missing=manifest["missing"], categories=encoded)
 
@@ -161,9 +161,9 @@ def _described(manifests: Mapping[str, Json], columns: Mapping[str, list[Column]
     features = []
     for party, manifest in manifests.items():
         made = {
-            feature: (source, each)
-            for source, each in manifest.get("categories", {}).items()
-            for feature in each["features"]
+            feature: (source, category)
+            for source, category in manifest.get("categories", {}).items()
+            for feature in category["features"]
         }
         for column in manifest["columns"]:
             source, encoding = made.get(column, (column, {}))

@@ -2,16 +2,68 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from party.defences.settings import Defences, IdLmid, LabelDp, ReducedLeakage
 from treetap.commands.experiment.experiment_file import AuditTable, ExperimentFile
-from treetap.commands.frontier.plan import NO_DEFENCE, Plan, Training
 from treetap.protocols.registry import training
 from treetap.strict import Strict
 from treetap.trees.job_params import REGRESSIONS
+
+NO_DEFENCE = "none"
+#: The four models of one job with label DP: trees on noisy labels, repaired or not, with or without clean weights.
+LABEL_DP_VARIANTS = ("label_dp", "label_dp + refit", "grafting", "grafting + refit")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A defence that is trained.
+
+    `name`: the key in a party's table `[defences]`, or "none". `size`: the parameter that a frontier sweeps.
+    """
+
+    name: str
+    defences: Defences
+    size: float | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The defence's own settings, by the keys that a party's file has."""
+        own: dict[str, Any] = {} if self.size is None else getattr(self.defences, self.name).model_dump()
+        return own
+
+    @property
+    def points(self) -> tuple[str, ...]:
+        """The defences whose points one training gives."""
+        return LABEL_DP_VARIANTS if self.defences.private_values else (self.name,)
+
+    @property
+    def word(self) -> str:
+        """A name for files and progress, another one for each plan."""
+        repaired = ["repaired"] if self.defences.private_values else []
+        return "-".join([self.name, *map(str, self.settings.values()), *repaired])
+
+
+@dataclass(frozen=True)
+class Training:
+    """A plan with a seed of the data."""
+
+    plan: Plan
+    seed: int
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """The identity of a training among those of one folder, as plain JSON types."""
+        return {"defences": self.plan.defences.model_dump(exclude_defaults=True), "seed": self.seed}
+
+    @property
+    def word(self) -> str:
+        """A name for files and progress."""
+        return f"{self.plan.word}-seed-{self.seed}"
+
 
 #: The attack that needs no training: the reference line of a frontier.
 REFERENCE = "cl"
@@ -51,16 +103,16 @@ class FrontierTable(Strict):
 
     def plans(self) -> list[Plan]:
         """The trainings, in the order of a report."""
-        found = [Plan(NO_DEFENCE, Defences())] if self.none else []
+        plans = [Plan(NO_DEFENCE, Defences())] if self.none else []
         for trees in sorted(self.reduced_leakage):
-            found.append(Plan("reduced_leakage", Defences(reduced_leakage=ReducedLeakage(trees=trees)), trees))
+            plans.append(Plan("reduced_leakage", Defences(reduced_leakage=ReducedLeakage(trees=trees)), trees))
         for xi in sorted(self.id_lmid):
-            found.append(Plan("id_lmid", Defences(id_lmid=IdLmid(xi=xi, counts=self.counts)), xi))
+            plans.append(Plan("id_lmid", Defences(id_lmid=IdLmid(xi=xi, counts=self.counts)), xi))
         for epsilon in sorted(self.label_dp):
             noise = LabelDp(epsilon=epsilon, stages=self.stages)
             repairs = Defences(label_dp=noise, grafting=self.grafting, refit=self.grafting)
-            found.append(Plan("label_dp", repairs, epsilon))
-        return found
+            plans.append(Plan("label_dp", repairs, epsilon))
+        return plans
 
 
 class FrontierFile(ExperimentFile):

@@ -6,9 +6,8 @@ import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from treetap.commands.frontier.frontier_file import FrontierFile
-from treetap.commands.frontier.plan import Plan
-from treetap.commands.frontier.results import TrainingResult
+from treetap.commands.frontier.frontier_file import FrontierFile, Plan
+from treetap.commands.frontier.stored import TrainingResult
 from treetap.privacy.frontiers import VERSION, FrontierDocument, Measured, MeasuredPoint
 
 LARGEST = "V-measures are those of the feature party where they are largest, in each seed."
@@ -59,16 +58,16 @@ def _point(
     plan: Plan, name: str, results: Sequence[TrainingResult], attacks: Sequence[str], seeds: list[int]
 ) -> MeasuredPoint:
     parties = {
-        party: {attack: measured(each.v_measure[party][attack] for each in results) for attack in attacks}
+        party: {attack: measured(result.v_measure[party][attack] for result in results) for attack in attacks}
         for party in results[0].v_measure
     }
     return MeasuredPoint(
         defence=name,
         settings=plan.settings,
-        auc=measured(each.test[name]["auc"] for each in results),
-        accuracy=measured(each.test[name]["accuracy"] for each in results),
+        auc=measured(result.test[name]["auc"] for result in results),
+        accuracy=measured(result.test[name]["accuracy"] for result in results),
         v_measure={
-            attack: measured(max(party[attack] for party in each.v_measure.values()) for each in results)
+            attack: measured(max(party[attack] for party in result.v_measure.values()) for result in results)
             for attack in attacks
         },
         parties=parties,

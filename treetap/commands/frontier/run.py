@@ -7,18 +7,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from treetap import terminal
-from treetap.commands.experiment.constant_columns import refuse_constant
 from treetap.commands.experiment.defended import check
-from treetap.commands.experiment.joined_table import content_digest, labels_of, read_table, split
-from treetap.commands.frontier import centralised, federated
-from treetap.commands.frontier.attacked import attacks_of
-from treetap.commands.frontier.frontier_file import FrontierFile
+from treetap.commands.experiment.joined_table import content_digest, labels_of, read_table, refuse_constant, split
+from treetap.commands.frontier import trainings
+from treetap.commands.frontier.frontier_file import FrontierFile, Plan, Training
 from treetap.commands.frontier.measured import document
-from treetap.commands.frontier.page import html
-from treetap.commands.frontier.plan import Plan, Training
-from treetap.commands.frontier.results import TrainingResult
-from treetap.commands.frontier.stored import Store, made_with
-from treetap.commands.frontier.summary import print_frontier
+from treetap.commands.frontier.page import html, print_frontier
+from treetap.commands.frontier.stored import Store, TrainingResult, made_with
+from treetap.commands.frontier.trainings import attacks_of
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import clean_end, working_folder
 from treetap.errors import TreetapError
@@ -73,9 +69,9 @@ def _train_missing(experiment: FrontierFile, table: pa.Table, store: Store, reco
                 if experiment.frontier.trainer == "centralised":
                     with progress_view.steps("frontier") as progress:
                         progress(number - 1, len(every), training.word)
-                        result = centralised.train(experiment, table, training, folder)
+                        result = trainings.trained_centrally(experiment, table, training, folder)
                 else:
-                    result = federated.train(experiment, table, training, folder, records)
+                    result = trainings.trained_by_federation(experiment, table, training, folder, records)
             store.add(training, result)
             terminal.err.print(f"{number}/{len(every)} {_line(training, result)}", soft_wrap=True)
     except BaseException:
@@ -86,7 +82,8 @@ def _train_missing(experiment: FrontierFile, table: pa.Table, store: Store, reco
 def _line(training: Training, result: TrainingResult) -> str:
     several = len(result.test) > 1
     test = "AUC " + ", ".join(
-        f"{name} {_figure(each['auc'])}" if several else _figure(each["auc"]) for name, each in result.test.items()
+        f"{name} {_figure(measures['auc'])}" if several else _figure(measures["auc"])
+        for name, measures in result.test.items()
     )
     largest = {
         name: max(party[name] for party in result.v_measure.values()) for name in next(iter(result.v_measure.values()))
@@ -101,9 +98,9 @@ def _figure(value: float | None) -> str:
 
 def _by_plan(experiment: FrontierFile, store: Store) -> dict[Plan, list[TrainingResult]]:
     """The results of all trainings, those of one plan in the order of the seeds."""
-    found: dict[Plan, list[TrainingResult]] = {}
+    by_plan: dict[Plan, list[TrainingResult]] = {}
     for training in experiment.trainings():
         result = store.get(training)
         assert result is not None  # just trained
-        found.setdefault(training.plan, []).append(result)
-    return found
+        by_plan.setdefault(training.plan, []).append(result)
+    return by_plan

@@ -10,9 +10,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from treetap import terminal
 from treetap.commands.jobs import notebook_progress
+from treetap.names import visible
 from treetap.protocols.registry import TRAINING, TrainingProtocol, training
 from treetap.terminal import plain, size, table, text
-from treetap.visible import visible
 from treetap.wire import metric_history
 from treetap.wire.v2 import jobs_pb2, serving_pb2
 

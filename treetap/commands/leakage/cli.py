@@ -26,11 +26,11 @@ def leakage(
     """
     from treetap.commands.leakage.account import account, print_account
 
-    found = account(job, config)
+    kept = account(job, config)
     if as_json:
-        print(json.dumps(found, indent=1, allow_nan=False), flush=True)
+        print(json.dumps(kept.plain(), indent=1, allow_nan=False), flush=True)
     else:
-        print_account(found)
+        print_account(kept)
 
 
 def register(app: typer.Typer) -> None:

@@ -20,8 +20,9 @@ from treetap.commands.model import network_view
 from treetap.commands.model.view import describe, reading
 from treetap.errors import BadInput, ConfigError, DataError, Malformed
 from treetap.models.durable import write_whole
+from treetap.pages.page import render
+from treetap.pages.pictures import Table, percent
 from treetap.protocols.registry import training
-from treetap.visible import visible_value
 from treetap.wire.disclosure import CLASSES, disclosure_table
 from treetap.wire.tap_file import files_of
 from treetap.wire.transcript_summary import summarise
@@ -46,38 +47,42 @@ def export(folder: Path, out: Path, *, names: bool) -> list[Path]:
 
 def card(folder: Path, *, names: bool) -> Json:
     """The card of a model; `names` adds the importances of the party's own features, by name."""
-    found = describe(folder)
-    if found["role"] == "feature_party":
+    described = describe(folder)
+    if described["role"] == "feature_party":
         raise BadInput(f"{folder}: is a feature party's part of a model; the label holder's is the one to export")
     return {
         "card": CARD_VERSION,
         "treetap": version("treetap"),
-        "model": found["model"],
-        "format": found["format"],
-        "protocol": found["protocol"],
-        "parties": {key: found[key] for key in ("label_holder", "feature_parties", "parties") if key in found},
-        "objective": found["objective"],
-        "classes": len(found["classes"]),
-        "parameters": found["params"],
-        "metrics": found["metrics"],
-        **({"weighted": True} if found.get("weighted") else {}),
-        **(network_view.published(found, names=names) if "networks" in found else _of_trees(found, names=names)),
+        "model": described["model"],
+        "format": described["format"],
+        "protocol": described["protocol"],
+        "parties": {key: described[key] for key in ("label_holder", "feature_parties", "parties") if key in described},
+        "objective": described["objective"],
+        "classes": len(described["classes"]),
+        "parameters": described["params"],
+        "metrics": described["metrics"],
+        **({"weighted": True} if described.get("weighted") else {}),
+        **(
+            network_view.published(described, names=names)
+            if "networks" in described
+            else _of_trees(described, names=names)
+        ),
         "disclosure": {
-            "classes": _classes(found["protocol"]),
-            "transcript": _transcript(folder, found["model"]),
+            "classes": _classes(described["protocol"]),
+            "transcript": _transcript(folder, described["model"]),
         },
     }
 
 
-def _of_trees(found: Json, *, names: bool) -> Json:
+def _of_trees(described: Json, *, names: bool) -> Json:
     return {
-        "trees": {"stored": len(found["trees"]), "used": found["used_trees"]},
+        "trees": {"stored": len(described["trees"]), "used": described["used_trees"]},
         "importance": {
-            "parties": found["importance"]["parties"],
-            **({"own_features": found["importance"]["own_features"]} if names else {}),
+            "parties": described["importance"]["parties"],
+            **({"own_features": described["importance"]["own_features"]} if names else {}),
         },
-        **({key: found[key] for key in ("party", "privacy", "weights")} if found["role"] == "party" else {}),
-        "topology": [(_shared_shape if found["role"] == "party" else _shape)(tree) for tree in found["trees"]],
+        **({key: described[key] for key in ("party", "privacy", "weights")} if described["role"] == "party" else {}),
+        "topology": [(_shared_shape if described["role"] == "party" else _shape)(tree) for tree in described["trees"]],
     }
 
 
@@ -149,17 +154,6 @@ def _transcript(folder: Path, model: str) -> list[Json] | None:
 
 def page(content: Json) -> str:
     """The card as HTML: styles and drawings inline, nothing loaded, every text escaped."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    loader = FileSystemLoader(Path(__file__).parent)
-    environment = Environment(
-        loader=loader,
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=visible_value,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     trees = [
         {
             **tree,
@@ -169,11 +163,22 @@ def page(content: Json) -> str:
         for tree in content.get("topology", [])
     ]
     charts = {
-        title: [{**row, "share": _size(row) / (max(map(_size, rows)) or 1.0)} for row in rows]
+        title: [{**row, "percent": percent(_size(row), max(map(_size, rows)))} for row in rows]
         for title, rows in content.get("importance", {}).items()
     }
+    transcript = Table(
+        ["direction", "peer", "class", "messages", "bytes"],
+        [[str(cell) for cell in row.values()] for row in content["disclosure"]["transcript"] or []],
+    )
     writer = content.get("party") or content["parties"]["label_holder"]
-    return environment.get_template("card.html").render(card=content, trees=trees, charts=charts, writer=writer)
+    return render(
+        *("treetap.commands.model", "card.html.j2"),
+        card=content,
+        trees=trees,
+        charts=charts,
+        writer=writer,
+        transcript=transcript,
+    )
 
 
 def _size(row: Json) -> float:

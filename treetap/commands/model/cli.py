@@ -26,11 +26,11 @@ def show_model(
     """Importances and trees: own splits by name and threshold, others by handle, or by name if its owner sent it."""
     from treetap.commands.model.view import describe, find, print_model, select
 
-    found = select(describe(find(name, config)), tree)
+    described = select(describe(find(name, config)), tree)
     if as_json:
-        print(json.dumps(found, indent=1, allow_nan=False), flush=True)
+        print(json.dumps(described, indent=1, allow_nan=False), flush=True)
     else:
-        print_model(found)
+        print_model(described)
 
 
 @model.command("export")
@@ -61,13 +61,12 @@ def show_history(
 
     treetap model history credit --config bank.toml --csv history.csv
     """
-    from treetap.commands.model.history_view import history_of, print_history, write_csv
-    from treetap.commands.model.view import find
+    from treetap.commands.model.view import find, history_of, print_history, write_csv
 
-    found = history_of(find(name, config))
+    rounds = history_of(find(name, config))
     if csv is not None:
-        write_csv(found, csv)
+        write_csv(rounds, csv)
     if as_json:
-        print(json.dumps(found, indent=1, allow_nan=False), flush=True)
+        print(json.dumps(rounds, indent=1, allow_nan=False), flush=True)
     elif csv is None:
-        print_history(found)
+        print_history(rounds)

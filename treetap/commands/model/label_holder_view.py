@@ -45,11 +45,11 @@ def described(manifest: Json, trees: ValuedTrees, names: Names, meaning: Meaning
             row["feature"] = names[split.owner][split.handle]
         return row
 
-    found = {"parties": _ranked(importance_by_owner(used)), "own_features": _ranked(importance(used, feature))}
+    importances = {"parties": _ranked(importance_by_owner(used)), "own_features": _ranked(importance(used, feature))}
     if alone:
-        found["features_of_local_subtrees"] = _ranked(importance(alone, feature))
+        importances["features_of_local_subtrees"] = _ranked(importance(alone, feature))
     if names:
-        found["told_features"] = _ranked(importance(used, lambda s: _told(s, names)))
+        importances["told_features"] = _ranked(importance(used, lambda s: _told(s, names)))
     return {
         "label_holder": name,
         "feature_parties": manifest["feature_parties"],
@@ -60,7 +60,7 @@ def described(manifest: Json, trees: ValuedTrees, names: Names, meaning: Meaning
         **({"weighted": True} if manifest.get("weighted") else {}),
         **({"base_model": manifest["base_model"]} if "base_model" in manifest else {}),
         "used_trees": len(used),
-        "importance": found,
+        "importance": importances,
         **({VALUES: manifest[VALUES]} if VALUES in manifest else {}),
         "trees": [_tree(tree, shown) for tree in trees.valued],
     }
@@ -79,11 +79,17 @@ def _told(split: Split, names: Names) -> str:
     return "" if name is None else f"{split.owner}: {name}"
 
 
-def _ranked(found: Mapping[str, Importance]) -> list[Json]:
+def _ranked(importances: Mapping[str, Importance]) -> list[Json]:
     """Rows by falling gain; a name that is empty has none."""
     rows = [
-        {"name": name, "weight": each.weight, "gain": each.gain, "cover": each.cover, "total_gain": each.total_gain}
-        for name, each in found.items()
+        {
+            "name": name,
+            "weight": of_name.weight,
+            "gain": of_name.gain,
+            "cover": of_name.cover,
+            "total_gain": of_name.total_gain,
+        }
+        for name, of_name in importances.items()
         if name
     ]
     return sorted(rows, key=lambda row: -row["total_gain"])
@@ -95,8 +101,8 @@ def _tree(tree: Tree, shown: Callable[[Split], Json]) -> Json:
         row | ({"local": covered[row["node"]].root} if row["node"] in covered else {}) for row in _leaves(tree.leaves)
     ]
     local = [
-        {"root": each.root, "splits": [shown(split) for split in each.splits], "leaves": _leaves(each.leaves)}
-        for each in tree.local
+        {"root": subtree.root, "splits": [shown(split) for split in subtree.splits], "leaves": _leaves(subtree.leaves)}
+        for subtree in tree.local
     ]
     return {
         "tree": tree.index,

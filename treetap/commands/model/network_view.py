@@ -23,7 +23,7 @@ MODELS = ("bottom", "top")
 
 def described(manifest: Json, arrays: Mapping[str, Array]) -> Json:
     """The party's models as JSON types, without a weight."""
-    found: Json = {
+    content: Json = {
         "label_holder": manifest["party"] if manifest["role"] == "label_holder" else manifest["label_holder"],
         "epochs": manifest["epochs"],
         "wire_type": manifest["wire_type"],
@@ -35,8 +35,8 @@ def described(manifest: Json, arrays: Mapping[str, Array]) -> Json:
         ],
     }
     if manifest["role"] == "feature_party":
-        return found
-    return found | {
+        return content
+    return content | {
         "feature_parties": list(manifest["feature_parties"]),
         "widths": dict(manifest["widths"]),
         "party_dropout": dict(manifest["params"]["party_dropout"]),
@@ -74,8 +74,8 @@ def _inputs(scaler: Json) -> Json:
             for place, (name, mean, deviation) in enumerate(columns)
         ],
         "images": [
-            {"name": name, **{key: list(each[key]) for key in ("shape", "mean", "deviation")}}
-            for name, each in scaler["images"].items()
+            {"name": name, **{key: list(image[key]) for key in ("shape", "mean", "deviation")}}
+            for name, image in scaler["images"].items()
         ],
     }
 
@@ -136,7 +136,7 @@ def tables(found: Json) -> Iterator[Table]:
 
 def _shown(row: Json) -> tuple[str, str]:
     def joined(value: float | list[float]) -> str:
-        return ", ".join(f"{each:.6g}" for each in (value if isinstance(value, list) else [value]))
+        return ", ".join(f"{number:.6g}" for number in (value if isinstance(value, list) else [value]))
 
     return joined(row["mean"]), joined(row["deviation"])
 

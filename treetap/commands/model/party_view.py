@@ -49,8 +49,10 @@ def described(manifest: Json, shards: list[Json], meaning: Callable[[OwnSplit, J
 
 def _params(given: Mapping[str, Any]) -> PivodlParams:
     known = {field.name for field in fields(PivodlParams)}
-    found = {name: value for name, value in given.items() if name in known}
-    return PivodlParams(**found | {"missing": math.nan if found["missing"] is None else found["missing"]})
+    known_params = {name: value for name, value in given.items() if name in known}
+    return PivodlParams(
+        **known_params | {"missing": math.nan if known_params["missing"] is None else known_params["missing"]}
+    )
 
 
 def _ranked(counts: Mapping[str, int]) -> list[Json]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ from rich.tree import Tree as Drawing
 from party.config import read
 from treetap import terminal
 from treetap.commands.model import label_holder_view, network_view, party_view
-from treetap.commands.model.schema import check
+from treetap.commands.model.schema import check, check_history
 from treetap.errors import BadInput, DataError
-from treetap.models.history import read_history
+from treetap.models.durable import write_whole
+from treetap.models.history import Metrics, csv_of, names_in, read_history
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import WEIGHTS, Names, read_manifest, read_model, read_names, read_repaired, read_weights
 from treetap.models.valued_trees import valued_trees
@@ -33,7 +34,9 @@ def find(model: str, config: Path | None) -> Path:
         if not (folder / "manifest.json").is_file():
             more = "; name a published model's folder, or its name and --config" if config is None else ""
             if folder.parent.is_dir():
-                more += did_you_mean(folder.name, (each.name for each in folder.parent.iterdir() if each.is_dir()))
+                more += did_you_mean(
+                    folder.name, (sibling.name for sibling in folder.parent.iterdir() if sibling.is_dir())
+                )
             raise BadInput(f"{folder}: there is no published model{more}")
     return folder
 
@@ -70,7 +73,7 @@ def describe(folder: Path) -> Json:
             shown = label_holder_view.described(manifest, trees, names, _meaning)
         else:
             shown = _feature_party(manifest, shards)
-        found = {
+        described = {
             "model": manifest["job"],
             "format": manifest["version"],
             "party": manifest["party"],
@@ -79,7 +82,7 @@ def describe(folder: Path) -> Json:
             **shown,
             **({"history": history} if history else {}),
         }
-        return check(found, folder)
+        return check(described, folder)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
         raise DataError(f"{folder}: is not a model that this command can read ({error!r})") from error
 
@@ -126,16 +129,16 @@ def _feature_party(manifest: Json, shards: list[Json]) -> Json:
     }
 
 
-def select(found: Json, tree: int | None) -> Json:
+def select(described: Json, tree: int | None) -> Json:
     """The description with one tree only; `BadInput` if there is no such tree."""
     if tree is None:
-        return found
-    if "networks" in found:
-        raise BadInput(f"--tree {tree}: model {found['model']} is a network and has no trees; leave --tree out")
-    kept = [each for each in found["trees"] if each["tree"] == tree]
+        return described
+    if "networks" in described:
+        raise BadInput(f"--tree {tree}: model {described['model']} is a network and has no trees; leave --tree out")
+    kept = [shown for shown in described["trees"] if shown["tree"] == tree]
     if not kept:
-        raise BadInput(f"--tree {tree}: model {found['model']} has trees 0 to {len(found['trees']) - 1}")
-    return {**found, "trees": kept}
+        raise BadInput(f"--tree {tree}: model {described['model']} has trees 0 to {len(described['trees']) - 1}")
+    return {**described, "trees": kept}
 
 
 def print_model(found: Json) -> None:
@@ -177,3 +180,34 @@ def _listed(tree: Json) -> Drawing:
         way = ", ".join(f"#{branch['handle']} {'left' if branch['left'] else 'right'}" for branch in branches)
         root.add(text(f"leaf number {number}: {way or 'no own split on the way'}"))
     return root
+
+
+Rounds = Sequence[Metrics]
+
+
+def history_of(folder: Path) -> Rounds:
+    """The metrics after each round, by name; `BadInput` where the model in the folder has none."""
+    with reading(folder):
+        rounds, role = check_history(read_history(folder), folder), read_manifest(folder)["role"]
+    if not any(rounds):
+        whose = "; the label holder's part has them" if role == "feature_party" else ""
+        raise BadInput(f"{folder}: has no metrics of rounds{whose}")
+    return rounds
+
+
+def write_csv(rounds: Rounds, path: Path) -> None:
+    """Write the history as CSV: see `csv_of`."""
+    try:
+        write_whole(path, csv_of(rounds).encode(), mode=0o644)
+    except OSError as failure:
+        raise BadInput(f"--csv {path}: cannot be written: {failure.strerror}") from None
+
+
+def print_history(rounds: Rounds) -> None:
+    """Print a row per round."""
+    names = names_in(rounds)
+    table = terminal.table("round", *names)
+    for number, row in enumerate(rounds):
+        values = (row.get(name) for name in names)
+        table.add_row(str(number), *(text("" if value is None else f"{value:.6f}") for value in values))
+    terminal.out.print(table)

@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.kept import Kept
-from treetap.commands.experiment.planned import planned
-from treetap.commands.experiment.summary import summary
-from treetap.commands.experiment.tracking.figures import final_metrics, parameters, rounds, summary_metrics
+from treetap.commands.experiment.results import Logged, RunResult, Summary, summary
 from treetap.errors import Interrupted
-from treetap.names import on_loopback
-from treetap.visible import visible
+from treetap.models.durable import remove_folder
+from treetap.names import on_loopback, visible
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
+
 
 #: Seconds that all calls of one experiment may take, and one call; how often a failed one is repeated.
 ALL_S, CALL_S, REPEATED = 120.0, 10, 2
@@ -38,7 +38,7 @@ _MOST_METRICS, _MOST_PARAMETERS = 900, 90
 _MOST_LETTERS = 500
 
 
-def log(experiment: ExperimentFile, name: str, address: str, kept: Kept, artefacts: Sequence[str]) -> dict[str, Any]:
+def log_to_mlflow(experiment: ExperimentFile, name: str, address: str, kept: Kept, artefacts: Sequence[str]) -> Logged:
     """Log what was not logged before; returns the address, and the experiment's run there.
 
     Args:
@@ -51,7 +51,7 @@ def log(experiment: ExperimentFile, name: str, address: str, kept: Kept, artefac
     Raises:
         Interrupted: the server or the folder refused a call, or did not answer in time; what was logged is marked.
     """
-    made = _Logged(kept, address)
+    made = _Progress(kept, address)
     failures: list[BaseException] = []
 
     def work() -> None:
@@ -69,19 +69,19 @@ def log(experiment: ExperimentFile, name: str, address: str, kept: Kept, artefac
         raise Interrupted(f"MLflow at {address}: did not finish within {ALL_S:g} s")
     if failures:
         raise _readable(address, failures[0])
-    return {"address": address, "experiment": name, "run": made.run}
+    return Logged(address=address, experiment=name, run=made.run)
 
 
-class _Logged:
+class _Progress:
     """An experiment as logged to one address: its run, and those of its seeds and folds that are complete."""
 
     def __init__(self, kept: Kept, address: str) -> None:
         self._kept, self.address = kept, address
         path = kept.folder / LOGGED
-        found = json.loads(path.read_text()) if path.exists() else {}
-        found = found if found.get("address") == address else {}
-        self.run: str | None = found.get("run")
-        self.parts: list[str] = found.get("parts", [])
+        logged = json.loads(path.read_text()) if path.exists() else {}
+        logged = logged if logged.get("address") == address else {}
+        self.run: str | None = logged.get("run")
+        self.parts: list[str] = logged.get("parts", [])
 
     def write(self) -> None:
         """Write it; it is on disk when this returns."""
@@ -89,7 +89,7 @@ class _Logged:
         self._kept.write_beside(LOGGED, json.dumps(content, indent=1))
 
 
-def _log(experiment: ExperimentFile, name: str, made: _Logged, kept: Kept, artefacts: Sequence[str]) -> None:
+def _log(experiment: ExperimentFile, name: str, made: _Progress, kept: Kept, artefacts: Sequence[str]) -> None:
     client, number = _opened(made.address, name)
     given = parameters(experiment)
     if made.run is None:
@@ -97,7 +97,7 @@ def _log(experiment: ExperimentFile, name: str, made: _Logged, kept: Kept, artef
         made.write()
         _log_figures(client, made.run, given, [])
     for run in kept.runs:
-        part = planned(run)
+        part = run.planned
         if part.name in made.parts:
             continue
         tags = {"mlflow.parentRunId": made.run}
@@ -128,8 +128,8 @@ def _opened(address: str, name: str) -> tuple[MlflowClient, str]:
         folder.mkdir(parents=True, exist_ok=True)
         client = MlflowClient(tracking_uri=f"sqlite:///{folder / 'mlflow.db'}")
         artefacts = (folder / "artifacts").as_uri()
-    found = client.get_experiment_by_name(name)
-    return client, str(found.experiment_id if found else client.create_experiment(name, artifact_location=artefacts))
+    known = client.get_experiment_by_name(name)
+    return client, str(known.experiment_id if known else client.create_experiment(name, artifact_location=artefacts))
 
 
 def _log_figures(
@@ -184,3 +184,91 @@ def _readable(address: str, failure: BaseException) -> BaseException:
     if isinstance(failure, MlflowException | OSError):
         return Interrupted(f"MLflow at {address}: {visible(str(failure).splitlines()[0])[:300]}")
     return failure
+
+
+def parameters(experiment: ExperimentFile) -> dict[str, str]:
+    """The experiment's parameters: those of the model with their defaults, of the table and of the parties."""
+    job, data = experiment.job, experiment.data
+    named = {name: getattr(job, name) for name in ("protocol", "scheme", "key_bits", "alignment")}
+    given = data.model_dump(mode="json", exclude_defaults=True, exclude={"seed"})
+    every = {
+        **{f"job.{key}": value for key, value in {**named, **job.params().to_dict()}.items()},
+        **{f"data.{key}": value for key, value in given.items()},
+        "parties": experiment.in_order,
+        "defences": experiment.defences.model_dump(mode="json", exclude_unset=True),
+    }
+    return {key: value if isinstance(value, str) else json.dumps(value) for key, value in every.items() if value != {}}
+
+
+def final_metrics(run: RunResult) -> dict[str, float]:
+    """The measures of a run's models, its seconds and bytes by flat names; those that are defined.
+
+    `test_auc` is of the held-out rows, `final_train_auc` of the finished model: `train_auc` is one of the rounds'.
+    """
+    figures = {
+        f"{_row(row)}_{_word(name)}": value
+        for row, measured in run.metric_rows.items()
+        for name, value in measured.items()
+    }
+    figures |= {f"seconds_{_word(phase)}": value for phase, value in run.seconds.items()}
+    figures["bytes"] = float(sum(row.bytes for row in run.traffic))
+    return _defined(figures)
+
+
+def summary_metrics(summary: Summary) -> dict[str, float]:
+    """Mean and standard deviation of each measure over the runs."""
+    figures: dict[str, float | None] = {}
+    for row, measures in summary.metrics.items():
+        for name, spread in measures.items():
+            word = f"{_row(row)}_{_word(name)}"
+            figures |= {f"{word}_mean": spread.mean, f"{word}_sd": spread.sd}
+    return _defined(figures)
+
+
+def rounds(run: RunResult) -> list[dict[str, float]]:
+    """The metrics after each round, those that are defined."""
+    return [_defined({_word(name): value for name, value in row.items()}) for row in run.history]
+
+
+def _defined(figures: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: value for name, value in figures.items() if value is not None}
+
+
+def _row(name: str) -> str:
+    return "final_train" if name == "train" else _word(name)
+
+
+def _word(text: str) -> str:
+    """A name that every tool takes: letters, digits and underscores."""
+    return re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_")
+
+
+FOLDER = "tensorboard"
+
+
+def write_events(experiment: ExperimentFile, run: RunResult, folder: Path) -> None:
+    """Write a run's metrics by round, its final figures and its parameters below `folder`; what is there is replaced.
+
+    Scalars are `MEASURE/RECORDS` by round, as `auc/train`, and `final/NAME` at the last round; texts are `parameters`,
+    and `report`, the path of the page.
+    """
+    from tensorboardX import SummaryWriter  # an extra
+
+    target = folder / FOLDER / run.planned.name
+    remove_folder(target)
+    history = rounds(run)
+    with SummaryWriter(logdir=str(target), write_to_disk=True) as writer:
+        for number, row in enumerate(history):
+            for name, value in row.items():
+                records, _, measure = name.partition("_")
+                writer.add_scalar(f"{measure}/{records}", value, number)
+        last = max(len(history) - 1, 0)
+        for name, value in final_metrics(run).items():
+            writer.add_scalar(f"final/{name}", value, last)
+        writer.add_text("parameters", _as_block(json.dumps(parameters(experiment), indent=1)), last)
+        writer.add_text("report", _as_block(str(folder / "report.html")), last)
+
+
+def _as_block(text: str) -> str:
+    """Text as it is, where TensorBoard reads Markdown."""
+    return "".join(f"    {line}\n" for line in text.splitlines())

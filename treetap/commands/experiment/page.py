@@ -1,0 +1,237 @@
+"""The results of an experiment as one self-contained HTML file; names are escaped."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from urllib.parse import quote
+
+from treetap import terminal
+from treetap.commands.experiment import page_curves as curves
+from treetap.commands.experiment.experiment_file import ExperimentFile
+from treetap.commands.experiment.report import received
+from treetap.commands.experiment.results import RunResult, Spread, measures, spread, summary
+from treetap.pages.page import render
+from treetap.pages.pictures import Bar, Cell, Matrix, Table, heat, percent
+from treetap.wire.disclosure import CLASSES
+
+
+def html(experiment: ExperimentFile, name: str, runs: Sequence[RunResult]) -> str:
+    """The page of an experiment's finished runs; at least one. `name`: the experiment's."""
+    importance, left_out = importances(runs)
+    return render(
+        "treetap.commands.experiment",
+        "results.html.j2",
+        name=name,
+        runs=len(runs),
+        weight=experiment.data.weight,
+        facts=_facts(experiment, runs),
+        says=list(dict.fromkeys(line for run in runs for line in run.says)),
+        faults=[(run.planned.title, run.audit_fault) for run in runs if run.audit_fault is not None],
+        audits=[(run.planned.title, _near(run.audit_report)) for run in runs if run.audit_report],
+        metrics=metric_table(runs),
+        by_run=run_table(runs),
+        confusion=confusion(runs),
+        classes=class_table(runs),
+        residuals=residuals(runs),
+        roc=curves.roc_pictures(runs),
+        calibration=curves.calibration_pictures(runs),
+        most_classes=curves.MOST_CLASSES,
+        history=curves.history_pictures(runs),
+        legend=curves.legend(runs),
+        importance=importance,
+        left_out=left_out,
+        phases=phases(runs),
+        traffic=traffic(runs),
+        predictions=predictions(runs),
+    )
+
+
+def _facts(experiment: ExperimentFile, runs: Sequence[RunResult]) -> list[tuple[str, str]]:
+    """Names and values of the settings that were run."""
+    data, first, *others = experiment.data, *experiment.in_order
+    held_out = f"{data.cv} folds" if data.cv is not None else f"{data.test_share:.0%} of the rows"
+    roles = [("parties", ", ".join([first, *others]))]
+    if not experiment.spread:
+        roles = [("label holder", first), ("feature parties", ", ".join(others))]
+    return [
+        ("table", data.title),
+        ("label", data.label),
+        ("protocol", experiment.job.protocol),
+        ("objective", experiment.job.params().objective),
+        *roles,
+        ("columns", ", ".join(str(len(names)) for names in runs[0].columns.values())),
+        ("held out", held_out + ("" if data.time is None else f", the last by {data.time}")),
+        ("seeds", ", ".join(dict.fromkeys(str(run.seed) for run in runs))),
+        ("runs", str(len(runs))),
+        ("treetap", version("treetap")),
+        ("made", datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")),
+    ]
+
+
+def _near(report: str) -> str:
+    """The address of an audit's report from the page, which lies beside the run's folder."""
+    path = Path(report)
+    return quote(f"{path.parent.name}/{path.name}")
+
+
+#: Most features of the table of importances.
+MOST_FEATURES = 25
+
+
+def metric_table(runs: Sequence[RunResult]) -> Table:
+    """Every measure of every model over the runs."""
+    rows = summary(runs).metrics
+    names = measures(rows.values())
+    return Table(
+        ["", *names],
+        [[label, *(row[name].written() if name in row else "–" for name in names)] for label, row in rows.items()],
+    )
+
+
+def run_table(runs: Sequence[RunResult]) -> Table:
+    """The measures of the held-out rows of each run, and its records."""
+    names = measures(run.metrics["test"] for run in runs)
+    return Table(
+        ["run", "training records", "held out", *names],
+        [
+            [
+                run.planned.title,
+                f"{run.records.train:,}",
+                f"{run.records.test:,}",
+                *(spread([run.metrics["test"].get(name)]).written() for name in names),
+            ]
+            for run in runs
+        ],
+    )
+
+
+def confusion(runs: Sequence[RunResult]) -> Matrix | None:
+    """Held-out rows of all runs by true and predicted class, with the share of the true class; None of a regression."""
+    evaluations = [run.evaluation for run in runs if run.evaluation.confusion]
+    if not evaluations:
+        return None
+    names = list(dict.fromkeys(name for evaluation in evaluations for name in evaluation.classes))
+    place = {name: k for k, name in enumerate(names)}
+    counts = [[0] * len(names) for _ in names]
+    for evaluation in evaluations:
+        for true, row in zip(evaluation.classes, evaluation.confusion or [], strict=True):
+            for predicted, count in zip(evaluation.classes, row, strict=True):
+                counts[place[true]][place[predicted]] += count
+    return Matrix(names, [(name, "", "", _shares(row)) for name, row in zip(names, counts, strict=True)])
+
+
+def class_table(runs: Sequence[RunResult]) -> Table | None:
+    """Figures per class and their averages over the runs; None of a regression."""
+    evaluations = [run.evaluation for run in runs if run.evaluation.per_class]
+    if not evaluations:
+        return None
+    shares, counts, rows = ("precision", "recall", "f1"), ("support", "predicted"), []
+    for name in dict.fromkeys(name for evaluation in evaluations for name in evaluation.classes):
+        given = [row for evaluation in evaluations for row in evaluation.per_class if row.name == name]
+        means = [spread(getattr(row, head) for row in given).written(3) for head in shares]
+        rows.append([name, *means, *(f"{sum(getattr(row, head) for row in given):,}" for head in counts)])
+    for kind in ("macro", "weighted"):
+        means = [spread(evaluation.averages[kind][head] for evaluation in evaluations).written(3) for head in shares]
+        rows.append([f"{kind} average", *means, "", ""])
+    return Table(["class", *shares, *counts], rows)
+
+
+def residuals(runs: Sequence[RunResult]) -> Table | None:
+    """Quantiles of target less prediction over the runs; None where there are classes."""
+    quantiles = list(zip(*(run.evaluation.residuals for run in runs if run.evaluation.residuals), strict=True))
+    if not quantiles:
+        return None
+    values = [spread(row.value for row in of_runs).written() for of_runs in quantiles]
+    heads = [f"{of_runs[0].share:.0%}" for of_runs in quantiles]
+    return Table(["quantile", *heads], [["target less prediction", *values]])
+
+
+def importances(runs: Sequence[RunResult]) -> tuple[list[Bar], int]:
+    """Features by their share of the model's gain, or of its splits where no party keeps gains; how many are left out.
+
+    Over several runs the mean of the shares ± standard deviation; a run that does not use a feature counts as 0.
+    """
+    shares: list[dict[tuple[str, str], float]] = []
+    splits: dict[tuple[str, str], int] = {}
+    for run in runs:
+        whole = math.fsum(row.size for row in run.importance)
+        shares.append({(row.party, row.feature): row.size / whole if whole else 0.0 for row in run.importance})
+        for row in run.importance:
+            splits[row.party, row.feature] = splits.get((row.party, row.feature), 0) + row.weight
+    means = {key: spread([of_run.get(key, 0.0) for of_run in shares]) for key in splits}
+    order = sorted(means, key=lambda key: -(means[key].mean or 0.0))
+    most = max((means[key].mean or 0.0 for key in order), default=0.0)
+    bars = [
+        Bar(
+            feature,
+            party,
+            [f"{_percent(means[party, feature])}, {_splits(splits[party, feature], len(runs))}"],
+            percent(means[party, feature].mean or 0.0, most),
+            "graph",
+        )
+        for party, feature in order[:MOST_FEATURES]
+    ]
+    return bars, max(0, len(order) - MOST_FEATURES)
+
+
+def phases(runs: Sequence[RunResult]) -> list[Bar]:
+    """Seconds by phase."""
+    seconds = summary(runs).seconds
+    most = max((figure.mean or 0.0 for figure in seconds.values()), default=0.0)
+    return [
+        Bar(name, "", [f"{figure.written(2)} s"], percent(figure.mean or 0.0, most), "sealed")
+        for name, figure in seconds.items()
+    ]
+
+
+def traffic(runs: Sequence[RunResult]) -> Matrix:
+    """Bytes by class and receiver, the mean of the runs."""
+    totals, parties = received([row for run in runs for row in run.traffic])
+    means = {kind: {party: size / len(runs) for party, size in row.items()} for kind, row in totals.items()}
+    most = max((size for row in means.values() for size in row.values()), default=0.0)
+    return Matrix(
+        parties,
+        [
+            (kind, "", CLASSES[kind].kind, [_received(row.get(party, 0.0), most) for party in parties])
+            for kind, row in means.items()
+        ],
+    )
+
+
+def predictions(runs: Sequence[RunResult]) -> Table | None:
+    """Each prediction protocol's seconds, bytes, and largest difference from the centralised model."""
+    of_runs = [run.predict for run in runs if run.predict]
+    if not of_runs:
+        return None
+    rows = []
+    for protocol in of_runs[0]:
+        every = [run[protocol] for run in of_runs]
+        known = [one.max_difference for one in every if one.max_difference is not None]
+        worst = f"{max(known):.1e}" if len(known) == len(every) else "not comparable"
+        size = terminal.size(sum(one.bytes for one in every) / len(every))
+        rows.append([protocol, spread(one.seconds for one in every).written(2), size, worst])
+    return Table(["protocol", "seconds", "sent", "largest difference from the centralised model"], rows)
+
+
+def _shares(row: list[int]) -> list[Cell]:
+    whole = sum(row)
+    parts = [count / whole if whole else 0.0 for count in row]
+    return [Cell(f"{count:,}", f"{part:.1%}", f"{part:.2f}") for count, part in zip(row, parts, strict=True)]
+
+
+def _received(size: float, most: float) -> Cell:
+    return Cell(terminal.size(size), "", heat(size, most)) if size else Cell("·")
+
+
+def _splits(count: int, runs: int) -> str:
+    """The number of splits of one run, or the mean of several."""
+    return f"{count / runs:.1f} splits" if runs > 1 else f"{count} split{'' if count == 1 else 's'}"
+
+
+def _percent(figure: Spread) -> str:
+    mean, sd = (None if value is None else 100 * value for value in (figure.mean, figure.sd))
+    return Spread(mean=mean, sd=sd, runs=figure.runs).written(1) + " %"

@@ -1,0 +1,352 @@
+"""The results of an experiment: what `results.json` has, pages and tracking tools show, and the Python API returns.
+
+A key that a run does not have is left out. A measure that is undefined (no AUC of one class) or infinite is None.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, ConfigDict, Field
+
+from treetap.commands.leakage.account import TreeAccount
+from treetap.models.history import names_in
+from treetap.strict import Part
+
+Figure = Annotated[
+    float | None,
+    BeforeValidator(lambda value: None if isinstance(value, float) and not math.isfinite(value) else value),
+]
+#: Name of a measure → its figure.
+Measures = dict[str, Figure]
+#: Measures in the order of all tables; others follow as they come.
+_ORDER = ("auc", "ks", "accuracy", "logloss", "rmse")
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run. `fold`: from 1, of a cross-validation; None where rows are held out once."""
+
+    seed: int
+    fold: int | None = None
+
+    @property
+    def title(self) -> str:
+        """A name for people."""
+        return f"seed {self.seed}" + ("" if self.fold is None else f", fold {self.fold}")
+
+    @property
+    def name(self) -> str:
+        """The name of its folder and of its files."""
+        return self.title.replace(", ", "-").replace(" ", "-")
+
+    @property
+    def keys(self) -> dict[str, int]:
+        """Its entries in a report."""
+        return {"seed": self.seed} | ({} if self.fold is None else {"fold": self.fold})
+
+
+class ClassFigures(Part):
+    """Held-out rows of a class, and how well it was predicted."""
+
+    name: str = Field(alias="class")
+    precision: float
+    recall: float
+    f1: float
+    support: int
+    predicted: int
+
+
+class RocPoint(Part):
+    """Shares of false alarms and of positives found at a threshold, which is null above all predictions."""
+
+    false: float
+    true: float
+    threshold: Figure
+
+
+class Roc(Part):
+    """The curve of a class against the rest."""
+
+    name: str = Field(alias="class")
+    auc: Figure
+    points: list[RocPoint]
+
+
+class Bin(Part):
+    """Rows of nearly one predicted probability; means are null of none."""
+
+    low: float
+    high: float
+    records: int
+    mean: Figure
+    observed: Figure
+
+
+class Calibration(Part):
+    """The bins of a class."""
+
+    name: str = Field(alias="class")
+    bins: list[Bin]
+
+
+class Quantile(Part):
+    """A quantile of the label less the prediction."""
+
+    share: float
+    value: float
+
+
+class Evaluation(Part):
+    """The document of `treetap.trees.evaluation` on held-out rows: of classes, or of a regression `residuals`."""
+
+    version: int
+    objective: str
+    records: int
+    measures: Measures
+    classes: list[str] = []
+    confusion: list[list[int]] | None = None
+    per_class: list[ClassFigures] = []
+    averages: dict[str, dict[str, float]] = {}
+    roc: list[Roc] = []
+    calibration: list[Calibration] = []
+    residuals: list[Quantile] = []
+
+
+class Traffic(Part):
+    """Messages of a step that carried a disclosure class, and the bytes of that class in them."""
+
+    sender: str = Field(alias="from")
+    receiver: str = Field(alias="to")
+    step: str
+    disclosure: str = Field(alias="class")
+    messages: int
+    bytes: int
+
+
+class Importance(Part):
+    """The splits by a feature; mean gain and cover are null where no party keeps gains."""
+
+    party: str
+    feature: str
+    weight: int
+    gain: Figure
+    cover: Figure
+
+    @property
+    def size(self) -> float:
+        """The total gain or, where no party keeps gains, the number of splits."""
+        return self.weight * (1.0 if self.gain is None else self.gain)
+
+
+class Costs(Part):
+    """The costs of a run by the parties' own accounts, and importances by feature."""
+
+    traffic: list[Traffic]
+    ciphertexts: dict[str, int]
+    operations: dict[str, int]
+    seconds_by_step: dict[str, dict[str, float]]
+    peak_rss_mb: dict[str, float]
+    cpu_seconds: dict[str, float]
+    importance: list[Importance]
+
+
+class Rounds(Part):
+    """Trees or epochs of the job, of the training, and of predictions."""
+
+    planned: int
+    grown: int
+    used: int
+
+
+class Rows(Part):
+    """Numbers of rows."""
+
+    train: int
+    test: int
+
+
+class Prediction(Part):
+    """A prediction of the held-out rows. `max_difference`: from the centralised scores; None: not comparable."""
+
+    seconds: float
+    bytes: int
+    max_difference: Figure
+    traffic: list[Traffic]
+
+
+class Defended(Part):
+    """The settings of defences, what they mean as sentences, and of trees what the label holder kept to itself.
+
+    `variants`: the models of one training with noisy labels, and their measures of held-out rows.
+    """
+
+    table: dict[str, Any]
+    parties: dict[str, dict[str, Any]]
+    says: list[str]
+    local_subtrees: int | None = None
+    hidden_nodes: int | None = None
+    max_difference: Figure = None
+    variants: dict[str, Measures] = {}
+
+
+class RunResult(Costs):
+    """A run from start to end. What follows its training is assigned as it comes."""
+
+    model_config = ConfigDict(frozen=False, validate_assignment=True)
+
+    seed: int
+    fold: int | None = None
+    metrics: dict[str, Measures]
+    evaluation: Evaluation
+    history: list[Measures]
+    seconds: dict[str, float]
+    arithmetic: dict[str, str]
+    model: dict[str, Path]
+    columns: dict[str, list[str]]
+    dropped_columns: dict[str, list[str]] = {}
+    records: Rows
+    privacy: list[str] = []
+    leakage: list[TreeAccount]
+    trees: Rounds | None = None
+    epochs: Rounds | None = None
+    defences: Defended | None = None
+    predict: dict[str, Prediction] = {}
+    audit: dict[str, dict[str, Any]] | None = None
+    audit_fault: str | None = None
+    audit_report: str | None = None
+    audit_seconds: float | None = None
+    xgboost: str | None = None
+    xgboost_fault: str | None = None
+
+    @property
+    def planned(self) -> PlannedRun:
+        """The run that this is the result of."""
+        return PlannedRun(self.seed, self.fold)
+
+    @property
+    def metric_rows(self) -> dict[str, Measures]:
+        """All rows of metrics, those of repaired models included."""
+        variants = {} if self.defences is None else self.defences.variants
+        return self.metrics | {f"{name}, test": measured for name, measured in variants.items()}
+
+    @property
+    def says(self) -> list[str]:
+        """The sentences about noise and defences, and what was withheld."""
+        if (defended := self.defences) is None:
+            return self.privacy
+        if defended.local_subtrees is None:
+            return [*self.privacy, *defended.says]
+        return [
+            *(*self.privacy, *defended.says),
+            f"Grown by the label holder alone: {defended.local_subtrees} subtrees, {defended.hidden_nodes} nodes below "
+            "their roots that no other party knows.",
+        ]
+
+
+class Spread(Part):
+    """Mean over runs, None where a value is undefined; standard deviation of a sample, None of one value."""
+
+    mean: float | None
+    sd: float | None
+    runs: int
+
+    def written(self, digits: int = 4) -> str:
+        """Both for a reader."""
+        if self.mean is None:
+            return "undefined"
+        return f"{self.mean:.{digits}f}" + ("" if self.sd is None else f" ± {self.sd:.{digits}f}")
+
+
+class Summary(Part):
+    """Metrics by row and seconds by phase over all runs; each is of the runs that have it."""
+
+    runs: int
+    metrics: dict[str, dict[str, Spread]]
+    seconds: dict[str, Spread]
+
+
+class Logged(Part):
+    """The address of a tracking server, with the run there, or the fault for which it has not taken the results."""
+
+    address: str
+    experiment: str
+    run: str | None = None
+    fault: str | None = None
+
+
+class Results(Part):
+    """The document of an experiment. `folder`: of all its files, None if none is kept."""
+
+    runs: list[RunResult]
+    summary: Summary
+    folder: str | None
+    mlflow: Logged | None = None
+
+    @classmethod
+    def of(cls, runs: Sequence[RunResult], folder: Path | None = None, mlflow: Logged | None = None) -> Results:
+        """The document of these runs."""
+        further: dict[str, Any] = {} if mlflow is None else {"mlflow": mlflow}
+        return cls(runs=list(runs), summary=summary(runs), folder=None if folder is None else str(folder), **further)
+
+    def written(self) -> str:
+        """The document as it is printed and stored."""
+        return json.dumps(self.plain(), indent=1, allow_nan=False)
+
+
+def spread(values: Iterable[float | None]) -> Spread:
+    """Mean and standard deviation (n − 1 in the denominator); one that is undefined leaves both so."""
+    every = list(values)
+    known = [value for value in every if value is not None]
+    if len(known) < len(every) or not known:
+        return Spread(mean=None, sd=None, runs=len(every))
+    deviation = statistics.stdev(known) if len(known) > 1 else None
+    return Spread(mean=statistics.fmean(known), sd=deviation, runs=len(every))
+
+
+def measures(rows: Iterable[Iterable[str]]) -> list[str]:
+    """The names of measures of some rows, each once."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return [name for name in _ORDER if name in names] + [name for name in names if name not in _ORDER]
+
+
+def summary(runs: Sequence[RunResult]) -> Summary:
+    """Means and standard deviations over all runs."""
+    rows = [run.metric_rows for run in runs]
+    names = {row: measures(of_run.get(row, {}) for of_run in rows) for row in _keys(rows)}
+    return Summary(
+        runs=len(runs),
+        metrics={
+            row: {name: spread(of_run[row].get(name) for of_run in rows if row in of_run) for name in named}
+            for row, named in names.items()
+        },
+        seconds={
+            phase: spread(run.seconds[phase] for run in runs if phase in run.seconds)
+            for phase in _keys([run.seconds for run in runs])
+        },
+    )
+
+
+def histories_csv(runs: Sequence[RunResult]) -> str:
+    """`seed`, with cross-validation `fold`, `round` from 0, and a column for each metric; empty where it is none."""
+    keys = list(dict.fromkeys(key for run in runs for key in run.planned.keys))
+    names, content = names_in([row for run in runs for row in run.history]), io.StringIO()
+    writer = csv.writer(content, lineterminator="\n")
+    writer.writerow([*keys, "round", *names])
+    for run in runs:
+        for number, row in enumerate(run.history):
+            values = ("" if row.get(name) is None else repr(row[name]) for name in names)
+            writer.writerow([*(run.planned.keys.get(key, "") for key in keys), number, *values])
+    return content.getvalue()
+
+
+def _keys(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(key for row in rows for key in row))

@@ -1,1 +1,0 @@
-"""Results of experiments in the formats of tracking tools, which are extras."""

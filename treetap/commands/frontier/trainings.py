@@ -1,0 +1,233 @@
+"""A training of a frontier, by a federation or on the joined table, and the attacks on what feature parties saw."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from attacks.id2graph.leaves import Leaves
+from attacks.id2graph.settings import Settings, usual_discount
+from attacks.registry import EXACT_UP_TO, attack
+from attacks.scores import score
+from attacks.view.expected_leakage import expected_views
+from attacks.view.own_table import one_hot
+from party.defences.noisy_labels import NoisyLabels
+from party.defences.settings import LabelDp
+from party.growth.split_table import SplitTable
+from treetap.commands.experiment import joint_model
+from treetap.commands.experiment.experiment_file import AuditTable
+from treetap.commands.experiment.joined_table import ID, labels_of, split
+from treetap.commands.experiment.joint_model import REPAIRED, Meaning
+from treetap.commands.experiment.party_tables import read_as_party, write_tables
+from treetap.commands.experiment.run import run_seed
+from treetap.commands.experiment.spread_labels import truth
+from treetap.commands.frontier.frontier_file import REFERENCE, FrontierFile, Training
+from treetap.commands.frontier.stored import TrainingResult, kept
+from treetap.errors import TreetapError
+from treetap.models.durable import make_folder
+from treetap.models.own_split import OwnSplit
+from treetap.protocols.own_priors import by_own_trees
+from treetap.protocols.registry import training as protocol_of
+from treetap.tables.binned import bin_columns
+from treetap.tables.config import text_as
+from treetap.tables.labels import Labels, read_labels
+from treetap.tables.reading import Table
+from treetap.trees import metrics
+from treetap.trees.centralised import CentralTrees
+from treetap.trees.ensemble import ROOT, Ensemble, Split, route
+from treetap.trees.grafting import NoisyModel
+from treetap.trees.grower import Entry
+from treetap.trees.local_values import Bools, Floats, Ints
+from treetap.trees.params import TreeParams
+from treetap.trees.repair import repair
+
+
+def trained_by_federation(
+    experiment: FrontierFile, table: pa.Table, training: Training, folder: Path, records: int
+) -> TrainingResult:
+    """One training with its prediction and audit. `folder`: empty; gets all files of the federation."""
+    started = time.monotonic()
+    names = attacks_of(experiment, records)
+    audit = AuditTable(attacks=names, by_tree=False, settings=experiment.frontier.settings)
+    asked = experiment.model_copy(update={"defences": training.plan.defences, "audit": audit})
+    run = run_seed(asked, table, training.seed, folder, title=training.word)
+    if run.audit_fault is not None:
+        raise TreetapError(f"{training.word}: the audit failed: {run.audit_fault}")
+    defended = run.defences
+    tested = {training.plan.name: run.metrics["test"]} | ({} if defended is None else defended.variants)
+    return TrainingResult(
+        test={name: kept(tested[name]) for name in training.plan.points},
+        v_measure={
+            party: {name: figures["v_measure"] for name, figures in attacks.items()}
+            for party, attacks in (run.audit or {}).items()
+        },
+        classes=len(labels_of(experiment, table).classes),
+        local_subtrees=(defended and defended.local_subtrees) or 0,
+        hidden_nodes=(defended and defended.hidden_nodes) or 0,
+        ciphertexts=run.ciphertexts,
+        records=run.records.model_dump(),
+        seconds=time.monotonic() - started,
+    )
+
+
+#: The attacks of the paper's Figures 8 and 9 that use the trees, but for ID2Graph itself.
+_OTHERS = ("uni", "uni+cl")
+
+
+def attacks_of(experiment: FrontierFile, records: int) -> list[str]:
+    """The attacks on trainings of `records` records; the reference is the last."""
+    usual = ("id2graph" if records <= EXACT_UP_TO else "id2graph-quotient", *_OTHERS)
+    chosen = experiment.frontier.attacks or usual
+    return [*(name for name in chosen if name != REFERENCE), REFERENCE]
+
+
+def v_measures(
+    experiment: FrontierFile,
+    names: Sequence[str],
+    views: Mapping[str, Leaves],
+    features: Mapping[str, Floats],
+    labels: Ints,
+    classes: int,
+) -> dict[str, dict[str, float]]:
+    """Feature party → attack → V-measure, as an audit finds it from the whole training.
+
+    `views`: per party its leaves of every tree. `features`: per party its columns (N, d), categories one-hot. `labels`:
+    class numbers (N,), which only score.
+    """
+    given: dict[str, Any] = {"discount": usual_discount(experiment.job.protocol)} | experiment.frontier.settings
+    settings = Settings.read(given)
+    by_party: dict[str, dict[str, float]] = {}
+    for party, leaves in views.items():
+        outcomes = {name: attack(name, leaves, len(labels), features[party], classes, settings) for name in names}
+        by_party[party] = {name: score(labels, outcome.clusters).v_measure for name, outcome in outcomes.items()}
+    return by_party
+
+
+def trained_centrally(experiment: FrontierFile, table: pa.Table, training: Training, folder: Path) -> TrainingResult:
+    """One training. `folder`: empty; gets the tables of the parties, which are read as parties read them."""
+    started = time.monotonic()
+    drawn = split(experiment, table, training.seed)
+    settings = write_tables(experiment, table, drawn, folder)
+    params = experiment.job.model_copy(update={"seed": experiment.job.seed + training.seed}).params()
+    holder, *others = experiment.in_order
+    given = {name: settings[name]["tables"] for name in experiment.in_order}
+    before = {name: read_as_party(tables["train"], params.missing) for name, tables in given.items()}
+    after = {name: read_as_party(tables["predict"], params.missing, before[name]) for name, tables in given.items()}
+    labels = read_labels(before[holder], experiment.data.label, params.objective)
+    count = len(labels.classes)
+
+    defences, learned, column = training.plan.defences, labels, experiment.data.label
+    if defences.label_dp is not None:
+        learned = noisy_labels(holder, before[holder], labels, column, defences.label_dp, folder / "ledger")
+    train_centrally = protocol_of(experiment.job.protocol).centrally.train
+    assert train_centrally is not None  # a check of the file
+    model = train_centrally(list(before.items()), learned.values, count, params, defences.withholding)
+    variants, meaning = {training.plan.name: model.ensemble}, _meaning(model)
+    if defences.private_values:
+        repairs, meaning = repaired(holder, before, model, learned, labels)
+        variants |= repairs
+    wanted = truth(table.take(pa.array(drawn.test)), ID, column, after[holder].ids, labels)
+    asked = {name: it.features for name, it in after.items()}
+    test = {
+        name: metrics.evaluate(params.objective, variant.outcome(joint_model.scores(variant, meaning, asked)), wanted)
+        for name, variant in variants.items()
+    }
+
+    raw = [(name, it.features) for name, it in before.items()]
+    views = {
+        name: [
+            [leaf.records for leaf in tree.leaves() if leaf.node != ROOT]
+            for tree in expected_views(model, raw, name, before[name].columns)
+        ]
+        for name in others
+    }
+    own = {}
+    for name in others:
+        encode = text_as("ordinal", given[name]["train"].get("encode"))
+        own[name] = one_hot(read_as_party(given[name]["train"] | {"encode": encode}, params.missing))
+    names = attacks_of(experiment, len(labels.values))
+    features = {name: it.features for name, it in own.items()}
+    return TrainingResult(
+        test={name: kept(measured) for name, measured in test.items()},
+        v_measure=v_measures(experiment, names, views, features, labels.values, count),
+        classes=count,
+        **joint_model.hidden(model.ensemble),
+        ciphertexts={},
+        records={"train": len(drawn.train), "test": len(drawn.test)},
+        seconds=time.monotonic() - started,
+    )
+
+
+def _meaning(model: CentralTrees) -> joint_model.Meaning:
+    def meaning(split: Split) -> OwnSplit:
+        it, cut = model.entry(split)
+        return OwnSplit.of(split.handle, split.node, it, cut)
+
+    return meaning
+
+
+def noisy_labels(party: str, table: Table, labels: Labels, column: str, settings: LabelDp, folder: Path) -> Labels:
+    """Noisy labels of all records, drawn as the party would, under a ledger of their own in a folder."""
+    make_folder(folder)
+    return NoisyLabels(party, folder, settings, None, by_own_trees).of(table, labels, column).labels
+
+
+def repaired(
+    party: str, tables: Mapping[str, Table], model: CentralTrees, noisy: Labels, clean: Labels
+) -> tuple[dict[str, Ensemble], Meaning]:
+    """The repairs of a model of noisy labels by their names in a report, and the meaning of all splits."""
+    features = {name: table.features for name, table in tables.items()}
+    params, own, n = model.params, tables[party], len(clean.values)
+    entries = _entries(model, party)
+
+    def meaning(split: Split) -> OwnSplit:
+        it, cut = entries[split.handle] if split.owner == party else model.entry(split)
+        return OwnSplit.of(split.handle, split.node, it, cut)
+
+    def goes_left(split: Split, rows: Ints) -> Bools:
+        it = meaning(split)
+        return np.asarray(it.goes_left(features[split.owner][rows, it.feature]))
+
+    columns = _columns(party, own, params)
+    trees = model.ensemble.trees
+    mended = repair(
+        NoisyModel(
+            trees=trees,
+            reached=lambda tree: route(trees[tree].splits, n, goes_left),
+            noisy=noisy.values,
+            clean=clean.values,
+            classes=len(clean.classes),
+            party=party,
+            bins=lambda tree: columns.own_columns_of_tree(tree, params, lambda: own.features).bins,
+            entries=entries,
+            goes_left=goes_left,
+        ),
+        params,
+    )
+    variants = {
+        name: replace(model.ensemble, trees=tuple(getattr(tree, key) for tree in mended))
+        for key, name in REPAIRED.items()
+    }
+    return variants, meaning
+
+
+def _columns(party: str, table: Table, params: TreeParams) -> SplitTable:
+    return SplitTable(party, table.columns, bin_columns(table, params.max_bin, params.one_hot_below))
+
+
+def _entries(model: CentralTrees, party: str) -> list[Entry]:
+    """The party's split table, by handle."""
+    entries = {
+        split.handle: model.entry(split)
+        for tree in model.ensemble.trees
+        for splits in (tree.splits, *(subtree.splits for subtree in tree.local))
+        for split in splits
+        if split.owner == party
+    }
+    return [entries[handle] for handle in range(len(entries))]

@@ -1,0 +1,39 @@
+"""Self-contained HTML pages: one style sheet, one frame and one set of pictures for all of them; names are escaped."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from importlib import resources
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from treetap.names import visible_value
+
+
+def render(package: str, template: str, *scripts: str, **content: object) -> str:
+    """The page, or the picture, of a template of a package, which extends and imports those of this one.
+
+    `scripts`: files beside the template, the only ones that the page may run.
+    """
+    templates = Environment(
+        loader=ChoiceLoader([PackageLoader(package), PackageLoader(__package__)]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=visible_value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    script, style = "".join(_file(package, name) for name in scripts), _file(__package__, "style.css")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return templates.get_template(template).render(
+        script=Markup(script),  # noqa: S704 - files of these packages, not of the content
+        style=Markup(style),  # noqa: S704
+        digest=digest,
+        **content,
+    )
+
+
+def _file(package: str, name: str) -> str:
+    return (resources.files(package) / "templates" / name).read_text(encoding="utf-8")
