@@ -6,7 +6,6 @@ compares them with what is declared today, so that a change of a protocol is rea
 
 from __future__ import annotations
 
-import importlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -17,11 +16,12 @@ from party.protocols import PREDICTION, TRAINING
 from party.runtime.step_order import StepTable
 from tests.replay import JOB
 from tests.simulator import COORDINATOR
-from tests.step_tables import lines_of
+from tests.step_tables import lines_of, table_at
 from tests.trainings import jobs_of
 from tests.worlds import spec
-from treetap.protocols.emissions import ALIGNMENTS, Sent
+from treetap.protocols.alignment import ALIGNMENTS
 from treetap.protocols.job_spec import sent_in_training
+from treetap.protocols.messages import Sent
 from treetap.protocols.prediction import predict_request, sent_in_prediction
 from treetap.protocols.registry import prediction, training
 from treetap.wire.disclosure import classes_within, own_classes
@@ -52,13 +52,13 @@ def text_of(name: str) -> str:
 def training_tables(name: str) -> dict[str, StepTable]:
     """Role → its table."""
     roles = getattr(jobs_of(name), "ROLES", ("label_holder", "feature_party"))
-    return {role: importlib.import_module(f"{TRAINING[name]}.{role}").STEPS for role in roles}
+    return {role: table_at(f"{TRAINING[name]}.{role}".removeprefix("party.")) for role in roles}
 
 
 def prediction_tables(name: str) -> dict[str, StepTable]:
     """Role → its table."""
     roles = [role.partition(".")[0] for role in prediction(name).roles]
-    return {role: importlib.import_module(f"{PREDICTION[name]}.{role}").STEPS for role in roles}
+    return {role: table_at(f"{PREDICTION[name]}.{role}".removeprefix("party.")) for role in roles}
 
 
 def trainings(name: str) -> dict[str, list[Sent]]:

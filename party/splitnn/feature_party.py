@@ -9,9 +9,10 @@ from typing import Any
 
 from party.alignment.steps import ALIGNED, ALIGNMENT
 from party.config import PartyConfig
-from party.runtime.context import Step, StepContext, empty_result, required
+from party.runtime.context import StepContext, empty_result, required
 from party.runtime.expected import Expected, Receives
 from party.runtime.step_order import OPENING, Next, StepTable
+from party.runtime.steps import Step
 from party.setup.steps import PUBLISHED, UNPUBLISHED, load_job_table, manifest_of, without_columns
 from party.splitnn.bodies import BATCHES, EMBEDDINGS, GRADIENTS, size_of
 from party.splitnn.job import EPOCH_STEPS, NetworkJob

@@ -13,10 +13,11 @@ import torch
 from party.alignment.steps import ALIGNED, ALIGNMENT
 from party.config import PartyConfig
 from party.defences.clean_labels import Use
-from party.runtime.context import Step, StepContext, empty_result, required
+from party.runtime.context import StepContext, empty_result, required
 from party.runtime.expected import Expected, Receives
 from party.runtime.messages import Rows
 from party.runtime.step_order import OPENING, Next, StepTable
+from party.runtime.steps import Step
 from party.setup.labelled_table import LabelledTable, load_labelled_table
 from party.setup.steps import manifest_of, without_columns
 from party.splitnn.bodies import BATCHES, EMBEDDINGS, GRADIENTS

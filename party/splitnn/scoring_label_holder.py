@@ -16,11 +16,12 @@ from party.prediction.chain import scored_block, send_block
 from party.prediction.opened_model import OpenedModel
 from party.prediction.records import record_source
 from party.prediction.step_rows import after_block, first_block, record_rows
-from party.runtime.context import Step, StepContext
+from party.runtime.context import StepContext
 from party.runtime.expected import BLOCKS, Expected, Receives
 from party.runtime.job_store import Store
 from party.runtime.messages import Rows
 from party.runtime.step_order import OPENING, Next, StepTable
+from party.runtime.steps import Step
 from party.serving.registry import ServedModels
 from party.splitnn.bodies import EMBEDDINGS, size_of
 from party.splitnn.numbers import take

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from treetap.protocols.alignment_routes import turns
+from treetap.protocols.alignment import turns
 
 
 @pytest.mark.parametrize("parties", [2, 3, 4, 5, 8])

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from treetap.neural.params import SplitnnParams
-from treetap.protocols.emissions import (
-    Emission,
+from treetap.protocols.messages import (
+    MessageRow,
     label_holder_opens,
     label_holder_reports,
     to_feature_parties,
@@ -79,9 +79,9 @@ PROTOCOL = TrainingProtocol(
     params=SplitnnParams,
     no_continuation="its steps depend on the optimisers' states, which no party publishes",
     sends=(
-        Emission("embeddings", to_label_holder),
-        Emission("embedding_gradients", to_feature_parties),
-        Emission("trained_epoch", label_holder_reports),
+        MessageRow("embeddings", to_label_holder),
+        MessageRow("embedding_gradients", to_feature_parties),
+        MessageRow("trained_epoch", label_holder_reports),
     ),
     opens_sums=label_holder_opens,
     trees_are_sequential=False,

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from treetap.protocols.emissions import BLOCKS, Emission, label_holder_opens, to_label_holder
+from treetap.protocols.messages import MessageRow, label_holder_opens, to_label_holder
 from treetap.protocols.registry import PredictionProtocol
+from treetap.protocols.scoring import BLOCKS
 
 if TYPE_CHECKING:
     from treetap.wire.v2 import setup_pb2
@@ -35,7 +36,7 @@ PROTOCOL = PredictionProtocol(
     options=NetworkOptions,
     block=16_384,
     no_degrade="",
-    sends=(*BLOCKS, Emission("embeddings", to_label_holder)),
+    sends=(*BLOCKS, MessageRow("embeddings", to_label_holder)),
     opens_sums=label_holder_opens,
     sends_attributions=(),
     library="torch",

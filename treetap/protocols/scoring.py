@@ -1,0 +1,38 @@
+"""Messages that predictions of several protocols share."""
+
+from __future__ import annotations
+
+from treetap.protocols.messages import (
+    JOB,
+    MessageRow,
+    all_report,
+    feature_parties_report,
+    label_holder_reports,
+    to_feature_parties,
+    to_label_holder,
+)
+
+#: Of a prediction by trees, whose number is the label holder's to report. Counts of cells go only where the policy lets
+#: them.
+OPENED_TREES = (
+    MessageRow("opened_model", label_holder_reports, perhaps=frozenset({"METRIC"})),
+    MessageRow("opened_model", feature_parties_report, perhaps=frozenset({"TOPOLOGY", "METRIC"})),
+)
+#: Of any other prediction.
+OPENED = (MessageRow("opened_model", all_report, perhaps=frozenset({"TOPOLOGY", "METRIC"})),)
+#: Of every prediction. Metrics of an evaluated one go only where the policy lets them.
+PREDICTION = (
+    *JOB,
+    MessageRow("written_predictions", label_holder_reports, perhaps=frozenset({"METRIC"})),
+)
+#: Of a prediction that serves, in the place of the file of predictions.
+SERVING = (*JOB, MessageRow("awaited_requests", label_holder_reports))
+#: Classes of a message with names. A policy that keeps one of them from the label holder withholds all names.
+CLASSES_OF_NAMES = frozenset({"FEATURE_NAME", "TOPOLOGY"})
+#: Of a prediction with explanations; a party whose policy forbids it reports that it withholds names.
+EXPLANATIONS = (MessageRow("split_names", to_label_holder, perhaps=CLASSES_OF_NAMES),)
+#: Blocks of records that go through the chain encrypted.
+BLOCKS = (
+    MessageRow("block_records", to_feature_parties),
+    MessageRow("scored_block", label_holder_reports),
+)
