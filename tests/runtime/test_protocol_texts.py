@@ -8,7 +8,9 @@ from tests.needs import needs_library_of
 from tests.protocol_texts import FOLDER, NAMES, text_of
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.second_tier] if name == "splitnn" else []) for name in NAMES]
+)
 def test_a_protocol_is_as_its_text_says(name: str) -> None:
     """A protocol that is to change has its text written anew: python -m tests.protocol_texts."""
     needs_library_of(name)

@@ -21,8 +21,9 @@ from treetap.protocols.messages import (
     to_feature_parties,
     to_label_holder,
 )
-from treetap.psi.group import POINT_BYTES
 
+#: Bytes of a blinded id: see `treetap.psi.group`, which the coordinator must not import.
+POINT_BYTES = 32
 #: Most ids of a party's list.
 MOST_IDS = 1 << 27
 Routes = tuple[tuple[int, int], ...]

@@ -2,15 +2,50 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from treetap.protocols.messages import (
     JOB,
+    JobSizes,
     MessageRow,
+    Series,
     all_report,
+    each_round,
     feature_parties_report,
     label_holder_reports,
+    once,
     to_feature_parties,
     to_label_holder,
 )
+
+#: Most characters of a feature's name.
+LONGEST_NAME = 1000
+
+
+@dataclass(kw_only=True)
+class ScoringSizes(JobSizes):
+    """Sizes of a prediction.
+
+    Attributes:
+        rounds: blocks: as many as records are asked for.
+        named: splits of other parties, which have names.
+    """
+
+    rounds: int = 1 << 62
+    named: int = 0
+
+
+def block_records(sizes: ScoringSizes, series: Series) -> int:
+    """The set of a block's records."""
+    del series
+    return sizes.record_set()
+
+
+def split_names(sizes: ScoringSizes, series: Series) -> int:
+    """The name of each split that other parties have."""
+    del series
+    return (4 * LONGEST_NAME + 32) * sizes.named
+
 
 #: Of a prediction by trees, whose number is the label holder's to report. Counts of cells go only where the policy lets
 #: them.
@@ -30,9 +65,9 @@ SERVING = (*JOB, MessageRow("awaited_requests", label_holder_reports))
 #: Classes of a message with names. A policy that keeps one of them from the label holder withholds all names.
 CLASSES_OF_NAMES = frozenset({"FEATURE_NAME", "TOPOLOGY"})
 #: Of a prediction with explanations; a party whose policy forbids it reports that it withholds names.
-EXPLANATIONS = (MessageRow("split_names", to_label_holder, perhaps=CLASSES_OF_NAMES),)
+EXPLANATIONS = (MessageRow("split_names", to_label_holder, once, split_names, perhaps=CLASSES_OF_NAMES),)
 #: Blocks of records that go through the chain encrypted.
 BLOCKS = (
-    MessageRow("block_records", to_feature_parties),
+    MessageRow("block_records", to_feature_parties, each_round, block_records),
     MessageRow("scored_block", label_holder_reports),
 )
