@@ -16,8 +16,7 @@ from party.growth.feature_party import (
     since,
 )
 from party.growth.feature_party_job import FeaturePartyJob
-from party.runtime.context import StepContext, empty_result, required
-from party.runtime.steps import Step
+from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows, take_drawn
 from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from party.winsorised.layout import implied
