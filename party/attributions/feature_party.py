@@ -15,7 +15,7 @@ from party.prediction.tree_model import OwnSplits
 from party.runtime.context import StepContext, empty_result, required
 from party.runtime.expected import Expected, Receives
 from party.runtime.messages import Rows
-from party.runtime.steps import Step
+from party.runtime.step_order import Step
 from treetap.additive.sums.masked_sums import EntryMember, ciphertexts_of, entry_slots
 from treetap.additive.sums.public_keys import PublicKey
 from treetap.protocols.key_options import KeyKind

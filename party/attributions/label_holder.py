@@ -20,7 +20,7 @@ from party.prediction.tree_results import TreeResults
 from party.runtime.context import StepContext, required
 from party.runtime.expected import BLOCKS, Expected, Receives
 from party.runtime.messages import Rows
-from party.runtime.steps import Step
+from party.runtime.step_order import Step
 from treetap.additive.sums.masked_sums import EntryKeyHolder, ciphertexts_of
 from treetap.additive.sums.secret_keys import SecretKey
 from treetap.errors import Malformed

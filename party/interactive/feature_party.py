@@ -18,8 +18,7 @@ from party.runtime.context import StepContext, empty_result
 from party.runtime.expected import BLOCKS, Expected, Receives
 from party.runtime.job_store import Store
 from party.runtime.messages import Rows
-from party.runtime.step_order import ANY, LATER, Next, StepTable
-from party.runtime.steps import Step
+from party.runtime.step_order import ANY, LATER, Next, Step, StepTable
 from treetap.errors import Malformed
 from treetap.trees.paths import Bools
 from treetap.wire import records

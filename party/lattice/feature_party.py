@@ -17,8 +17,7 @@ from party.prediction.tree_model import OwnSplits
 from party.runtime.context import StepContext, empty_result, required
 from party.runtime.expected import BLOCKS, Expected, Receives
 from party.runtime.job_store import Store
-from party.runtime.step_order import NEXT_ROUND, Next, StepTable
-from party.runtime.steps import Step
+from party.runtime.step_order import NEXT_ROUND, Next, Step, StepTable
 from treetap.errors import Malformed
 from treetap.lattice.kernels import LatticeMember
 from treetap.lattice.parameters import MOST_KEY_BYTES, PARAMETERS_BYTES

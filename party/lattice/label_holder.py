@@ -19,8 +19,7 @@ from party.prediction.tree_results import TreeResults
 from party.runtime.context import StepContext, empty_result, required
 from party.runtime.expected import BLOCKS, Expected, Receives
 from party.runtime.job_store import Store
-from party.runtime.step_order import Next, StepTable
-from party.runtime.steps import Step
+from party.runtime.step_order import Next, Step, StepTable
 from party.serving.registry import ServedModels
 from treetap.lattice.columns import NodeColumns, shape_of
 from treetap.lattice.kernels import LatticeKeyHolder

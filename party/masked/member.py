@@ -19,8 +19,7 @@ from party.runtime.expected import Receives
 from party.runtime.job_store import Store
 from party.runtime.messages import Rows
 from party.runtime.outbox import MESSAGE_BYTES
-from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, THIS_ROUND, Next, StepTable
-from party.runtime.steps import Step
+from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, THIS_ROUND, Next, Step, StepTable
 from treetap.errors import Malformed
 from treetap.privacy.ring import Ring
 from treetap.wire.v2 import control_pb2, masked_pb2, prediction_pb2

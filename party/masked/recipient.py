@@ -21,8 +21,7 @@ from party.runtime.context import StepContext, empty_result
 from party.runtime.expected import BLOCKS, Expected, Receives
 from party.runtime.job_store import Store
 from party.runtime.messages import Rows
-from party.runtime.step_order import NEXT_STAGE, THIS_ROUND, Next, StepTable
-from party.runtime.steps import Step
+from party.runtime.step_order import NEXT_STAGE, THIS_ROUND, Next, Step, StepTable
 from party.serving.registry import ServedModels
 from treetap.errors import DataError, Malformed
 from treetap.privacy.ring import Ring, decode

@@ -18,7 +18,7 @@ from party.prediction.step_rows import LAST_BLOCK, MORE_BLOCKS
 from party.runtime.context import StepContext, required
 from party.runtime.job_store import Arrays, Store
 from party.runtime.messages import Rows
-from party.runtime.steps import Step
+from party.runtime.step_order import Step
 from party.setup.steps import fingerprint
 from treetap.errors import DataError
 from treetap.models.durable import writing_whole

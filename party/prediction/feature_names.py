@@ -14,8 +14,7 @@ from party.runtime.context import StepContext, empty_result, required
 from party.runtime.expected import Expected, Receives
 from party.runtime.job_store import Store
 from party.runtime.messages import batches
-from party.runtime.step_order import StepOrder
-from party.runtime.steps import Step, StepId
+from party.runtime.step_order import Step, StepId, StepOrder
 from treetap.errors import Malformed
 from treetap.protocols.prediction import present
 from treetap.protocols.scoring import CLASSES_OF_NAMES

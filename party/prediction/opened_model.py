@@ -22,8 +22,7 @@ from party.runtime.context import StepContext, required
 from party.runtime.expected import expected_of
 from party.runtime.job_store import Store
 from party.runtime.messages import Rows
-from party.runtime.step_order import StepOrder, StepTable, steps_of_phase
-from party.runtime.steps import Step
+from party.runtime.step_order import Step, StepOrder, StepTable, steps_of_phase
 from party.setup.steps import load_table, table_config
 from treetap.errors import DataError
 from treetap.models.arrays import Array

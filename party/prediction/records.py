@@ -17,7 +17,7 @@ from party.prediction.served import ServedPrediction
 from party.runtime.context import StepContext
 from party.runtime.job_store import Arrays, Store
 from party.runtime.messages import Rows
-from party.runtime.steps import Step
+from party.runtime.step_order import Step
 from party.serving.registry import ServedModels
 from treetap.tables.reading import Floats, Table
 from treetap.wire.v2 import prediction_pb2

@@ -20,7 +20,7 @@ from party.prediction.step_rows import ANSWERED, REQUESTED, UNREQUESTED
 from party.runtime.context import StepContext, required
 from party.runtime.job_store import Arrays
 from party.runtime.messages import Rows
-from party.runtime.steps import Step
+from party.runtime.step_order import Step
 from party.serving.registry import ServedModels
 from party.serving.request_queue import RequestQueue
 from treetap.errors import ConfigError, NotServed

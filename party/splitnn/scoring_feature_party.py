@@ -15,8 +15,7 @@ from party.runtime.context import StepContext, empty_result
 from party.runtime.expected import Receives
 from party.runtime.job_store import Store
 from party.runtime.messages import Rows
-from party.runtime.step_order import NEXT_ROUND, OPENING, Next, StepTable
-from party.runtime.steps import Step
+from party.runtime.step_order import NEXT_ROUND, OPENING, Next, Step, StepTable
 from party.splitnn.bodies import EMBEDDINGS
 from party.splitnn.numbers import send_blocks
 from party.splitnn.published import trained_bottom

@@ -20,8 +20,7 @@ from party.runtime.context import StepContext
 from party.runtime.expected import Receives, expected_of
 from party.runtime.job_store import Store
 from party.runtime.messages import Rows
-from party.runtime.step_order import OPENING, Next, StepTable
-from party.runtime.steps import Step
+from party.runtime.step_order import OPENING, Next, Step, StepTable
 from party.serving.registry import ServedModels
 from party.splitnn.bodies import EMBEDDINGS
 from party.splitnn.numbers import take

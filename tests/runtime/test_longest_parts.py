@@ -18,12 +18,18 @@ from party.alignment.lists import POINTS_PER_MESSAGE
 from party.attributions import layout as attribution_layout
 from party.eini import layout as eini_layout
 from party.growth.feature_party import SUMS_BYTES
-from party.growth.partitions import partition_messages
-from party.growth.paths import LEAVES_PER_MESSAGE, leaf_paths
+from party.growth.messages import (
+    LEAVES_PER_MESSAGE,
+    leaf_paths,
+    partition_messages,
+    sampled_messages,
+    space_messages,
+    won_messages,
+)
+from party.growth.messages import child_messages as children_messages
 from party.interactive.feature_party import ANSWERS_PER_MESSAGE
 from party.lattice import layout as lattice_layout
-from party.runtime.messages import batches, ciphertext_body, sampled_messages, space_messages, won_messages
-from party.runtime.messages import child_messages as children_messages
+from party.runtime.messages import batches, ciphertext_body
 from party.runtime.outbox import MESSAGE_BYTES, Body, CountedBody
 from tests.certificates import role_of
 from tests.masked import longest_parts as masked
