@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.runtime.answers import answered
-from coordinator.runtime.roster import Roster
+from coordinator.runtime.roster import Roster, answered
 from treetap.process.together import together
 from treetap.protocols.prediction import present
 from treetap.wire.v2 import attributions_pb2, prediction_pb2

@@ -10,9 +10,8 @@ from __future__ import annotations
 from coordinator.attributions import attribute, share_names
 from coordinator.opened_models import open_models
 from coordinator.protocols import PredictionCourse
-from coordinator.runtime.answers import answered
 from coordinator.runtime.progress import Progress
-from coordinator.runtime.roster import Roster
+from coordinator.runtime.roster import Roster, answered
 from treetap.process.together import together
 from treetap.protocols.prediction import present
 from treetap.wire.v2 import eini_pb2, prediction_pb2, setup_pb2

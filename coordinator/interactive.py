@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from coordinator.attributions import share_names
 from coordinator.opened_models import open_models
 from coordinator.protocols import PredictionCourse
-from coordinator.runtime.answers import answered
 from coordinator.runtime.progress import Progress
-from coordinator.runtime.roster import Roster
+from coordinator.runtime.roster import Roster, answered
 from treetap.errors import ProtocolError
 from treetap.process.together import together
 from treetap.wire.v2 import interactive_pb2, prediction_pb2

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from coordinator.opened_models import open_models
 from coordinator.protocols import PredictionCourse
-from coordinator.runtime.answers import answered
 from coordinator.runtime.progress import Progress
-from coordinator.runtime.roster import Roster
+from coordinator.runtime.roster import Roster, answered
 from treetap.errors import ProtocolError
 from treetap.process.together import together
 from treetap.wire.v2 import masked_pb2, prediction_pb2

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from coordinator.alignment import align
-from coordinator.runtime.answers import answered
 from coordinator.runtime.progress import Progress
-from coordinator.runtime.roster import Roster
+from coordinator.runtime.roster import Roster, answered
 from treetap.wire.v2 import prediction_pb2
 
 

@@ -14,10 +14,9 @@ import numpy as np
 
 from party.defences.reached_leaves import ReachedLeaves
 from party.defences.released_sets import ReleasedSets
-from party.growth.label_state import Floats, LabelState
+from party.growth.label_state import Floats, LabelState, keep_round
 from party.growth.local_growth import LocalGrowth
 from party.growth.messages import leaf_paths, partition_messages, space_messages, take_children, won_messages
-from party.growth.round_history import keep_round
 from party.growth.split_table import TreeColumns
 from party.growth.stored_trees import StoredTrees
 from party.runtime.context import StepContext, required

@@ -13,8 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from party.runtime.messages import CountedItem, Rows, as_chunk, counted_bodies, counted_items
-from party.runtime.outbox import CountedBody
+from party.runtime.messages import CountedBody, CountedItem, Rows, as_chunk, counted_bodies, counted_items
 from treetap.errors import Malformed
 from treetap.trees.growing_tree import Made
 from treetap.trees.partitions import Partition

@@ -17,7 +17,8 @@ import numpy.typing as npt
 from party.lattice.layout import MemberColumns
 from party.prediction.chain import ChainPlace
 from party.runtime.context import StepContext
-from party.runtime.outbox import MESSAGE_BYTES, Series
+from party.runtime.messages import MESSAGE_BYTES
+from party.runtime.outbox import Series
 from treetap.errors import Malformed
 from treetap.lattice.columns import NodeColumns, Page, widest
 from treetap.lattice.kernels import IN_FLIGHT_PER_WORKER, LatticeKeyHolder, LatticeMember

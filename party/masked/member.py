@@ -17,8 +17,7 @@ from party.prediction.step_rows import OPENING_ROWS
 from party.runtime.context import StepContext, empty_result
 from party.runtime.expected import Receives
 from party.runtime.job_store import Store
-from party.runtime.messages import Rows
-from party.runtime.outbox import MESSAGE_BYTES
+from party.runtime.messages import MESSAGE_BYTES, Rows
 from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, THIS_ROUND, Next, Step, StepTable
 from treetap.errors import Malformed
 from treetap.privacy.ring import Ring

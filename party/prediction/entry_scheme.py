@@ -13,8 +13,8 @@ import numpy as np
 
 from party.prediction.chain import ChainPlace
 from party.runtime.context import StepContext
-from party.runtime.messages import ciphertext_body, ciphertexts_in
-from party.runtime.outbox import MESSAGE_BYTES, Series
+from party.runtime.messages import MESSAGE_BYTES, ciphertext_body, ciphertexts_in
+from party.runtime.outbox import Series
 from treetap.additive.sums.masked_sums import EntryKeyHolder, EntryMember
 from treetap.trees.leaf_entries import Ints
 from treetap.trees.paths import Bools

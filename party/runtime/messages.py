@@ -8,7 +8,6 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 from google.protobuf.message import Message
 
-from party.runtime.outbox import MESSAGE_BYTES, CountedBody
 from treetap.wire.frame import content_of
 from treetap.wire.records import chunks_of, counted_chunks
 from treetap.wire.v2 import (
@@ -18,6 +17,18 @@ from treetap.wire.v2 import (
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 Item = TypeVar("Item", bound=Message)
+#: Approximate maximum of bytes in one message's body.
+MESSAGE_BYTES = 1024 * 1024
+
+
+class CountedBody(NamedTuple):
+    """A body, and the one whose sizes are counted in its place because they do not depend on the content."""
+
+    body: Message
+    counted: Message
+
+
+Body = Message | CountedBody
 
 
 def ciphertext_body(kind: str, ciphertexts: bytes) -> Message:

@@ -29,8 +29,7 @@ from party.growth.messages import (
 from party.growth.messages import child_messages as children_messages
 from party.interactive.feature_party import ANSWERS_PER_MESSAGE
 from party.lattice import layout as lattice_layout
-from party.runtime.messages import batches, ciphertext_body
-from party.runtime.outbox import MESSAGE_BYTES, Body, CountedBody
+from party.runtime.messages import MESSAGE_BYTES, Body, CountedBody, batches, ciphertext_body
 from tests.certificates import role_of
 from tests.masked import longest_parts as masked
 from tests.pivodl import longest_parts as pivodl
