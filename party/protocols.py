@@ -12,11 +12,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from party.config import PartyConfig
+from party.prediction.job import PredictionJob
 from party.runtime.context import Role, StepContext
-from party.runtime.job_store import Store
-from party.serving.registry import ServedModels
 from treetap.protocols.registry import prediction, prediction_name, training, training_name
-from treetap.wire.v2 import prediction_pb2, setup_pb2
+from treetap.wire.v2 import setup_pb2
 
 LABEL_HOLDER, FEATURE_PARTY = "label_holder.LabelHolder", "feature_party.FeatureParty"
 #: Name of a training protocol → the package of its roles.
@@ -30,7 +29,7 @@ TRAINING: Mapping[str, str] = {
 PREDICTION: Mapping[str, str] = {
     "interactive": "party.interactive",
     "eini": "party.eini",
-    "eini-lattice": "party.lattice",
+    "eini-lattice": "party.eini",
     "masked": "party.masked",
     "splitnn": "party.splitnn",
 }
@@ -48,21 +47,11 @@ def role_for_training(config: PartyConfig, context: StepContext, spec: setup_pb2
     return role
 
 
-def role_for_prediction(
-    config: PartyConfig,
-    store: Store,
-    context: StepContext,
-    opening: prediction_pb2.OpenModel,
-    served_models: ServedModels,
-) -> Role:
+def role_for_prediction(job: PredictionJob) -> Role:
     """The role of this party in a prediction that `check_prediction` has passed."""
-    name = prediction_name(opening)
+    name = prediction_name(job.opening)
     of_recipient, of_others = prediction(name).roles
-    role: Role
-    if opening.recipient == config.name:
-        role = _role(PREDICTION[name], of_recipient)(config, store, context, opening, served_models)
-    else:
-        role = _role(PREDICTION[name], of_others)(config, store, context, opening)
+    role: Role = _role(PREDICTION[name], of_recipient if job.opening.recipient == job.config.name else of_others)(job)
     return role
 
 

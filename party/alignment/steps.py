@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -108,15 +108,22 @@ class Alignment:
     """One party's part in finding the common records, for one attempt at a job."""
 
     def __init__(
-        self, context: StepContext, members: Sequence[str], mode: str, order: StepOrder, rule: CommonRecords
+        self,
+        context: StepContext,
+        members: Sequence[str],
+        mode: str,
+        order: StepOrder,
+        rule: CommonRecords,
+        then: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """`members`: the label holder, then the feature parties. `order`: the role's, with the phase `ALIGNMENT`.
 
-        `rule`: the one of the policy that says how many records must be common.
+        `rule`: the one of the policy that says how many records must be common. `then`: what the last step does once
+        these are known.
         """
         self._context, self._members = context, list(members)
         self._rule, self._minimum = rule, int(getattr(context.policy, rule))
-        self._order = order
+        self._order, self._then = order, then
         self._place = self._members.index(context.party)
         self._ids = Ids.of([])
         self._rows: Rows = np.zeros(0, dtype=np.int64)
@@ -184,7 +191,7 @@ class Alignment:
         async for party, records in self._differing(self._ids.digest(), self._members[:1]):
             raise self._other_ids(party, records)
         self._finish(np.arange(len(self._ids)))
-        return self._end(request)
+        return await self._end(request)
 
     async def compare_digests(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Compare the parties' digests, and answer with the own; `DataError` unless every party holds the same ids.
@@ -196,7 +203,7 @@ class Alignment:
             raise self._other_ids(party, records)
         await together(*map(self._send_digest, self._members[1:]))
         self._finish(np.arange(len(self._ids)))
-        return self._end(request)
+        return await self._end(request)
 
     # ---- psi
 
@@ -205,7 +212,7 @@ class Alignment:
         self._order.check(request)
         self._shuffle = await self._context.offload(lambda: permutation(len(self._ids)))
         self._hold(await self._lists.blinded(self._ids, self._shuffle, self._exponent))
-        return self._end(request)
+        return await self._end(request)
 
     async def pass_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Send the lists held to the next parties of the turn's routes, and receive theirs."""
@@ -218,7 +225,7 @@ class Alignment:
         sending = (self._lists.send(party, points, turn.stage) for party in to)
         taken, *_ = await together(self._lists.take_all(senders, turn.stage), *sending)
         self._hold(*(self._held if (me, me) in turn.routes else []), *taken)
-        return self._end(request)
+        return await self._end(request)
 
     async def raise_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Raise the received list in its order: by the first exponent with two parties, by the fresh one in a ring."""
@@ -229,14 +236,14 @@ class Alignment:
         if not ring:
             self._common = raised
         self._hold(raised)
-        return self._end(request)
+        return await self._end(request)
 
     async def relay_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Raise the received list and shuffle it."""
         self._order.check(request)
         (points,) = self._held
         self._hold(await self._lists.shuffled(await self._lists.raised(points, self._exponent)))
-        return self._end(request)
+        return await self._end(request)
 
     async def combine_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Combiner: intersect all lists. It cannot link a point to an id, and learns only the sizes of overlaps."""
@@ -249,14 +256,14 @@ class Alignment:
         self._hold(found)
         self._enough(len(found))
         await self._refresh(found)
-        return self._end(request)
+        return await self._end(request)
 
     async def refresh_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Replace this party's exponent on the common points by a fresh one."""
         self._order.check(request)
         (points,) = self._held
         await self._refresh(points)
-        return self._end(request)
+        return await self._end(request)
 
     async def trace_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Blind the party's own list again, under a one-time exponent.
@@ -267,7 +274,7 @@ class Alignment:
         self._order.check(request)
         (self._common,) = self._held
         self._hold(await self._lists.blinded(self._ids, self._shuffle, self._once))
-        return self._end(request)
+        return await self._end(request)
 
     async def match_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Find the common records: the points of the party's own list, raised by every party, in the common list."""
@@ -300,7 +307,7 @@ class Alignment:
             body = alignment_pb2.RecordDigest(digest=digest, records=len(places))
             await self._context.outbox.send(self._members[0], "record_digest", [body])
             self._finish(self._shuffle[places])
-        return self._end(request)
+        return await self._end(request)
 
     async def agree_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Label holder: check that every party has found the same points; detects a party that changed a list."""
@@ -312,11 +319,13 @@ class Alignment:
                 "changed a list of blinded identifiers"
             )
         self._finish(records)
-        return self._end(request)
+        return await self._end(request)
 
     # ---- parts of the steps
 
-    def _end(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    async def _end(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        if self._then is not None and self._records is not None:
+            await self._then()
         self._order.done(request)
         return empty_result()
 

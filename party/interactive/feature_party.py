@@ -8,22 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from party.config import PartyConfig
 from party.prediction.expected import ShardSize
-from party.prediction.feature_names import NAMES
+from party.prediction.feature_names import NAMES, NamesSent
+from party.prediction.job import PredictionJob
 from party.prediction.opened_model import OpenedModel
 from party.prediction.step_rows import OPENING_ROWS
 from party.prediction.tree_model import OwnSplits
-from party.runtime.context import Step, StepContext, empty_result
+from party.runtime.context import Step, empty_result
 from party.runtime.expected import BLOCKS, Expected, Receives
-from party.runtime.job_store import Store
 from party.runtime.messages import Rows
 from party.runtime.step_order import ANY, LATER, Next, StepTable
 from treetap.errors import Malformed
 from treetap.trees.paths import Bools
 from treetap.wire import records
 from treetap.wire.records import rows_of
-from treetap.wire.v2 import control_pb2, interactive_pb2, prediction_pb2, types_pb2
+from treetap.wire.v2 import control_pb2, interactive_pb2, types_pb2
 
 #: Most levels of a tree, the last of which has leaves only.
 MOST_LEVELS = 64
@@ -44,20 +43,18 @@ STEPS: StepTable = {
 class FeatureParty:
     """A feature party: sends the directions of records at its own splits."""
 
-    def __init__(
-        self, config: PartyConfig, store: Store, context: StepContext, opening: prediction_pb2.OpenModel
-    ) -> None:
+    def __init__(self, job: PredictionJob) -> None:
         """Raises BadInput: see `OpenedModel`."""
-        self._context, self._opening = context, opening
-        self._opened = OpenedModel(config, store, context, opening, STEPS)
-        self._model = OwnSplits.of_feature_party(self._opened)
-        self._opened.names.give(self._model.names())
+        self._context, self._opening = job.context, job.opening
+        self._opened = OpenedModel(job, STEPS)
+        self._splits = OwnSplits.of_feature_party(self._opened)
         self._block = 0  # the last one with an answer
         self.steps: Mapping[str, Step] = {
             "open_model": self._opened.open_model,
             **self._opened.steps,
+            **NamesSent(job, self._opened.order, self._splits.names()).steps,
             "answer_directions": self.answer_directions,
-            **({"answer_block": self.answer_block} if opening.serve else {}),
+            **({"answer_block": self.answer_block} if job.opening.serve else {}),
         }
 
     @property
@@ -117,7 +114,7 @@ class FeatureParty:
         """
         queries, wanted = await _take_queries(messages)
         label_holder, total = self._opening.recipient, len(self._opened.aligned.ids)
-        trees = self._model.trees(handle for handle, _ in queries)
+        trees = self._splits.trees(handle for handle, _ in queries)
         # below a split of an absent party a record goes both ways, and stands at several splits of a tree
         most = min(total, max(1, self._opening.block)) * (len(queries) if self._opening.away else trees)
         if wanted > most:
@@ -133,7 +130,7 @@ class FeatureParty:
                 continue
             if end + len(rows) > wanted:
                 raise Malformed(f"{label_holder} asks for {wanted} directions, its queries name more records")
-            bits[end : end + len(rows)] = self._model.goes_left(handle, rows)
+            bits[end : end + len(rows)] = self._splits.goes_left(handle, rows)
             end += len(rows)
         return bits
 

@@ -8,21 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from party.alignment.steps import ALIGNMENT
-from party.config import PartyConfig
 from party.masked.passing import Passing
-from party.prediction.chain import take_block
+from party.prediction.blocks import take_block
 from party.prediction.expected import block_records
+from party.prediction.job import PredictionJob
 from party.prediction.opened_model import OpenedModel
 from party.prediction.step_rows import OPENING_ROWS
-from party.runtime.context import Step, StepContext, empty_result
+from party.runtime.context import Step, empty_result
 from party.runtime.expected import Receives
-from party.runtime.job_store import Store
 from party.runtime.messages import Rows
 from party.runtime.outbox import MESSAGE_BYTES
 from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, THIS_ROUND, Next, StepTable
 from treetap.errors import Malformed
 from treetap.privacy.ring import Ring
-from treetap.wire.v2 import control_pb2, masked_pb2, prediction_pb2
+from treetap.wire.v2 import control_pb2, masked_pb2
 
 #: Outcomes of `pass_records`.
 MORE_LEVELS = "some tree has splits on the next level"
@@ -40,13 +39,11 @@ STEPS: StepTable = {
 class Member:
     """A party that sends shares."""
 
-    def __init__(
-        self, config: PartyConfig, store: Store, context: StepContext, opening: prediction_pb2.OpenModel
-    ) -> None:
+    def __init__(self, job: PredictionJob) -> None:
         """Raises BadInput: see `OpenedModel` and `Passing`."""
-        self._context, self._opening = context, opening
-        self._opened = OpenedModel(config, store, context, opening, STEPS)
-        self._passing = Passing(context, opening, self._opened)
+        self._context, self._opening = job.context, job.opening
+        self._opened = OpenedModel(job, STEPS)
+        self._passing = Passing(job, self._opened)
         self.steps: Mapping[str, Step] = {
             "open_model": self._opened.open_model,
             **self._opened.steps,

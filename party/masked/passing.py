@@ -9,8 +9,9 @@ import numpy as np
 
 from party.masked.routes import Place, Routes
 from party.masked.standing import Standing
+from party.prediction.job import PredictionJob
 from party.prediction.opened_model import OpenedModel
-from party.runtime.context import StepContext, required
+from party.runtime.context import required
 from party.runtime.expected import BLOCKS, Expected, Receives
 from party.runtime.messages import Rows, batches
 from treetap.errors import DataError, Malformed
@@ -21,7 +22,7 @@ from treetap.privacy.ring import Ring, encode
 from treetap.process.together import together
 from treetap.trees.paths import Bools
 from treetap.wire.records import pack_bits, unpack_bits
-from treetap.wire.v2 import masked_pb2, prediction_pb2
+from treetap.wire.v2 import masked_pb2
 
 log = logging.getLogger(__name__)
 #: Fractional bits of weights and scores: a sum of a hundred weights is exact to 10^-10, and reaches ±4 million.
@@ -40,8 +41,9 @@ class Passing:
         outputs: columns of a score.
     """
 
-    def __init__(self, context: StepContext, opening: prediction_pb2.OpenModel, opened: OpenedModel) -> None:
+    def __init__(self, job: PredictionJob, opened: OpenedModel) -> None:
         """Raises DataError where noised weights are asked for and the training released none."""
+        context, opening = job.context, job.opening
         self._context, self._opening, self._opened = context, opening, opened
         self.routes = Routes(opened.shard)
         self.outputs = len(opened.manifest["base_margin"])

@@ -10,24 +10,22 @@ from collections.abc import Mapping
 import numpy as np
 
 from party.alignment.steps import ALIGNMENT
-from party.config import PartyConfig
 from party.masked.member import LAST_LEVEL, MORE_LEVELS
 from party.masked.passing import FRACTION, Passing
-from party.prediction.chain import scored_block, send_block
+from party.prediction.blocks import scored_block, send_block
+from party.prediction.job import PredictionJob
 from party.prediction.opened_model import OpenedModel
 from party.prediction.records import record_source
 from party.prediction.step_rows import OPENING_ROWS, after_batch_block
-from party.runtime.context import Step, StepContext, empty_result
+from party.runtime.context import Step, empty_result
 from party.runtime.expected import BLOCKS, Expected, Receives
-from party.runtime.job_store import Store
 from party.runtime.messages import Rows
 from party.runtime.step_order import NEXT_STAGE, THIS_ROUND, Next, StepTable
-from party.serving.registry import ServedModels
 from treetap.errors import DataError, Malformed
 from treetap.privacy.ring import Ring, decode
 from treetap.tables.reading import Floats
 from treetap.trees.job_params import REGRESSIONS
-from treetap.wire.v2 import control_pb2, prediction_pb2
+from treetap.wire.v2 import control_pb2
 
 STEPS: StepTable = {
     **OPENING_ROWS,
@@ -42,27 +40,14 @@ STEPS: StepTable = {
 class Recipient:
     """The party that gets the scores."""
 
-    def __init__(
-        self,
-        config: PartyConfig,
-        store: Store,
-        context: StepContext,
-        opening: prediction_pb2.OpenModel,
-        served_models: ServedModels,
-    ) -> None:
-        """`served_models`: as every role that gets scores takes it.
-
-        Raises:
-            DataError: this party does not know the unit of a regression's label.
-            BadInput: see `OpenedModel` and `Passing`.
-        """
-        self._context, self._opening = context, opening
-        self._opened = OpenedModel(config, store, context, opening, STEPS)
-        self._passing = Passing(context, opening, self._opened)
-        self._members = list(opening.feature_parties)
+    def __init__(self, job: PredictionJob) -> None:
+        """Raises DataError if this party does not know the unit of a regression's label; else as `OpenedModel`."""
+        self._context, self._members = job.context, list(job.opening.feature_parties)
+        self._opened = OpenedModel(job, STEPS)
+        self._passing = Passing(job, self._opened)
         self._margin = np.array(self._opened.manifest["base_margin"])
-        self._unit = _unit_of(self._opened, context.party)
-        self._records = record_source(config, store, context, opening, self._opened, served_models, [])
+        self._unit = _unit_of(self._opened, job.context.party)
+        self._records = record_source(job, self._opened)
         self._rows: Rows = np.zeros(0, dtype=np.int64)
         self.steps: Mapping[str, Step] = {
             "open_model": self.open_model,

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from party.config import PartyConfig
 from party.prediction.evaluation import EvaluatedPrediction
+from party.prediction.job import PredictionJob
 from party.prediction.opened_model import OpenedModel
 from party.prediction.outcome import Outcome
 from party.prediction.scores_on_disk import AT_ONCE, Array, Imputed, ScoreStore
 from party.prediction.step_rows import LAST_BLOCK, MORE_BLOCKS
-from party.runtime.context import Step, StepContext, required
-from party.runtime.job_store import Arrays, Store
+from party.runtime.context import Step, required
+from party.runtime.job_store import Arrays
 from party.runtime.messages import Rows
 from party.setup.steps import fingerprint
 from treetap.errors import DataError
@@ -40,19 +40,12 @@ class BatchPrediction:
     A further attempt goes on with the records that have no score.
     """
 
-    def __init__(
-        self,
-        config: PartyConfig,
-        store: Store,
-        context: StepContext,
-        opening: prediction_pb2.OpenModel,
-        opened: OpenedModel,
-        beside: Sequence[Beside],
-    ) -> None:
+    def __init__(self, job: PredictionJob, opened: OpenedModel, beside: Sequence[Beside]) -> None:
         """`beside`: writers of further files."""
-        self._config, self._store, self._context, self._opening = config, store, context, opening
+        context, opening = job.context, job.opening
+        self._config, self._store, self._context, self._opening = job.config, job.store, context, opening
         self._opened, self._beside = opened, beside
-        self._evaluated = EvaluatedPrediction(config, context, opening, opened) if opening.evaluate else None
+        self._evaluated = EvaluatedPrediction(job, opened) if opening.evaluate else None
         if self._evaluated is not None:
             self._beside = [*beside, self._evaluated.write]
         self._scored = ScoreStore(context.store, opening.prediction, context.digest.hex(), context.scratch.file)

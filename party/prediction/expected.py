@@ -1,17 +1,12 @@
-"""Messages between the parties of a prediction, with size limits from the model, the block and the key."""
+"""Messages between the parties of a prediction, with size limits from the model and the block."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from party.prediction.chain import ChainPlace
-from party.prediction.entry_scheme import BLOCK_BYTES, MessageNames
-from party.runtime.expected import BLOCKS, Expected, Receives, public_key_size, record_set, record_sets
-from treetap.protocols.key_options import KeyKind
+from party.runtime.expected import BLOCKS, Expected, Receives, record_set, record_sets
 
-#: Most bytes of entries that come once, where their number is not known beforehand.
-CONSTANT_BYTES = 16 * BLOCK_BYTES
 #: Bytes of a branch, of an entry, and of a tree with up to a thousand outputs.
 _BRANCH, _ENTRY, _TREE = 16, 24, 8192
 
@@ -42,27 +37,3 @@ class ShardSize:
 def block_records(label_holder: str, records: Callable[[], int]) -> Receives:
     """The records of each block, from the label holder."""
     return {"block_records": Expected([label_holder], lambda: record_set(records()), BLOCKS)}
-
-
-def public_key(label_holder: str, key: KeyKind) -> Receives:
-    """The public key, from the label holder."""
-    return {"public_key": Expected([label_holder], lambda: public_key_size(key.bits))}
-
-
-def entries(
-    place: ChainPlace, names: MessageNames, entry_bytes: Callable[[], int], constant_bytes: int = CONSTANT_BYTES
-) -> Receives:
-    """The entries that a feature party of the chain masks.
-
-    `entry_bytes`: of all entries of one record; `constant_bytes`: most of those that come once.
-    """
-    found = {names.entries: Expected([place.before], lambda: max(BLOCK_BYTES, entry_bytes()), BLOCKS)}
-    if place.first:
-        found[names.constants] = Expected([place.label_holder], lambda: min(CONSTANT_BYTES, constant_bytes))
-    return found
-
-
-def sums(chain: Sequence[str], names: MessageNames, records: int, ciphertexts: int, key: KeyKind) -> Receives:
-    """The sums of a block, which the last member of the chain returns. `ciphertexts`: of each record."""
-    size = records * ciphertexts * key.ciphertext_bytes
-    return {names.sums: Expected(chain[-1:], lambda: size, BLOCKS)}

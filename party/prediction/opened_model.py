@@ -13,20 +13,18 @@ from typing import Any
 import pyarrow as pa
 
 from party.alignment.steps import ALIGNMENT, Alignment, alignment_steps
-from party.config import PartyConfig
-from party.prediction.feature_names import NAMES, Naming, naming_steps
+from party.prediction.feature_names import NAMES, naming_steps
+from party.prediction.job import PredictionJob
 from party.prediction.private_values import check_private_values
 from party.prediction.record_values import RecordValues, values_of
 from party.prediction.step_rows import conditions_of
-from party.runtime.context import Step, StepContext, required
-from party.runtime.job_store import Store
+from party.runtime.context import required
 from party.runtime.messages import Rows
 from party.runtime.step_order import StepOrder, StepTable
 from party.setup.steps import load_table, table_config
 from treetap.errors import DataError
 from treetap.models.arrays import Array
 from treetap.models.store import VALUES, read_manifest, read_model, read_repaired, read_weights
-from treetap.protocols.prediction import present
 from treetap.protocols.registry import prediction_name, training
 from treetap.tables.categories import Category
 from treetap.tables.reading import Table
@@ -47,28 +45,21 @@ class OpenedModel:
         name: of the model.
         manifest: the description that was published with the shard.
         order: the steps of the prediction that may come next.
-        names: this party's part in the phase of the names.
-        steps: those of the alignment and of the names.
+        steps: those of the alignment.
         receives: what can come for these.
     """
 
-    def __init__(
-        self,
-        config: PartyConfig,
-        store: Store,
-        context: StepContext,
-        opening: prediction_pb2.OpenModel,
-        table: StepTable,
-    ) -> None:
+    def __init__(self, job: PredictionJob, table: StepTable) -> None:
         """`table`: the role's steps, with the phases `ALIGNMENT` and `NAMES`.
 
         Raises:
             DataError: there is no such model here, or it is of other parties.
             ConfigError: see `check_private_values`.
         """
+        config, context, opening = job.config, job.context, job.opening
         self._config, self._context, self._opening = config, context, opening
         self.party, self.name = config.name, opening.model
-        self._folder = store.model(opening.model, opening.submission)
+        self._folder = job.store.model(opening.model, opening.submission)
         self.manifest = read_manifest(self._folder)
         self._check_parties()
         check_private_values(self.manifest, config, opening)
@@ -76,21 +67,20 @@ class OpenedModel:
             log.warning("job %s: goes on without %s, which does not answer", context.job, ", ".join(opening.away))
         if opening.away_deadline_s:
             context.outbox.timeouts = Timeouts(min(context.outbox.timeouts.silence_s, opening.away_deadline_s))
-        members = [opening.recipient, *present(opening)]
+        members = [opening.recipient, *job.chain]
         phases = {
             ALIGNMENT: alignment_steps(members, opening.alignment, config.name),
             NAMES: naming_steps(opening, config.name),
         }
         self.order = StepOrder(table, phases, conditions_of(opening))
-        self.names = Naming(context, store, opening, self.order)
-        self._alignment = Alignment(context, members, opening.alignment, self.order, "min_prediction_records")
+        self._alignment = Alignment(
+            context, members, opening.alignment, self.order, "min_prediction_records", then=self._take_values
+        )
         self._table: Table | None = None  # the own one, until the common records are known
         self._common: Table | None = None
         self._compared: set[int] | None = None
         self._values: RecordValues | None = None
-        aligning = {name: self._then_values(step) for name, step in self._alignment.steps.items()}
-        self.steps = {**aligning, **self.names.steps}
-        self.receives = {**self._alignment.receives, **self.names.receives}
+        self.steps, self.receives = self._alignment.steps, self._alignment.receives
 
     @cached_property
     def shard(self) -> list[dict[str, Any]]:
@@ -151,7 +141,8 @@ class OpenedModel:
         """Begin to find the records that all parties hold: the steps of the alignment may come."""
         self._table = table
         self._alignment.begin(table.ids, table.rows, table.path, keep=False)
-        await self._take_values()
+        if self._alignment.known:  # there is no other party
+            await self._take_values()
         self.order.done(request)
 
     async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
@@ -217,21 +208,12 @@ class OpenedModel:
     @property
     def party_dropout(self) -> Mapping[str, float]:
         """The share of the training that each feature party sat out on average, which the label holder knows."""
-        found: Mapping[str, float] = self.manifest.get("params", {}).get("party_dropout", {})
-        return found
-
-    def _then_values(self, step: Step) -> Step:
-        """The step, after which the values of the compared features are ready if it was the last of the alignment."""
-
-        async def with_values(request: control_pb2.StepRequest) -> control_pb2.StepResult:
-            found = await step(request)
-            await self._take_values()
-            return found
-
-        return with_values
+        shares: Mapping[str, float] = self.manifest.get("params", {}).get("party_dropout", {})
+        return shares
 
     async def _take_values(self) -> None:
-        if self._compared is None or not self._alignment.known or self._values is not None:
+        """Read the values of the compared features, once the common records are known."""
+        if self._compared is None:
             return
         table, compared, files = self.aligned, sorted(self._compared), self._context.scratch.file
         try:

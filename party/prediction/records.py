@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from party.config import PartyConfig
 from party.prediction.batch import BatchPrediction, Beside
+from party.prediction.job import PredictionJob
 from party.prediction.opened_model import OpenedModel
 from party.prediction.scores_on_disk import Imputed
 from party.prediction.served import ServedPrediction
-from party.runtime.context import Step, StepContext
-from party.runtime.job_store import Arrays, Store
+from party.runtime.context import Step
+from party.runtime.job_store import Arrays
 from party.runtime.messages import Rows
-from party.serving.registry import ServedModels
 from treetap.tables.reading import Floats, Table
-from treetap.wire.v2 import prediction_pb2
 
 
 class RecordSource(Protocol):
@@ -62,16 +60,6 @@ class RecordSource(Protocol):
         ...
 
 
-def record_source(
-    config: PartyConfig,
-    store: Store,
-    context: StepContext,
-    opening: prediction_pb2.OpenModel,
-    opened: OpenedModel,
-    served_models: ServedModels,
-    beside: Sequence[Beside],
-) -> RecordSource:
+def record_source(job: PredictionJob, opened: OpenedModel, beside: Sequence[Beside] = ()) -> RecordSource:
     """The records that an opening asks for; `beside`: writers of further files beside the predictions."""
-    if opening.serve:
-        return ServedPrediction(config, context, opening, opened, served_models)
-    return BatchPrediction(config, store, context, opening, opened, beside)
+    return ServedPrediction(job, opened) if job.opening.serve else BatchPrediction(job, opened, beside)

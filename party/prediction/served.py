@@ -13,14 +13,14 @@ import numpy as np
 import pyarrow as pa
 
 from party.config import PartyConfig, ServeConfig
+from party.prediction.job import PredictionJob
 from party.prediction.opened_model import OpenedModel
 from party.prediction.outcome import Outcome
 from party.prediction.scores_on_disk import Imputed
 from party.prediction.step_rows import ANSWERED, REQUESTED, UNREQUESTED
-from party.runtime.context import Step, StepContext, required
+from party.runtime.context import Step, required
 from party.runtime.job_store import Arrays
 from party.runtime.messages import Rows
-from party.serving.registry import ServedModels
 from party.serving.request_queue import RequestQueue
 from treetap.errors import ConfigError, NotServed
 from treetap.protocols.prediction import check_degraded_serving, degrades_serving
@@ -29,7 +29,7 @@ from treetap.tables.reading import Floats, Table
 from treetap.tables.record_ids import Ids
 from treetap.wire.disclosure import bytes_by_class
 from treetap.wire.frame import result
-from treetap.wire.v2 import control_pb2, prediction_pb2, serving_pb2
+from treetap.wire.v2 import control_pb2, serving_pb2
 
 #: In the place of a record in the common order: some party lacks it; the own table has no such id.
 NOT_COMMON, UNKNOWN = -1, -2
@@ -44,15 +44,9 @@ LATEST, RATE_S = 1000, 60.0
 class ServedPrediction:
     """One served model at the label holder."""
 
-    def __init__(
-        self,
-        config: PartyConfig,
-        context: StepContext,
-        opening: prediction_pb2.OpenModel,
-        opened: OpenedModel,
-        served_models: ServedModels,
-    ) -> None:
-        self.config = serve_config(config)
+    def __init__(self, job: PredictionJob, opened: OpenedModel) -> None:
+        context, opening, served_models = job.context, job.opening, job.served_models
+        self.config = serve_config(job.config)
         self._context, self._opening, self._opened = context, opening, opened
         self._served_models = served_models
         if degrades_serving(opening):

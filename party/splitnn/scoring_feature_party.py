@@ -7,20 +7,19 @@ from collections.abc import AsyncGenerator, Mapping
 import torch
 
 from party.alignment.steps import ALIGNMENT
-from party.config import PartyConfig
-from party.prediction.chain import take_block
+from party.prediction.blocks import take_block
 from party.prediction.expected import block_records
+from party.prediction.job import PredictionJob
 from party.prediction.opened_model import OpenedModel
-from party.runtime.context import Step, StepContext, empty_result
+from party.runtime.context import Step, empty_result
 from party.runtime.expected import Receives
-from party.runtime.job_store import Store
 from party.runtime.messages import Rows
 from party.runtime.step_order import NEXT_ROUND, OPENING, Next, StepTable
 from party.splitnn.bodies import EMBEDDINGS
 from party.splitnn.numbers import send_blocks
 from party.splitnn.published import trained_bottom
 from treetap.neural.trained import pieces
-from treetap.wire.v2 import control_pb2, prediction_pb2
+from treetap.wire.v2 import control_pb2
 
 STEPS: StepTable = {
     OPENING: (Next("open_model"),),
@@ -33,12 +32,10 @@ STEPS: StepTable = {
 class FeatureParty:
     """A feature party: sends the embedding of each record of a block."""
 
-    def __init__(
-        self, config: PartyConfig, store: Store, context: StepContext, opening: prediction_pb2.OpenModel
-    ) -> None:
+    def __init__(self, job: PredictionJob) -> None:
         """Raises BadInput: see `OpenedModel`; or the weights do not fit the manifest."""
-        self._context, self._opening = context, opening
-        self._opened = OpenedModel(config, store, context, opening, STEPS)
+        self._context, self._opening = job.context, job.opening
+        self._opened = OpenedModel(job, STEPS)
         self._network = trained_bottom(self._opened)
         self._wire_type = str(self._opened.manifest["wire_type"])
         self._taken = False

@@ -11,23 +11,20 @@ import numpy as np
 import torch
 
 from party.alignment.steps import ALIGNMENT
-from party.config import PartyConfig
-from party.prediction.chain import scored_block, send_block
+from party.prediction.blocks import scored_block, send_block
+from party.prediction.job import PredictionJob
 from party.prediction.opened_model import OpenedModel
 from party.prediction.records import record_source
 from party.prediction.step_rows import after_block, first_block, record_rows
-from party.runtime.context import Step, StepContext
+from party.runtime.context import Step
 from party.runtime.expected import BLOCKS, Expected, Receives
-from party.runtime.job_store import Store
 from party.runtime.messages import Rows
 from party.runtime.step_order import OPENING, Next, StepTable
-from party.serving.registry import ServedModels
 from party.splitnn.bodies import EMBEDDINGS, size_of
 from party.splitnn.numbers import take
 from party.splitnn.published import trained_top
 from treetap.process.together import together
-from treetap.protocols.prediction import present
-from treetap.wire.v2 import control_pb2, prediction_pb2
+from treetap.wire.v2 import control_pb2
 
 #: Most bytes of the embeddings of a block, of all parties together, as the label holder holds them.
 BLOCK_BYTES = 64 * 1024 * 1024
@@ -44,21 +41,13 @@ STEPS: StepTable = {
 class LabelHolder:
     """The label holder: names the records of a block, and scores them."""
 
-    def __init__(
-        self,
-        config: PartyConfig,
-        store: Store,
-        context: StepContext,
-        opening: prediction_pb2.OpenModel,
-        served_models: ServedModels,
-    ) -> None:
-        """`served_models`: the registry that clients ask. Raises BadInput: see `OpenedModel`; or weights do not fit."""
-        self._context, self._opening = context, opening
-        self._opened = OpenedModel(config, store, context, opening, STEPS)
+    def __init__(self, job: PredictionJob) -> None:
+        """Raises BadInput: see `OpenedModel`; or the weights do not fit the manifest."""
+        self._context, self._opening, self._present = job.context, job.opening, job.chain
+        self._opened = OpenedModel(job, STEPS)
         self._network = trained_top(self._opened)
         self._wire_type = str(self._opened.manifest["wire_type"])
-        self._present = present(opening)
-        self._records = record_source(config, store, context, opening, self._opened, served_models, [])
+        self._records = record_source(job, self._opened)
         together_bytes = 4 * sum(self._network.widths.values())
         self._records.size = max(1, min(self._records.size, BLOCK_BYTES // together_bytes))
         self._taken = False
