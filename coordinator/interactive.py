@@ -15,10 +15,8 @@ from coordinator.runtime.roster import Roster
 from coordinator.scoring import open_models
 from treetap.errors import ProtocolError
 from treetap.process.together import together
+from treetap.protocols.interactive import asked_stages
 from treetap.wire.v2 import interactive_pb2, prediction_pb2
-
-#: Most levels of a tree: more rounds of queries mean that a party leads the records in circles.
-MOST_LEVELS = 64
 
 
 @dataclass
@@ -32,7 +30,8 @@ class Opened:
 async def begin(roster: Roster, opening: prediction_pb2.OpenModel, progress: Progress) -> Opened:
     """Have the parties load their shards and tables and align the records."""
     model = await open_models(roster, opening, progress)
-    return Opened(MOST_LEVELS * (model.trees if opening.parameters.interactive.form == "per-tree" else 1))
+    # more rounds of queries mean that a party leads the records in circles
+    return Opened(asked_stages(model.trees if opening.parameters.interactive.form == "per-tree" else 1))
 
 
 async def score(

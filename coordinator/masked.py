@@ -7,10 +7,8 @@ from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster
 from coordinator.scoring import open_models, score_block
 from treetap.errors import ProtocolError
+from treetap.protocols.masked import MOST_LEVELS
 from treetap.wire.v2 import prediction_pb2
-
-#: Most levels of a tree.
-MOST_LEVELS = 64
 
 
 async def begin(roster: Roster, opening: prediction_pb2.OpenModel, progress: Progress) -> prediction_pb2.OpenedModel:

@@ -20,15 +20,14 @@ from party.prediction.job import PredictionJob
 from party.prediction.opened_model import OpenedModel
 from party.prediction.tree_scoring import TreeScoring
 from party.runtime.context import StepContext
-from party.runtime.expected import Receives
-from treetap.protocols.prediction import present
+from treetap.protocols.eini import ChainSizes
+from treetap.protocols.key_options import KeyKind
+from treetap.protocols.prediction import members_present, present
 from treetap.protocols.registry import prediction_name
 from treetap.trees.local_values import GoesLeft
 from treetap.trees.paths import Floats
 from treetap.wire.v2 import prediction_pb2
 
-#: Most bytes of ciphertexts of one block, all of which may lie at a party before its step begins.
-BLOCK_BYTES = 64 * 1024 * 1024
 #: Name of the protocol → the module of its cipher; the lattice's needs native kernels.
 CIPHERS = {"eini": "party.eini.entries", "eini-lattice": "party.eini.lattice"}
 #: Shows how many records of the block have been sent.
@@ -96,7 +95,6 @@ class LabelEnd(Protocol):
     Attributes:
         scores: sums of leaf weights (n, outputs).
         attributions: Shapley values (n, players, outputs); None where they are not asked for.
-        receives: what can come along the chain.
     """
 
     @property
@@ -104,9 +102,6 @@ class LabelEnd(Protocol):
 
     @property
     def attributions(self) -> AttributionsEnd | None: ...
-
-    @property
-    def receives(self) -> Receives: ...
 
     def lay_out(self) -> None:
         """Lay out the values, which follow from the model alone; slow."""
@@ -141,9 +136,6 @@ class MemberEnd(Protocol):
     @property
     def attributions(self) -> Masking | None: ...
 
-    @property
-    def receives(self) -> Receives: ...
-
     async def take_key(self) -> None:
         """Take the key and the layout of this prediction, and check both against the own shard and policy."""
         ...
@@ -153,15 +145,23 @@ class MemberEnd(Protocol):
         ...
 
 
-def label_end(job: PredictionJob, scoring: TreeScoring, advance: Advance) -> LabelEnd:
+def sizes_of(job: PredictionJob) -> ChainSizes:
+    """The sizes of a prediction along a chain, as far as they follow from its opening."""
+    opening = job.opening
+    key = KeyKind.of(opening.parameters.eini) if prediction_name(opening) == "eini" else None
+    members = members_present(opening, job.context.coordinator)
+    return ChainSizes(members=members, key=key, block=max(1, opening.block))
+
+
+def label_end(job: PredictionJob, scoring: TreeScoring, sizes: ChainSizes, advance: Advance) -> LabelEnd:
     """The label holder's end under the cipher of an opening."""
-    end: LabelEnd = _cipher(job).LabelHolderEnd(job, scoring, advance)
+    end: LabelEnd = _cipher(job).LabelHolderEnd(job, scoring, sizes, advance)
     return end
 
 
-def member_end(job: PredictionJob, opened: OpenedModel, place: ChainPlace) -> MemberEnd:
+def member_end(job: PredictionJob, opened: OpenedModel, sizes: ChainSizes, place: ChainPlace) -> MemberEnd:
     """A feature party's place under the cipher of an opening."""
-    end: MemberEnd = _cipher(job).FeaturePartyEnd(job, opened, place)
+    end: MemberEnd = _cipher(job).FeaturePartyEnd(job, opened, sizes, place)
     return end
 
 

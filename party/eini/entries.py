@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from party.eini.attributions import Attributions
-from party.eini.chain import BLOCK_BYTES, Advance, ChainPlace, check_hidden, check_hides
+from party.eini.chain import Advance, ChainPlace, check_hidden, check_hides
 from party.eini.entry_layout import (
     ATTRIBUTIONS,
     SCORES,
@@ -20,32 +20,27 @@ from party.eini.entry_layout import (
     take_layout,
 )
 from party.eini.entry_sums import EntryMasking, EntrySums
-from party.prediction.expected import ShardSize
 from party.prediction.job import PredictionJob
 from party.prediction.opened_model import OpenedModel
 from party.prediction.tree_scoring import TreeScoring
 from party.runtime.context import required
-from party.runtime.expected import BLOCKS, Expected, Receives, public_key_size
 from party.setup.steps import make_key, send_key, take_key
 from treetap.additive.sums.masked_sums import EntryKeyHolder, EntryMember, ciphertexts_of, entry_slots
 from treetap.additive.sums.public_keys import PublicKey
 from treetap.errors import BadInput, PlaintextOverflow
+from treetap.protocols.eini import ChainSizes
 from treetap.protocols.key_options import KeyKind
-from treetap.protocols.prediction import MOST_ATTRIBUTING
 from treetap.trees.leaf_entries import SUM_BITS, LeafEntries
 from treetap.trees.shapley_entries import AttributionEntries
-
-#: Most bytes of entries that come once, where their number is not known beforehand.
-CONSTANT_BYTES = 16 * BLOCK_BYTES
 
 
 class LabelHolderEnd:
     """The label holder's end: entries of scores, and of attributions if they are asked for, under one key."""
 
-    def __init__(self, job: PredictionJob, scoring: TreeScoring, advance: Advance) -> None:
+    def __init__(self, job: PredictionJob, scoring: TreeScoring, sizes: ChainSizes, advance: Advance) -> None:
         """Raises Refused if the key is shorter than the policy allows."""
         self._context, self._opening, self._chain = job.context, job.opening, job.chain
-        self._scoring, self._advance = scoring, advance
+        self._scoring, self._sizes, self._advance = scoring, sizes, advance
         self._key = KeyKind.of(job.opening.parameters.eini)
         job.context.policy.check_key(job.config.name, self._key)
         self._leaves: LeafEntries | None = None
@@ -56,12 +51,6 @@ class LabelHolderEnd:
     def scores(self) -> EntrySums:
         """See `LabelEnd`."""
         return required(self._scores)
-
-    @property
-    def receives(self) -> Receives:
-        """See `LabelEnd`: of each record the ciphertexts of one entry."""
-        kinds = [SCORES, *([ATTRIBUTIONS] if self._opening.attributions else [])]
-        return {kind.sums: Expected(self._chain[-1:], partial(self._sums_bytes, kind), BLOCKS) for kind in kinds}
 
     def lay_out(self) -> None:
         """See `LabelEnd`."""
@@ -82,6 +71,7 @@ class LabelHolderEnd:
             attributed = AttributionEntries(trees.ensemble, context.party, chain, features, self._leaves.fraction_bits)
             _, slots = ciphertexts_of(len(attributed.players) * outputs, self._key.plain_bits)
             self.attributions = Attributions(context, chain, attributed, trees.ensemble, opened, slots, self._advance)
+            self._sizes.attributed = self.attributions.ciphertexts
 
     async def make_keys(self) -> None:
         """See `LabelEnd`: public key, the entry of each leaf on each hop, and the constant entries to the first."""
@@ -103,7 +93,7 @@ class LabelHolderEnd:
             token = f"{token}/{ATTRIBUTIONS.entries}"
             await attributions.start(EntryKeyHolder(engine, secret, attributions.slots, obfuscation, SUM_BITS, token))
             sizes.append(attributions.fitting)
-        self._scoring.records.size = max(1, min(sizes))
+        self._scoring.records.size = self._sizes.block = max(1, min(sizes))
         await send_key(context, secret, entry_slots(scores.slots), self._chain)
         await scores.announce(score_layout)
         if attributions is not None:
@@ -122,43 +112,18 @@ class LabelHolderEnd:
             await check_hidden(self._context, self._scoring, self.attributions.spare, beside)
         await check_hidden(self._context, self._scoring, required(self._leaves).spare)
 
-    def _sums_bytes(self, kind: EntryKind) -> int:
-        """Bytes of the sums of a block, once the entries are laid out."""
-        sums = self._scores if kind is SCORES else self.attributions
-        return 0 if sums is None else self._scoring.records.size * sums.ciphertexts * self._key.ciphertext_bytes
-
 
 class FeaturePartyEnd:
     """A feature party's place, the same for both kinds of entries."""
 
-    def __init__(self, job: PredictionJob, opened: OpenedModel, place: ChainPlace) -> None:
+    def __init__(self, job: PredictionJob, opened: OpenedModel, sizes: ChainSizes, place: ChainPlace) -> None:
         """Raises Refused if the key is shorter than the policy allows."""
         self._context, self._opening, self._members = job.context, job.opening, len(job.chain)
-        self._opened, self._place = opened, place
+        self._opened, self._sizes, self._place = opened, sizes, place
         self._key = KeyKind.of(job.opening.parameters.eini)
         job.context.policy.check_key(job.config.name, self._key)
         self.scores: EntryMasking | None = None
         self.attributions: EntryMasking | None = None
-
-    @property
-    def receives(self) -> Receives:
-        """See `MemberEnd`; of attributions an entry for each leaf and each set of feature parties on its way."""
-        place, size = self._place, ShardSize(self._opened.shard, "splits")
-        leaves = size.leaves * self._key.ciphertext_bytes
-        expected = {
-            "public_key": Expected([place.label_holder], lambda: public_key_size(self._key.bits)),
-            SCORES.layout: Expected([place.label_holder], size.layout),
-            SCORES.entries: Expected([place.before], lambda: max(BLOCK_BYTES, leaves), BLOCKS),
-        }
-        if place.first:
-            expected[SCORES.constants] = Expected([place.label_holder], lambda: min(CONSTANT_BYTES, leaves))
-        if self._opening.attributions:
-            layout = Expected([place.label_holder], lambda: size.layout(1 << MOST_ATTRIBUTING))
-            entries = Expected([place.before], lambda: max(BLOCK_BYTES, self._attributed_bytes()), BLOCKS)
-            expected |= {ATTRIBUTIONS.layout: layout, ATTRIBUTIONS.entries: entries}
-            if place.first:
-                expected[ATTRIBUTIONS.constants] = Expected([place.label_holder], lambda: CONSTANT_BYTES)
-        return expected
 
     async def take_key(self) -> None:
         """See `MemberEnd`; the first of the chain takes the constant entries too."""
@@ -183,6 +148,8 @@ class FeaturePartyEnd:
         beyond = f"a sum and of the attributions to {layout.players} players" if layout.players else "a sum"
         check_hides(context, layout.spare, beyond)
         count, slots = ciphertexts_of(max(1, layout.players) * outputs, public.plain_bits)
+        if kind is ATTRIBUTIONS:
+            self._sizes.attributed = count * len(layout.branches)
         parts = np.arange(count)
         member = EntryMember(
             context.engine,
@@ -196,7 +163,3 @@ class FeaturePartyEnd:
         masking = EntryMasking(context, place, kind, layout, count, member, public.ciphertext_bytes)
         await masking.start()
         return masking
-
-    def _attributed_bytes(self) -> int:
-        """Bytes of the entries of one record, once their layout is known."""
-        return 0 if self.attributions is None else self.attributions.record_bytes

@@ -12,13 +12,14 @@ from typing import Any, Protocol
 import numpy as np
 from google.protobuf.message import Message
 
-from party.eini.chain import BLOCK_BYTES, Advance, ChainPlace
+from party.eini.chain import Advance, ChainPlace
 from party.eini.entry_layout import EntryKind, MemberEntries
 from party.runtime.context import StepContext, required
 from party.runtime.messages import ciphertext_body, ciphertexts_in
 from party.runtime.outbox import MESSAGE_BYTES, Series
 from treetap.additive.sums.masked_sums import EntryKeyHolder, EntryMember
 from treetap.process.together import together
+from treetap.protocols.scoring import BLOCK_BYTES
 from treetap.trees.leaf_entries import Ints
 from treetap.trees.local_values import GoesLeft
 from treetap.trees.paths import Floats
@@ -178,8 +179,6 @@ class EntryMasking:
         self._context, self._place, self._kind = context, place, kind
         self._layout, self._ciphertexts, self._member, self._width = layout, ciphertexts, member, width
         self._sends = kind.sums if place.last else kind.entries
-        #: Bytes of the ciphertexts of one record.
-        self.record_bytes = len(layout.branches) * ciphertexts * width
 
     async def start(self) -> None:
         """Hand the layout to the workers, and at the first of the chain the constant entries."""

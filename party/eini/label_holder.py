@@ -6,40 +6,32 @@ Unlike the paper, the vectors have a place per entry, a set of leaves that no la
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from party.eini.chain import label_end
+from party.alignment.steps import ALIGNMENT
+from party.eini.chain import label_end, sizes_of
+from party.prediction.batch import BatchPrediction
 from party.prediction.blocks import scored_block, send_block
-from party.prediction.feature_names import NAMES
-from party.prediction.job import PredictionJob
-from party.prediction.scores_on_disk import AT_ONCE, Imputed, ScoreStore
-from party.prediction.step_rows import (
+from party.prediction.job import (
     ATTRIBUTED,
+    NAMES,
     OPENING_ROWS,
+    PredictionJob,
     after_batch_block,
     after_block,
     first_block,
-    record_rows,
+    requested_block,
 )
+from party.prediction.scores_on_disk import AT_ONCE, Imputed, ScoreStore
 from party.prediction.tree_scoring import TreeScoring
-from party.runtime.context import Step, empty_result, required
-from party.runtime.expected import Receives
+from party.runtime.context import required
 from party.runtime.messages import Rows
-from party.runtime.step_order import THIS_ROUND, Next, StepTable
+from party.runtime.step_order import THIS_ROUND, Next, Outcome, role, step, steps_of
 from treetap.tables.typed import IdColumn
 from treetap.trees.paths import Floats
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
-STEPS: StepTable = {
-    **OPENING_ROWS,
-    NAMES: (Next("make_keys"),),
-    "make_keys": first_block("score_block"),
-    "score_block": (Next("attribute_block", THIS_ROUND, ATTRIBUTED), *after_block("score_block")),
-    "attribute_block": after_batch_block("score_block"),
-    **record_rows("score_block"),
-}
 #: The name under which attributions are kept with the scores.
 ATTRIBUTIONS = "attributions"
 
@@ -53,44 +45,39 @@ class _Scored:
     imputed: Imputed
 
 
+@role({**OPENING_ROWS, NAMES: (Next("make_keys"),)}, BatchPrediction)
 class LabelHolder:
     """The label holder: both ends of the chain."""
 
     def __init__(self, job: PredictionJob) -> None:
         """Raises BadInput: see `OpenedModel`; or the cipher has no room for such a model."""
         self._context, self._opening, self._chain = job.context, job.opening, job.chain
-        attributing = job.opening.attributions
-        self._scoring = TreeScoring(job, STEPS, beside=[self._write_attributions] if attributing else [])
-        self._end = label_end(job, self._scoring, self._advance)
+        self.sizes = sizes_of(job)
+        beside = [self._write_attributions] if job.opening.attributions else []
+        self._scoring = TreeScoring(job, self.sizes, beside=beside)
+        self._end = label_end(job, self._scoring, self.sizes, self._advance)
         self._unattributed: _Scored | None = None
-        self.steps: Mapping[str, Step] = {
-            "open_model": self.open_model,
-            **self._scoring.steps,
-            "make_keys": self.make_keys,
-            "score_block": self.score_block,
-            **({"attribute_block": self.attribute_block} if attributing else {}),
-        }
+        self.steps = steps_of(self, self._scoring.records, phases=self._scoring.phases, conditions=job.conditions)
 
-    @property
-    def receives(self) -> Receives:
-        """See `Role.receives`."""
-        return {**self._scoring.receives, **self._end.receives}
-
-    async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next(ALIGNMENT))
+    async def open_model(self) -> prediction_pb2.OpenedModel:
         """Lay out what will be sent, outside the event loop because it is slow; load the table, begin to align it."""
-        self._scoring.opened.order.check(request)
         await self._context.offload(self._end.lay_out)
-        return await self._scoring.open(request)
+        return await self._scoring.open()
 
-    async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(*first_block("score_block"))
+    async def make_keys(self) -> None:
         """Make a key for this prediction, in memory only; send it, and what each feature party needs of the layout."""
-        self._scoring.opened.order.check(request)
         if self._chain:
             await self._end.make_keys()
-        self._scoring.opened.order.done(request)
-        return empty_result()
 
-    async def score_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(*requested_block("score_block"))
+    async def await_requests(self) -> Outcome:
+        """Wait for clients' requests; the records that they ask about are the next block."""
+        return await self._scoring.records.await_requests()
+
+    @step(Next("attribute_block", THIS_ROUND, ATTRIBUTED), *after_block("score_block"))
+    async def score_block(self, request: control_pb2.StepRequest) -> Outcome:
         """Stages 1 and 2 for a block of records.
 
         1. Send the records of the block to every feature party,
@@ -99,7 +86,6 @@ class LabelHolder:
         4. open the sums that the last of the chain returns (equation 14),
         5. keep the scores, or hold them until their attributions are there: an interruption loses both or neither.
         """
-        self._scoring.opened.order.check(request)
         number, context, trees, sums = request.round, self._context, self._scoring.trees, self._end.scores
         rows, blocks = self._scoring.records.block(number)
         await send_block(context, self._chain, number, rows, len(self._scoring.opened.aligned.ids))
@@ -109,15 +95,15 @@ class LabelHolder:
         scores = trees.ensemble.from_sums(await sums.receive(number))
         if self._opening.attributions:
             self._unattributed = _Scored(rows, scores, imputed)
-            outcomes = []
+            outcomes = list[str]()
         else:
             self._scoring.keep(rows, scores, imputed)
             outcomes = [self._scoring.records.after_block(number)]
         context.mailbox.forget(number)
-        self._scoring.opened.order.done(request, *outcomes)
-        return scored_block(context, blocks)
+        return Outcome(*outcomes, answer=scored_block(context, blocks))
 
-    async def attribute_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(*after_batch_block("score_block"))
+    async def attribute_block(self, request: control_pb2.StepRequest) -> Outcome:
         """The attributions of the block that has been scored, along the same chain.
 
         1. Compute the share of every entry in each player's value from the own columns,
@@ -125,7 +111,6 @@ class LabelHolder:
         3. open the sums that the last of the chain returns; with the expected score they must make the scores,
         4. keep both.
         """
-        self._scoring.opened.order.check(request)
         number, context, trees = request.round, self._context, self._scoring.trees
         scored, sums = required(self._unattributed), required(self._end.attributions)
         goes_left, n = trees.directions(scored.rows), len(scored.rows)
@@ -136,8 +121,8 @@ class LabelHolder:
         self._scoring.keep(scored.rows, scored.scores, scored.imputed, further={ATTRIBUTIONS: attributions})
         self._unattributed = None
         context.mailbox.forget(number)
-        self._scoring.opened.order.done(request, self._scoring.records.after_block(number))
-        return scored_block(context, self._scoring.records.block(number)[1])
+        records = self._scoring.records
+        return Outcome(records.after_block(number), answer=scored_block(context, records.block(number)[1]))
 
     async def close(self) -> None:
         """Make the workers forget the key, of which there is no other copy."""

@@ -15,24 +15,24 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from party.eini.chain import BLOCK_BYTES, Advance, ChainPlace, check_hidden, check_hides
+from party.eini.chain import Advance, ChainPlace, check_hidden, check_hides
 from party.eini.column_layout import MemberColumns, layout_messages, take_layout
 from party.prediction.blocks import blaming
-from party.prediction.expected import ShardSize
 from party.prediction.job import PredictionJob
 from party.prediction.opened_model import OpenedModel
 from party.prediction.tree_scoring import TreeScoring
 from party.runtime.context import StepContext, required
-from party.runtime.expected import BLOCKS, Expected, Receives
 from party.runtime.outbox import MESSAGE_BYTES, Series
 from treetap.errors import Malformed
 from treetap.lattice.columns import NodeColumns, Page, shape_of, widest
 from treetap.lattice.kernels import IN_FLIGHT_PER_WORKER, LatticeKeyHolder, LatticeMember
 from treetap.lattice.key_holder import LatticeKey
-from treetap.lattice.parameters import MOST_KEY_BYTES, PARAMETERS_BYTES, Parameters
+from treetap.lattice.parameters import PARAMETERS_BYTES, Parameters
 from treetap.lattice.scheme import scheme_of
 from treetap.native import lattice as native
 from treetap.process.together import together
+from treetap.protocols.eini import ChainSizes
+from treetap.protocols.scoring import BLOCK_BYTES
 from treetap.trees.local_values import GoesLeft
 from treetap.trees.paths import Floats
 from treetap.wire.v2 import lattice_pb2
@@ -79,11 +79,12 @@ class LabelHolderEnd:
 
     attributions = None
 
-    def __init__(self, job: PredictionJob, scoring: TreeScoring, advance: Advance) -> None:
+    def __init__(self, job: PredictionJob, scoring: TreeScoring, sizes: ChainSizes, advance: Advance) -> None:
         """Raises BadInput if the scheme has no sizes for such a model."""
         self._context, self._chain, self._scoring, self._advance = job.context, job.chain, scoring, advance
         self._shape = shape_of(scoring.trees.public, job.config.name, len(job.chain))
         self._parameters = self._shape.parameters()
+        sizes.column_sums = self._shape.outputs * self._parameters.ciphertext_bytes
         self._columns: NodeColumns | None = None
         self._owner: LatticeKeyHolder | None = None
         self._block: BlockColumns | None = None  # the one under way
@@ -92,12 +93,6 @@ class LabelHolderEnd:
     def scores(self) -> LabelHolderEnd:
         """See `LabelEnd`."""
         return self
-
-    @property
-    def receives(self) -> Receives:
-        """See `LabelEnd`: a ciphertext for each column of the score."""
-        size = self._shape.outputs * self._parameters.ciphertext_bytes
-        return {"lattice_sums": Expected(self._chain[-1:], lambda: size, BLOCKS)}
 
     def lay_out(self) -> None:
         """See `LabelEnd`."""
@@ -176,19 +171,10 @@ class FeaturePartyEnd:
 
     attributions = None
 
-    def __init__(self, job: PredictionJob, opened: OpenedModel, place: ChainPlace) -> None:
+    def __init__(self, job: PredictionJob, opened: OpenedModel, sizes: ChainSizes, place: ChainPlace) -> None:
+        del sizes  # known from the start
         self._context, self._opening, self._opened, self._place = job.context, job.opening, opened, place
         self.scores: ColumnMasking | None = None
-
-    @property
-    def receives(self) -> Receives:
-        """See `MemberEnd`."""
-        sender, size = self._place.label_holder, ShardSize(self._opened.shard, "splits")
-        return {
-            "lattice_key": Expected([sender], lambda: MOST_KEY_BYTES),
-            "column_layout": Expected([sender], size.columns),
-            "lattice_columns": Expected([self._place.before], lambda: 4 * BLOCK_BYTES, BLOCKS),
-        }
 
     async def take_key(self) -> None:
         """See `MemberEnd`: a key of other sizes than those that follow from the layout is refused."""

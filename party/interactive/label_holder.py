@@ -9,36 +9,37 @@ stage asks about (`party.interactive.stages`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
 
-from party.interactive.feature_party import asked_stages
+from party.alignment.steps import ALIGNMENT
 from party.interactive.stages import Stage, StageNodes, stages_of
-from party.prediction.feature_names import NAMES
-from party.prediction.job import PredictionJob
-from party.prediction.step_rows import (
+from party.prediction.batch import BatchPrediction
+from party.prediction.job import (
     ANSWERED,
+    NAMES,
     OPENING_ROWS,
     REQUESTED,
+    PredictionJob,
     after_block,
     first_block,
-    record_rows,
+    requested_block,
 )
 from party.prediction.tree_scoring import TreeScoring
-from party.runtime.context import Step, empty_result, required
-from party.runtime.expected import BLOCKS, Expected, Receives
+from party.runtime.context import required
 from party.runtime.messages import CountedItem, Rows, counted_bodies
-from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, StepTable
+from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, Outcome, role, step, steps_of
 from treetap.errors import Malformed
 from treetap.process.together import together
+from treetap.protocols.interactive import InteractiveSizes, asked_stages
+from treetap.protocols.prediction import members_present
 from treetap.trees.ensemble import Split, Tree
 from treetap.trees.missing_party import Guesses, Places, Walk
 from treetap.wire import records
-from treetap.wire.frame import result
 from treetap.wire.records import ChunkCache, most_bytes
-from treetap.wire.v2 import control_pb2, interactive_pb2
+from treetap.wire.v2 import control_pb2, interactive_pb2, prediction_pb2
 
 Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 #: (number of the tree, split, places in the block of the records that stand there).
@@ -48,73 +49,57 @@ Query = tuple[int, Split, Places]
 #: Outcome of `ask_directions`.
 ASKED = "the stage has splits of other parties"
 
-_RECORD_ROWS = record_rows("ask_directions")
-STEPS: StepTable = {
-    **OPENING_ROWS,
-    NAMES: first_block("ask_directions"),
-    "ask_directions": (Next("take_directions", SAME, ASKED), *after_block("ask_directions")),
-    "take_directions": (Next("ask_directions", NEXT_STAGE),),
-    **_RECORD_ROWS,
-    "await_requests": (*_RECORD_ROWS["await_requests"], Next("route_block", THIS_ROUND, REQUESTED)),
-    "route_block": (Next("await_requests", NEXT_ROUND, ANSWERED),),
-}
 
-
+@role({**OPENING_ROWS, NAMES: first_block("ask_directions")}, BatchPrediction)
 class LabelHolder:
     """The label holder: takes records from the roots to the leaves."""
 
     def __init__(self, job: PredictionJob) -> None:
         """Raises BadInput: see `OpenedModel`."""
-        self._context, self._opening, self._chain = job.context, job.opening, job.chain
-        self._scoring = TreeScoring(job, STEPS, shows_directions=True)
+        self._context, self._opening = job.context, job.opening
+        self.sizes = InteractiveSizes(
+            members=members_present(job.opening, job.context.coordinator), block=max(1, job.opening.block)
+        )
+        self._scoring = TreeScoring(job, self.sizes, shows_directions=True)
+        trees = self._scoring.trees.public.trees
+        self.sizes.directions = sum(len(tree.splits) for tree in trees) if job.opening.away else len(trees)
+        self.sizes.stages = asked_stages(len(trees))
         self._stages: list[Stage] | None = None
         self._standing: _Standing | None = None
-        self.steps: Mapping[str, Step] = {
-            "open_model": self.open_model,
-            **self._scoring.steps,
-            "ask_directions": self.ask_directions,
-            "take_directions": self.take_directions,
-            **({"route_block": self.route_block} if self._opening.serve else {}),
-        }
+        self.steps = steps_of(self, self._scoring.records, phases=self._scoring.phases, conditions=job.conditions)
 
-    @property
-    def receives(self) -> Receives:
-        """See `Role.receives`: a bit of each record in each tree; at each split where a party is away."""
-        trees = self._scoring.trees.public.trees
-        bits = sum(len(tree.splits) for tree in trees) if self._opening.away else len(trees)
-        stages = asked_stages(len(trees))
-        answers = Expected(self._chain, lambda: bits * (self._scoring.records.size + 8) // 8, BLOCKS, stages)
-        return {**self._scoring.receives, "route_answers": answers}
-
-    async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next(ALIGNMENT))
+    async def open_model(self) -> prediction_pb2.OpenedModel:
         """Load the table and begin to align it; report the number of trees."""
-        self._scoring.opened.order.check(request)
-        return await self._scoring.open(request)
+        return await self._scoring.open()
 
-    async def ask_directions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(*requested_block("ask_directions"), Next("route_block", THIS_ROUND, REQUESTED))
+    async def await_requests(self) -> Outcome:
+        """Wait for clients' requests; the records that they ask about are the next block."""
+        return await self._scoring.records.await_requests()
+
+    @step(Next("take_directions", SAME, ASKED), *after_block("ask_directions"))
+    async def ask_directions(self, request: control_pb2.StepRequest) -> Outcome:
         """Follow the own splits, then query each owner about the records that stand at its splits of this stage."""
-        self._scoring.opened.order.check(request)
         asked, blocks = await self._ask(request.round, request.stage)
-        if asked:
-            self._scoring.opened.order.done(request, ASKED)
-        else:
+        if not asked:
             self._score()
-            self._scoring.opened.order.done(request, self._scoring.records.after_block(request.round))
         progress = self._context.progress
-        return result(
-            interactive_pb2.AskedDirections(asked=asked, blocks=blocks, done=progress.done, total=progress.total)
+        return Outcome(
+            ASKED if asked else self._scoring.records.after_block(request.round),
+            answer=interactive_pb2.AskedDirections(
+                asked=asked, blocks=blocks, done=progress.done, total=progress.total
+            ),
         )
 
-    async def take_directions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("ask_directions", NEXT_STAGE))
+    async def take_directions(self, request: control_pb2.StepRequest) -> None:
         """Move the records down by the owners' answers."""
-        self._scoring.opened.order.check(request)
         await self._take(request.round, request.stage)
-        self._scoring.opened.order.done(request)
-        return empty_result()
 
-    async def route_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("await_requests", NEXT_ROUND, ANSWERED))
+    async def route_block(self, request: control_pb2.StepRequest) -> Outcome:
         """Ask and take stage after stage, then score the block: all of the steps above in one."""
-        self._scoring.opened.order.check(request)
         block, stages = request.round, list[list[str]]()
         while True:
             asked, blocks = await self._ask(block, len(stages))
@@ -123,11 +108,9 @@ class LabelHolder:
             await self._take(block, len(stages))
             stages.append(asked)
         self._score()
-        self._scoring.opened.order.done(request, self._scoring.records.after_block(block))
-        owners, progress = [interactive_pb2.StageOwners(asked=each) for each in stages], self._context.progress
-        return result(
-            interactive_pb2.RoutedBlock(stages=owners, blocks=blocks, done=progress.done, total=progress.total)
-        )
+        owners, progress = [interactive_pb2.StageOwners(asked=stage) for stage in stages], self._context.progress
+        routed = interactive_pb2.RoutedBlock(stages=owners, blocks=blocks, done=progress.done, total=progress.total)
+        return Outcome(self._scoring.records.after_block(block), answer=routed)
 
     async def _ask(self, block: int, level: int) -> tuple[list[str], int]:
         """Query the owners of a stage; returns them, none after the last stage, and the number of blocks."""

@@ -9,9 +9,8 @@ from party.runtime.context import StepContext
 from party.runtime.messages import Rows, as_chunk, counted_bodies, counted_items
 from treetap.errors import Incompatible, Malformed
 from treetap.process.together import together
-from treetap.wire.frame import result
 from treetap.wire.records import most_bytes, rows_of
-from treetap.wire.v2 import control_pb2, prediction_pb2, types_pb2
+from treetap.wire.v2 import prediction_pb2, types_pb2
 
 
 async def send_block(context: StepContext, parties: Sequence[str], number: int, rows: Rows, total: int) -> None:
@@ -33,10 +32,9 @@ async def take_block(context: StepContext, label_holder: str, number: int, total
     return rows
 
 
-def scored_block(context: StepContext, blocks: int) -> control_pb2.StepResult:
+def scored_block(context: StepContext, blocks: int) -> prediction_pb2.ScoredBlock:
     """Label holder: the answer of a step that scores a block, of the number of `blocks`."""
-    scored = prediction_pb2.ScoredBlock(blocks=blocks, done=context.progress.done, total=context.progress.total)
-    return result(scored)
+    return prediction_pb2.ScoredBlock(blocks=blocks, done=context.progress.done, total=context.progress.total)
 
 
 @contextmanager

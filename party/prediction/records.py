@@ -6,7 +6,7 @@ the answers (`party.prediction.served`). The protocols are the same for both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from party.prediction.batch import BatchPrediction, Beside
@@ -14,9 +14,9 @@ from party.prediction.job import PredictionJob
 from party.prediction.opened_model import OpenedModel
 from party.prediction.scores_on_disk import Imputed
 from party.prediction.served import ServedPrediction
-from party.runtime.context import Step
 from party.runtime.job_store import Arrays
 from party.runtime.messages import Rows
+from party.runtime.step_order import Outcome
 from treetap.tables.reading import Floats, Table
 
 
@@ -25,11 +25,9 @@ class RecordSource(Protocol):
 
     Attributes:
         size: most records of a block; a protocol may lower it before the first one.
-        steps: steps beside those of the protocol.
     """
 
     size: int
-    steps: Mapping[str, Step]
 
     async def open(self, table: Table) -> None:
         """Take the own table, which is not aligned yet."""
@@ -56,7 +54,11 @@ class RecordSource(Protocol):
         ...
 
     def after_block(self, number: int) -> str:
-        """The outcome of a block's last step: one of those in `party.prediction.step_rows.after_block`."""
+        """The outcome of a block's last step: one of those in `party.prediction.job.after_block`."""
+        ...
+
+    async def await_requests(self) -> Outcome:
+        """Wait for clients' requests, and say whether some came; `OutOfOrder` where no client asks."""
         ...
 
 

@@ -15,6 +15,7 @@ from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import HIDES_CONSTANTS
 from treetap.models.valued_trees import valued_trees
+from treetap.protocols.scoring import ScoringSizes
 from treetap.tables.categories import Category
 from treetap.trees.ensemble import Ensemble
 from treetap.trees.local_values import GoesLeft
@@ -39,8 +40,11 @@ class OwnSplits:
         opened.compare(split.feature for split in self._by_handle.values())
 
     @classmethod
-    def of_feature_party(cls, opened: OpenedModel) -> OwnSplits:
-        """Those of a feature party's shard."""
+    def of_feature_party(cls, opened: OpenedModel, sizes: ScoringSizes) -> OwnSplits:
+        """Those of a feature party's shard, which bounds the messages about it."""
+        shard, lengths = opened.shard, [len(way) for tree in opened.shard for way in tree["leaves"]]
+        sizes.trees, sizes.splits = len(shard), sum(len(tree["splits"]) for tree in shard)
+        sizes.leaves, sizes.depth = len(lengths), max(lengths, default=0)
         return cls(opened, (map(OwnSplit.from_dict, tree["splits"]) for tree in opened.shard))
 
     def items(self) -> ItemsView[int, OwnSplit]:

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from party.alignment.steps import ALIGNMENT
 from party.prediction.batch import Beside
 from party.prediction.decision_paths import OPEN_LEAVES, foreign, pack_masks, records_at_once, write_paths
 from party.prediction.feature_names import NamesTaken
-from party.prediction.job import PredictionJob
+from party.prediction.job import NAMES, PredictionJob
 from party.prediction.opened_model import OpenedModel
 from party.prediction.records import record_source
 from party.prediction.scores_on_disk import Imputed, ScoreStore
 from party.prediction.tree_model import TreeModel
-from party.runtime.context import Step
-from party.runtime.expected import Receives
 from party.runtime.job_store import Arrays
 from party.runtime.messages import Rows
-from party.runtime.step_order import StepTable
+from party.runtime.step_order import Phase
+from treetap.protocols.scoring import ScoringSizes
 from treetap.tables.reading import Floats
 from treetap.tables.typed import IdColumn
 from treetap.trees.ensemble import Split
 from treetap.trees.paths import Bools
-from treetap.wire.v2 import control_pb2, prediction_pb2
+from treetap.wire.v2 import prediction_pb2
 
 
 class TreeScoring:
@@ -32,14 +32,13 @@ class TreeScoring:
         opened: the model that the prediction opens, with the own table.
         trees: its trees.
         records: those to score, block by block.
-        steps: of the alignment, of the names and of the records.
-        receives: what can come for these.
+        names: those of features, which other parties send.
     """
 
     def __init__(
-        self, job: PredictionJob, table: StepTable, *, beside: Sequence[Beside] = (), shows_directions: bool = False
+        self, job: PredictionJob, sizes: ScoringSizes, *, beside: Sequence[Beside] = (), shows_directions: bool = False
     ) -> None:
-        """`table`: the role's steps; `beside`: writers of further files.
+        """`sizes`: of the prediction; `beside`: writers of further files.
 
         `shows_directions`: other parties send the directions of records at their splits.
 
@@ -48,18 +47,22 @@ class TreeScoring:
         """
         self._context, self._opening = job.context, job.opening
         self._shows_directions = frozenset(job.chain if shows_directions else ())
-        self.opened = OpenedModel(job, table)
+        self.opened = OpenedModel(job, sizes)
         self.trees = TreeModel(self.opened)
-        self._names = NamesTaken(job, self.opened.order, self.trees.handles_of)
+        self.names = NamesTaken(job, self.trees.handles_of)
+        sizes.named = sum(len(self.trees.handles_of(party)) for party in job.chain)
         self.records = record_source(job, self.opened, [self._write_paths, *beside])
-        self.steps: Mapping[str, Step] = {**self.opened.steps, **self._names.steps, **self.records.steps}
-        self.receives: Receives = {**self.opened.receives, **self._names.receives}
 
-    async def open(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @property
+    def phases(self) -> Mapping[str, Phase]:
+        """The alignment, and the names."""
+        return {ALIGNMENT: self.opened.alignment, NAMES: self.names}
+
+    async def open(self) -> prediction_pb2.OpenedModel:
         """Load the own table and begin to align it; report the number of trees that predictions use."""
         table = await self.opened.load()
         await self.records.open(table)
-        await self.opened.align(table, request)
+        await self.opened.align(table)
         return self.opened.opened(table, trees=len(self.trees.ensemble.used_trees))
 
     def keep(
@@ -96,11 +99,11 @@ class TreeScoring:
         parts = zip(ids, leaves, strict=True)
         await self._context.offload(lambda: write_paths(target, own.field, parts, trees, self._meaning))
         written.explanations = str(target)
-        written.withheld.extend(self._names.withheld)
+        written.withheld.extend(self.names.withheld)
 
     def _meaning(self, split: Split, left: bool) -> str:
         """One side of a split as text."""
         if split.owner == self._context.party:
             return self.trees.own.split(split.handle).condition(self.opened.manifest, left=left)
-        named = self._names.known.get(split.owner, {})
+        named = self.names.known.get(split.owner, {})
         return foreign(split, named, left if split.owner in self._shows_directions else None)

@@ -48,8 +48,6 @@ def test_the_shared_parts_need_no_trees() -> None:
         "served",
         "outcome",
         "scores_on_disk",
-        "feature_names",
-        "step_rows",
     )
     assert seen == {f"party.prediction.{name}" for name in shared}
 
