@@ -21,20 +21,12 @@ async def train(roster: Roster, spec: setup_pb2.JobSpec, plan: Plan, progress: P
     """Exchange keys, ownership and bins, then grow the trees that are not stored yet."""
     params = params_as(spec, PivodlParams)
     progress.phase("keys")
-    if not params.centralised_labels:
-        await roster.ask_all(roster.names, "exchange_party_keys")
-        await roster.ask_all(roster.names, "open_nonces")
-    await roster.ask_all(roster.names, "share_ownership")
-    if not params.centralised_labels:
-        await roster.ask_all(roster.names, "share_moments")
-    await roster.ask_all(roster.names, "share_bins")
+    for step in ("exchange_party_keys", "open_nonces", "share_ownership", "share_moments", "share_bins"):
+        await roster.ask_all(roster.names, step)
     progress.phase("train")
     for tree in range(plan.first, plan.rounds):
         progress.round(tree, plan.rounds)
-        if params.centralised_labels:
-            await roster.ask_all(roster.names, "grow_from_bins", None, tree)
-        else:
-            await _grow_tree(roster, params, tree, progress)
+        await _grow_tree(roster, params, tree, progress)
         await _close_tree(roster, spec, tree, progress)
 
 

@@ -23,7 +23,7 @@ from party.runtime.job_store import Store
 from party.runtime.messages import Rows
 from party.runtime.step_order import NEXT_STAGE, THIS_ROUND, Next, StepTable
 from party.serving.registry import ServedModels
-from treetap.errors import DataError, Malformed
+from treetap.errors import Malformed
 from treetap.privacy.ring import Ring, decode
 from treetap.tables.reading import Floats
 from treetap.trees.job_params import REGRESSIONS
@@ -53,7 +53,6 @@ class Recipient:
         """`served_models`: as every role that gets scores takes it.
 
         Raises:
-            DataError: this party does not know the unit of a regression's label.
             BadInput: see `OpenedModel` and `Passing`.
         """
         self._context, self._opening = context, opening
@@ -61,7 +60,7 @@ class Recipient:
         self._passing = Passing(context, opening, self._opened)
         self._members = list(opening.feature_parties)
         self._margin = np.array(self._opened.manifest["base_margin"])
-        self._unit = _unit_of(self._opened, context.party)
+        self._unit = _unit_of(self._opened)
         self._records = record_source(config, store, context, opening, self._opened, served_models, [])
         self._rows: Rows = np.zeros(0, dtype=np.int64)
         self.steps: Mapping[str, Step] = {
@@ -140,14 +139,8 @@ class Recipient:
         return scores
 
 
-def _unit_of(opened: OpenedModel, party: str) -> tuple[float, float]:
+def _unit_of(opened: OpenedModel) -> tuple[float, float]:
     """Unit and zero of scores: a regression's label_scale and base_score, else 1 and 0."""
     if opened.objective not in REGRESSIONS:
         return 1.0, 0.0
-    scale, base = opened.manifest["label_scale"], opened.manifest["base_score"]
-    if scale is None or base is None:
-        raise DataError(
-            f"recipient = {party!r}: the unit of the labels of model {opened.name} is known to the party that has them "
-            "alone; make that one the recipient"
-        ).at(party)
-    return float(scale), float(base)
+    return float(opened.manifest["label_scale"]), float(opened.manifest["base_score"])

@@ -6,28 +6,23 @@ from collections.abc import Callable
 
 from party.growth.expected import MOST_COLUMNS
 from party.pivodl.candidate_bins import CODE_BYTES
+from party.pivodl.participant import Participant
 from party.pivodl.secure_gains import of_comparisons
-from party.pivodl.setting import Setting
 from party.runtime.expected import Expected, Receives, public_key_size, record_set, record_sets
 from treetap.privacy.masks import KEY_BYTES
 from treetap.protocols.key_options import KeyKind
 from treetap.trees.pivodl_params import MOST_CLASSES
-from treetap.trees.role_draws import NONCE_BYTES
+from treetap.trees.pivodl_rules import NONCE_BYTES
 
 #: Bytes of a number with its tag, and of a node's number with those of its message.
 _NUMBER = 12
 _NODE = 24
 
 
-def of_any_job(setting: Setting, records: Callable[[], int]) -> Receives:
-    """Messages of every PIVODL job. `records`: the common ones, or more."""
-    return {"labelled_records": Expected(setting.others, lambda: record_set(records()))}
-
-
-def of_spread_labels(setting: Setting, records: Callable[[], int]) -> Receives:
-    """Messages of a job whose labels are spread over parties."""
-    params, others = setting.params, setting.others
-    cipher = KeyKind.of(setting.spec).ciphertext_bytes
+def received(me: Participant, records: Callable[[], int]) -> Receives:
+    """All messages of a job. `records`: the common ones, or more."""
+    params, others = me.params, me.others
+    cipher = KeyKind.of(me.spec).ciphertext_bytes
     trees, levels = range(params.n_estimators), range(params.max_depth)
 
     def nodes() -> int:
@@ -46,8 +41,8 @@ def of_spread_labels(setting: Setting, records: Callable[[], int]) -> Receives:
         return Expected(others, size, trees, levels)
 
     return {
-        **of_any_job(setting, records),
-        "party_keys": Expected(others, lambda: public_key_size(setting.spec.key_bits) + KEY_BYTES + 32),
+        "labelled_records": Expected(others, lambda: record_set(records())),
+        "party_keys": Expected(others, lambda: public_key_size(me.spec.key_bits) + KEY_BYTES + 32),
         "party_nonce": Expected(others, lambda: NONCE_BYTES),
         "moment_share": Expected(others, lambda: 3 * cipher),
         "joint_moments": Expected(others, lambda: 3 * cipher),
@@ -62,7 +57,7 @@ def of_spread_labels(setting: Setting, records: Callable[[], int]) -> Receives:
         "candidate_shares": per_level(lambda: nodes() * (_NODE + candidates() * cipher)),
         "forwarded_sums": per_level(lambda: nodes() * (_NODE + candidates() * cipher)),
         "best_gains": per_level(lambda: nodes() * (_NODE + _NUMBER + 64)),
-        **of_comparisons(setting, nodes),
+        **of_comparisons(me, nodes),
         "winning_candidates": per_level(lambda: nodes() * _NODE + candidates() * 4),
         "divided_nodes": per_level(lambda: nodes() * 2 * _NODE),
         "node_records": per_level(lambda: record_sets(records(), 2 * nodes())),

@@ -26,10 +26,9 @@ from tests.worlds import World
 from treetap.errors import Malformed
 from treetap.trees.candidates import column_goes_left
 from treetap.trees.centralised_pivodl import CentralPivodlModel
-from treetap.trees.fixed_gains import gains_of
 from treetap.trees.loss import UNIT
 from treetap.trees.pivodl_params import PivodlParams
-from treetap.trees.role_draws import RoleDraws, barred
+from treetap.trees.pivodl_rules import RoleDraws, barred, gains_of
 from treetap.wire.frame import content_of
 from treetap.wire.records import chunks_of
 from treetap.wire.transcript import TranscriptReader, open_message
@@ -293,11 +292,11 @@ def _is_barred(name: str, tree: Any, node: int) -> bool:
 
 @pytest.mark.second_tier
 def test_sums_to_all_parties_give_sources_exact_weights(tmp_path: Path) -> None:
-    """Sums of children as in the paper: more sources know exact weights of their leaves, and the audit counts them."""
+    """As published: more sources know exact weights of their leaves, and the audit counts them."""
     here = shared_world(200, seed=4)
     counts = []
     few = replace(NOISED, n_estimators=2, max_bin=4, gamma=4.0)  # nodes that may be split, and have no split
-    for number, params in enumerate([few, replace(few, child_sums="paper", split_draws="paper")]):
+    for number, params in enumerate([few, replace(few, as_published=True)]):
         seen = views(trained(tmp_path / str(number), here, params))
         counts.append(sum(each["disclosed"]["exact_weight_known"] for each in found(here, seen).values()))
     assert counts[0] < counts[1]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from treetap.protocols import boosting
-from treetap.protocols.emissions import Emission, Members, Pairs, to_each_other
+from treetap.protocols.emissions import Emission, Members, all_report, to_each_other
 from treetap.protocols.key_options import PAILLIER
 from treetap.protocols.registry import Floats, Tables, TrainingProtocol
 from treetap.trees.params import BoostingParams
@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from treetap.wire.v2 import setup_pb2
-
-
-def _all_report(members: Members) -> Pairs:
-    return [(party, members.coordinator) for party in members.parties]
 
 
 def no_party_opens(members: Members) -> Sequence[str]:
@@ -36,17 +32,13 @@ def _of(spec: setup_pb2.JobSpec) -> PivodlParams:
     return params_as(spec, PivodlParams)
 
 
-def _spread(spec: setup_pb2.JobSpec) -> bool:
-    return not _of(spec).centralised_labels
-
-
 def _compares_in_secret(params: PivodlParams) -> bool:
     return params.gain_comparison == "secure"
 
 
 def _sent(content: str, when: Callable[[PivodlParams], bool] = lambda _: True) -> Emission:
-    """A content that each party sends to each other in some tree, of jobs whose labels are spread."""
-    return Emission(content, to_each_other, when=lambda spec: _spread(spec) and when(_of(spec)))
+    """A content that each party sends to each other in some tree."""
+    return Emission(content, to_each_other, when=lambda spec: when(_of(spec)))
 
 
 def predict_centrally(
@@ -92,12 +84,12 @@ PROTOCOL = TrainingProtocol(
     sends=(
         _sent("party_keys"),
         _sent("party_nonce"),
-        Emission("labelled_records", to_each_other),
+        _sent("labelled_records"),
         _sent("moment_share", lambda params: params.needs_moments),
         _sent("joint_moments", lambda params: params.needs_moments),
         _sent("label_moments", lambda params: params.needs_moments),
-        Emission("record_bins", to_each_other, when=lambda spec: not _spread(spec) or _of(spec).wire_form == "compact"),
-        _sent("candidate_records", lambda params: params.wire_form == "paper"),
+        _sent("record_bins", lambda params: not params.as_published),
+        _sent("candidate_records", lambda params: params.as_published),
         _sent("label_sums"),
         _sent("joint_sums"),
         _sent("node_sums"),
@@ -113,9 +105,8 @@ PROTOCOL = TrainingProtocol(
         _sent("node_records"),
         _sent("leaf_weights"),
         _sent("metric_share"),
-        Emission("grown_tree", to_each_other, when=lambda spec: not _spread(spec)),
-        Emission("settled_level", _all_report, when=_spread),
-        Emission("closed_tree", _all_report),
+        Emission("settled_level", all_report),
+        Emission("closed_tree", all_report),
     ),
     opens_sums=no_party_opens,
     trees_are_sequential=True,
@@ -124,8 +115,7 @@ PROTOCOL = TrainingProtocol(
     schemes=(PAILLIER,),  # its comparison multiplies by uniform units modulo n, which a secret p does not permit
     one_role=True,
     most_parties=10,
-    spreads_labels=_spread,
-    permissions=lambda spec: () if _spread(spec) else ("centralised_labels",),
+    permissions=lambda spec: ("pivodl_as_published",) if _of(spec).as_published else (),
     privacy=_privacy,
     predicts=("masked",),
 )

@@ -25,8 +25,7 @@ from treetap.privacy.zcdp import LeafWeightPrivacy
 from treetap.protocols.registry import training
 from treetap.trees import metrics, sampling
 from treetap.trees.candidates import Candidate
-from treetap.trees.centralised_pivodl import CentralPivodlModel, CentralPivodlTree, Release, train
-from treetap.trees.pivodl_grower import SourceSplit
+from treetap.trees.centralised_pivodl import CentralPivodlModel, CentralPivodlTree, Release, SourceSplit, train
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.trees.shared_label_loss import Moments, SharedLabelLoss
 from treetap.wire.v2 import jobs_pb2
