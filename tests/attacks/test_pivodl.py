@@ -348,10 +348,10 @@ def _opened_candidates(folder: Path, here: World, *, forced: bool) -> list[tuple
     chains: list[tuple[int, list[tuple[Any, Any]]]] = []
     original = Source._forwarded
 
-    async def spied(self: Source, node: int, to: str, mine: Any, columns: Any, shares: Any) -> Any:
-        parts = await original(self, node, to, mine, columns, shares)
-        if self._setting.tree.index == 0 and node == 1:
-            offered = self._offered[node]
+    async def spied(self: Source, node: int, to: str, mine: Any, shares: Any) -> Any:
+        parts = await original(self, node, to, mine, shares)
+        if self._tree.index == 0 and node == 1:
+            offered, columns = self._offered[node], self._columns
             packed = b"".join(part.ciphertexts for part in parts)
             try:
                 sums = await self._keys.holder.open(packed, len(offered))
@@ -363,7 +363,7 @@ def _opened_candidates(folder: Path, here: World, *, forced: bool) -> list[tuple
                 bins = columns.candidates.shapes[candidate.feature].n_bins
                 left = column_goes_left(columns.codes[:, candidate.feature], candidate, bins)
                 by_column.setdefault(candidate.feature, []).append((np.flatnonzero(left), sums[place]))
-            chains.extend((self._setting.parties.index(self._setting.me), chain) for chain in by_column.values())
+            chains.extend((self._me.parties.index(self._me.name), chain) for chain in by_column.values())
         return parts
 
     async def main() -> None:
