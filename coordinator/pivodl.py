@@ -50,7 +50,7 @@ async def _grow_tree(roster: Roster, params: PivodlParams, tree: int, progress: 
             await roster.ask_all(everyone, "compare_gains", None, tree, level)
         await roster.ask_all(everyone, "divide_nodes", None, tree, level)
         settled = await roster.ask_all(everyone, "settle_children", None, tree, level)
-        frontiers = {tuple(answered(party, each, "settled_level").open) for party, each in settled.items()}
+        frontiers = {tuple(answered(party, answer, "settled_level").open) for party, answer in settled.items()}
         if len(frontiers) > 1:
             raise ProtocolError(
                 f"the parties disagree on the nodes of tree {tree} that may be split after level {level}"
@@ -66,8 +66,8 @@ async def _close_tree(roster: Roster, spec: setup_pb2.JobSpec, tree: int, progre
     await roster.ask_all(list(spec.feature_parties), "store_tree", growth_pb2.StoreTree(), tree)
     await roster.ask(spec.aggregator, "store_tree", growth_pb2.StoreTree(), tree)
     progress.grown(tree + 1)
-    for party, each in closed.items():
-        if metrics := answered(party, each, "closed_tree").metrics:
+    for party, answer in closed.items():
+        if metrics := answered(party, answer, "closed_tree").metrics:
             progress.measured(metrics)
 
 

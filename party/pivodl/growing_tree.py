@@ -101,8 +101,8 @@ class GrowingTree:
             "tree": self.index,
             "splits": [split.to_dict() for split in self.splits],
             "nodes": [
-                {"node": node, "source": each.source, "handle": each.handle, "opener": each.opener}
-                for node, each in sorted(self.divisions.items())
+                {"node": node, "source": split.source, "handle": split.handle, "opener": split.opener}
+                for node, split in sorted(self.divisions.items())
             ],
             "leaves": [{"node": leaf, "keeper": keeper} for leaf, keeper in sorted(self.leaves.items())],
             "weights": [self._weight(leaf) for leaf in sorted(self.weights)],
@@ -116,6 +116,6 @@ class GrowingTree:
             "source": above.source if above else "",
             "handle": above.handle if above else 0,
             "left": leaf % 2 == 0,
-            "weight": [float(each) for each in self.weights[leaf]],
-            **({} if released is None else {"released": [float(each) for each in released]}),
+            "weight": [float(number) for number in self.weights[leaf]],
+            **({} if released is None else {"released": [float(number) for number in released]}),
         }

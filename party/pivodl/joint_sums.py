@@ -14,8 +14,7 @@ Ciphertexts go the same way for moments and roots:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from google.protobuf.message import Message
@@ -43,17 +42,13 @@ FIGURES = 2
 FRACTION = 16
 
 
-class _Sent(NamedTuple):
-    """The two messages of a sum under a key, by name, and their classes."""
-
-    share: str
-    of_share: Callable[..., Message]
-    joint: str
-    of_joint: Callable[..., Message]
-
-
-_MOMENTS = _Sent("moment_share", pivodl_pb2.MomentShare, "joint_moments", pivodl_pb2.JointMoments)
-_ROOT = _Sent("label_sums", pivodl_pb2.LabelSums, "joint_sums", pivodl_pb2.JointSums)
+#: Messages of ciphertexts by name.
+_BODIES: Mapping[str, Callable[..., Message]] = {
+    "moment_share": pivodl_pb2.MomentShare,
+    "joint_moments": pivodl_pb2.JointMoments,
+    "label_sums": pivodl_pb2.LabelSums,
+    "joint_sums": pivodl_pb2.JointSums,
+}
 
 
 class JointSums:
@@ -82,7 +77,7 @@ class JointSums:
         if me.name in self._ownership.owners:
             own = Moments.of(self._own.values)
             share = await self._sums.encrypt(key, [own.total, own.squares, own.count])
-        joint = await self._joint(0, _MOMENTS, share, NUMBERS, key.bits)
+        joint = await self._joint(0, ("moment_share", "joint_moments"), share, NUMBERS, key.bits)
         if joint is not None:
             total, squares, count = await keys.holder.open_numbers(joint)
             if count != records:
@@ -107,7 +102,7 @@ class JointSums:
         if me.name in self._ownership.owners:
             own = keys.slots.encode(list(self._own.derivatives.sum(axis=0)[:, np.newaxis]))
             share = await self._sums.encrypt(key, own)
-        joint = await self._joint(t, _ROOT, share, 1, keys.slots.bits)
+        joint = await self._joint(t, ("label_sums", "joint_sums"), share, 1, keys.slots.bits)
         if joint is not None:
             tree.sums[ROOT] = (await keys.holder.open(joint, 1))[0]
             opened = pivodl_pb2.SumsOfNode(node=ROOT, sums=[int(number) for number in tree.sums[ROOT]])
@@ -119,29 +114,30 @@ class JointSums:
             tree.sums |= sums
         return tree
 
-    async def _joint(self, t: int, sent: _Sent, share: bytes, count: int, bits: int) -> bytes | None:
+    async def _joint(self, t: int, kinds: tuple[str, str], share: bytes, count: int, bits: int) -> bytes | None:
         """The product of the parties' ciphertexts, at tree `t`'s encryption party; None elsewhere.
 
         Args:
+            kinds: the message of a share, and the one of the product.
             share: this party's `count` ciphertexts, empty if it labels nothing.
             bits: width of a sum.
         """
         me, draws, send = self._me, self._keys.draws, self._me.context.outbox.send
         aggregator, opener = draws.aggregation_party(t), draws.encryption_party(t)
-        key = self._keys.of(opener)
+        key, (of_share, of_joint) = self._keys.of(opener), kinds
         if share and me.name != aggregator:
-            await send(aggregator, sent.share, [sent.of_share(ciphertexts=share)], round=t)
+            await send(aggregator, of_share, [_BODIES[of_share](ciphertexts=share)], round=t)
         if me.name == aggregator:
             shares = [share] if share else []
             for party in self._ownership.owners:
                 if party != me.name:
-                    message = await me.received_once(party, sent.share, t)
+                    message = await me.received_once(party, of_share, t)
                     shares.append(_checked(message.ciphertexts, party, count, key.ciphertext_bytes))
             product = await self._sums.add(key, shares, bits, 1, range(count))
-            await send(opener, sent.joint, [sent.of_joint(ciphertexts=product)], round=t)
+            await send(opener, of_joint, [_BODIES[of_joint](ciphertexts=product)], round=t)
         if me.name != opener:
             return None
-        joint = await me.received_once(aggregator, sent.joint, t)
+        joint = await me.received_once(aggregator, of_joint, t)
         return _checked(joint.ciphertexts, aggregator, count, key.ciphertext_bytes)
 
     async def metrics(self, t: int) -> dict[str, float]:

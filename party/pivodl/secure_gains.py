@@ -111,14 +111,14 @@ class SecureGains:
             blocks = await self._blocks(champion, "blinded_gains", stage, nodes)
             stays |= zip(nodes, await self._comparison.outcomes(self._keys.of(me.name), blocks), strict=True)
             me.context.costs.operations["decryptions"] += RANK_BITS * len(nodes)
-        orders = [pivodl_pb2.GainOrder(node=node, champion_stays=each) for node, each in sorted(stays.items())]
+        orders = [pivodl_pb2.GainOrder(node=node, champion_stays=stay) for node, stay in sorted(stays.items())]
         await me.broadcast("gain_orders", [pivodl_pb2.GainOrders(nodes=orders)], tree.index, stage)
         for party in me.others:
             told = (await me.received_once(party, "gain_orders", tree.index, stage)).nodes
             expected = sorted(node for node, challenger in challengers.items() if challenger == party)
-            if [each.node for each in told] != expected:
+            if [order.node for order in told] != expected:
                 raise Malformed(f"{party} tells outcomes of other nodes than {expected}, where it is the challenger")
-            stays |= {each.node: each.champion_stays for each in told}
+            stays |= {order.node: order.champion_stays for order in told}
         return stays
 
     async def _send_bits(self, stage: int, against: Mapping[str, Sequence[int]], ranks: Mapping[int, int]) -> None:

@@ -155,8 +155,8 @@ def _owned(ownership: Mapping[str, npt.NDArray[Any]], tables: Tables, records: i
     """Records by party that labels some; DataError unless they are a partition among the parties."""
     if strangers := [name for name in ownership if name not in dict(tables)]:
         raise DataError(f"{', '.join(strangers)} label records and have no table")
-    found = {name: np.asarray(rows, dtype=np.int64) for name, rows in ownership.items() if len(rows)}
-    times = np.bincount(np.concatenate([_NONE, *found.values()]), minlength=records)
+    owned = {name: np.asarray(rows, dtype=np.int64) for name, rows in ownership.items() if len(rows)}
+    times = np.bincount(np.concatenate([_NONE, *owned.values()]), minlength=records)
     if len(times) > records:
         raise DataError(f"a party labels record {len(times) - 1}, and there are {records}")
     if (times != 1).any():
@@ -164,7 +164,7 @@ def _owned(ownership: Mapping[str, npt.NDArray[Any]], tables: Tables, records: i
             f"{int((times == 0).sum())} records are labelled by no party and {int((times > 1).sum())} by several; "
             "each record is to have one party that labels it"
         )
-    return found
+    return owned
 
 
 class _Grower:
@@ -211,8 +211,8 @@ class _Grower:
             self.divisible |= set(level)
             chosen = self._winners(level)
             children = [child for node in chosen for child in (2 * node, 2 * node + 1)]
-            for node, (place, found) in chosen.items():
-                self._divide(node, place, found)
+            for node, (place, best) in chosen.items():
+                self._divide(node, place, best)
             for node in [node for node in level if node not in chosen]:
                 self._end(node)
             level = [child for child in children if self._continues(child)]
@@ -265,14 +265,14 @@ class _Grower:
         return {owner: int(total[self._slots + place]) for place, owner in enumerate(self._owners)}
 
     def _total(self, node: int) -> Ints:
-        found: Ints = self._values[self.rows[node]].sum(axis=0)
-        return found
+        total: Ints = self._values[self.rows[node]].sum(axis=0)
+        return total
 
-    def _divide(self, node: int, place: int, found: Best) -> None:
+    def _divide(self, node: int, place: int, best: Best) -> None:
         """Enter a split, by the lowest of the tied candidates, and pass the records to the children."""
         name, bins = self._bins[place]
-        candidate = bins.candidates.at(min(found.places))
-        self.splits[node] = SourceSplit(name, candidate, bins.cut(node, candidate), found.gain)
+        candidate = bins.candidates.at(min(best.places))
+        self.splits[node] = SourceSplit(name, candidate, bins.cut(node, candidate), best.gain)
         rows = self.rows.pop(node)
         left = goes_left(bins, node, rows, candidate)
         self.rows[2 * node], self.rows[2 * node + 1] = rows[left], rows[~left]
