@@ -14,8 +14,8 @@ from pydantic import Field, field_validator, model_validator
 
 from treetap.errors import Refused
 from treetap.names import CLIENTS, COORDINATORS, KINDS, NAME, PARTIES, ProcessName
-from treetap.protocols.emissions import Sent
 from treetap.protocols.key_options import PAILLIER, SCHEMES, KeyKind
+from treetap.protocols.messages import Sent
 from treetap.strict import Strict
 from treetap.trees.paths import Floats, paths_hidden
 from treetap.wire.disclosure import CLASSES, UNSPECIFIED
@@ -112,6 +112,7 @@ class Policy(Strict):
         """
         own = [sent for sent in sends if sent.sender == party]
         classes = {name for sent in own for name in sent.classes}
+        # Only classes that go to no party by default: the others have a line already, or fail by name below.
         lacking = {
             name: list(dict.fromkeys(sent.receiver for sent in own if name in sent.classes))
             for name in sorted(classes)

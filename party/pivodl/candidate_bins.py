@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from party.growth.expected import MOST_COLUMNS
 from party.growth.split_table import TreeColumns
 from party.pivodl.participant import Participant
 from party.runtime.messages import batches
 from party.runtime.outbox import MESSAGE_BYTES
 from treetap.errors import Malformed
+from treetap.protocols.growth import MOST_COLUMNS
+from treetap.protocols.pivodl import CODE_BYTES
 from treetap.trees.candidates import CandidateList
 from treetap.trees.histogram import left_sums
 from treetap.trees.shapes import Shape
@@ -27,8 +28,7 @@ from treetap.wire.v2 import pivodl_pb2
 
 Ints = npt.NDArray[np.int64]
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
-#: Most bytes of a bin, and bins in one message.
-CODE_BYTES = 2
+#: Bins in one message.
 _PART = MESSAGE_BYTES // 2 // CODE_BYTES
 #: Positions of a list in one set: at most four bytes each.
 _LISTED = MESSAGE_BYTES // 8

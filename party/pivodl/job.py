@@ -9,7 +9,7 @@ import logging
 
 import numpy as np
 
-from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, alignment_steps
+from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment
 from party.config import PartyConfig
 from party.defences.clean_labels import LabelRules, Use, read_some
 from party.growth.label_state import stored_trees
@@ -20,18 +20,20 @@ from party.growth.stored_trees import StoredTrees
 from party.pivodl.growing_tree import GrowingTree
 from party.pivodl.own_labels import OwnLabels
 from party.pivodl.participant import Participant
-from party.runtime.context import empty_result, required
-from party.runtime.step_order import StepOrder, StepTable
+from party.runtime.context import required
+from party.runtime.step_order import Next, Outcome, step
 from party.setup.steps import PUBLISHED, UNPUBLISHED, bin_features, load_job_table, manifest_of, table_config
 from treetap.errors import DataError, OutOfOrder
 from treetap.models.store import HISTORY, TREES
 from treetap.models.trained_ids import TRAINED_IDS, trained_ids
+from treetap.protocols.key_options import KeyKind
+from treetap.protocols.messages import members_of
+from treetap.protocols.pivodl import PivodlSizes
 from treetap.tables.partial_labels import PartialLabels
 from treetap.tables.reading import Table
 from treetap.trees.shared_label_loss import Moments, SharedLabelLoss
-from treetap.wire.frame import result
 from treetap.wire.metric_history import columns
-from treetap.wire.v2 import control_pb2, setup_pb2
+from treetap.wire.v2 import setup_pb2
 
 log = logging.getLogger(__name__)
 #: The name under which a party keeps the moments of all labels.
@@ -42,17 +44,17 @@ class PivodlJob:
     """The table and the stored trees of one job at one party.
 
     Attributes:
-        order: the steps of the job that may come next.
+        sizes: those of the job, as far as they are known.
         alignment: this party's part in finding the common records.
         stored: the trees on disk.
     """
 
-    def __init__(self, config: PartyConfig, me: Participant, table: StepTable) -> None:
-        """`table`: the role's steps, with the phase `ALIGNMENT`."""
+    def __init__(self, config: PartyConfig, me: Participant) -> None:
         self._config, self._me = config, me
         context, spec = me.context, me.spec
-        self.order = StepOrder(table, {ALIGNMENT: alignment_steps(me.parties, spec.alignment, context.party)})
-        self.alignment = Alignment(context, me.parties, spec.alignment, self.order, "min_common_records")
+        members = members_of(spec, context.coordinator)
+        self.sizes = PivodlSizes(members=members, key=KeyKind.of(spec), params=me.params)
+        self.alignment = Alignment(context, spec.alignment, "min_common_records", self.sizes)
         self.stored = StoredTrees(context, "splits")
         self._table: Table | None = None
         self._labels = PartialLabels(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
@@ -60,7 +62,8 @@ class PivodlJob:
         self._split_table: SplitTable | None = None
         self._begun = False
 
-    async def prepare(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next(ALIGNMENT, when=UNPUBLISHED), Next("bin", when=ALIGNED), Next("publish", when=PUBLISHED))
+    async def prepare(self) -> Outcome:
         """Report the progress of the job at this party.
 
         1. Read the table, and decode the labels that it has.
@@ -69,7 +72,6 @@ class PivodlJob:
         Raises:
             DataError: the party has no features, or a label is none of the job's classes.
         """
-        self.order.check(request)
         me, context = self._me, self._me.context
         await self._load()
         if len(me.parties) == 2:
@@ -81,15 +83,16 @@ class PivodlJob:
         table = self.table
         aligned = self.alignment.begin(table.ids, table.rows, table.path, keep=True)
         stored, published = await self.stored.read_scored(stored_trees(context.store)), context.store.published
-        self.order.first_rounds = range(stored + 1)  # the first party may have stored fewer
         reports = published and me.name == me.spec.aggregator
         model = published_model(context.store.manifest()) if reports else None
         history = columns(stored_rounds(context.store, stored))
-        self.order.done(request, PUBLISHED if published else UNPUBLISHED, *([ALIGNED] if aligned else []))
-        return result(
-            setup_pb2.Prepared(
+        return Outcome(
+            PUBLISHED if published else UNPUBLISHED,
+            *([ALIGNED] if aligned else []),
+            answer=setup_pb2.Prepared(
                 stored_rounds=stored, published=published, aligned_attempt=aligned, model=model, history=history
-            )
+            ),
+            first_rounds=range(stored + 1),  # the first party may have stored fewer
         )
 
     async def _load(self) -> None:
@@ -114,13 +117,14 @@ class PivodlJob:
                 self._labels = held.for_use(Use.TRAINING)
             except DataError as failure:
                 raise failure.at(context.party) from None
-        self._table = table
+        self._table, self.sizes.records = table, len(table.ids)
 
-    async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("exchange_party_keys"), Next("publish"))
+    async def bin(self) -> setup_pb2.Binned | None:
         """Select the common records with their labels, bin their columns once for the job, report the trees to grow."""
-        self.order.check(request)
         me = self._me
         table = self._table = self.table.take(self.alignment.records)
+        self.sizes.records = len(table.ids)
         labels = self._labels.take(self.alignment.records)
         self._own = OwnLabels(labels.rows, labels.values, len(table.ids))
         if me.params.needs_moments:  # before any party encrypts its own
@@ -130,9 +134,7 @@ class PivodlJob:
                 raise failure.at(me.name) from None
         binned = await bin_features(me.context, table, me.params)
         self._split_table = SplitTable(me.name, table.columns, binned)
-        told = result(setup_pb2.Binned(rounds=me.params.n_estimators))
-        self.order.done(request)
-        return told if me.name == me.spec.aggregator else empty_result()
+        return setup_pb2.Binned(rounds=me.params.n_estimators) if me.name == me.spec.aggregator else None
 
     def begin_scores(self, loss: SharedLabelLoss) -> None:
         """Set the own scores to those after the last stored tree; keep the scales of the loss on disk."""
@@ -148,13 +150,13 @@ class PivodlJob:
         total, squares, count = (int(number) for number in arrays["numbers"])
         self.begin_scores(SharedLabelLoss(self._me.params, Moments(total, squares, count) if count else None))
 
-    async def publish(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step()
+    async def publish(self) -> setup_pb2.PublishedModel | None:
         """Publish the stored trees as a model; the first party reports it.
 
         Raises:
             OutOfOrder: trees are missing, whatever the coordinator believes.
         """
-        self.order.check(request)
         context, me = self._me.context, self._me
         if not context.store.published:
             planned = me.params.n_estimators
@@ -163,10 +165,7 @@ class PivodlJob:
             if not self._begun:
                 self._begin_scores_again()
             context.store.publish(self._manifest(), (TREES, HISTORY))
-        reports = me.name == me.spec.aggregator
-        told = result(published_model(context.store.manifest())) if reports else empty_result()
-        self.order.done(request)
-        return told
+        return published_model(context.store.manifest()) if me.name == me.spec.aggregator else None
 
     def _manifest(self) -> dict[str, object]:
         me, params, loss = self._me, self._me.params, self.own.loss
@@ -212,7 +211,3 @@ class PivodlJob:
     def split_table(self) -> SplitTable:
         """The binned columns, and the splits made on them."""
         return required(self._split_table)
-
-    def records(self) -> int:
-        """The number of the party's records; after `bin`, of the common ones."""
-        return 0 if self._table is None else len(self._table.ids)

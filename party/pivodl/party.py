@@ -22,11 +22,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from party.alignment.steps import ALIGNED, ALIGNMENT
+from party.alignment.steps import ALIGNMENT
 from party.config import PartyConfig
 from party.growth.split_table import TreeColumns
 from party.pivodl.division import Divisions
-from party.pivodl.expected import received
 from party.pivodl.growing_tree import GrowingTree
 from party.pivodl.job import PivodlJob
 from party.pivodl.joint_sums import JointSums
@@ -39,43 +38,30 @@ from party.pivodl.party_keys import PartyKeys
 from party.pivodl.secure_gains import SecureGains
 from party.pivodl.source import Source
 from party.pivodl.split_party import SplitParty, Winner
-from party.runtime.context import Step, StepContext, empty_result, required
-from party.runtime.expected import Receives
-from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, OPENING, RESUMED, SAME, THIS_ROUND, Next, StepTable
-from party.setup.steps import PUBLISHED, UNPUBLISHED
+from party.runtime.context import StepContext, required
+from party.runtime.step_order import (
+    NEXT_ROUND,
+    NEXT_STAGE,
+    OPENING,
+    RESUMED,
+    SAME,
+    THIS_ROUND,
+    Next,
+    Outcome,
+    role,
+    step,
+    steps_of,
+)
 from treetap.additive.paillier.shared_sums import SharedSums
 from treetap.privacy.zcdp import LeafWeightPrivacy
 from treetap.protocols.job_spec import params_as
 from treetap.trees.pivodl_params import PivodlParams
-from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, pivodl_pb2, setup_pb2, types_pb2
 
 ANNOUNCED = "gains are announced"
 SECURE = "gains are compared in secret"
 OPEN = "a child may be split"
 NONE_OPEN = "no child may be split"
-
-STEPS: StepTable = {
-    OPENING: (Next("prepare"),),
-    "prepare": (Next(ALIGNMENT, when=UNPUBLISHED), Next("bin", when=ALIGNED), Next("publish", when=PUBLISHED)),
-    ALIGNMENT: (Next("bin"),),
-    "bin": (Next("exchange_party_keys"), Next("publish")),
-    "exchange_party_keys": (Next("open_nonces"),),
-    "open_nonces": (Next("share_ownership"),),
-    "share_ownership": (Next("share_moments"),),
-    "share_moments": (Next("share_bins"),),
-    "share_bins": (Next("open_root", RESUMED), Next("publish")),
-    "open_root": (Next("sum_candidates", THIS_ROUND),),
-    "sum_candidates": (Next("forward_sums", SAME),),
-    "forward_sums": (Next("open_sums", SAME),),
-    "open_sums": (Next("divide_nodes", SAME, ANNOUNCED), Next("compare_gains", SAME, SECURE)),
-    "compare_gains": (Next("divide_nodes", SAME),),
-    "divide_nodes": (Next("settle_children", SAME),),
-    "settle_children": (Next("sum_candidates", NEXT_STAGE, OPEN), Next("close_tree", THIS_ROUND, NONE_OPEN)),
-    "close_tree": (Next("store_tree", THIS_ROUND),),
-    "store_tree": (Next("open_root", NEXT_ROUND), Next("publish")),
-    "publish": (),
-}
 
 
 @dataclass
@@ -94,13 +80,14 @@ class _Roles:
     winners: Mapping[int, Winner]
 
 
+@role({OPENING: (Next("prepare"),), ALIGNMENT: (Next("bin"),)}, PivodlJob)
 class Party:
     """One party's part in a job."""
 
     def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
         params = params_as(spec, PivodlParams)
         self._me = Participant(context, spec, params)
-        self._job = job = PivodlJob(config, self._me, STEPS)
+        self._job = job = PivodlJob(config, self._me)
         self._keys = PartyKeys(self._me)
         self._sums = SharedSums(context.key_engine, spec.obfuscation, f"{context.job}/{context.attempt}")
         privacy = LeafWeightPrivacy.of(params)
@@ -108,86 +95,51 @@ class Party:
         self._ownership: Ownership | None = None  # from share_ownership
         self._owner: LabelOwner | None = None  # from share_bins
         self._roles: _Roles | None = None  # from open_root, tree by tree
-        self.steps: Mapping[str, Step] = {
-            "prepare": job.prepare,
-            **job.alignment.steps,
-            "bin": job.bin,
-            "exchange_party_keys": self.exchange_party_keys,
-            "open_nonces": self.open_nonces,
-            "share_ownership": self.share_ownership,
-            "share_moments": self.share_moments,
-            "share_bins": self.share_bins,
-            "open_root": self.open_root,
-            "sum_candidates": self.sum_candidates,
-            "forward_sums": self.forward_sums,
-            "open_sums": self.open_sums,
-            "compare_gains": self.compare_gains,
-            "divide_nodes": self.divide_nodes,
-            "settle_children": self.settle_children,
-            "close_tree": self.close_tree,
-            "store_tree": self.store_tree,
-            "publish": job.publish,
-        }
-
-    @property
-    def receives(self) -> Receives:
-        """See `Role.receives`."""
-        return {**self._job.alignment.receives, **received(self._me, self._job.records)}
+        self.sizes = job.sizes
+        self.steps = steps_of(self, job, phases={ALIGNMENT: job.alignment})
 
     def _joint_sums(self) -> JointSums:
         return JointSums(self._me, self._keys, self._sums, required(self._ownership), self._job.own)
 
-    async def exchange_party_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("open_nonces"))
+    async def exchange_party_keys(self) -> None:
         """Make this attempt's keys, and exchange their public halves and commitments to nonces."""
-        self._job.order.check(request)
         await self._keys.exchange(self._job.own.records)
-        self._job.order.done(request)
-        return empty_result()
 
-    async def open_nonces(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("share_ownership"))
+    async def open_nonces(self) -> None:
         """Open the nonces; the parties' roles are drawn from them and the job's seed."""
-        self._job.order.check(request)
         await self._keys.open_nonces()
-        self._job.order.done(request)
-        return empty_result()
 
-    async def share_ownership(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("share_moments"))
+    async def share_ownership(self) -> None:
         """Exchange which party labels which records; they must be a partition that permits a split of the root."""
-        self._job.order.check(request)
         self._ownership = await share_ownership(self._me, self._job.own)
-        self._job.order.done(request)
-        return empty_result()
 
-    async def share_moments(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("share_bins"))
+    async def share_moments(self) -> None:
         """Add up the scales of a regression that the job leaves open, and begin the scores of the own labels."""
-        self._job.order.check(request)
         self._job.begin_scores(await self._joint_sums().loss())
         self._count()
-        self._job.order.done(request)
-        return empty_result()
 
-    async def share_bins(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("open_root", RESUMED), Next("publish"))
+    async def share_bins(self) -> Outcome:
         """Exchange the bins of labelled records, once per job."""
-        self._job.order.check(request)
         me, own = self._me, self._job.own
         columns = self._job.split_table.columns_of_tree(0, me.params, permuted=False)
         bins = await share_bins(me, required(self._ownership), own, columns)
         self._owner = LabelOwner(me, self._keys, self._sums, own, bins)
-        self._job.order.first_rounds = own.rounds
-        self._job.order.done(request)
-        return empty_result()
+        return Outcome(first_rounds=own.rounds)
 
-    async def open_root(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("sum_candidates", THIS_ROUND))
+    async def open_root(self, request: control_pb2.StepRequest) -> None:
         """Begin a tree: all parties learn the sums of its root."""
-        self._job.order.check(request)
         t, split_table = request.round, self._job.split_table
         self._job.own.begin_tree(t)
         split_table.next_handle_is(self._job.stored.first_handle(t))
         columns = split_table.columns_of_tree(t, self._me.params, permuted=False)
         self._roles = self._roles_in(await self._joint_sums().root(t), columns)
         self._count()
-        self._job.order.done(request)
-        return empty_result()
 
     def _roles_in(self, tree: GrowingTree, columns: TreeColumns) -> _Roles:
         me, own, ownership = self._me, self._job.own, required(self._ownership)
@@ -197,77 +149,64 @@ class Party:
         settlement = Settlement(me, self._keys.slots, own, ownership.owners, self._noise, tree)
         return _Roles(tree, source, split_party, divisions, settlement, {})
 
-    async def sum_candidates(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("forward_sums", SAME))
+    async def sum_candidates(self, request: control_pb2.StepRequest) -> None:
         """As owner: send every other source the encrypted sums of its candidates."""
-        self._job.order.check(request)
         roles = required(self._roles)
         if self._me.params.as_published:
             await roles.source.send_lists(request.stage)
         if len(self._job.own.rows):
             await required(self._owner).send_shares(roles.tree, request.stage)
         self._count()
-        self._job.order.done(request)
-        return empty_result()
 
-    async def forward_sums(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("open_sums", SAME))
+    async def forward_sums(self, request: control_pb2.StepRequest) -> None:
         """As source: send each node's split party the sums of all parties."""
-        self._job.order.check(request)
         await required(self._roles).source.forward(required(self._owner), request.stage)
         self._count()
-        self._job.order.done(request)
-        return empty_result()
 
-    async def open_sums(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("divide_nodes", SAME, ANNOUNCED), Next("compare_gains", SAME, SECURE))
+    async def open_sums(self, request: control_pb2.StepRequest) -> Outcome:
         """As split party: open sums, compute gains, and announce the best unless they are compared in secret."""
-        self._job.order.check(request)
         roles = required(self._roles)
         await roles.split_party.open(request.stage)
         secure = self._me.params.gain_comparison == "secure"
         if not secure:
             roles.winners = await roles.split_party.announce(request.stage)
-        self._job.order.done(request, SECURE if secure else ANNOUNCED)
-        return empty_result()
+        return Outcome(SECURE if secure else ANNOUNCED)
 
-    async def compare_gains(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("divide_nodes", SAME))
+    async def compare_gains(self, request: control_pb2.StepRequest) -> None:
         """As split party: compare the best gains in secret; every party learns who wins."""
-        self._job.order.check(request)
         roles = required(self._roles)
         comparison = SecureGains(self._me, self._keys, roles.tree)
         roles.winners = await comparison.winners(request.stage, roles.split_party.opened)
-        self._job.order.done(request)
-        return empty_result()
 
-    async def divide_nodes(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("settle_children", SAME))
+    async def divide_nodes(self, request: control_pb2.StepRequest) -> None:
         """As winning split party and source: divide the nodes that have a winner."""
-        self._job.order.check(request)
         roles = required(self._roles)
         await roles.divisions.divide(request.stage, roles.winners)
-        self._job.order.done(request)
-        return empty_result()
 
-    async def settle_children(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("sum_candidates", NEXT_STAGE, OPEN), Next("close_tree", THIS_ROUND, NONE_OPEN))
+    async def settle_children(self, request: control_pb2.StepRequest) -> Outcome:
         """As winning split party: send sums of children and weights of leaves; as owner: add weights to the scores."""
-        self._job.order.check(request)
         roles = required(self._roles)
         await roles.settlement.settle(request.stage, roles.divisions, roles.split_party.opened)
         nodes = roles.tree.open
-        self._job.order.done(request, OPEN if nodes else NONE_OPEN)
-        return result(pivodl_pb2.SettledLevel(open=nodes))
+        return Outcome(OPEN if nodes else NONE_OPEN, answer=pivodl_pb2.SettledLevel(open=nodes))
 
-    async def close_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("store_tree", THIS_ROUND))
+    async def close_tree(self, request: control_pb2.StepRequest) -> pivodl_pb2.ClosedTree:
         """Add up the metrics; the tree's aggregation party reports them."""
-        self._job.order.check(request)
         metrics = self._job.own.metrics = await self._joint_sums().metrics(request.round)
-        self._job.order.done(request)
         named = [types_pb2.NamedMetric(name=name, value=value) for name, value in metrics.items()]
-        return result(pivodl_pb2.ClosedTree(metrics=named))
+        return pivodl_pb2.ClosedTree(metrics=named)
 
-    async def store_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("open_root", NEXT_ROUND), Next("publish"))
+    async def store_tree(self) -> None:
         """Store this party's part of the tree, then the scores that include it, before answering."""
-        self._job.order.check(request)
         self._job.store(required(self._roles).tree)
-        self._job.order.done(request)
-        return empty_result()
 
     async def close(self) -> None:
         """Delete keys and tables in the workers."""

@@ -13,47 +13,17 @@ All parties send the outcomes of every turn, if only that they have none, so tha
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from party.pivodl.growing_tree import GrowingTree
 from party.pivodl.participant import Participant
 from party.pivodl.party_keys import PartyKeys
 from party.pivodl.split_party import Opened, Winner
-from party.runtime.expected import Expected, Receives
 from treetap.additive.paillier.comparison import GainComparison
 from treetap.errors import Malformed
 from treetap.process.together import together
-from treetap.protocols.key_options import KeyKind
-from treetap.trees.pivodl_rules import LARGEST
+from treetap.protocols.pivodl import PLACES, RANK_BITS, stage_of
 from treetap.wire.v2 import pivodl_pb2
-
-#: More than the parties of a job: factor of a gain, and of a level in the stage of a turn.
-PLACES = 16
-#: Bits of a gain with its source.
-RANK_BITS = (LARGEST * PLACES).bit_length()
-#: Bytes of a node's number, an outcome or a name, with those of their message.
-_NODE = 96
-
-
-def of_comparisons(me: Participant, nodes: Callable[[], int]) -> Receives:
-    """Messages of these comparisons; none of a job that announces gains. `nodes`: most of a level."""
-    if me.params.gain_comparison != "secure":
-        return {}
-    others, trees = me.others, range(me.params.n_estimators)
-    levels = range(me.params.max_depth)
-    turns = [stage_of(level, turn) for level in levels for turn in range(1, len(me.parties))]
-    block = RANK_BITS * KeyKind.of(me.spec).ciphertext_bytes
-    return {
-        "gain_bits": Expected(others, lambda: nodes() * (block + _NODE), trees, turns),
-        "blinded_gains": Expected(others, lambda: nodes() * (block + _NODE), trees, turns),
-        "gain_orders": Expected(others, lambda: nodes() * _NODE, trees, turns),
-        "winning_sources": Expected(others, lambda: nodes() * _NODE, trees, levels),
-    }
-
-
-def stage_of(level: int, turn: int) -> int:
-    """The stage of a turn's messages; turns count from 1."""
-    return level * PLACES + turn
 
 
 def rank_of(opened: Opened | None, parties: Sequence[str]) -> int:

@@ -16,8 +16,9 @@ import pytest
 
 from party.pivodl.growing_tree import GrowingTree
 from party.pivodl.participant import Participant
-from party.pivodl.secure_gains import RANK_BITS, SecureGains, of_comparisons, rank_of
+from party.pivodl.secure_gains import SecureGains, rank_of
 from party.pivodl.split_party import Opened, Winner
+from party.runtime.expected import expected_of
 from party.runtime.mailbox import Mailbox
 from tests.pivodl.federations import assert_central_model, centralised, federation_of, job_of, transparent
 from tests.pivodl.worlds import some_params, some_world
@@ -27,10 +28,13 @@ from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.additive.sums.slots import Slots
 from treetap.errors import Malformed
+from treetap.protocols.key_options import KeyKind
+from treetap.protocols.messages import MessageRow, members_of
+from treetap.protocols.pivodl import PROTOCOL, RANK_BITS, PivodlSizes
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.trees.pivodl_rules import LARGEST, Best, RoleDraws, least_gain
 from treetap.wire.frame import filled, name_of
-from treetap.wire.v2 import exchange_pb2, pivodl_pb2
+from treetap.wire.v2 import exchange_pb2, pivodl_pb2, setup_pb2
 from treetap.workers.engines import InProcessEngine
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
@@ -41,6 +45,11 @@ with warnings.catch_warnings(action="ignore"):  # what is compared does not depe
     KEYS = [SecretKey.generate(512, allow_breakable=True) for _ in range(10)]
 #: Party → node → the best candidates that it has opened.
 OpenedByParty = Mapping[str, Mapping[int, Opened]]
+
+
+def sent_in(job: setup_pb2.JobSpec) -> list[MessageRow]:
+    """The messages of a job."""
+    return [row for row in PROTOCOL.sends if row.when(job)]
 
 
 @dataclass
@@ -77,6 +86,8 @@ class Parties:
         self.secrets = dict(zip(self.names, KEYS, strict=False))
         self.participants = {}
         self.delays = np.random.default_rng(self.seed)
+        key, members = KeyKind.of(self.spec), members_of(self.spec, "coordinator")
+        sizes = PivodlSizes(members=members, key=key, params=PARAMS, records=len(NODES))
         for name in self.names:
             context = SimpleNamespace(
                 party=name,
@@ -85,8 +96,8 @@ class Parties:
                 costs=SimpleNamespace(operations=Counter(), ciphertexts=Counter()),
                 key_engine=InProcessEngine(),
             )
-            me = self.participants[name] = Participant(cast(Any, context), self.spec, PARAMS)
-            context.mailbox.expect(of_comparisons(me, lambda: len(NODES)))
+            self.participants[name] = Participant(cast(Any, context), self.spec, PARAMS)
+            context.mailbox.expect(expected_of(sent_in(self.spec), name, sizes))
 
     def opened(self, rng: np.random.Generator) -> OpenedByParty:
         """Gains with ties and gaps, as split parties open them: of each the lowest source with the largest gain."""
@@ -234,11 +245,11 @@ def test_what_no_comparison_has_is_refused(alter: Any, tmp_path: Path, monkeypat
     assert refusals.group_contains(Malformed)
 
 
-def test_a_job_that_announces_takes_no_comparisons(tmp_path: Path) -> None:
-    """Its mailboxes expect none, and refuse what is not expected."""
-    parties = Parties(2, tmp_path)
-    context = parties.participants[parties.names[0]].context
-    assert of_comparisons(Participant(context, parties.spec, PivodlParams()), lambda: 1) == {}
+def test_a_job_that_announces_takes_no_comparisons() -> None:
+    """Its mailboxes expect none, and refuse what is not expected; one that compares takes no announcement."""
+    comparing, announcing = ({row.content for row in sent_in(spec(it))} for it in (PARAMS, PivodlParams()))
+    assert comparing - announcing == {"gain_bits", "blinded_gains", "gain_orders", "winning_sources"}
+    assert announcing - comparing == {"best_gains"}
 
 
 def test_a_federation_finds_the_model_of_announced_gains(tmp_path: Path) -> None:
