@@ -18,8 +18,8 @@ from treetap.protocols.messages import (
     all_report,
     each_round,
     each_stage,
+    key_with_layout,
     once,
-    public_key,
     to_each_other,
 )
 from treetap.protocols.registry import Floats, Tables, TrainingProtocol
@@ -71,18 +71,18 @@ class PivodlSizes(JobSizes):
         return MOST_COLUMNS * min(self.params.max_bin * 2, 2 * max(self.records, 1))
 
 
-def party_keys(sizes: PivodlSizes, series: Series) -> int:
+def keys_of_party(sizes: PivodlSizes, series: Series) -> int:
     """A Paillier modulus, an X25519 key and a SHA-256."""
-    return public_key(sizes, series) + _MASK_KEY + _COMMITMENT
+    return key_with_layout(sizes, series) + _MASK_KEY + _COMMITMENT
 
 
-def party_nonce(sizes: PivodlSizes, series: Series) -> int:
+def nonce(sizes: PivodlSizes, series: Series) -> int:
     """A nonce."""
     del sizes, series
     return NONCE_BYTES
 
 
-def labelled_records(sizes: PivodlSizes, series: Series) -> int:
+def set_of_records(sizes: PivodlSizes, series: Series) -> int:
     """One set of records."""
     del series
     return sizes.record_set()
@@ -94,19 +94,19 @@ def moments_encrypted(sizes: PivodlSizes, series: Series) -> int:
     return 3 * sizes.ciphertext_bytes
 
 
-def label_moments(sizes: PivodlSizes, series: Series) -> int:
+def two_numbers(sizes: PivodlSizes, series: Series) -> int:
     """Two numbers of a fixed width."""
     del sizes, series
     return 256
 
 
-def record_bins(sizes: PivodlSizes, series: Series) -> int:
+def bins_of_columns(sizes: PivodlSizes, series: Series) -> int:
     """A bin for each record in each column."""
     del series
     return MOST_COLUMNS * (CODE_BYTES * sizes.records + _NODE)
 
 
-def candidate_records(sizes: PivodlSizes, series: Series) -> int:
+def lists_of_candidates(sizes: PivodlSizes, series: Series) -> int:
     """For each candidate of each node the records on its left."""
     del series
     return sizes.candidates * (sizes.nodes * _NODE + sizes.records * _LISTED)
@@ -118,25 +118,25 @@ def sums_encrypted(sizes: PivodlSizes, series: Series) -> int:
     return sizes.ciphertext_bytes
 
 
-def node_sums(sizes: PivodlSizes, series: Series) -> int:
+def sums_of_nodes(sizes: PivodlSizes, series: Series) -> int:
     """G and H of each node, of each class."""
     del series
     return sizes.nodes * (_NODE + 2 * MOST_CLASSES * _NUMBER)
 
 
-def candidate_sums(sizes: PivodlSizes, series: Series) -> int:
+def ciphertexts_of_candidates(sizes: PivodlSizes, series: Series) -> int:
     """A ciphertext for each candidate of each node."""
     del series
     return sizes.nodes * (_NODE + sizes.candidates * sizes.ciphertext_bytes)
 
 
-def best_gains(sizes: PivodlSizes, series: Series) -> int:
+def gains_with_sources(sizes: PivodlSizes, series: Series) -> int:
     """A gain and the name of its source, for each node."""
     del series
     return sizes.nodes * (_NODE + _NUMBER + 64)
 
 
-def gain_bits(sizes: PivodlSizes, series: Series) -> int:
+def bits_of_gains(sizes: PivodlSizes, series: Series) -> int:
     """A ciphertext for each bit of a gain with its source, of each node."""
     del series
     return sizes.nodes * (RANK_BITS * sizes.ciphertext_bytes + _NAMED)
@@ -148,31 +148,31 @@ def outcomes(sizes: PivodlSizes, series: Series) -> int:
     return sizes.nodes * _NAMED
 
 
-def winning_candidates(sizes: PivodlSizes, series: Series) -> int:
+def places_of_winners(sizes: PivodlSizes, series: Series) -> int:
     """The places of the candidates that won, of each node; all may tie."""
     del series
     return sizes.nodes * _NODE + sizes.candidates * _PLACE
 
 
-def divided_nodes(sizes: PivodlSizes, series: Series) -> int:
+def shapes_of_divisions(sizes: PivodlSizes, series: Series) -> int:
     """Handle, open children and place taken, of each node."""
     del series
     return sizes.nodes * 2 * _NODE
 
 
-def node_records(sizes: PivodlSizes, series: Series) -> int:
+def records_of_children(sizes: PivodlSizes, series: Series) -> int:
     """The records of both children of each node."""
     del series
     return sizes.record_sets(2 * sizes.nodes)
 
 
-def leaf_weights(sizes: PivodlSizes, series: Series) -> int:
+def weights_of_children(sizes: PivodlSizes, series: Series) -> int:
     """A weight of each class for both children of each node."""
     del series
     return sizes.nodes * 2 * (_NODE + MOST_CLASSES * _NUMBER)
 
 
-def metric_share(sizes: PivodlSizes, series: Series) -> int:
+def masked_figures(sizes: PivodlSizes, series: Series) -> int:
     """Two masked numbers."""
     del sizes, series
     return 64
@@ -212,15 +212,23 @@ def _adds_moments(params: PivodlParams) -> bool:
     return params.needs_moments
 
 
+def _sends_lists(params: PivodlParams) -> bool:
+    return params.as_published
+
+
+def _announces(params: PivodlParams) -> bool:
+    return params.gain_comparison == "announce"
+
+
 def _compares_in_secret(params: PivodlParams) -> bool:
     return params.gain_comparison == "secure"
 
 
 def _sent(
-    content: str, times: Times, bound: Bound, when: Callable[[PivodlParams], bool] = lambda _: True
+    step: str, content: str, times: Times, bound: Bound, when: Callable[[PivodlParams], bool] = lambda _: True
 ) -> MessageRow:
     """A content that each party sends to each other, if the job has it at all."""
-    return MessageRow(content, to_each_other, times, bound, when=lambda spec: when(_of(spec)))
+    return MessageRow(content, to_each_other, times, bound, step=step, when=lambda spec: when(_of(spec)))
 
 
 def predict_centrally(
@@ -264,31 +272,31 @@ PROTOCOL = TrainingProtocol(
     params=PivodlParams,
     no_continuation="the parties keep no scores of the records that all could begin with",
     sends=(
-        _sent("party_keys", once, party_keys),
-        _sent("party_nonce", once, party_nonce),
-        _sent("labelled_records", once, labelled_records),
-        _sent("moment_share", once, moments_encrypted, _adds_moments),
-        _sent("joint_moments", once, moments_encrypted, _adds_moments),
-        _sent("label_moments", once, label_moments, _adds_moments),
-        _sent("record_bins", once, record_bins, lambda params: not params.as_published),
-        _sent("candidate_records", each_stage, candidate_records, lambda params: params.as_published),
-        _sent("label_sums", each_round, sums_encrypted),
-        _sent("joint_sums", each_round, sums_encrypted),
-        _sent("node_sums", each_frontier, node_sums),
-        _sent("candidate_shares", each_stage, candidate_sums),
-        _sent("forwarded_sums", each_stage, candidate_sums),
-        _sent("best_gains", each_stage, best_gains, lambda params: params.gain_comparison == "announce"),
-        _sent("gain_bits", each_turn, gain_bits, _compares_in_secret),
-        _sent("blinded_gains", each_turn, gain_bits, _compares_in_secret),
-        _sent("gain_orders", each_turn, outcomes, _compares_in_secret),
-        _sent("winning_sources", each_stage, outcomes, _compares_in_secret),
-        _sent("winning_candidates", each_stage, winning_candidates),
-        _sent("divided_nodes", each_stage, divided_nodes),
-        _sent("node_records", each_stage, node_records),
-        _sent("leaf_weights", each_stage, leaf_weights),
-        _sent("metric_share", each_round, metric_share),
-        MessageRow("settled_level", all_report),
-        MessageRow("closed_tree", all_report),
+        _sent("exchange_party_keys", "party_keys", once, keys_of_party),
+        _sent("open_nonces", "party_nonce", once, nonce),
+        _sent("share_ownership", "labelled_records", once, set_of_records),
+        _sent("share_moments", "moment_share", once, moments_encrypted, _adds_moments),
+        _sent("share_moments", "joint_moments", once, moments_encrypted, _adds_moments),
+        _sent("share_moments", "label_moments", once, two_numbers, _adds_moments),
+        _sent("share_bins", "record_bins", once, bins_of_columns, lambda params: not _sends_lists(params)),
+        _sent("open_root", "label_sums", each_round, sums_encrypted),
+        _sent("open_root", "joint_sums", each_round, sums_encrypted),
+        _sent("open_root", "node_sums", each_frontier, sums_of_nodes),
+        _sent("sum_candidates", "candidate_records", each_stage, lists_of_candidates, _sends_lists),
+        _sent("sum_candidates", "candidate_shares", each_stage, ciphertexts_of_candidates),
+        _sent("forward_sums", "forwarded_sums", each_stage, ciphertexts_of_candidates),
+        _sent("open_sums", "best_gains", each_stage, gains_with_sources, _announces),
+        _sent("compare_gains", "gain_bits", each_turn, bits_of_gains, _compares_in_secret),
+        _sent("compare_gains", "blinded_gains", each_turn, bits_of_gains, _compares_in_secret),
+        _sent("compare_gains", "gain_orders", each_turn, outcomes, _compares_in_secret),
+        _sent("compare_gains", "winning_sources", each_stage, outcomes, _compares_in_secret),
+        _sent("divide_nodes", "winning_candidates", each_stage, places_of_winners),
+        _sent("divide_nodes", "divided_nodes", each_stage, shapes_of_divisions),
+        _sent("divide_nodes", "node_records", each_stage, records_of_children),
+        _sent("settle_children", "leaf_weights", each_stage, weights_of_children),
+        _sent("close_tree", "metric_share", each_round, masked_figures),
+        MessageRow("settled_level", all_report, step="settle_children"),
+        MessageRow("closed_tree", all_report, step="close_tree"),
     ),
     opens_sums=no_party_opens,
     trees_are_sequential=True,
