@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from party.config import PartyConfig
 from party.runtime.context import Role, StepContext
@@ -38,14 +38,18 @@ PREDICTION: Mapping[str, str] = {
 
 def role_for_training(config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> Role:
     """The role of this party in a training job that `check_spec` has passed."""
-    name = training_name(spec)
-    package = TRAINING[name]
-    role: Role
-    if training(name).one_role:
-        role = importlib.import_module(f"{package}.party").Party(config, context, spec)
-    else:
-        role = _role(package, LABEL_HOLDER if spec.aggregator == config.name else FEATURE_PARTY)(config, context, spec)
+    of_first, *of_others = roles_for_training(training_name(spec)).values()
+    kind: Any = of_others[0] if of_others and spec.aggregator != config.name else of_first
+    role: Role = kind(config, context, spec)
     return role
+
+
+def roles_for_training(name: str) -> Mapping[str, type]:
+    """Actor → the class of its role; where all parties have the same, there is one."""
+    package = TRAINING[name]
+    if training(name).one_role:
+        return {"party": _role(package, "party.Party")}
+    return {"label holder": _role(package, LABEL_HOLDER), "feature party": _role(package, FEATURE_PARTY)}
 
 
 def role_for_prediction(
@@ -56,14 +60,21 @@ def role_for_prediction(
     served_models: ServedModels,
 ) -> Role:
     """The role of this party in a prediction that `check_prediction` has passed."""
-    name = prediction_name(opening)
-    of_recipient, of_others = prediction(name).roles
+    of_recipient, of_others = (cast(Any, kind) for kind in roles_for_prediction(prediction_name(opening)).values())
     role: Role
     if opening.recipient == config.name:
-        role = _role(PREDICTION[name], of_recipient)(config, store, context, opening, served_models)
+        role = of_recipient(config, store, context, opening, served_models)
     else:
-        role = _role(PREDICTION[name], of_others)(config, store, context, opening)
+        role = of_others(config, store, context, opening)
     return role
+
+
+def roles_for_prediction(name: str) -> Mapping[str, type]:
+    """Actor → the class of its role: the recipient's, then the others'."""
+    of_recipient, of_others = (_role(PREDICTION[name], role) for role in prediction(name).roles)
+    labelled = of_recipient.__name__ == "LabelHolder"
+    actors = ("label holder", "feature party") if labelled else ("recipient", "other party")
+    return dict(zip(actors, (of_recipient, of_others), strict=True))
 
 
 def _role(package: str, role: str) -> Any:

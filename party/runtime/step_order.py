@@ -204,7 +204,7 @@ def role(rows: StepTable, *parts: type) -> Callable[[Declaring], Declaring]:
     def declare(declaring: Declaring) -> Declaring:
         table, whole = dict(rows), tuple[type, ...]((declaring, *parts))
         for part in whole:
-            for name, following in _declared(part).items():
+            for name, following in declared_steps(part).items():
                 if name in table:
                     raise ValueError(f"{declaring.__name__} has two steps {name}")
                 table[name] = following
@@ -233,7 +233,7 @@ def steps_of(
     order = StepOrder(table_of(type(own)), {name: phase.sequence for name, phase in phases.items()}, conditions)
     steps: dict[str, Step] = {}
     for part in (own, *parts):
-        steps |= {name: _conducted(order, part, name) for name in _declared(type(part))}
+        steps |= {name: _conducted(order, part, name) for name in declared_steps(type(part))}
     for phase in phases.values():
         steps |= steps_of_phase(order, phase)
     return steps
@@ -244,7 +244,7 @@ def steps_of_phase(order: StepOrder, phase: Phase) -> dict[str, Step]:
     return {name: _conducted(order, phase, name) for name, _, _ in phase.sequence}
 
 
-def _declared(part: type) -> dict[str, Sequence[Next]]:
+def declared_steps(part: type) -> dict[str, Sequence[Next]]:
     """The steps of a class with their rows."""
     methods = ((name, getattr(part, name)) for name in dir(part) if not name.startswith("__"))
     return {name: getattr(method, _ROW) for name, method in methods if hasattr(method, _ROW)}

@@ -117,6 +117,12 @@ Bound: TypeAlias = "Callable[[Any, Series], int]"
 OpensSums: TypeAlias = "Callable[[Members], Sequence[str]]"
 
 
+def always(spec: setup_pb2.JobSpec) -> bool:
+    """True: every job has the message."""
+    del spec
+    return True
+
+
 @dataclass(frozen=True)
 class MessageRow:
     """A content that goes along a route.
@@ -138,7 +144,7 @@ class MessageRow:
     bound: Bound | None = None
     step: str = ""
     perhaps: frozenset[str] = frozenset()
-    when: Callable[[setup_pb2.JobSpec], bool] = lambda _: True
+    when: Callable[[setup_pb2.JobSpec], bool] = always
     by_tables: bool = False
 
 
