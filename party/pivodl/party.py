@@ -165,7 +165,7 @@ class Party:
         await required(self._roles).source.forward(required(self._owner), request.stage)
         self._count()
 
-    @step(Next("divide_nodes", SAME, ANNOUNCED), Next("compare_gains", SAME, SECURE))
+    @step(Next("compare_gains", SAME, SECURE), Next("divide_nodes", SAME, ANNOUNCED))
     async def open_sums(self, request: control_pb2.StepRequest) -> Outcome:
         """As split party: open sums, compute gains, and announce the best unless they are compared in secret."""
         roles = required(self._roles)

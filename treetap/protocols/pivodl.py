@@ -225,10 +225,11 @@ def _compares_in_secret(params: PivodlParams) -> bool:
 
 
 def _sent(
-    step: str, content: str, times: Times, bound: Bound, when: Callable[[PivodlParams], bool] = lambda _: True
+    step: str, content: str, times: Times, bound: Bound, when: Callable[[PivodlParams], bool] | None = None
 ) -> MessageRow:
     """A content that each party sends to each other, if the job has it at all."""
-    return MessageRow(content, to_each_other, times, bound, step=step, when=lambda spec: when(_of(spec)))
+    row = MessageRow(content, to_each_other, times, bound, step=step)
+    return row if when is None else replace(row, when=lambda spec: when(_of(spec)))
 
 
 def predict_centrally(
