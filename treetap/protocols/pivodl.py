@@ -240,7 +240,7 @@ def predict_centrally(
     params: PivodlParams,
     ownership: Mapping[str, npt.NDArray[Any]] | None = None,
 ) -> tuple[Floats, Floats]:
-    """See `TrainingProtocol`; without noise. Without `ownership` the first party labels all records.
+    """Scores and outcomes of other records by the joined table's model, without noise. Without `ownership` the first party labels all records.
 
     Of one party's table the model is boosting's: a candidate of PIVODL needs a second party that opens its sums.
     """

@@ -92,7 +92,7 @@ class CentralPivodlModel:
         return scores
 
     def outcome(self, scores: Floats) -> Floats:
-        """See `SharedLabelLoss.outcome`."""
+        """Probabilities, or values in the unit of the label, of scores (n, K)."""
         return self.loss.outcome(scores)
 
 

@@ -77,12 +77,12 @@ class PivodlParams(TreeParams):
 
     @property
     def draws_records(self) -> bool:
-        """See `TreeParams`: every tree sums over all records."""
+        """False: every tree sums over all records."""
         return False
 
     @property
     def adds_noise(self) -> bool:
-        """See `TreeParams`: the noise is that of partial differential privacy."""
+        """True if leaf weights have the noise of partial differential privacy."""
         return self.epsilon is not None
 
     @property
@@ -127,7 +127,7 @@ class PivodlParams(TreeParams):
         return self.outputs(len(self.class_names))
 
     def drawn(self, tree: int, records: int) -> Ints:
-        """See `TreeParams`: each record once."""
+        """Ones (N,): every tree takes each record once."""
         del tree
         return np.ones(records, dtype=np.int64)
 
@@ -177,7 +177,7 @@ class PivodlParams(TreeParams):
         return faults
 
     def to_dict(self) -> dict[str, object]:
-        """See `TreeParams`."""
+        """Plain JSON types; classes as a list."""
         return {**super().to_dict(), "classes": list(self.classes)}
 
 
