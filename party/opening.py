@@ -105,7 +105,7 @@ class Opener:
         check_spec(spec)
         members, protocol = members_of(spec, caller), training(training_name(spec))
         check_members(self._config, members, protocol.opens_sums)
-        if protocol.spreads_labels(spec):
+        if protocol.one_role:
             policy.check_parties(name, len(members.parties))
         policy.check_permissions(name, protocol.permissions(spec))
         if name == spec.aggregator:

@@ -24,7 +24,7 @@ from treetap.wire.reachable import ALL, Reachable, is_location, permits
 #: Every receiver; valid beside names of certificates and `KINDS`, as in the defaults of reveals.proto.
 EVERYBODY = "*"
 #: Switch of a policy → the line of a job that needs it, where that is not the switch itself.
-_ASKED_BY = {"expansion_order": 'grow_policy = "lossguide"'}
+_ASKED_BY = {"expansion_order": 'grow_policy = "lossguide"', "pivodl_as_published": "as_published = true"}
 
 
 class Policy(Strict):
@@ -48,7 +48,7 @@ class Policy(Strict):
     min_candidate_bits: Annotated[float, Field(ge=0)] | None = None
     score_training_records: bool = False
     min_label_parties: Annotated[int, Field(ge=1)] = 3
-    centralised_labels: bool = False
+    pivodl_as_published: bool = False
     reproducible: bool = False
     category_partitions: bool = False
     label_budget: Annotated[float, Field(gt=0, le=1e6)] | None = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from attacks.pivodl.known_sums import closed
 from attacks.view.pivodl_view import PivodlTree, PivodlView
 from treetap.trees.ensemble import ROOT
-from treetap.trees.role_draws import barred
+from treetap.trees.pivodl_rules import barred
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Disclosed:
 
     Attributes:
         bins: bins of its labelled records that it received, records × columns of all sources; `bins_from` by source.
-        listed: ids in the lists of records that it received in the paper's wire form, candidate by candidate.
+        listed: ids in the lists of records that it received of a job as published, candidate by candidate.
         continuing_nodes, continuing_ids: children that may be split, of other parties' splits, and their records.
         leaves: of all trees; `leaves_as_source` below its own splits.
         exact_weight_known: of `leaves_as_source`, those whose exact weight follows from sums that it received.
@@ -74,7 +74,7 @@ def _received(view: PivodlView, tree: PivodlTree) -> list[int]:
 
 def _barred(view: PivodlView, tree: PivodlTree, node: int) -> frozenset[str]:
     """The parties that no draw names at a node, by the leaves that were known when its level began."""
-    if view.params.split_draws != "guarded":
+    if view.params.as_published:
         return frozenset()
     sources = {split: it.source for split, it in tree.splits.items()}
     may_be_split = set(tree.open)

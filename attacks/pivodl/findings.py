@@ -121,7 +121,7 @@ def _plain(guess: Guess | None) -> dict[str, Any] | None:
 
 
 def _inversion(view: PivodlView, inversion: GainInversion, truth: Ints | None) -> dict[str, Any]:
-    by_tree, one_owner = [], view.params.centralised_labels
+    by_tree = []
     for tree in inversion.trees:
         right = None
         if truth is not None:
@@ -143,7 +143,7 @@ def _inversion(view: PivodlView, inversion: GainInversion, truth: Ints | None) -
             not seen.weights[leaf].exact for leaf in solved.weights if leaf in seen.weights and leaf not in told
         )
     return {
-        "possible": inversion.possible and view.params.gain_comparison == "announce" and not one_owner,
+        "possible": inversion.possible and view.params.gain_comparison == "announce",
         **{key: sum(row[key] for row in by_tree) for key in ("splits", "announced", "tried", "solved")},
         "exact": None if truth is None else sum(row["exact"] for row in by_tree),
         "noised_weights": sum(not weight.exact for tree in view.trees for weight in tree.weights.values()),

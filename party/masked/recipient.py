@@ -16,7 +16,7 @@ from party.prediction.opened_model import OpenedModel
 from party.prediction.records import record_source
 from party.runtime.messages import Rows
 from party.runtime.step_order import NEXT_STAGE, OPENING, THIS_ROUND, Next, Outcome, role, step, steps_of
-from treetap.errors import DataError, Malformed
+from treetap.errors import Malformed
 from treetap.privacy.ring import Ring, decode
 from treetap.tables.reading import Floats
 from treetap.trees.job_params import REGRESSIONS
@@ -28,13 +28,13 @@ class Recipient:
     """The party that gets the scores."""
 
     def __init__(self, job: PredictionJob) -> None:
-        """Raises DataError if this party does not know the unit of a regression's label; else as `OpenedModel`."""
+        """Raises BadInput: see `OpenedModel` and `Passing`."""
         self._context, self._members = job.context, list(job.opening.feature_parties)
         self.sizes = masked_sizes(job)
         self._opened = OpenedModel(job, self.sizes)
         self._passing = Passing(job, self._opened, self.sizes)
         self._margin = np.array(self._opened.manifest["base_margin"])
-        self._unit = _unit_of(self._opened, job.context.party)
+        self._unit = _unit_of(self._opened)
         self._records = record_source(job, self._opened)
         self._rows: Rows = np.zeros(0, dtype=np.int64)
         self.steps = steps_of(self, self._passing, self._records, phases={ALIGNMENT: self._opened.alignment})
@@ -90,14 +90,8 @@ class Recipient:
         return scores
 
 
-def _unit_of(opened: OpenedModel, party: str) -> tuple[float, float]:
+def _unit_of(opened: OpenedModel) -> tuple[float, float]:
     """Unit and zero of scores: a regression's label_scale and base_score, else 1 and 0."""
     if opened.objective not in REGRESSIONS:
         return 1.0, 0.0
-    scale, base = opened.manifest["label_scale"], opened.manifest["base_score"]
-    if scale is None or base is None:
-        raise DataError(
-            f"recipient = {party!r}: the unit of the labels of model {opened.name} is known to the party that has them "
-            "alone; make that one the recipient"
-        ).at(party)
-    return float(scale), float(base)
+    return float(opened.manifest["label_scale"]), float(opened.manifest["base_score"])

@@ -38,11 +38,10 @@ _PLACES = [(round, stage) for round in range(2) for stage in range(3)]
 def table_of(story: str, party: str) -> StepTable:
     """The steps of a party's role in a story."""
     if story in TRAININGS:
-        params = params_of(TRAININGS[story][1])
-        protocol = protocol_of(params)
+        protocol = protocol_of(params_of(TRAININGS[story][1]))
         package, role = TRAINING[protocol], "label_holder" if party == LABEL_HOLDER else "feature_party"
         if training(protocol).one_role:
-            role = "one_owner" if params.centralised_labels else "several_owners"  # type: ignore[attr-defined]
+            role = "party"
     else:
         name = {"per-tree": "interactive", "network": "splitnn"}.get(story, story)
         of_recipient, of_others = prediction(name).roles

@@ -78,10 +78,9 @@ class TrainingProtocol:
             classes, parameters, what is withheld); None of a protocol with one role.
         predicts: the protocols that predict by its models; the first is the default.
         one_role: every party has the same role, the class `Party` of the module `party` in the package of its roles.
-            A job lists them under `parties`; the first is the aggregator.
+            Several have labels, and a party takes part only if there are as many as its policy asks for. A job lists
+            them under `parties`; the first is the aggregator.
         most_parties: of a protocol with one role; the fewest are two.
-        spreads_labels: True for a job in which several parties have labels: a party takes part only if there are as
-            many parties as its policy asks for.
         permissions: the switches of a party's policy that a job needs.
         label_permissions: those of the label holder's policy alone.
         defences: what `[defences]` of the party with the labels may name.
@@ -110,7 +109,6 @@ class TrainingProtocol:
     predicts: Sequence[str] = ("interactive", "eini", "eini-lattice")
     one_role: bool = False
     most_parties: int = 0
-    spreads_labels: Callable[[setup_pb2.JobSpec], bool] = lambda _: False
     permissions: Callable[[setup_pb2.JobSpec], Sequence[str]] = lambda _: ()
     label_permissions: Callable[[setup_pb2.JobSpec], Sequence[str]] = lambda _: ()
     defences: Sequence[str] = ()
