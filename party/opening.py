@@ -10,9 +10,8 @@ from party.protocols import role_for_prediction, role_for_training
 from party.runtime.attempts import Attempts
 from party.runtime.context import Offload, Role, StepContext
 from party.runtime.costs import CostAccount
-from party.runtime.expected import expected_of
 from party.runtime.job_store import Store
-from party.runtime.mailbox import Mailbox
+from party.runtime.mailbox import Mailbox, expected_of
 from party.runtime.metrics import PartyMetrics
 from party.runtime.outbox import Outbox
 from party.runtime.scratch import Scratch
@@ -80,8 +79,7 @@ class Opener:
         except BadInput as failure:
             raise failure.at(self._config.name) from None
         rows = rows_of_training(spec) if isinstance(spec, setup_pb2.JobSpec) else rows_of_prediction(spec)
-        receives = role.receives if hasattr(role, "receives") else expected_of(rows, self._config.name, role.sizes)
-        context.mailbox.expect(receives)
+        context.mailbox.expect(expected_of(rows, self._config.name, role.sizes))
         return Session(context, role, caller, frozenset(members - {self._config.name}), content, submission)
 
     def _role(self, context: StepContext, opening: setup_pb2.Prepare | prediction_pb2.OpenModel) -> Role:
