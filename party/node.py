@@ -17,9 +17,8 @@ from party.runtime.context import Offload, empty_result
 from party.runtime.job_store import Store
 from party.runtime.metrics import PartyMetrics
 from party.runtime.step_order import describe
-from party.runtime.steps import disk_faults, follow
+from party.runtime.steps import disk_faults, follow, log_unheard
 from party.runtime.transcript_recorder import Recorders
-from party.runtime.unheard import log_unheard
 from party.runtime.workers import PartyWorkers
 from party.serving.registry import ServedModels
 from party.session import Session

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from party.config import PartyConfig
-from party.prediction.job import PredictionJob
 from party.runtime.context import Role, StepContext
 from treetap.protocols.registry import prediction, prediction_name, training, training_name
 from treetap.wire.v2 import setup_pb2
+
+if TYPE_CHECKING:
+    from party.prediction.job import PredictionJob
 
 LABEL_HOLDER, FEATURE_PARTY = "label_holder.LabelHolder", "feature_party.FeatureParty"
 #: Name of a training protocol → the package of its roles.

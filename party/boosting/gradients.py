@@ -10,7 +10,7 @@ import numpy as np
 from party.growth.base_model import Start
 from party.growth.label_state import SCORES, Values, finite
 from party.runtime.job_store import JobStore
-from party.setup.evaluated_labels import Measured
+from party.setup.labelled_table import Measured
 from treetap.errors import DataError
 from treetap.tables.labels import Labels
 from treetap.trees import sampling

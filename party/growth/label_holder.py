@@ -121,7 +121,7 @@ class LabelHolderGrowth:
         local = LocalGrowth(columns, values if limit is None else values[:, : limit.width], criterion, rules)
         self._tree = PlantedTree(t, growing, columns, values, state, local)
         if self._released is not None:
-            self._released.begin_tree()
+            self._released.open_tree()
         return ALONE if alone else SHARED
 
     @step(

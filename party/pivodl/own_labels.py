@@ -69,7 +69,7 @@ class OwnLabels:
         names, values = arrays["metric_names"].tolist(), arrays["metric_values"].tolist()
         self.metrics = dict(zip(names, values, strict=True))
 
-    def begin_tree(self, t: int) -> None:
+    def open_tree(self, t: int) -> None:
         """Begin tree `t`, the next one or the last stored one again: the party that stores last may lack it.
 
         Raises:
@@ -84,7 +84,7 @@ class OwnLabels:
 
     @property
     def rounds(self) -> range:
-        """The trees that may be grown next: see `begin_tree`."""
+        """The trees that may be grown next: see `open_tree`."""
         return range(max(self.trees - 1, 0), self.trees + 1)
 
     @property

@@ -135,7 +135,7 @@ class Party:
     async def open_root(self, request: control_pb2.StepRequest) -> None:
         """Begin a tree: all parties learn the sums of its root."""
         t, split_table = request.round, self._job.split_table
-        self._job.own.begin_tree(t)
+        self._job.own.open_tree(t)
         split_table.next_handle_is(self._job.stored.first_handle(t))
         columns = split_table.columns_of_tree(t, self._me.params, permuted=False)
         self._roles = self._roles_in(await self._joint_sums().root(t), columns)
