@@ -15,7 +15,7 @@ from pathlib import Path
 from rendering import with_table
 
 from party.alignment.steps import ALIGNMENT
-from party.prediction.job import NAMES
+from party.prediction.order import NAMES
 from party.protocols import PREDICTION
 from party.runtime.step_order import (
     ANY,

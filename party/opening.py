@@ -5,8 +5,7 @@ from __future__ import annotations
 from party.config import PartyConfig
 from party.defences.checks import check_defences
 from party.defences.constraints import check_constraints
-from party.prediction.job import PredictionJob
-from party.protocols import role_for_prediction, role_for_training
+from party.protocols import PredictionJob, role_for_prediction, role_for_training
 from party.runtime.attempts import Attempts
 from party.runtime.context import Offload, Role, Session, StepContext
 from party.runtime.costs import CostAccount

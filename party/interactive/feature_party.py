@@ -9,9 +9,10 @@ import numpy as np
 
 from party.alignment.steps import ALIGNMENT
 from party.prediction.feature_names import NamesSent
-from party.prediction.job import NAMES, OPENING_ROWS, PredictionJob
 from party.prediction.opened_model import OpenedModel
+from party.prediction.order import NAMES, OPENING_ROWS
 from party.prediction.tree_model import OwnSplits
+from party.protocols import PredictionJob
 from party.runtime.messages import Rows
 from party.runtime.step_order import ANY, LATER, Next, Phase, role, step, steps_of
 from treetap.errors import Malformed

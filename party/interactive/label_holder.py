@@ -17,17 +17,18 @@ import numpy as np
 from party.alignment.steps import ALIGNMENT
 from party.interactive.stages import Stage, StageNodes, stages_of
 from party.prediction.batch import BatchPrediction
-from party.prediction.job import (
+from party.prediction.order import (
     ANSWERED,
     NAMES,
     OPENING_ROWS,
     REQUESTED,
-    PredictionJob,
     after_block,
+    conditions_of,
     first_block,
     requested_block,
 )
 from party.prediction.tree_scoring import TreeScoring
+from party.protocols import PredictionJob
 from party.runtime.context import required
 from party.runtime.messages import CountedItem, Rows, counted_bodies
 from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, Outcome, role, step, steps_of
@@ -66,7 +67,9 @@ class LabelHolder:
         self.sizes.stages = asked_stages(len(trees))
         self._stages: list[Stage] | None = None
         self._standing: _Standing | None = None
-        self.steps = steps_of(self, self._scoring.records, phases=self._scoring.phases, conditions=job.conditions)
+        self.steps = steps_of(
+            self, self._scoring.records, phases=self._scoring.phases, conditions=conditions_of(job.opening)
+        )
 
     @step(Next(ALIGNMENT))
     async def open_model(self) -> prediction_pb2.OpenedModel:

@@ -9,8 +9,8 @@ import numpy as np
 
 from party.masked.routes import Place, Routes
 from party.masked.standing import Standing
-from party.prediction.job import PredictionJob
 from party.prediction.opened_model import OpenedModel
+from party.protocols import PredictionJob
 from party.runtime.context import required
 from party.runtime.messages import Rows, batches
 from party.runtime.step_order import Next, step

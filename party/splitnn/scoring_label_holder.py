@@ -11,9 +11,10 @@ import torch
 from party.alignment.steps import ALIGNMENT
 from party.prediction.batch import BatchPrediction
 from party.prediction.blocks import scored_block, send_block
-from party.prediction.job import PredictionJob, after_block, first_block, requested_block
 from party.prediction.opened_model import OpenedModel
+from party.prediction.order import after_block, conditions_of, first_block, requested_block
 from party.prediction.records import record_source
+from party.protocols import PredictionJob
 from party.runtime.messages import Rows
 from party.runtime.step_order import OPENING, Next, Outcome, role, step, steps_of
 from party.splitnn.bodies import EMBEDDINGS
@@ -46,7 +47,7 @@ class LabelHolder:
         self.sizes.widths, self.sizes.rows = self._network.widths, self._records.size
         self._taken = False
         self.steps = steps_of(
-            self, self._records, phases={ALIGNMENT: self._opened.alignment}, conditions=job.conditions
+            self, self._records, phases={ALIGNMENT: self._opened.alignment}, conditions=conditions_of(job.opening)
         )
 
     @step(Next(ALIGNMENT))
