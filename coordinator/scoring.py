@@ -6,9 +6,8 @@ from collections.abc import Coroutine
 from typing import Any
 
 from coordinator.alignment import align
-from coordinator.runtime.answers import answered
 from coordinator.runtime.progress import Progress
-from coordinator.runtime.roster import Roster
+from coordinator.runtime.roster import Roster, answered
 from treetap.process.together import together
 from treetap.protocols.prediction import present
 from treetap.wire.v2 import prediction_pb2

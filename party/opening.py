@@ -7,7 +7,7 @@ from party.defences.checks import check_defences
 from party.defences.constraints import check_constraints
 from party.protocols import PredictionJob, role_for_prediction, role_for_training
 from party.runtime.attempts import Attempts
-from party.runtime.context import Offload, Role, Session, StepContext
+from party.runtime.context import Offload, Role, StepContext
 from party.runtime.costs import CostAccount
 from party.runtime.expected import expected_of
 from party.runtime.job_store import Store
@@ -19,6 +19,7 @@ from party.runtime.steps import ProgressCounter
 from party.runtime.transcript_recorder import Recorders
 from party.runtime.workers import PartyWorkers
 from party.serving.registry import ServedModels
+from party.session import Session
 from party.setup.membership import check_members
 from treetap.errors import BadInput, Refused
 from treetap.protocols.agreement import attempt_digest, job_digest

@@ -59,22 +59,34 @@ class PredictionJob:
 
 def role_for_training(config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> Role:
     """The role of this party in a training job that `check_spec` has passed."""
-    name = training_name(spec)
-    package = TRAINING[name]
-    role: Role
-    if training(name).one_role:
-        role = importlib.import_module(f"{package}.party").Party(config, context, spec)
-    else:
-        role = _role(package, LABEL_HOLDER if spec.aggregator == config.name else FEATURE_PARTY)(config, context, spec)
+    of_first, *of_others = roles_for_training(training_name(spec)).values()
+    kind: Any = of_others[0] if of_others and spec.aggregator != config.name else of_first
+    role: Role = kind(config, context, spec)
     return role
+
+
+def roles_for_training(name: str) -> Mapping[str, type]:
+    """Actor → the class of its role; where all parties have the same, there is one."""
+    package = TRAINING[name]
+    if training(name).one_role:
+        return {"party": _role(package, "party.Party")}
+    return {"label holder": _role(package, LABEL_HOLDER), "feature party": _role(package, FEATURE_PARTY)}
 
 
 def role_for_prediction(job: PredictionJob) -> Role:
     """The role of this party in a prediction that `check_prediction` has passed."""
-    name = prediction_name(job.opening)
-    of_recipient, of_others = prediction(name).roles
-    role: Role = _role(PREDICTION[name], of_recipient if job.opening.recipient == job.config.name else of_others)(job)
+    of_recipient, of_others = roles_for_prediction(prediction_name(job.opening)).values()
+    kind: Any = of_recipient if job.opening.recipient == job.config.name else of_others
+    role: Role = kind(job)
     return role
+
+
+def roles_for_prediction(name: str) -> Mapping[str, type]:
+    """Actor → the class of its role: the recipient's, then the others'."""
+    of_recipient, of_others = (_role(PREDICTION[name], role) for role in prediction(name).roles)
+    labelled = of_recipient.__name__ == "LabelHolder"
+    actors = ("label holder", "feature party") if labelled else ("recipient", "other party")
+    return dict(zip(actors, (of_recipient, of_others), strict=True))
 
 
 def _role(package: str, role: str) -> Any:

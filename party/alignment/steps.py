@@ -19,8 +19,7 @@ import numpy as np
 from party.alignment.lists import BlindedLists
 from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
-from party.runtime.step_order import step
-from party.runtime.steps import StepId
+from party.runtime.step_order import StepId, step
 from treetap.errors import ConfigError, DataError, Malformed, Refused
 from treetap.process.together import together
 from treetap.protocols.alignment import AlignmentTurn, turns

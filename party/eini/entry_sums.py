@@ -15,8 +15,8 @@ from google.protobuf.message import Message
 from party.eini.chain import Advance, ChainPlace
 from party.eini.entry_layout import EntryKind, MemberEntries
 from party.runtime.context import StepContext, required
-from party.runtime.messages import ciphertext_body, ciphertexts_in
-from party.runtime.outbox import MESSAGE_BYTES, Series
+from party.runtime.messages import MESSAGE_BYTES, ciphertext_body, ciphertexts_in
+from party.runtime.outbox import Series
 from treetap.additive.sums.masked_sums import EntryKeyHolder, EntryMember
 from treetap.process.together import together
 from treetap.protocols.scoring import BLOCK_BYTES

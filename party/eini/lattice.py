@@ -22,7 +22,8 @@ from party.prediction.opened_model import OpenedModel
 from party.prediction.tree_scoring import TreeScoring
 from party.protocols import PredictionJob
 from party.runtime.context import StepContext, required
-from party.runtime.outbox import MESSAGE_BYTES, Series
+from party.runtime.messages import MESSAGE_BYTES
+from party.runtime.outbox import Series
 from treetap.errors import Malformed
 from treetap.lattice.columns import NodeColumns, Page, shape_of, widest
 from treetap.lattice.kernels import IN_FLIGHT_PER_WORKER, LatticeKeyHolder, LatticeMember

@@ -12,8 +12,7 @@ from party.masked.passing import LAST_LEVEL, MORE_LEVELS, Passing, masked_sizes
 from party.prediction.blocks import take_block
 from party.prediction.opened_model import OpenedModel
 from party.protocols import PredictionJob
-from party.runtime.messages import Rows
-from party.runtime.outbox import MESSAGE_BYTES
+from party.runtime.messages import MESSAGE_BYTES, Rows
 from party.runtime.step_order import (
     NEXT_ROUND,
     NEXT_STAGE,

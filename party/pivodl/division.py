@@ -21,8 +21,7 @@ from party.pivodl.ownership import labelled_of
 from party.pivodl.setting import Rows, Setting
 from party.pivodl.source import Source
 from party.pivodl.split_party import SplitParty, Winner
-from party.runtime.messages import CountedItem, batches, counted_bodies, counted_items
-from party.runtime.outbox import CountedBody
+from party.runtime.messages import CountedBody, CountedItem, batches, counted_bodies, counted_items
 from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
 from treetap.process.together import together

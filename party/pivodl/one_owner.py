@@ -23,8 +23,7 @@ from party.pivodl.setting import Rows, Setting
 from party.runtime.context import StepContext, empty_result
 from party.runtime.expected import Expected, Receives
 from party.runtime.messages import batches
-from party.runtime.step_order import NEXT_ROUND, OPENING, RESUMED, THIS_ROUND, Next, StepTable, steps_of_phase
-from party.runtime.steps import Step
+from party.runtime.step_order import NEXT_ROUND, OPENING, RESUMED, THIS_ROUND, Next, Step, StepTable, steps_of_phase
 from party.setup.steps import PUBLISHED, UNPUBLISHED
 from treetap.errors import Malformed
 from treetap.process.together import together

@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 
 from party.pivodl.growing_tree import GrowingTree
 from party.runtime.context import StepContext, required
-from party.runtime.outbox import Body
+from party.runtime.messages import Body
 from treetap.additive.sums.slots import Slots, width_for
 from treetap.errors import Malformed
 from treetap.process.together import together

@@ -49,10 +49,10 @@ from party.runtime.step_order import (
     SAME,
     THIS_ROUND,
     Next,
+    Step,
     StepTable,
     steps_of_phase,
 )
-from party.runtime.steps import Step
 from party.setup.steps import PUBLISHED, UNPUBLISHED
 from treetap.additive.paillier.shared_sums import SharedSums
 from treetap.privacy.zcdp import LeafWeightPrivacy

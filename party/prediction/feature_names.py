@@ -12,8 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from party.protocols import PredictionJob
 from party.runtime.messages import batches
-from party.runtime.step_order import step
-from party.runtime.steps import StepId
+from party.runtime.step_order import StepId, step
 from treetap.errors import Malformed
 from treetap.protocols.scoring import CLASSES_OF_NAMES, LONGEST_NAME
 from treetap.wire.v2 import prediction_pb2

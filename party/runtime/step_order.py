@@ -24,12 +24,29 @@ from typing import Protocol, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
 
-from party.runtime.steps import Step, StepId, Untimely, describe
+from treetap.errors import OutOfOrder
 from treetap.wire.frame import name_of, result
 from treetap.wire.v2 import control_pb2, setup_pb2
 
+StepId = tuple[str, int, int]
+#: A step that a party conducts.
+Step = Callable[[control_pb2.StepRequest], Awaitable[control_pb2.StepResult]]
+
 #: The row of the steps that may come first.
 OPENING = "opening"
+
+
+def describe(step: StepId) -> str:
+    """`choose_splits of round 2, stage 1`."""
+    kind, round, stage = step
+    return f"{kind} of round {round}, stage {stage}"
+
+
+class Untimely(OutOfOrder):
+    """A step that is refused before it has any effect; the attempt continues.
+
+    Callers get `OutOfOrder`, the error class defined on the wire.
+    """
 
 
 class Place(Enum):
@@ -204,7 +221,7 @@ def role(rows: StepTable, *parts: type) -> Callable[[Declaring], Declaring]:
     def declare(declaring: Declaring) -> Declaring:
         table, whole = dict(rows), tuple[type, ...]((declaring, *parts))
         for part in whole:
-            for name, following in _declared(part).items():
+            for name, following in declared_steps(part).items():
                 if name in table:
                     raise ValueError(f"{declaring.__name__} has two steps {name}")
                 table[name] = following
@@ -233,7 +250,7 @@ def steps_of(
     order = StepOrder(table_of(type(own)), {name: phase.sequence for name, phase in phases.items()}, conditions)
     steps: dict[str, Step] = {}
     for part in (own, *parts):
-        steps |= {name: _conducted(order, part, name) for name in _declared(type(part))}
+        steps |= {name: _conducted(order, part, name) for name in declared_steps(type(part))}
     for phase in phases.values():
         steps |= steps_of_phase(order, phase)
     return steps
@@ -244,7 +261,7 @@ def steps_of_phase(order: StepOrder, phase: Phase) -> dict[str, Step]:
     return {name: _conducted(order, phase, name) for name, _, _ in phase.sequence}
 
 
-def _declared(part: type) -> dict[str, Sequence[Next]]:
+def declared_steps(part: type) -> dict[str, Sequence[Next]]:
     """The steps of a class with their rows."""
     methods = ((name, getattr(part, name)) for name in dir(part) if not name.startswith("__"))
     return {name: getattr(method, _ROW) for name, method in methods if hasattr(method, _ROW)}

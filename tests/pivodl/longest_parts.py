@@ -14,8 +14,7 @@ from party.pivodl.candidate_bins import SourceBins, candidate_sets
 from party.pivodl.division import _space
 from party.pivodl.label_owner import SHARE_BYTES
 from party.pivodl.secure_gains import RANK_BITS
-from party.runtime.messages import as_chunk, batches, counted_bodies, counted_items
-from party.runtime.outbox import Body
+from party.runtime.messages import Body, as_chunk, batches, counted_bodies, counted_items
 from treetap.privacy.masks import KEY_BYTES
 from treetap.trees.candidates import CandidateList
 from treetap.trees.pivodl_params import MOST_CLASSES

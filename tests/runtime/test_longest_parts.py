@@ -17,12 +17,17 @@ from google.protobuf.message import Message
 from party.alignment.lists import POINTS_PER_MESSAGE
 from party.eini import column_layout, entry_layout
 from party.growth.feature_party import SUMS_BYTES
-from party.growth.partitions import partition_messages
-from party.growth.paths import LEAVES_PER_MESSAGE, leaf_paths
+from party.growth.messages import (
+    LEAVES_PER_MESSAGE,
+    leaf_paths,
+    partition_messages,
+    sampled_messages,
+    space_messages,
+    won_messages,
+)
+from party.growth.messages import child_messages as children_messages
 from party.interactive.feature_party import ANSWERS_PER_MESSAGE
-from party.runtime.messages import batches, ciphertext_body, sampled_messages, space_messages, won_messages
-from party.runtime.messages import child_messages as children_messages
-from party.runtime.outbox import MESSAGE_BYTES, Body, CountedBody
+from party.runtime.messages import MESSAGE_BYTES, Body, CountedBody, batches, ciphertext_body
 from tests.certificates import role_of
 from tests.masked import longest_parts as masked
 from tests.pivodl import longest_parts as pivodl

@@ -8,17 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from party.growth.messages import child_messages, drawn_messages, space_messages, take_children, take_drawn, take_spaces
 from party.node import PartyNode
 from party.runtime.expected import Expected
 from party.runtime.mailbox import Mailbox
-from party.runtime.messages import (
-    child_messages,
-    drawn_messages,
-    space_messages,
-    take_children,
-    take_drawn,
-    take_spaces,
-)
 from tests.replay import DIGEST, HERE, JOB, ORACLE, Conducted, Replay
 from tests.simulator import COORDINATOR, Federation, run
 from tests.worlds import PARTIES, assert_oracles_model

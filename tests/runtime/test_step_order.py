@@ -19,10 +19,10 @@ from party.runtime.step_order import (
     SAME,
     THIS_ROUND,
     Next,
+    StepId,
     StepOrder,
     StepTable,
 )
-from party.runtime.steps import StepId
 from tests.commands.command import python
 from tests.replay import with_word
 from treetap.errors import OutOfOrder

@@ -128,7 +128,7 @@ def each_pass(sizes: JobSizes, sender: str, receiver: str) -> tuple[range, set[i
     return range(1), {turn.stage for turn in turns(len(parties)) if route in turn.routes}
 
 
-def blinded_ids(sizes: JobSizes, series: Series) -> int:
+def points_of_ids(sizes: JobSizes, series: Series) -> int:
     """A point for each id of the list's owner; of the common ids, no more than the receiver's own."""
     parties = sizes.members.parties
     place, sender = parties.index(series.receiver), parties.index(series.sender)
@@ -137,7 +137,7 @@ def blinded_ids(sizes: JobSizes, series: Series) -> int:
     return POINT_BYTES * min(length, MOST_IDS)
 
 
-def record_digest(sizes: JobSizes, series: Series) -> int:
+def digest_of_records(sizes: JobSizes, series: Series) -> int:
     """A digest, and the number of records."""
     del sizes, series
     return 0  # the mailbox allows for a short message
@@ -146,11 +146,11 @@ def record_digest(sizes: JobSizes, series: Series) -> int:
 #: Method of record alignment → its contents; the first is the default.
 ALIGNMENTS: Mapping[str, tuple[MessageRow, ...]] = {
     "psi": (
-        MessageRow("blinded_ids", _turns_of_psi, each_pass, blinded_ids),
-        MessageRow("record_digest", to_label_holder, once, record_digest),
+        MessageRow("blinded_ids", _turns_of_psi, each_pass, points_of_ids, step="pass_ids"),
+        MessageRow("record_digest", to_label_holder, once, digest_of_records, step="match_ids"),
     ),
     "sorted-ids": (
-        MessageRow("record_digest", to_label_holder, once, record_digest),
-        MessageRow("record_digest", to_feature_parties, once, record_digest),
+        MessageRow("record_digest", to_label_holder, once, digest_of_records, step="send_digest"),
+        MessageRow("record_digest", to_feature_parties, once, digest_of_records, step="compare_digests"),
     ),
 }

@@ -69,7 +69,7 @@ PROTOCOL = TrainingProtocol(
     field="boosting",
     params=BoostingParams,
     no_continuation="",
-    sends=(*GROWTH, MessageRow("gradients", to_feature_parties, each_round, ciphertexts)),
+    sends=(*GROWTH, MessageRow("gradients", to_feature_parties, each_round, ciphertexts, step="begin_tree")),
     opens_sums=label_holder_opens,
     trees_are_sequential=True,
     draws_for_audit=False,

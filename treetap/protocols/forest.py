@@ -51,7 +51,7 @@ PROTOCOL = TrainingProtocol(
     field="forest",
     params=ForestParams,
     no_continuation="its trees are independent of each other: train one with more trees",
-    sends=(*GROWTH, MessageRow("encrypted_labels", to_feature_parties, once, ciphertexts)),
+    sends=(*GROWTH, MessageRow("encrypted_labels", to_feature_parties, once, ciphertexts, step="share_labels")),
     opens_sums=label_holder_opens,
     trees_are_sequential=False,
     draws_for_audit=True,

@@ -105,13 +105,13 @@ def ciphertexts(sizes: TreeSizes, series: Series) -> int:
     return (sizes.records if sizes.drawn is None else sizes.drawn) * sizes.ciphertext_bytes
 
 
-def sampled_records(sizes: TreeSizes, series: Series) -> int:
+def drawn_sets(sizes: TreeSizes, series: Series) -> int:
     """The drawn records: one set, or those drawn once, twice, and so on."""
     del series
     return sizes.record_sets(1 if sizes.counted else sizes.records)
 
 
-def candidate_sums(sizes: TreeSizes, series: Series) -> int:
+def sums_of_nodes(sizes: TreeSizes, series: Series) -> int:
     """The sums of each candidate of each node that is built, as many in a ciphertext as fit."""
     nodes = sizes.built(series.stage)
     sums = sizes.sums_of_each * sizes.candidates(series)
@@ -120,34 +120,34 @@ def candidate_sums(sizes: TreeSizes, series: Series) -> int:
     return nodes * _NODE + -(-nodes * sums // sizes.per_ciphertext) * sizes.ciphertext_bytes
 
 
-def won_splits(sizes: TreeSizes, series: Series) -> int:
+def winning_places(sizes: TreeSizes, series: Series) -> int:
     """The places of the candidates that won, of each node; all may tie."""
     del series
     return sizes.nodes(sizes.params.max_depth - 1) * (_SPLIT + _PLACE * sizes.places)
 
 
-def chosen_partitions(sizes: TreeSizes, series: Series) -> int:
+def partitions_of_nodes(sizes: TreeSizes, series: Series) -> int:
     """A bit for each category, of each column of each node; all may tie."""
     del series
     one = _PARTITION + max(sizes.categories, default=0) // 8
     return sizes.nodes(sizes.params.max_depth - 1) * len(sizes.categories) * one
 
 
-def children(sizes: TreeSizes, series: Series) -> int:
+def left_records(sizes: TreeSizes, series: Series) -> int:
     """The records that go left, of each node that the sender won."""
     if sizes.planned is not None:
         return sizes.record_sets(sizes.planned.won[series.sender][series.stage])
     return sizes.record_sets(sizes.nodes(sizes.params.max_depth))
 
 
-def instance_spaces(sizes: TreeSizes, series: Series) -> int:
+def records_of_nodes(sizes: TreeSizes, series: Series) -> int:
     """The records of each node that may be split and does not come of the receiver's splits."""
     if sizes.planned is not None:
         return sizes.record_sets(sizes.planned.relayed[series.receiver][series.stage])
     return sizes.record_sets(sizes.nodes(sizes.params.max_depth))
 
 
-def leaf_paths(sizes: TreeSizes, series: Series) -> int:
+def branches_of_leaves(sizes: TreeSizes, series: Series) -> int:
     """The receiver's branches on the path to each leaf; all may be its own."""
     del series
     depth = sizes.params.max_depth
@@ -155,19 +155,26 @@ def leaf_paths(sizes: TreeSizes, series: Series) -> int:
     return leaves * (_BRANCH + -(-sizes.handles.bit_length() // 7)) * (depth + 1)
 
 
-#: Of every training that grows trees.
+#: Of every training that grows trees, in the order in which they come.
 GROWTH = (
     *PUBLIC_KEY,
-    MessageRow("sampled_records", to_feature_parties, each_round, sampled_records),
+    MessageRow("sampled_records", to_feature_parties, each_round, drawn_sets, step="begin_tree"),
     MessageRow(
-        "candidate_sums", to_label_holder, each_stage, candidate_sums, perhaps=frozenset({"MONOTONE_DIRECTION"})
+        "candidate_sums",
+        to_label_holder,
+        each_stage,
+        sums_of_nodes,
+        step="build_histograms",
+        perhaps=frozenset({"MONOTONE_DIRECTION"}),
     ),
-    MessageRow("chosen_splits", label_holder_reports),
-    MessageRow("won_splits", to_feature_parties, each_stage, won_splits),
-    MessageRow("chosen_partitions", to_feature_parties, each_stage, chosen_partitions, by_tables=True),
-    MessageRow("children", to_label_holder, each_stage, children),
-    MessageRow("instance_spaces", to_feature_parties, each_stage, instance_spaces),
-    MessageRow("relayed_children", label_holder_reports),
-    MessageRow("leaf_paths", to_feature_parties, each_round, leaf_paths),
-    MessageRow("finished_tree", label_holder_reports),
+    MessageRow("chosen_splits", label_holder_reports, step="choose_splits"),
+    MessageRow("won_splits", to_feature_parties, each_stage, winning_places, step="choose_splits"),
+    MessageRow(
+        "chosen_partitions", to_feature_parties, each_stage, partitions_of_nodes, step="choose_splits", by_tables=True
+    ),
+    MessageRow("children", to_label_holder, each_stage, left_records, step="apply_splits"),
+    MessageRow("instance_spaces", to_feature_parties, each_stage, records_of_nodes, step="relay_children"),
+    MessageRow("relayed_children", label_holder_reports, step="relay_children"),
+    MessageRow("leaf_paths", to_feature_parties, each_round, branches_of_leaves, step="finish_tree"),
+    MessageRow("finished_tree", label_holder_reports, step="finish_tree"),
 )

@@ -22,9 +22,9 @@ ALIGNMENTS = tuple(alignment.ALIGNMENTS)
 #: Of every training. That early stopping had ended it is said only when such a job is resumed.
 MESSAGES = (
     *JOB,
-    MessageRow("prepared", all_report, perhaps=frozenset({"METRIC"})),  # once a model is published
-    MessageRow("binned", label_holder_reports, perhaps=frozenset({"METRIC"})),
-    MessageRow("published_model", label_holder_reports),
+    MessageRow("prepared", all_report, step="prepare", perhaps=frozenset({"METRIC"})),  # once a model is published
+    MessageRow("binned", label_holder_reports, step="bin", perhaps=frozenset({"METRIC"})),
+    MessageRow("published_model", label_holder_reports, step="publish"),
 )
 
 

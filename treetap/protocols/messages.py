@@ -117,6 +117,12 @@ Bound: TypeAlias = "Callable[[Any, Series], int]"
 OpensSums: TypeAlias = "Callable[[Members], Sequence[str]]"
 
 
+def always(spec: setup_pb2.JobSpec) -> bool:
+    """True: every job has the message."""
+    del spec
+    return True
+
+
 @dataclass(frozen=True)
 class MessageRow:
     """A content that goes along a route.
@@ -126,6 +132,7 @@ class MessageRow:
         route: its pairs of sender and receiver.
         times: how often it goes; None: of an answer, which follows its step.
         bound: most bytes of one series, without the frames of its messages; None: of an answer.
+        step: the one in which its first sender sends it; empty: each has such an answer.
         perhaps: classes that it carries where the sender's table or policy has it so; not known when a job begins.
         when: False for a training job that has no such content.
         by_tables: it is sent only if columns of the parties' tables are of its kind; not known when a job begins.
@@ -135,8 +142,9 @@ class MessageRow:
     route: Route
     times: Times | None = None
     bound: Bound | None = None
+    step: str = ""
     perhaps: frozenset[str] = frozenset()
-    when: Callable[[setup_pb2.JobSpec], bool] = lambda _: True
+    when: Callable[[setup_pb2.JobSpec], bool] = always
     by_tables: bool = False
 
 
@@ -212,7 +220,7 @@ def each_stage(sizes: JobSizes, sender: str, receiver: str) -> tuple[range, rang
 # ---- rows that several protocols share
 
 
-def public_key(sizes: JobSizes, series: Series) -> int:
+def key_with_layout(sizes: JobSizes, series: Series) -> int:
     """The key's modulus, and the layout of a plaintext with a slot for each bit at most."""
     del series
     assert sizes.key is not None
@@ -222,7 +230,7 @@ def public_key(sizes: JobSizes, series: Series) -> int:
 #: Of every job: empty results of steps, and accounts.
 JOB = (MessageRow("done", all_report), MessageRow("accounted", all_report))
 #: A public key of the job.
-PUBLIC_KEY = (MessageRow("public_key", to_feature_parties, once, public_key),)
+PUBLIC_KEY = (MessageRow("public_key", to_feature_parties, once, key_with_layout, step="make_keys"),)
 
 
 def label_holder_opens(members: Members) -> Sequence[str]:

@@ -18,7 +18,7 @@ from treetap.protocols.messages import (
 )
 from treetap.protocols.own_priors import OwnPriors, columns_digest
 from treetap.protocols.registry import Floats, Tables, TrainingProtocol
-from treetap.protocols.splitnn_prediction import NetworkSizes, embeddings
+from treetap.protocols.splitnn_prediction import NetworkSizes, embeddings_of_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,7 +75,7 @@ def _permissions(spec: setup_pb2.JobSpec) -> Sequence[str]:
     return ("reproducible",) if params_as(spec, SplitnnParams).reproducible else ()
 
 
-def embedding_gradients(sizes: NetworkSizes, series: Series) -> int:
+def gradients_of_batch(sizes: NetworkSizes, series: Series) -> int:
     """The gradient in the receiver's embedding of each record of a batch."""
     return sizes.numbers(series.receiver, sizes.rows)
 
@@ -87,9 +87,9 @@ PROTOCOL = TrainingProtocol(
     params=SplitnnParams,
     no_continuation="its steps depend on the optimisers' states, which no party publishes",
     sends=(
-        MessageRow("embeddings", to_label_holder, each_stage, embeddings),
-        MessageRow("embedding_gradients", to_feature_parties, each_stage, embedding_gradients),
-        MessageRow("trained_epoch", label_holder_reports),
+        MessageRow("embeddings", to_label_holder, each_stage, embeddings_of_rows, step="train_epoch"),
+        MessageRow("embedding_gradients", to_feature_parties, each_stage, gradients_of_batch, step="train_epoch"),
+        MessageRow("trained_epoch", label_holder_reports, step="train_epoch"),
     ),
     opens_sums=label_holder_opens,
     trees_are_sequential=False,

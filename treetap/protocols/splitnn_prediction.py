@@ -59,7 +59,7 @@ class NetworkSizes(JobSizes):
         return rows * self.widths[party] * NUMBER_BYTES[self.wire_type] + blocks * _MESSAGE
 
 
-def embeddings(sizes: NetworkSizes, series: Series) -> int:
+def embeddings_of_rows(sizes: NetworkSizes, series: Series) -> int:
     """The sender's embedding of each record of a batch or block, or of each validation record."""
     held = sizes.numbers(series.sender, sizes.held, sizes.blocks)
     return max(sizes.numbers(series.sender, sizes.rows), held)
@@ -71,7 +71,7 @@ PROTOCOL = PredictionProtocol(
     options=NetworkOptions,
     block=16_384,
     no_degrade="",
-    sends=(*BLOCKS, MessageRow("embeddings", to_label_holder, each_round, embeddings)),
+    sends=(*BLOCKS, MessageRow("embeddings", to_label_holder, each_round, embeddings_of_rows, step="embed_block")),
     opens_sums=label_holder_opens,
     sends_attributions=(),
     library="torch",
