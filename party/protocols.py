@@ -16,7 +16,8 @@ from party.config import PartyConfig
 from party.runtime.context import Role, StepContext
 from party.runtime.job_store import Store
 from party.serving.registry import ServedModels
-from treetap.protocols.prediction import present
+from treetap.protocols.messages import Members
+from treetap.protocols.prediction import members_present, present
 from treetap.protocols.registry import prediction, prediction_name, training, training_name
 from treetap.wire.v2 import prediction_pb2, setup_pb2
 
@@ -50,6 +51,11 @@ class PredictionJob:
     context: StepContext
     opening: prediction_pb2.OpenModel
     served_models: ServedModels
+
+    @property
+    def members(self) -> Members:
+        """Those that are present."""
+        return members_present(self.opening, self.context.coordinator)
 
     @property
     def chain(self) -> list[str]:

@@ -19,7 +19,7 @@ from party.protocols import PredictionJob
 from party.runtime.context import StepContext
 from treetap.protocols.eini import ChainSizes
 from treetap.protocols.key_options import KeyKind
-from treetap.protocols.prediction import members_present, present
+from treetap.protocols.prediction import present
 from treetap.protocols.registry import prediction_name
 from treetap.trees.local_values import GoesLeft
 from treetap.trees.paths import Floats
@@ -62,8 +62,7 @@ def sizes_of(job: PredictionJob) -> ChainSizes:
     """The sizes of a prediction along a chain, as far as they follow from its opening."""
     opening = job.opening
     key = KeyKind.of(opening.parameters.eini) if prediction_name(opening) == "eini" else None
-    members = members_present(opening, job.context.coordinator)
-    return ChainSizes(members=members, key=key, block=max(1, opening.block))
+    return ChainSizes(members=job.members, key=key, block=max(1, opening.block))
 
 
 def cipher_of(job: PredictionJob) -> Any:

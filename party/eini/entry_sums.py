@@ -93,10 +93,10 @@ class EntrySums:
 
         Memory holds a few messages of ciphertexts for a block of any size.
         """
-        owner, name = self._owner, self._kind.entries
-        if owner is None:
+        if not self._chain:
             self._here = values[:, 0]  # the one entry, which no party further down decides
             return
+        owner, name = required(self._owner), self._kind.entries
         self._records, sent = len(values), 0
         plain = await self._in_slots(values)
         total = plain.size // self.slots
@@ -110,12 +110,13 @@ class EntrySums:
 
     async def receive(self, number: int) -> Floats:
         """The sums of the block that was sent, as the last of the chain returns them; opened, out of fixed point."""
-        if self._owner is None:
+        if not self._chain:
             return self._entries.weights(self._here)
+        owner = required(self._owner)
         messages = self._context.mailbox.series(self._chain[-1], self._kind.sums, number, 0)
         sums = b"".join([part async for part in ciphertexts_in(messages, self._kind.sums)])
-        opened = await self._owner.open(sums, self._records * self.ciphertexts)
-        self._context.costs.operations["decryptions"] += len(sums) // self._owner.ciphertext_bytes
+        opened = await owner.open(sums, self._records * self.ciphertexts)
+        self._context.costs.operations["decryptions"] += len(sums) // owner.ciphertext_bytes
         return self._entries.weights(opened.reshape(self._records, -1)[:, : self._values])
 
     async def close(self) -> None:

@@ -6,7 +6,6 @@ Unlike the paper, the vectors have a place per entry, a set of leaves that no la
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -83,15 +82,6 @@ class LabelEnd(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class _Scored:
-    """A block that has its scores."""
-
-    rows: Rows
-    scores: Floats
-    imputed: Imputed
-
-
 @role({**OPENING_ROWS, NAMES: (Next("make_keys"),)}, BatchPrediction)
 class LabelHolder:
     """The label holder: both ends of the chain."""
@@ -103,7 +93,7 @@ class LabelHolder:
         beside = [self._write_attributions] if job.opening.attributions else []
         self._scoring = TreeScoring(job, self.sizes, beside=beside)
         self._end: LabelEnd = cipher_of(job).LabelHolderEnd(job, self._scoring, self.sizes, self._advance)
-        self._unattributed: _Scored | None = None
+        self._unattributed: tuple[Rows, Floats, Imputed] | None = None  # a block that has its scores
         self.steps = steps_of(
             self, self._scoring.records, phases=self._scoring.phases, conditions=conditions_of(job.opening)
         )
@@ -143,7 +133,7 @@ class LabelHolder:
         await sums.send(values, number)
         scores = trees.ensemble.from_sums(await sums.receive(number))
         if self._opening.attributions:
-            self._unattributed = _Scored(rows, scores, imputed)
+            self._unattributed = rows, scores, imputed
             outcomes = list[str]()
         else:
             self._scoring.keep(rows, scores, imputed)
@@ -161,13 +151,13 @@ class LabelHolder:
         4. keep both.
         """
         number, context, trees = request.round, self._context, self._scoring.trees
-        scored, sums = required(self._unattributed), required(self._end.attributions)
-        goes_left, n = trees.directions(scored.rows), len(scored.rows)
+        (rows, scores, imputed), sums = required(self._unattributed), required(self._end.attributions)
+        goes_left, n = trees.directions(rows), len(rows)
         values = await context.offload(lambda: sums.values(goes_left, n))
         await sums.send(values, number)
         attributions = await sums.receive(number)
-        sums.check_complete(number, attributions, scored.scores)
-        self._scoring.keep(scored.rows, scored.scores, scored.imputed, further={ATTRIBUTIONS: attributions})
+        sums.check_complete(number, attributions, scores)
+        self._scoring.keep(rows, scores, imputed, further={ATTRIBUTIONS: attributions})
         self._unattributed = None
         context.mailbox.forget(number)
         records = self._scoring.records
@@ -180,7 +170,7 @@ class LabelHolder:
     def _advance(self, records: int) -> None:
         """Show that this number of records of the block is done; where both are asked for, half with the scores."""
         if self._opening.attributions:
-            scored = 0 if self._unattributed is None else len(self._unattributed.rows)
+            scored = 0 if self._unattributed is None else len(self._unattributed[0])
             records = (scored + records) // 2
         self._scoring.records.advance(records)
 

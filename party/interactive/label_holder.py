@@ -35,7 +35,6 @@ from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, N
 from treetap.errors import Malformed
 from treetap.process.together import together
 from treetap.protocols.interactive import InteractiveSizes, asked_stages
-from treetap.protocols.prediction import members_present
 from treetap.trees.ensemble import Split, Tree
 from treetap.trees.missing_party import Guesses, Places, Walk
 from treetap.wire import records
@@ -58,9 +57,7 @@ class LabelHolder:
     def __init__(self, job: PredictionJob) -> None:
         """Raises BadInput: see `OpenedModel`."""
         self._context, self._opening = job.context, job.opening
-        self.sizes = InteractiveSizes(
-            members=members_present(job.opening, job.context.coordinator), block=max(1, job.opening.block)
-        )
+        self.sizes = InteractiveSizes(members=job.members, block=max(1, job.opening.block))
         self._scoring = TreeScoring(job, self.sizes, shows_directions=True)
         trees = self._scoring.trees.public.trees
         self.sizes.directions = sum(len(tree.splits) for tree in trees) if job.opening.away else len(trees)

@@ -160,7 +160,8 @@ class OpenedModel:
     @property
     def values(self) -> RecordValues:
         """The values of the compared features at the records that all parties hold."""
-        return required(self._values)
+        assert self._values is not None  # once the records are aligned
+        return self._values
 
     @property
     def own_places(self) -> Rows:

@@ -21,7 +21,6 @@ from party.splitnn.bodies import EMBEDDINGS
 from party.splitnn.numbers import take
 from party.splitnn.published import trained_top
 from treetap.process.together import together
-from treetap.protocols.prediction import members_present
 from treetap.protocols.splitnn_prediction import NetworkSizes
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
@@ -36,8 +35,7 @@ class LabelHolder:
     def __init__(self, job: PredictionJob) -> None:
         """Raises BadInput: see `OpenedModel`; or the weights do not fit the manifest."""
         self._context, self._opening, self._present = job.context, job.opening, job.chain
-        members = members_present(job.opening, job.context.coordinator)
-        self.sizes = NetworkSizes(members=members, rounds=1 << 62, widths={}, wire_type="", rows=0)
+        self.sizes = NetworkSizes(members=job.members, rounds=1 << 62, widths={}, wire_type="", rows=0)
         self._opened = OpenedModel(job, self.sizes)
         self._network = trained_top(self._opened)
         self._records = record_source(job, self._opened)
