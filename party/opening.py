@@ -5,7 +5,7 @@ from __future__ import annotations
 from party.config import PartyConfig
 from party.defences.checks import check_defences
 from party.defences.constraints import check_constraints
-from party.protocols import role_for_prediction, role_for_training
+from party.protocols import PredictionJob, role_for_prediction, role_for_training
 from party.runtime.attempts import Attempts
 from party.runtime.context import Offload, Role, StepContext
 from party.runtime.costs import CostAccount
@@ -84,8 +84,6 @@ class Opener:
     def _role(self, context: StepContext, opening: setup_pb2.Prepare | prediction_pb2.OpenModel) -> Role:
         """The role in a job that `_check` has passed."""
         if isinstance(opening, prediction_pb2.OpenModel):
-            from party.prediction.job import PredictionJob  # a party that only trains needs no part of it
-
             return role_for_prediction(PredictionJob(self._config, self._store, context, opening, self._served_models))
         role = role_for_training(self._config, context, opening.spec)
         context.store.claim(opening.submission, context.digest.hex())  # last: a refused job leaves no file

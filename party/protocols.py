@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from party.config import PartyConfig
 from party.runtime.context import Role, StepContext
+from party.runtime.job_store import Store
+from party.serving.registry import ServedModels
+from treetap.protocols.messages import Members
+from treetap.protocols.prediction import members_present, present
 from treetap.protocols.registry import prediction, prediction_name, training, training_name
-from treetap.wire.v2 import setup_pb2
-
-if TYPE_CHECKING:
-    from party.prediction.job import PredictionJob
+from treetap.wire.v2 import prediction_pb2, setup_pb2
 
 LABEL_HOLDER, FEATURE_PARTY = "label_holder.LabelHolder", "feature_party.FeatureParty"
 #: Name of a training protocol → the package of its roles.
@@ -35,6 +37,30 @@ PREDICTION: Mapping[str, str] = {
     "masked": "party.masked",
     "splitnn": "party.splitnn",
 }
+
+
+@dataclass(frozen=True)
+class PredictionJob:
+    """What a role of a prediction is made of: one attempt at one party.
+
+    `served_models`: the registry that clients of this party ask.
+    """
+
+    config: PartyConfig
+    store: Store
+    context: StepContext
+    opening: prediction_pb2.OpenModel
+    served_models: ServedModels
+
+    @property
+    def members(self) -> Members:
+        """Those that are present."""
+        return members_present(self.opening, self.context.coordinator)
+
+    @property
+    def chain(self) -> list[str]:
+        """The feature parties that are present, in the order of the chain."""
+        return present(self.opening)
 
 
 def role_for_training(config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> Role:

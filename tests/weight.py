@@ -30,9 +30,6 @@ STEPS = ("begin_tree", "choose_splits")
 OF_GROWTH = ("party/growth/", "coordinator/growth.py", "treetap/protocols/growth.py", "attacks/view/")
 TREES = ("boosting", "forest")
 OF_TREES = (*OF_GROWTH, *(f"{place}/{name}" for name in TREES for place in ("party", "treetap/protocols")))
-    *OF_GROWTH,
-    *(f"{place}/{name}" for name in ("boosting", "forest") for place in ("party", "treetap/protocols")),
-)
 #: Message or step → the files that may name it.
 OWN = {
     "candidate_sums": OF_GROWTH,

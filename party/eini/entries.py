@@ -20,9 +20,9 @@ from party.eini.entry_layout import (
     take_layout,
 )
 from party.eini.entry_sums import EntryMasking, EntrySums
-from party.prediction.job import PredictionJob
 from party.prediction.opened_model import OpenedModel
 from party.prediction.tree_scoring import TreeScoring
+from party.protocols import PredictionJob
 from party.runtime.context import required
 from party.setup.steps import make_key, send_key, take_key
 from treetap.additive.sums.masked_sums import EntryKeyHolder, EntryMember, ciphertexts_of, entry_slots
@@ -49,11 +49,11 @@ class LabelHolderEnd:
 
     @property
     def scores(self) -> EntrySums:
-        """See `LabelEnd`."""
+        """The sums of scores, once they are laid out."""
         return required(self._scores)
 
     def lay_out(self) -> None:
-        """See `LabelEnd`."""
+        """Compute the entries of the model, and the expected score if attributions are asked for."""
         context, chain, trees, opened = self._context, self._chain, self._scoring.trees, self._scoring.opened
         outputs = len(trees.ensemble.base_margin)
         self._leaves = LeafEntries(
@@ -74,7 +74,7 @@ class LabelHolderEnd:
             self._sizes.attributed = self.attributions.ciphertexts
 
     async def make_keys(self) -> None:
-        """See `LabelEnd`: public key, the entry of each leaf on each hop, and the constant entries to the first."""
+        """Make a key pair; send the public key and the entry of each leaf, and to the first the constant entries."""
         await self._check_hidden()
         context, obfuscation = self._context, self._opening.parameters.eini.obfuscation
         secret = await make_key(context, self._key)
@@ -100,7 +100,7 @@ class LabelHolderEnd:
             await attributions.announce(partial(attribution_layout, players=len(attributions.players)))
 
     async def close(self) -> None:
-        """See `LabelEnd`."""
+        """Make the workers forget the key."""
         for sums in (self._scores, self.attributions):
             if sums is not None:
                 await sums.close()
@@ -126,7 +126,7 @@ class FeaturePartyEnd:
         self.attributions: EntryMasking | None = None
 
     async def take_key(self) -> None:
-        """See `MemberEnd`; the first of the chain takes the constant entries too."""
+        """Take the public key, the entry that each leaf is in, and at the first of the chain the constant entries."""
         label_holder = self._place.label_holder
         key = await take_key(self._context, label_holder, self._key, lambda slots, _: entry_slots(slots))
         outputs = len(key.slots.widths)
@@ -135,7 +135,7 @@ class FeaturePartyEnd:
             self.attributions = await self._taken(ATTRIBUTIONS, key.public, outputs)
 
     async def close(self) -> None:
-        """See `MemberEnd`."""
+        """Make the workers forget the ciphertexts."""
         for masking in (self.scores, self.attributions):
             if masking is not None:
                 await masking.close()

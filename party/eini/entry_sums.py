@@ -6,8 +6,8 @@ attributions; both go under one key, in messages of different names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
 
 import numpy as np
 from google.protobuf.message import Message
@@ -20,27 +20,15 @@ from party.runtime.outbox import Series
 from treetap.additive.sums.masked_sums import EntryKeyHolder, EntryMember
 from treetap.process.together import together
 from treetap.protocols.scoring import BLOCK_BYTES
-from treetap.trees.leaf_entries import Ints
+from treetap.trees.leaf_entries import Ints, LeafEntries
 from treetap.trees.local_values import GoesLeft
 from treetap.trees.paths import Floats
+from treetap.trees.shapley_entries import AttributionEntries
 
+#: The entries that the label holder sends: of scores, or of Shapley values.
+Entries = LeafEntries | AttributionEntries
 #: The layout of a hop, with the numbers of its constant entries, in messages.
 Layout = Callable[[Any, list[int]], Iterator[Message]]
-
-
-class Entries(Protocol):
-    """What the label holder sends: `LeafEntries` of scores, `AttributionEntries` of Shapley values."""
-
-    constant: Ints
-    varying: Ints
-
-    def hops(self) -> list[Any]: ...
-
-    def constants(self) -> Ints: ...
-
-    def values(self, goes_left: GoesLeft, n: int) -> Ints: ...
-
-    def weights(self, sums: Ints) -> Floats: ...
 
 
 class EntrySums:
@@ -86,7 +74,8 @@ class EntrySums:
 
     async def announce(self, layout: Layout) -> None:
         """Send each party of the chain the layout of its hop, and the constant entries to the first one."""
-        constant, hops = self._entries.constant.tolist(), await self._context.offload(self._entries.hops)
+        constant, lay_out = self._entries.constant.tolist(), cast(Callable[[], Sequence[Any]], self._entries.hops)
+        hops = await self._context.offload(lay_out)
         layouts = [layout(hop, [] if number else constant) for number, hop in enumerate(hops)]
         send, sent = self._context.outbox.send, zip(self._chain, layouts, strict=True)
         await together(*(send(party, self._kind.layout, messages) for party, messages in sent))
@@ -104,10 +93,10 @@ class EntrySums:
 
         Memory holds a few messages of ciphertexts for a block of any size.
         """
-        owner, name = self._owner, self._kind.entries
-        if owner is None:
+        if not self._chain:
             self._here = values[:, 0]  # the one entry, which no party further down decides
             return
+        owner, name = required(self._owner), self._kind.entries
         self._records, sent = len(values), 0
         plain = await self._in_slots(values)
         total = plain.size // self.slots
@@ -121,12 +110,13 @@ class EntrySums:
 
     async def receive(self, number: int) -> Floats:
         """The sums of the block that was sent, as the last of the chain returns them; opened, out of fixed point."""
-        if self._owner is None:
+        if not self._chain:
             return self._entries.weights(self._here)
+        owner = required(self._owner)
         messages = self._context.mailbox.series(self._chain[-1], self._kind.sums, number, 0)
         sums = b"".join([part async for part in ciphertexts_in(messages, self._kind.sums)])
-        opened = await self._owner.open(sums, self._records * self.ciphertexts)
-        self._context.costs.operations["decryptions"] += len(sums) // self._owner.ciphertext_bytes
+        opened = await owner.open(sums, self._records * self.ciphertexts)
+        self._context.costs.operations["decryptions"] += len(sums) // owner.ciphertext_bytes
         return self._entries.weights(opened.reshape(self._records, -1)[:, : self._values])
 
     async def close(self) -> None:

@@ -2,19 +2,52 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 
 from party.alignment.steps import ALIGNMENT
-from party.eini.chain import ChainPlace, Masking, member_end, sizes_of
+from party.eini.chain import ChainPlace, cipher_of, sizes_of
 from party.prediction.blocks import blaming, take_block
 from party.prediction.feature_names import NamesSent
-from party.prediction.job import ATTRIBUTED, NAMES, OPENING_ROWS, UNATTRIBUTED, PredictionJob
 from party.prediction.opened_model import OpenedModel
+from party.prediction.order import ATTRIBUTED, NAMES, OPENING_ROWS, UNATTRIBUTED, conditions_of
 from party.prediction.tree_model import OwnSplits
+from party.protocols import PredictionJob
 from party.runtime.context import required
 from party.runtime.messages import Rows
 from party.runtime.step_order import NEXT_ROUND, THIS_ROUND, Next, Phase, role, step, steps_of
+from treetap.trees.local_values import GoesLeft
 from treetap.wire.v2 import control_pb2
+
+
+class Masking(Protocol):
+    """A feature party's place in the chain for one kind of values."""
+
+    async def pass_on(self, goes_left: GoesLeft, n: int, number: int) -> None:
+        """Mask a block of n records by the own splits (equations 9 and 13) and pass it on re-randomised.
+
+        The last of the chain sums (equation 14), and hides from the key's owner what the sums are made of.
+        """
+        ...
+
+
+class MemberEnd(Protocol):
+    """What a cipher does for a feature party: masks of scores, and of attributions if they are asked for."""
+
+    @property
+    def scores(self) -> Masking | None: ...
+
+    @property
+    def attributions(self) -> Masking | None: ...
+
+    async def take_key(self) -> None:
+        """Take the key and the layout of this prediction, and check both against the own shard and policy."""
+        ...
+
+    async def close(self) -> None:
+        """Make the workers forget the ciphertexts."""
+        ...
 
 
 @role({**OPENING_ROWS, NAMES: (Next("take_key"),)}, OpenedModel)
@@ -30,10 +63,10 @@ class FeatureParty:
         self.sizes = sizes_of(job)
         self._opened = OpenedModel(job, self.sizes)
         self._splits = OwnSplits.of_feature_party(self._opened, self.sizes)
-        self._end = member_end(job, self._opened, self.sizes, self._place)
+        self._end: MemberEnd = cipher_of(job).FeaturePartyEnd(job, self._opened, self.sizes, self._place)
         self._rows: Rows = np.zeros(0, dtype=np.int64)  # of the block at hand
         phases: dict[str, Phase] = {ALIGNMENT: self._opened.alignment, NAMES: NamesSent(job, self._splits.names())}
-        self.steps = steps_of(self, self._opened, phases=phases, conditions=job.conditions)
+        self.steps = steps_of(self, self._opened, phases=phases, conditions=conditions_of(job.opening))
 
     @step(Next("mask_block"))
     async def take_key(self) -> None:

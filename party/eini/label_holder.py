@@ -6,29 +6,32 @@ Unlike the paper, the vectors have a place per entry, a set of leaves that no la
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 from party.alignment.steps import ALIGNMENT
-from party.eini.chain import label_end, sizes_of
+from party.eini.attributions import Attributions
+from party.eini.chain import cipher_of, sizes_of
 from party.prediction.batch import BatchPrediction
 from party.prediction.blocks import scored_block, send_block
-from party.prediction.job import (
+from party.prediction.order import (
     ATTRIBUTED,
     NAMES,
     OPENING_ROWS,
-    PredictionJob,
     after_batch_block,
     after_block,
+    conditions_of,
     first_block,
     requested_block,
 )
 from party.prediction.scores_on_disk import AT_ONCE, Imputed, ScoreStore
 from party.prediction.tree_scoring import TreeScoring
+from party.protocols import PredictionJob
 from party.runtime.context import required
 from party.runtime.messages import Rows
 from party.runtime.step_order import THIS_ROUND, Next, Outcome, role, step, steps_of
 from treetap.tables.typed import IdColumn
+from treetap.trees.local_values import GoesLeft
 from treetap.trees.paths import Floats
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
@@ -36,13 +39,47 @@ from treetap.wire.v2 import control_pb2, prediction_pb2
 ATTRIBUTIONS = "attributions"
 
 
-@dataclass(frozen=True)
-class _Scored:
-    """A block that has its scores."""
+class Sums(Protocol):
+    """The label holder's end of the chain for one kind of values: those of scores, or of attributions."""
 
-    rows: Rows
-    scores: Floats
-    imputed: Imputed
+    def values(self, goes_left: GoesLeft, n: int) -> Any:
+        """W_k of n records by the own splits (equation 8)."""
+        ...
+
+    async def send(self, values: Any, number: int) -> None:
+        """Encrypt a block, and send it meanwhile to the first of the chain."""
+        ...
+
+    async def receive(self, number: int) -> Floats:
+        """The sums of the block that was sent, which the last of the chain returns; opened (equation 14)."""
+        ...
+
+
+class LabelEnd(Protocol):
+    """What a cipher does for the label holder; it has the key of this prediction, in memory only.
+
+    Attributes:
+        scores: sums of leaf weights (n, outputs).
+        attributions: Shapley values (n, players, outputs), if they are asked for.
+    """
+
+    @property
+    def scores(self) -> Sums: ...
+
+    @property
+    def attributions(self) -> Attributions | None: ...
+
+    def lay_out(self) -> None:
+        """Lay out the values, which follow from the model alone; slow."""
+        ...
+
+    async def make_keys(self) -> None:
+        """Check the own policy; make a key, and send it and the layout to every feature party."""
+        ...
+
+    async def close(self) -> None:
+        """Make the workers forget the key, of which there is no other copy."""
+        ...
 
 
 @role({**OPENING_ROWS, NAMES: (Next("make_keys"),)}, BatchPrediction)
@@ -55,9 +92,11 @@ class LabelHolder:
         self.sizes = sizes_of(job)
         beside = [self._write_attributions] if job.opening.attributions else []
         self._scoring = TreeScoring(job, self.sizes, beside=beside)
-        self._end = label_end(job, self._scoring, self.sizes, self._advance)
-        self._unattributed: _Scored | None = None
-        self.steps = steps_of(self, self._scoring.records, phases=self._scoring.phases, conditions=job.conditions)
+        self._end: LabelEnd = cipher_of(job).LabelHolderEnd(job, self._scoring, self.sizes, self._advance)
+        self._unattributed: tuple[Rows, Floats, Imputed] | None = None  # a block that has its scores
+        self.steps = steps_of(
+            self, self._scoring.records, phases=self._scoring.phases, conditions=conditions_of(job.opening)
+        )
 
     @step(Next(ALIGNMENT))
     async def open_model(self) -> prediction_pb2.OpenedModel:
@@ -94,7 +133,7 @@ class LabelHolder:
         await sums.send(values, number)
         scores = trees.ensemble.from_sums(await sums.receive(number))
         if self._opening.attributions:
-            self._unattributed = _Scored(rows, scores, imputed)
+            self._unattributed = rows, scores, imputed
             outcomes = list[str]()
         else:
             self._scoring.keep(rows, scores, imputed)
@@ -112,13 +151,13 @@ class LabelHolder:
         4. keep both.
         """
         number, context, trees = request.round, self._context, self._scoring.trees
-        scored, sums = required(self._unattributed), required(self._end.attributions)
-        goes_left, n = trees.directions(scored.rows), len(scored.rows)
+        (rows, scores, imputed), sums = required(self._unattributed), required(self._end.attributions)
+        goes_left, n = trees.directions(rows), len(rows)
         values = await context.offload(lambda: sums.values(goes_left, n))
         await sums.send(values, number)
         attributions = await sums.receive(number)
-        sums.check_complete(number, attributions, scored.scores)
-        self._scoring.keep(scored.rows, scored.scores, scored.imputed, further={ATTRIBUTIONS: attributions})
+        sums.check_complete(number, attributions, scores)
+        self._scoring.keep(rows, scores, imputed, further={ATTRIBUTIONS: attributions})
         self._unattributed = None
         context.mailbox.forget(number)
         records = self._scoring.records
@@ -131,7 +170,7 @@ class LabelHolder:
     def _advance(self, records: int) -> None:
         """Show that this number of records of the block is done; where both are asked for, half with the scores."""
         if self._opening.attributions:
-            scored = 0 if self._unattributed is None else len(self._unattributed.rows)
+            scored = 0 if self._unattributed is None else len(self._unattributed[0])
             records = (scored + records) // 2
         self._scoring.records.advance(records)
 

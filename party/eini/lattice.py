@@ -18,9 +18,9 @@ import numpy.typing as npt
 from party.eini.chain import Advance, ChainPlace, check_hidden, check_hides
 from party.eini.column_layout import MemberColumns, layout_messages, take_layout
 from party.prediction.blocks import blaming
-from party.prediction.job import PredictionJob
 from party.prediction.opened_model import OpenedModel
 from party.prediction.tree_scoring import TreeScoring
+from party.protocols import PredictionJob
 from party.runtime.context import StepContext, required
 from party.runtime.messages import MESSAGE_BYTES
 from party.runtime.outbox import Series
@@ -51,24 +51,9 @@ class BlockColumns:
     `base`: D(root), summed over trees (outputs, n), once all pages have been computed.
     """
 
-    columns: NodeColumns
     pages: Sequence[Page]
     numbers: Iterator[Ints]
     base: Ints
-
-    @classmethod
-    def of(cls, columns: NodeColumns, pages: Sequence[Page], goes_left: GoesLeft, outputs: int, n: int) -> BlockColumns:
-        """The columns by the own splits' answers for n records."""
-        base = np.zeros((outputs, n), dtype=np.int64)
-        return cls(columns, pages, columns.pages(goes_left, n, pages, base), base)
-
-    def sums(self, opened: Ints) -> Floats:
-        """The sums of leaf weights (n, outputs): D(root) added to the sums that the chain returned.
-
-        Raises:
-            Malformed: a sum that no choice of one leaf per tree can have.
-        """
-        return self.columns.weights(opened, self.base)
 
 
 class LabelHolderEnd:
@@ -92,16 +77,16 @@ class LabelHolderEnd:
 
     @property
     def scores(self) -> LabelHolderEnd:
-        """See `LabelEnd`."""
+        """This end itself: there is one kind of sums."""
         return self
 
     def lay_out(self) -> None:
-        """See `LabelEnd`."""
+        """Compute the columns of the model."""
         trees, modulus = self._scoring.trees, scheme_of(self._parameters).modulus
         self._columns = NodeColumns(trees.ensemble, self._context.party, modulus, trees.public)
 
     async def make_keys(self) -> None:
-        """See `LabelEnd`: to each party go the key and its own branches that a column depends on."""
+        """Make a key; to each party go its public part, and the own branches that a column depends on."""
         context, parameters, columns = self._context, self._parameters, required(self._columns)
         await check_hidden(context, self._scoring, columns.spare)
         instructions = native.instructions()
@@ -121,9 +106,9 @@ class LabelHolderEnd:
         await together(*map(send, self._chain))
 
     def values(self, goes_left: GoesLeft, n: int) -> BlockColumns:
-        """See `SumsEnd`: columns instead of W_k, each page of which is computed when it is encrypted."""
-        pages = self._shape.pages(n, self._parameters.degree)
-        return BlockColumns.of(required(self._columns), pages, goes_left, self._shape.outputs, n)
+        """The columns by the own splits, in the place of W_k: each page is computed when it is encrypted."""
+        pages, base = self._shape.pages(n, self._parameters.degree), np.zeros((self._shape.outputs, n), dtype=np.int64)
+        return BlockColumns(pages, required(self._columns).pages(goes_left, n, pages, base), base)
 
     async def send(self, values: BlockColumns, number: int) -> None:
         """Encrypt the columns page by page, and send them to the first of the chain while the next are encrypted."""
@@ -141,7 +126,7 @@ class LabelHolderEnd:
         context.costs.ciphertexts["lattice_columns"] += sent
 
     async def receive(self, number: int) -> Floats:
-        """See `SumsEnd`: the opened sums of the block that was sent, and D(root).
+        """Sums of leaf weights (n, outputs) of the block that was sent, D(root) added to those that come back.
 
         Raises:
             Malformed: not one sum for each output, or one that is not under this key or of no leaves.
@@ -154,10 +139,10 @@ class LabelHolderEnd:
                 raise Malformed(f"{len(answers)} sums of {self._shape.outputs} outputs")
             opened = await required(self._owner).open(answers, widest(block.pages) * block.base.shape[1])
             self._context.costs.operations["decryptions"] += len(answers)
-            return block.sums(opened)
+            return required(self._columns).weights(opened, block.base)
 
     async def close(self) -> None:
-        """See `LabelEnd`."""
+        """Make the workers forget the key."""
         owner, self._owner = self._owner, None
         if owner is not None:
             await owner.close()
@@ -178,7 +163,7 @@ class FeaturePartyEnd:
         self.scores: ColumnMasking | None = None
 
     async def take_key(self) -> None:
-        """See `MemberEnd`: a key of other sizes than those that follow from the layout is refused."""
+        """Take the own branches that each column depends on, and a key of the sizes that follow from them."""
         context, sender, members = self._context, self._place.label_holder, len(self._opening.feature_parties)
         messages = context.mailbox.series(sender, "column_layout", 0, 0)
         layout = await take_layout(messages, self._place, self._opened.shard, members)
@@ -199,7 +184,7 @@ class FeaturePartyEnd:
             raise Malformed(f"the key of {sender} cannot be used: {failure}") from failure
 
     async def close(self) -> None:
-        """See `MemberEnd`."""
+        """Make the workers forget the ciphertexts."""
         masking, self.scores = self.scores, None
         if masking is not None:
             await masking.close()

@@ -9,14 +9,14 @@ import numpy as np
 
 from party.alignment.steps import ALIGNMENT
 from party.prediction.feature_names import NamesSent
-from party.prediction.job import NAMES, OPENING_ROWS, PredictionJob
 from party.prediction.opened_model import OpenedModel
+from party.prediction.order import NAMES, OPENING_ROWS
 from party.prediction.tree_model import OwnSplits
+from party.protocols import PredictionJob
 from party.runtime.messages import Rows
 from party.runtime.step_order import ANY, LATER, Next, Phase, role, step, steps_of
 from treetap.errors import Malformed
 from treetap.protocols.interactive import InteractiveSizes, asked_stages
-from treetap.protocols.prediction import members_present
 from treetap.trees.paths import Bools
 from treetap.wire import records
 from treetap.wire.records import rows_of
@@ -35,9 +35,7 @@ class FeatureParty:
     def __init__(self, job: PredictionJob) -> None:
         """Raises BadInput: see `OpenedModel`."""
         self._context, self._opening = job.context, job.opening
-        self.sizes = InteractiveSizes(
-            members=members_present(job.opening, job.context.coordinator), block=max(1, job.opening.block)
-        )
+        self.sizes = InteractiveSizes(members=job.members, block=max(1, job.opening.block))
         self._opened = OpenedModel(job, self.sizes)
         self._splits = OwnSplits.of_feature_party(self._opened, self.sizes)
         self.sizes.stages = asked_stages(self.sizes.trees)

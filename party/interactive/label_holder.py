@@ -17,24 +17,24 @@ import numpy as np
 from party.alignment.steps import ALIGNMENT
 from party.interactive.stages import Stage, StageNodes, stages_of
 from party.prediction.batch import BatchPrediction
-from party.prediction.job import (
+from party.prediction.order import (
     ANSWERED,
     NAMES,
     OPENING_ROWS,
     REQUESTED,
-    PredictionJob,
     after_block,
+    conditions_of,
     first_block,
     requested_block,
 )
 from party.prediction.tree_scoring import TreeScoring
+from party.protocols import PredictionJob
 from party.runtime.context import required
 from party.runtime.messages import CountedItem, Rows, counted_bodies
 from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, Outcome, role, step, steps_of
 from treetap.errors import Malformed
 from treetap.process.together import together
 from treetap.protocols.interactive import InteractiveSizes, asked_stages
-from treetap.protocols.prediction import members_present
 from treetap.trees.ensemble import Split, Tree
 from treetap.trees.missing_party import Guesses, Places, Walk
 from treetap.wire import records
@@ -57,16 +57,16 @@ class LabelHolder:
     def __init__(self, job: PredictionJob) -> None:
         """Raises BadInput: see `OpenedModel`."""
         self._context, self._opening = job.context, job.opening
-        self.sizes = InteractiveSizes(
-            members=members_present(job.opening, job.context.coordinator), block=max(1, job.opening.block)
-        )
+        self.sizes = InteractiveSizes(members=job.members, block=max(1, job.opening.block))
         self._scoring = TreeScoring(job, self.sizes, shows_directions=True)
         trees = self._scoring.trees.public.trees
         self.sizes.directions = sum(len(tree.splits) for tree in trees) if job.opening.away else len(trees)
         self.sizes.stages = asked_stages(len(trees))
         self._stages: list[Stage] | None = None
         self._standing: _Standing | None = None
-        self.steps = steps_of(self, self._scoring.records, phases=self._scoring.phases, conditions=job.conditions)
+        self.steps = steps_of(
+            self, self._scoring.records, phases=self._scoring.phases, conditions=conditions_of(job.opening)
+        )
 
     @step(Next(ALIGNMENT))
     async def open_model(self) -> prediction_pb2.OpenedModel:

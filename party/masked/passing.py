@@ -9,8 +9,8 @@ import numpy as np
 
 from party.masked.routes import Place, Routes
 from party.masked.standing import Standing
-from party.prediction.job import PredictionJob
 from party.prediction.opened_model import OpenedModel
+from party.protocols import PredictionJob
 from party.runtime.context import required
 from party.runtime.messages import Rows, batches
 from party.runtime.step_order import Next, step
@@ -21,7 +21,6 @@ from treetap.privacy.masks import MaskKey, PairwiseMasks
 from treetap.privacy.ring import Ring, encode
 from treetap.process.together import together
 from treetap.protocols.masked import MaskedSizes
-from treetap.protocols.prediction import members_present
 from treetap.trees.paths import Bools
 from treetap.wire.records import pack_bits, unpack_bits
 from treetap.wire.v2 import masked_pb2
@@ -38,7 +37,7 @@ LAST_LEVEL = "every record has reached its leaves"
 
 def masked_sizes(job: PredictionJob) -> MaskedSizes:
     """The sizes of a masked prediction, as far as they follow from its opening."""
-    return MaskedSizes(members=members_present(job.opening, job.context.coordinator), block=max(1, job.opening.block))
+    return MaskedSizes(members=job.members, block=max(1, job.opening.block))
 
 
 class Passing:

@@ -11,9 +11,10 @@ from party.alignment.steps import ALIGNMENT
 from party.masked.passing import FRACTION, LAST_LEVEL, MORE_LEVELS, Passing, masked_sizes
 from party.prediction.batch import BatchPrediction
 from party.prediction.blocks import scored_block, send_block
-from party.prediction.job import PredictionJob, after_batch_block
 from party.prediction.opened_model import OpenedModel
+from party.prediction.order import after_batch_block
 from party.prediction.records import record_source
+from party.protocols import PredictionJob
 from party.runtime.messages import Rows
 from party.runtime.step_order import NEXT_STAGE, OPENING, THIS_ROUND, Next, Outcome, role, step, steps_of
 from treetap.errors import Malformed

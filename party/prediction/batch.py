@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from party.prediction.evaluation import EvaluatedPrediction
-from party.prediction.job import LAST_BLOCK, MORE_BLOCKS, PredictionJob
 from party.prediction.opened_model import OpenedModel
+from party.prediction.order import LAST_BLOCK, MORE_BLOCKS
 from party.prediction.outcome import Outcome
 from party.prediction.scores_on_disk import AT_ONCE, Array, Imputed, ScoreStore
+from party.protocols import PredictionJob
 from party.runtime import step_order
 from party.runtime.context import required
 from party.runtime.job_store import Arrays

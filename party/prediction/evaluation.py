@@ -19,9 +19,9 @@ import numpy as np
 
 from party.defences.clean_labels import LabelRules, Use, read_some
 from party.defences.label_budget import LabelReleases, Release
-from party.prediction.job import PredictionJob
 from party.prediction.opened_model import OpenedModel
 from party.prediction.scores_on_disk import ScoreStore
+from party.protocols import PredictionJob
 from party.runtime.messages import Rows
 from party.setup.steps import load_table, table_config
 from treetap.errors import DataError, Refused

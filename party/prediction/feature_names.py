@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from party.prediction.job import PredictionJob
+from party.protocols import PredictionJob
 from party.runtime.messages import batches
 from party.runtime.step_order import StepId, step
 from treetap.errors import Malformed

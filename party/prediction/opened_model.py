@@ -13,16 +13,16 @@ from typing import Any
 import pyarrow as pa
 
 from party.alignment.steps import ALIGNMENT, Alignment
-from party.prediction.job import PredictionJob
-from party.prediction.private_values import check_private_values
+from party.config import PartyConfig
 from party.prediction.record_values import RecordValues, values_of
+from party.protocols import PredictionJob
 from party.runtime.context import required
 from party.runtime.messages import Rows
 from party.runtime.step_order import Next, step
 from party.setup.steps import load_table, table_config
-from treetap.errors import DataError
+from treetap.errors import ConfigError, DataError
 from treetap.models.arrays import Array
-from treetap.models.store import VALUES, read_manifest, read_model, read_repaired, read_weights
+from treetap.models.store import HIDES_CONSTANTS, VALUES, read_manifest, read_model, read_repaired, read_weights
 from treetap.protocols.messages import JobSizes
 from treetap.protocols.registry import prediction_name, training
 from treetap.tables.categories import Category
@@ -160,7 +160,8 @@ class OpenedModel:
     @property
     def values(self) -> RecordValues:
         """The values of the compared features at the records that all parties hold."""
-        return required(self._values)
+        assert self._values is not None  # once the records are aligned
+        return self._values
 
     @property
     def own_places(self) -> Rows:
@@ -234,3 +235,28 @@ class OpenedModel:
         if sorted(trained) != sorted(asked):
             fault = f"model {self._opening.model} was trained by {', '.join(trained)}, not by {', '.join(asked)}"
             raise DataError(f"{fault}: predict by the coordinator that trained it")
+
+
+def check_private_values(manifest: Mapping[str, Any], config: PartyConfig, opening: prediction_pb2.OpenModel) -> None:
+    """`ConfigError` listing all that is asked of a model and would show such values; other models pass.
+
+    Attributions divide values among the splits of the shape that all parties know. A degraded prediction weights by its
+    covers, and which entries are constant would tell where values depend on the record. Scores of repaired trees depend
+    on clean labels, which no feature party may compare with the noisy ones that it has seen.
+    """
+    faults, model = [], opening.model
+    if manifest.get(HIDES_CONSTANTS):
+        why = f"the leaves of model {model} have values by {config.name}'s own columns, since a defence of the label"
+        if opening.attributions:
+            faults.append(f"attributions: {why} was on; leave them out")
+        if opening.away_policy == "degrade":
+            faults.append(f"away = 'degrade': {why} was on; use retry or fail")
+    if manifest.get(VALUES) and opening.serve and config.serve is not None:
+        named = [name for name in config.serve.clients if name in manifest["feature_parties"]]
+        if named:
+            faults.append(
+                f"serve.clients names {', '.join(named)}, a feature party of model {model}, whose scores depend on the "
+                "labels that noise hid from it: take it out, or serve a model without grafting and refit"
+            )
+    if faults:
+        raise ConfigError("\n".join(faults), party=config.name)

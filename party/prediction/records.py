@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from party.prediction.batch import BatchPrediction, Beside
-from party.prediction.job import PredictionJob
 from party.prediction.opened_model import OpenedModel
 from party.prediction.scores_on_disk import Imputed
 from party.prediction.served import ServedPrediction
+from party.protocols import PredictionJob
 from party.runtime.job_store import Arrays
 from party.runtime.messages import Rows
 from party.runtime.step_order import Outcome
@@ -54,7 +54,7 @@ class RecordSource(Protocol):
         ...
 
     def after_block(self, number: int) -> str:
-        """The outcome of a block's last step: one of those in `party.prediction.job.after_block`."""
+        """The outcome of a block's last step: one of those in `party.prediction.order.after_block`."""
         ...
 
     async def await_requests(self) -> Outcome:

@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from party.config import PartyConfig, ServeConfig
-from party.prediction.job import ANSWERED, REQUESTED, UNREQUESTED, PredictionJob
 from party.prediction.opened_model import OpenedModel
+from party.prediction.order import ANSWERED, REQUESTED, UNREQUESTED
 from party.prediction.outcome import Outcome
 from party.prediction.scores_on_disk import Imputed
+from party.protocols import PredictionJob
 from party.runtime import step_order
 from party.runtime.context import required
 from party.runtime.job_store import Arrays

@@ -9,11 +9,12 @@ from party.alignment.steps import ALIGNMENT
 from party.prediction.batch import Beside
 from party.prediction.decision_paths import OPEN_LEAVES, foreign, pack_masks, records_at_once, write_paths
 from party.prediction.feature_names import NamesTaken
-from party.prediction.job import NAMES, PredictionJob
 from party.prediction.opened_model import OpenedModel
+from party.prediction.order import NAMES
 from party.prediction.records import record_source
 from party.prediction.scores_on_disk import Imputed, ScoreStore
 from party.prediction.tree_model import TreeModel
+from party.protocols import PredictionJob
 from party.runtime.job_store import Arrays
 from party.runtime.messages import Rows
 from party.runtime.step_order import Phase

@@ -8,15 +8,14 @@ import torch
 
 from party.alignment.steps import ALIGNMENT
 from party.prediction.blocks import take_block
-from party.prediction.job import PredictionJob
 from party.prediction.opened_model import OpenedModel
+from party.protocols import PredictionJob
 from party.runtime.messages import Rows
 from party.runtime.step_order import NEXT_ROUND, OPENING, Next, role, step, steps_of
 from party.splitnn.bodies import EMBEDDINGS
 from party.splitnn.numbers import send_blocks
 from party.splitnn.published import trained_bottom
 from treetap.neural.trained import pieces
-from treetap.protocols.prediction import members_present
 from treetap.protocols.scoring import ScoringSizes
 from treetap.wire.v2 import control_pb2
 
@@ -28,9 +27,7 @@ class FeatureParty:
     def __init__(self, job: PredictionJob) -> None:
         """Raises BadInput: see `OpenedModel`; or the weights do not fit the manifest."""
         self._context, self._opening = job.context, job.opening
-        self.sizes = ScoringSizes(
-            members=members_present(job.opening, job.context.coordinator), block=job.opening.block
-        )
+        self.sizes = ScoringSizes(members=job.members, block=job.opening.block)
         self._opened = OpenedModel(job, self.sizes)
         self._network = trained_bottom(self._opened)
         self._wire_type = str(self._opened.manifest["wire_type"])

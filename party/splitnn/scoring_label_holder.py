@@ -11,16 +11,16 @@ import torch
 from party.alignment.steps import ALIGNMENT
 from party.prediction.batch import BatchPrediction
 from party.prediction.blocks import scored_block, send_block
-from party.prediction.job import PredictionJob, after_block, first_block, requested_block
 from party.prediction.opened_model import OpenedModel
+from party.prediction.order import after_block, conditions_of, first_block, requested_block
 from party.prediction.records import record_source
+from party.protocols import PredictionJob
 from party.runtime.messages import Rows
 from party.runtime.step_order import OPENING, Next, Outcome, role, step, steps_of
 from party.splitnn.bodies import EMBEDDINGS
 from party.splitnn.numbers import take
 from party.splitnn.published import trained_top
 from treetap.process.together import together
-from treetap.protocols.prediction import members_present
 from treetap.protocols.splitnn_prediction import NetworkSizes
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
@@ -35,8 +35,7 @@ class LabelHolder:
     def __init__(self, job: PredictionJob) -> None:
         """Raises BadInput: see `OpenedModel`; or the weights do not fit the manifest."""
         self._context, self._opening, self._present = job.context, job.opening, job.chain
-        members = members_present(job.opening, job.context.coordinator)
-        self.sizes = NetworkSizes(members=members, rounds=1 << 62, widths={}, wire_type="", rows=0)
+        self.sizes = NetworkSizes(members=job.members, rounds=1 << 62, widths={}, wire_type="", rows=0)
         self._opened = OpenedModel(job, self.sizes)
         self._network = trained_top(self._opened)
         self._records = record_source(job, self._opened)
@@ -46,7 +45,7 @@ class LabelHolder:
         self.sizes.widths, self.sizes.rows = self._network.widths, self._records.size
         self._taken = False
         self.steps = steps_of(
-            self, self._records, phases={ALIGNMENT: self._opened.alignment}, conditions=job.conditions
+            self, self._records, phases={ALIGNMENT: self._opened.alignment}, conditions=conditions_of(job.opening)
         )
 
     @step(Next(ALIGNMENT))

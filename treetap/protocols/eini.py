@@ -19,7 +19,7 @@ from treetap.protocols.messages import (
     to_first,
 )
 from treetap.protocols.registry import PredictionProtocol
-from treetap.protocols.scoring import BLOCK_BYTES, BLOCKS, MOST_ATTRIBUTING, ScoringSizes
+from treetap.protocols.scoring import BLOCK_BYTES, MOST_ATTRIBUTING, ScoringSizes, blocks
 
 if TYPE_CHECKING:
     from treetap.wire.v2 import setup_pb2
@@ -62,49 +62,49 @@ class ChainSizes(ScoringSizes):
     column_sums: int = 0
 
 
-def entry_layout(sizes: ChainSizes, series: Series) -> int:
+def entries_of_leaves(sizes: ChainSizes, series: Series) -> int:
     """The entry of each leaf, as it comes and as it goes on."""
     del series
     return sizes.layout(1)
 
 
-def constant_entries(sizes: ChainSizes, series: Series) -> int:
+def constants_of_leaves(sizes: ChainSizes, series: Series) -> int:
     """A ciphertext for each leaf."""
     del series
     return min(CONSTANT_BYTES, sizes.leaves * sizes.ciphertext_bytes)
 
 
-def leaf_entries(sizes: ChainSizes, series: Series) -> int:
+def ciphertexts_of_leaves(sizes: ChainSizes, series: Series) -> int:
     """A ciphertext for each leaf of each record of a block, which takes no more than fits a block but of one record."""
     del series
     return max(BLOCK_BYTES, sizes.leaves * sizes.ciphertext_bytes)
 
 
-def leaf_sums(sizes: ChainSizes, series: Series) -> int:
+def ciphertexts_of_records(sizes: ChainSizes, series: Series) -> int:
     """A ciphertext for each record of a block."""
     del series
     return sizes.block * sizes.ciphertext_bytes
 
 
-def attribution_layout(sizes: ChainSizes, series: Series) -> int:
+def entries_of_sets(sizes: ChainSizes, series: Series) -> int:
     """An entry for each leaf and each set of feature parties on its way."""
     del series
     return sizes.layout(1 << MOST_ATTRIBUTING)
 
 
-def constant_attributions(sizes: ChainSizes, series: Series) -> int:
+def constants_of_sets(sizes: ChainSizes, series: Series) -> int:
     """Ciphertexts of as many blocks as the layout may have entries."""
     del sizes, series
     return CONSTANT_BYTES
 
 
-def attribution_entries(sizes: ChainSizes, series: Series) -> int:
+def ciphertexts_of_sets(sizes: ChainSizes, series: Series) -> int:
     """The ciphertexts of each entry of each record of a block, which takes no more than fits but of one record."""
     del series
     return max(BLOCK_BYTES, sizes.attributed * sizes.ciphertext_bytes)
 
 
-def attribution_sums(sizes: ChainSizes, series: Series) -> int:
+def ciphertexts_of_players(sizes: ChainSizes, series: Series) -> int:
     """As many ciphertexts for each record of a block as the values of all players need."""
     del series
     return sizes.block * sizes.attributed * sizes.ciphertext_bytes
@@ -118,18 +118,18 @@ PROTOCOL = PredictionProtocol(
     no_degrade="",
     sends=(
         *PUBLIC_KEY,
-        *BLOCKS,
-        MessageRow("entry_layout", to_feature_parties, once, entry_layout),
-        MessageRow("constant_entries", to_first, once, constant_entries),
-        MessageRow("leaf_entries", along_chain, each_round, leaf_entries),
-        MessageRow("leaf_sums", from_last, each_round, leaf_sums),
+        *blocks("score_block", "score_block"),
+        MessageRow("entry_layout", to_feature_parties, once, entries_of_leaves, step="make_keys"),
+        MessageRow("constant_entries", to_first, once, constants_of_leaves, step="make_keys"),
+        MessageRow("leaf_entries", along_chain, each_round, ciphertexts_of_leaves, step="score_block"),
+        MessageRow("leaf_sums", from_last, each_round, ciphertexts_of_records, step="mask_block"),
     ),
     opens_sums=label_holder_opens,
     sends_attributions=(
-        MessageRow("attribution_layout", to_feature_parties, once, attribution_layout),
-        MessageRow("constant_attributions", to_first, once, constant_attributions),
-        MessageRow("attribution_entries", along_chain, each_round, attribution_entries),
-        MessageRow("attribution_sums", from_last, each_round, attribution_sums),
+        MessageRow("attribution_layout", to_feature_parties, once, entries_of_sets, step="make_keys"),
+        MessageRow("constant_attributions", to_first, once, constants_of_sets, step="make_keys"),
+        MessageRow("attribution_entries", along_chain, each_round, ciphertexts_of_sets, step="attribute_block"),
+        MessageRow("attribution_sums", from_last, each_round, ciphertexts_of_players, step="mask_attributions"),
     ),
     library="",
     extra="",

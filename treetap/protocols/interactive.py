@@ -58,13 +58,13 @@ def asked_stages(trees: int) -> int:
     return MOST_LEVELS * max(trees, 1)
 
 
-def route_queries(sizes: InteractiveSizes, series: Series) -> int:
+def records_at_splits(sizes: InteractiveSizes, series: Series) -> int:
     """The records that stand at each of the receiver's splits of a level, no record twice in a tree."""
     del series
     return sizes.queries()
 
 
-def route_answers(sizes: InteractiveSizes, series: Series) -> int:
+def directions_of_records(sizes: InteractiveSizes, series: Series) -> int:
     """A bit for each record of a block in each tree, or at each split if a party is away."""
     del series
     return sizes.directions * (sizes.block + 8) // 8
@@ -77,11 +77,11 @@ PROTOCOL = PredictionProtocol(
     block=65_536,
     no_degrade="",
     sends=(
-        MessageRow("route_queries", to_feature_parties, each_stage, route_queries),
-        MessageRow("route_answers", to_label_holder, each_stage, route_answers),
-        MessageRow("asked_directions", label_holder_reports),
+        MessageRow("route_queries", to_feature_parties, each_stage, records_at_splits, step="ask_directions"),
+        MessageRow("route_answers", to_label_holder, each_stage, directions_of_records, step="answer_directions"),
+        MessageRow("asked_directions", label_holder_reports, step="ask_directions"),
     ),
-    sends_served=(MessageRow("routed_block", label_holder_reports),),
+    sends_served=(MessageRow("routed_block", label_holder_reports, step="route_block"),),
     opens_sums=label_holder_opens,
     sends_attributions=(),
     library="",

@@ -17,7 +17,7 @@ from treetap.protocols.messages import (
     to_feature_parties,
 )
 from treetap.protocols.registry import PredictionProtocol
-from treetap.protocols.scoring import BLOCK_BYTES, BLOCKS
+from treetap.protocols.scoring import BLOCK_BYTES, blocks
 
 if TYPE_CHECKING:
     from treetap.wire.v2 import setup_pb2
@@ -37,7 +37,7 @@ class LatticeOptions:
         return []
 
 
-def lattice_key(sizes: ChainSizes, series: Series) -> int:
+def largest_key(sizes: ChainSizes, series: Series) -> int:
     """A key of the largest parameters."""
     # Not above: the command line reads this description, and starts faster without the library of numbers.
     from treetap.lattice.parameters import MOST_KEY_BYTES
@@ -46,19 +46,19 @@ def lattice_key(sizes: ChainSizes, series: Series) -> int:
     return MOST_KEY_BYTES
 
 
-def column_layout(sizes: ChainSizes, series: Series) -> int:
+def branches_of_columns(sizes: ChainSizes, series: Series) -> int:
     """The receiver's branches on the way to each column, no more than leaves."""
     del series
     return sizes.columns()
 
 
-def lattice_columns(sizes: ChainSizes, series: Series) -> int:
+def ciphertexts_of_columns(sizes: ChainSizes, series: Series) -> int:
     """The ciphertexts of a block, which are twice as long once a party has passed them on."""
     del sizes, series
     return 4 * BLOCK_BYTES
 
 
-def lattice_sums(sizes: ChainSizes, series: Series) -> int:
+def ciphertexts_of_outputs(sizes: ChainSizes, series: Series) -> int:
     """A ciphertext for each column of the score."""
     del series
     return sizes.column_sums
@@ -71,11 +71,11 @@ PROTOCOL = PredictionProtocol(
     block=16_384,  # one ciphertext holds 8,192 or 16,384 records, and a block never has more than it does
     no_degrade="the lattice backend cannot; use protocol eini or interactive, or retry",
     sends=(
-        *BLOCKS,
-        MessageRow("lattice_key", to_feature_parties, once, lattice_key),
-        MessageRow("column_layout", to_feature_parties, once, column_layout),
-        MessageRow("lattice_columns", along_chain, each_round, lattice_columns),
-        MessageRow("lattice_sums", from_last, each_round, lattice_sums),
+        *blocks("score_block", "score_block"),
+        MessageRow("lattice_key", to_feature_parties, once, largest_key, step="make_keys"),
+        MessageRow("column_layout", to_feature_parties, once, branches_of_columns, step="make_keys"),
+        MessageRow("lattice_columns", along_chain, each_round, ciphertexts_of_columns, step="score_block"),
+        MessageRow("lattice_sums", from_last, each_round, ciphertexts_of_outputs, step="mask_block"),
     ),
     opens_sums=label_holder_opens,
     sends_attributions=(),

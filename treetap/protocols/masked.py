@@ -16,7 +16,7 @@ from treetap.protocols.messages import (
     to_label_holder,
 )
 from treetap.protocols.registry import PredictionProtocol
-from treetap.protocols.scoring import BLOCKS, ScoringSizes
+from treetap.protocols.scoring import ScoringSizes, blocks
 
 if TYPE_CHECKING:
     from treetap.wire.v2 import setup_pb2
@@ -60,7 +60,7 @@ class MaskedSizes(ScoringSizes):
     outputs: int = 0
 
 
-def mask_key(sizes: MaskedSizes, series: Series) -> int:
+def key_of_masks(sizes: MaskedSizes, series: Series) -> int:
     """A public key, from which the masks of two parties follow."""
     # Not above: the command line reads this description, and starts faster without the library of keys.
     from treetap.privacy.masks import KEY_BYTES
@@ -69,13 +69,13 @@ def mask_key(sizes: MaskedSizes, series: Series) -> int:
     return KEY_BYTES
 
 
-def arrived_records(sizes: MaskedSizes, series: Series) -> int:
+def records_at_nodes(sizes: MaskedSizes, series: Series) -> int:
     """A bit for each record of a block, of each node of a level that the receiver holds."""
     del series
     return sizes.held * (sizes.block // 8 + 1 + _NODE)
 
 
-def score_shares(sizes: MaskedSizes, series: Series) -> int:
+def shares_of_records(sizes: MaskedSizes, series: Series) -> int:
     """A number of 64 bits for each output of each record of a block."""
     del series
     return 8 * sizes.block * sizes.outputs
@@ -88,10 +88,10 @@ PROTOCOL = PredictionProtocol(
     block=16_384,
     no_degrade="masks cancel only in the sum over all parties, so there is no score without one of them; use retry",
     sends=(
-        *BLOCKS,
-        MessageRow("mask_key", to_each_other, once, mask_key),
-        MessageRow("arrived_records", to_each_other, each_stage, arrived_records),
-        MessageRow("score_shares", to_label_holder, each_round, score_shares),
+        *blocks("pass_records", "add_shares"),
+        MessageRow("mask_key", to_each_other, once, key_of_masks, step="exchange_mask_keys"),
+        MessageRow("arrived_records", to_each_other, each_stage, records_at_nodes, step="pass_records"),
+        MessageRow("score_shares", to_label_holder, each_round, shares_of_records, step="send_shares"),
     ),
     opens_sums=label_holder_opens,
     sends_attributions=(),

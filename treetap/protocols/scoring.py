@@ -94,8 +94,11 @@ CLASSES_OF_NAMES = frozenset({"FEATURE_NAME", "TOPOLOGY"})
 EXPLANATIONS = (
     MessageRow("split_names", to_label_holder, once, names_of_splits, step="name_features", perhaps=CLASSES_OF_NAMES),
 )
-#: Blocks of records that go through the chain encrypted.
-BLOCKS = (
-    MessageRow("block_records", to_feature_parties, each_round, records_of_block),
-    MessageRow("scored_block", label_holder_reports),
-)
+
+
+def blocks(naming: str, scoring: str) -> tuple[MessageRow, ...]:
+    """Blocks of records, which the label holder names to the others in the step `naming` and scores in `scoring`."""
+    return (
+        MessageRow("block_records", to_feature_parties, each_round, records_of_block, step=naming),
+        MessageRow("scored_block", label_holder_reports, step=scoring),
+    )

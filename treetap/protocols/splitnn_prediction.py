@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from treetap.neural.params import NUMBER_BYTES
 from treetap.protocols.messages import JobSizes, MessageRow, Series, each_round, label_holder_opens, to_label_holder
 from treetap.protocols.registry import PredictionProtocol
-from treetap.protocols.scoring import BLOCKS
+from treetap.protocols.scoring import blocks
 
 if TYPE_CHECKING:
     from treetap.wire.v2 import setup_pb2
@@ -71,7 +71,10 @@ PROTOCOL = PredictionProtocol(
     options=NetworkOptions,
     block=16_384,
     no_degrade="",
-    sends=(*BLOCKS, MessageRow("embeddings", to_label_holder, each_round, embeddings_of_rows, step="embed_block")),
+    sends=(
+        *blocks("embed_block", "embed_block"),
+        MessageRow("embeddings", to_label_holder, each_round, embeddings_of_rows, step="embed_block"),
+    ),
     opens_sums=label_holder_opens,
     sends_attributions=(),
     library="torch",

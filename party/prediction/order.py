@@ -1,16 +1,9 @@
-"""A prediction as one party is given it, and the rows of the tables of steps that every role of a prediction has."""
+"""Rows of the tables of steps that the roles of several protocols of predictions have, and their conditions."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from party.alignment.steps import ALIGNMENT
-from party.config import PartyConfig
-from party.runtime.context import StepContext
-from party.runtime.job_store import Store
 from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, OPENING, THIS_ROUND, Conditions, Next, StepTable
-from party.serving.registry import ServedModels
-from treetap.protocols.prediction import present
 from treetap.wire.v2 import prediction_pb2
 
 #: The phase in which names of features are sent; it has no step without `explain`.
@@ -51,28 +44,12 @@ def after_block(step: str) -> tuple[Next, ...]:
     return *after_batch_block(step), Next("await_requests", NEXT_ROUND, ANSWERED)
 
 
-@dataclass(frozen=True)
-class PredictionJob:
-    """One attempt at a prediction at one party; `served_models`: the registry that clients of this party ask."""
-
-    config: PartyConfig
-    store: Store
-    context: StepContext
-    opening: prediction_pb2.OpenModel
-    served_models: ServedModels
-
-    @property
-    def chain(self) -> list[str]:
-        """The feature parties that are present, in the order of the chain."""
-        return present(self.opening)
-
-    @property
-    def conditions(self) -> Conditions:
-        """The conditions in the rows of steps."""
-        serve, attributions = self.opening.serve, self.opening.attributions
-        return {
-            BATCH: lambda _: not serve,
-            SERVED: lambda _: serve,
-            ATTRIBUTED: lambda _: attributions,
-            UNATTRIBUTED: lambda _: not attributions,
-        }
+def conditions_of(opening: prediction_pb2.OpenModel) -> Conditions:
+    """The conditions by an opening."""
+    serve, attributions = opening.serve, opening.attributions
+    return {
+        BATCH: lambda _: not serve,
+        SERVED: lambda _: serve,
+        ATTRIBUTED: lambda _: attributions,
+        UNATTRIBUTED: lambda _: not attributions,
+    }
