@@ -240,7 +240,9 @@ def _in_turn(tables: Mapping[str, StepTable], sending: Sequence[str]) -> list[st
         ranked = []
         for names in filter(None, waiting):
             upcoming = [sending.index(later) for later in names if later in sending]
-            rank = ("once", "each round", "each stage").index(often[names[0]]), (upcoming or [len(sending)])[0]
+            begun = any(often.get(name, "once") != "once" for name in order)  # what comes once then is at the end
+            turns = ("each round", "each stage", "once") if begun else ("once", "each round", "each stage")
+            rank = turns.index(often[names[0]]), (upcoming or [len(sending)])[0]
             ranked.append((any(names[0] in others[1:] for others in waiting), *rank, names[0]))
         order.append(min(ranked)[-1])
         waiting = [names[1:] if names[:1] == order[-1:] else names for names in waiting]
@@ -258,14 +260,22 @@ def drawn(one: Shown) -> str:
     for name in names:
         at = [step for step in one.steps if step.step == name]
         arrows = [
-            Arrow(message.message, message.only, _telling(message), pair)
+            Arrow(message.message, message.only, _telling(message), pair, both=(pair[1], pair[0]) in message.pairs)
             for message in by_step.get(name, [])
-            for pair in message.pairs
+            for pair in _drawn_pairs(message.pairs)
         ]
-        rows.append(Row(NO_STEPS.get(name, (name,))[0], tuple(step.actor for step in at), at[0].often, tuple(arrows)))
+        actors = one.actors if len({step.actor for step in one.steps}) == 1 else tuple(step.actor for step in at)
+        rows.append(Row(NO_STEPS.get(name, (name,))[0], actors, at[0].often, tuple(arrows)))
     used = {arrow.tells for row in rows for arrow in row.arrows}
     legend = [Told(found.name, found.kind, found.tells) for found in CLASSES.values() if found.name in used]
     return picture(f"{one.protocol} {one.does}: steps and messages", (_COORDINATOR, *one.actors), rows, legend)
+
+
+def _drawn_pairs(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Pairs of which each has an arrow; where all send to all, the one between the two lanes stands for the others."""
+    if all((to, one) in pairs for one, to in pairs):
+        return [pair for pair in pairs if pair[0] != pair[1]][:1]
+    return list(pairs)
 
 
 def _telling(message: ShownMessage) -> str:

@@ -21,12 +21,16 @@ _TEXT = 'font-family="Helvetica, Arial, sans-serif" font-size="12"'
 
 
 class Arrow(NamedTuple):
-    """A message from one lane to another, or to others of the same; `tells`: the class that gives it its colour."""
+    """A message from one lane to another, or to others of the same; `tells`: the class that gives it its colour.
+
+    `both`: it goes both ways.
+    """
 
     message: str
     only: str
     tells: str
     pair: tuple[str, str]
+    both: bool
 
 
 class Row(NamedTuple):
@@ -104,10 +108,13 @@ def _arrow(arrow: Arrow, ends: tuple[int, int], y: int, colour: str) -> Iterator
     if start == end:
         yield f'<path d="M {start} {y - 5} h 26 v 8 h -20" fill="none" stroke="{colour}" stroke-width="1.5"/>'
         yield _point(start, y + 3, -1, colour)
-        yield f'<text x="{start + 32}" y="{y + 3}" {_TEXT} fill="{colour}">{said}</text>'
+        yield f'<text x="{start + 32}" y="{y + 3}" {_TEXT} fill="{colour}">{escape(arrow.message)}</text>'
         return
     to = 1 if end > start else -1
-    yield f'<line x1="{start}" y1="{y + 2}" x2="{end - 6 * to}" y2="{y + 2}" stroke="{colour}" stroke-width="1.5"/>'
+    if arrow.both:
+        yield _point(start, y + 2, -to, colour)
+    begins, ends_at = start + 6 * to * arrow.both, end - 6 * to
+    yield f'<line x1="{begins}" y1="{y + 2}" x2="{ends_at}" y2="{y + 2}" stroke="{colour}" stroke-width="1.5"/>'
     yield _point(end, y + 2, to, colour)
     middle = start + to * _LANE // 2
     yield f'<text x="{middle}" y="{y - 2}" text-anchor="middle" {_TEXT} fill="{colour}">{said}</text>'

@@ -14,6 +14,7 @@ from treetap.protocols.messages import (
     each_round,
     each_stage,
     label_holder_reports,
+    planned_rounds,
     to_feature_parties,
     to_label_holder,
 )
@@ -157,6 +158,7 @@ def branches_of_leaves(sizes: TreeSizes, series: Series) -> int:
 
 #: Of every training that grows trees, in the order in which they come.
 GROWTH = (
+    planned_rounds("bin"),
     *PUBLIC_KEY,
     MessageRow("sampled_records", to_feature_parties, each_round, drawn_sets, step="begin_tree"),
     MessageRow(

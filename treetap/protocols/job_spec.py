@@ -19,11 +19,10 @@ from treetap.wire.v2 import protocols_pb2, setup_pb2
 Params = TypeVar("Params", bound=JobParams)
 #: Methods of record alignment; the first is the default.
 ALIGNMENTS = tuple(alignment.ALIGNMENTS)
-#: Of every training. That early stopping had ended it is said only when such a job is resumed.
+#: Of every training.
 MESSAGES = (
     *JOB,
     MessageRow("prepared", all_report, step="prepare", perhaps=frozenset({"METRIC"})),  # once a model is published
-    MessageRow("binned", label_holder_reports, step="bin", perhaps=frozenset({"METRIC"})),
     MessageRow("published_model", label_holder_reports, step="publish"),
 )
 

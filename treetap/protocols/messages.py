@@ -229,6 +229,16 @@ def key_with_layout(sizes: JobSizes, series: Series) -> int:
 
 #: Of every job: empty results of steps, and accounts.
 JOB = (MessageRow("done", all_report), MessageRow("accounted", all_report))
+
+
+def planned_rounds(step: str) -> MessageRow:
+    """The label holder's report of the rounds to do, in the step that prepares the columns.
+
+    That early stopping had ended the training is said only when such a job is resumed.
+    """
+    return MessageRow("binned", label_holder_reports, step=step, perhaps=frozenset({"METRIC"}))
+
+
 #: A public key of the job.
 PUBLIC_KEY = (MessageRow("public_key", to_feature_parties, once, key_with_layout, step="make_keys"),)
 

@@ -20,6 +20,7 @@ from treetap.protocols.messages import (
     each_stage,
     key_with_layout,
     once,
+    planned_rounds,
     to_each_other,
 )
 from treetap.protocols.registry import Floats, Tables, TrainingProtocol
@@ -274,6 +275,7 @@ PROTOCOL = TrainingProtocol(
     params=PivodlParams,
     no_continuation="the parties keep no scores of the records that all could begin with",
     sends=(
+        planned_rounds("bin"),
         _sent("exchange_party_keys", "party_keys", once, keys_of_party),
         _sent("open_nonces", "party_nonce", once, nonce),
         _sent("share_ownership", "labelled_records", once, set_of_records),

@@ -13,6 +13,7 @@ from treetap.protocols.messages import (
     each_stage,
     label_holder_opens,
     label_holder_reports,
+    planned_rounds,
     to_feature_parties,
     to_label_holder,
 )
@@ -87,6 +88,7 @@ PROTOCOL = TrainingProtocol(
     params=SplitnnParams,
     no_continuation="its steps depend on the optimisers' states, which no party publishes",
     sends=(
+        planned_rounds("fit_inputs"),
         MessageRow("embeddings", to_label_holder, each_stage, embeddings_of_rows, step="train_epoch"),
         MessageRow("embedding_gradients", to_feature_parties, each_stage, gradients_of_batch, step="train_epoch"),
         MessageRow("trained_epoch", label_holder_reports, step="train_epoch"),
