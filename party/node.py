@@ -16,12 +16,12 @@ from party.runtime.attempts import Attempts, check_latest
 from party.runtime.context import Offload, empty_result
 from party.runtime.job_store import Store
 from party.runtime.metrics import PartyMetrics
+from party.runtime.session import Session
 from party.runtime.step_order import describe
 from party.runtime.steps import disk_faults, follow, log_unheard
 from party.runtime.transcript_recorder import Recorders
 from party.runtime.workers import PartyWorkers
 from party.serving.registry import ServedModels
-from party.session import Session
 from treetap import logs
 from treetap.errors import ConfigError, Conflict, Interrupted, Malformed, OutOfOrder, Overloaded, Refused, UnknownJob
 from treetap.names import NAME

@@ -14,11 +14,11 @@ from party.runtime.mailbox import Mailbox, expected_of
 from party.runtime.metrics import PartyMetrics
 from party.runtime.outbox import Outbox
 from party.runtime.scratch import Scratch
+from party.runtime.session import Session
 from party.runtime.steps import ProgressCounter
 from party.runtime.transcript_recorder import Recorders
 from party.runtime.workers import PartyWorkers
 from party.serving.registry import ServedModels
-from party.session import Session
 from party.setup.membership import check_members
 from treetap.errors import BadInput, Refused
 from treetap.protocols.agreement import attempt_digest, job_digest
