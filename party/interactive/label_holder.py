@@ -26,6 +26,7 @@ from party.prediction.order import (
     conditions_of,
     first_block,
     requested_block,
+    steps_asked_for,
 )
 from party.prediction.tree_scoring import TreeScoring
 from party.protocols import PredictionJob
@@ -64,9 +65,10 @@ class LabelHolder:
         self.sizes.stages = asked_stages(len(trees))
         self._stages: list[Stage] | None = None
         self._standing: _Standing | None = None
-        self.steps = steps_of(
+        steps = steps_of(
             self, self._scoring.records, phases=self._scoring.phases, conditions=conditions_of(job.opening)
         )
+        self.steps = steps_asked_for(job.opening, steps, served=["await_requests", "route_block"])
 
     @step(Next(ALIGNMENT))
     async def open_model(self) -> prediction_pb2.OpenedModel:
