@@ -115,16 +115,16 @@ async def _take_queries(messages: Any) -> tuple[list[tuple[int, list[types_pb2.R
     Raises:
         Malformed: a query begins in the middle, or a split is in two queries.
     """
-    found: dict[int, list[types_pb2.RecordChunk]] = {}
+    queries: dict[int, list[types_pb2.RecordChunk]] = {}
     wanted, last = 0, -1
     async for message in messages:
         wanted = message.protocol.interactive.route_queries.answers
         for query in message.protocol.interactive.route_queries.queries:
             if query.records.start == 0:
-                if query.handle in found:
+                if query.handle in queries:
                     raise Malformed(f"two queries about split {query.handle}")
-                found[query.handle], last = [], query.handle
+                queries[query.handle], last = [], query.handle
             if last != query.handle:
                 raise Malformed("a query whose records do not begin at 0")
-            found[last].append(query.records)
-    return list(found.items()), wanted
+            queries[last].append(query.records)
+    return list(queries.items()), wanted

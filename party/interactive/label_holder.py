@@ -123,7 +123,7 @@ class LabelHolder:
         standing = required(self._standing)
         stages = self._all_stages()
         stage = stages[level] if level < len(stages) else {}
-        self._follow_own(standing, sorted({nodes.tree for each in stage.values() for nodes in each}))
+        self._follow_own(standing, sorted({nodes.tree for of_owner in stage.values() for nodes in of_owner}))
         standing.ask(stage)
         asked = [party for party in self._opening.feature_parties if party in stage]
 
@@ -206,11 +206,11 @@ class _Standing:
         """Begin a stage: note the queries of each owner."""
         self.queries = {
             owner: [
-                (nodes.tree, split, self.walks[nodes.tree].at(split.node)) for nodes in each for split in nodes.splits
+                (nodes.tree, split, self.walks[nodes.tree].at(split.node)) for nodes in asked for split in nodes.splits
             ]
-            for owner, each in stage.items()
+            for owner, asked in stage.items()
         }
-        self.answers = {owner: len(self.rows) * sum(nodes.at_once for nodes in each) for owner, each in stage.items()}
+        self.answers = {owner: len(self.rows) * sum(nodes.at_once for nodes in asked) for owner, asked in stage.items()}
 
 
 def _items(
