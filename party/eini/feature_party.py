@@ -11,7 +11,7 @@ from party.eini.chain import ChainPlace, cipher_of, sizes_of
 from party.prediction.blocks import blaming, take_block
 from party.prediction.feature_names import NamesSent
 from party.prediction.opened_model import OpenedModel
-from party.prediction.order import ATTRIBUTED, NAMES, OPENING_ROWS, UNATTRIBUTED, conditions_of
+from party.prediction.order import ATTRIBUTED, NAMES, OPENING_ROWS, UNATTRIBUTED, conditions_of, steps_asked_for
 from party.prediction.tree_model import OwnSplits
 from party.protocols import PredictionJob
 from party.runtime.context import required
@@ -66,7 +66,8 @@ class FeatureParty:
         self._end: MemberEnd = cipher_of(job).FeaturePartyEnd(job, self._opened, self.sizes, self._place)
         self._rows: Rows = np.zeros(0, dtype=np.int64)  # of the block at hand
         phases: dict[str, Phase] = {ALIGNMENT: self._opened.alignment, NAMES: NamesSent(job, self._splits.names())}
-        self.steps = steps_of(self, self._opened, phases=phases, conditions=conditions_of(job.opening))
+        steps = steps_of(self, self._opened, phases=phases, conditions=conditions_of(job.opening))
+        self.steps = steps_asked_for(job.opening, steps, attributed=["mask_attributions"])
 
     @step(Next("mask_block"))
     async def take_key(self) -> None:

@@ -23,6 +23,7 @@ from party.prediction.order import (
     conditions_of,
     first_block,
     requested_block,
+    steps_asked_for,
 )
 from party.prediction.scores_on_disk import AT_ONCE, Imputed, ScoreStore
 from party.prediction.tree_scoring import TreeScoring
@@ -94,9 +95,10 @@ class LabelHolder:
         self._scoring = TreeScoring(job, self.sizes, beside=beside)
         self._end: LabelEnd = cipher_of(job).LabelHolderEnd(job, self._scoring, self.sizes, self._advance)
         self._unattributed: tuple[Rows, Floats, Imputed] | None = None  # a block that has its scores
-        self.steps = steps_of(
+        steps = steps_of(
             self, self._scoring.records, phases=self._scoring.phases, conditions=conditions_of(job.opening)
         )
+        self.steps = steps_asked_for(job.opening, steps, served=["await_requests"], attributed=["attribute_block"])
 
     @step(Next(ALIGNMENT))
     async def open_model(self) -> prediction_pb2.OpenedModel:

@@ -10,7 +10,7 @@ import numpy as np
 from party.alignment.steps import ALIGNMENT
 from party.prediction.feature_names import NamesSent
 from party.prediction.opened_model import OpenedModel
-from party.prediction.order import NAMES, OPENING_ROWS
+from party.prediction.order import NAMES, OPENING_ROWS, steps_asked_for
 from party.prediction.tree_model import OwnSplits
 from party.protocols import PredictionJob
 from party.runtime.messages import Rows
@@ -42,7 +42,7 @@ class FeatureParty:
         self._block = 0  # the last one with an answer
         phases: dict[str, Phase] = {ALIGNMENT: self._opened.alignment, NAMES: NamesSent(job, self._splits.names())}
         steps = steps_of(self, self._opened, phases=phases)
-        self.steps = {name: work for name, work in steps.items() if job.opening.serve or name != "answer_block"}
+        self.steps = steps_asked_for(job.opening, steps, served=["answer_block"])
 
     @step(Next("answer_directions", LATER), Next("answer_block", LATER))
     async def answer_directions(self, request: control_pb2.StepRequest) -> None:
@@ -115,16 +115,16 @@ async def _take_queries(messages: Any) -> tuple[list[tuple[int, list[types_pb2.R
     Raises:
         Malformed: a query begins in the middle, or a split is in two queries.
     """
-    found: dict[int, list[types_pb2.RecordChunk]] = {}
+    queries: dict[int, list[types_pb2.RecordChunk]] = {}
     wanted, last = 0, -1
     async for message in messages:
         wanted = message.protocol.interactive.route_queries.answers
         for query in message.protocol.interactive.route_queries.queries:
             if query.records.start == 0:
-                if query.handle in found:
+                if query.handle in queries:
                     raise Malformed(f"two queries about split {query.handle}")
-                found[query.handle], last = [], query.handle
+                queries[query.handle], last = [], query.handle
             if last != query.handle:
                 raise Malformed("a query whose records do not begin at 0")
-            found[last].append(query.records)
-    return list(found.items()), wanted
+            queries[last].append(query.records)
+    return list(queries.items()), wanted

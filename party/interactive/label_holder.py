@@ -26,6 +26,7 @@ from party.prediction.order import (
     conditions_of,
     first_block,
     requested_block,
+    steps_asked_for,
 )
 from party.prediction.tree_scoring import TreeScoring
 from party.protocols import PredictionJob
@@ -64,9 +65,10 @@ class LabelHolder:
         self.sizes.stages = asked_stages(len(trees))
         self._stages: list[Stage] | None = None
         self._standing: _Standing | None = None
-        self.steps = steps_of(
+        steps = steps_of(
             self, self._scoring.records, phases=self._scoring.phases, conditions=conditions_of(job.opening)
         )
+        self.steps = steps_asked_for(job.opening, steps, served=["await_requests", "route_block"])
 
     @step(Next(ALIGNMENT))
     async def open_model(self) -> prediction_pb2.OpenedModel:
@@ -121,7 +123,7 @@ class LabelHolder:
         standing = required(self._standing)
         stages = self._all_stages()
         stage = stages[level] if level < len(stages) else {}
-        self._follow_own(standing, sorted({nodes.tree for each in stage.values() for nodes in each}))
+        self._follow_own(standing, sorted({nodes.tree for of_owner in stage.values() for nodes in of_owner}))
         standing.ask(stage)
         asked = [party for party in self._opening.feature_parties if party in stage]
 
@@ -204,11 +206,11 @@ class _Standing:
         """Begin a stage: note the queries of each owner."""
         self.queries = {
             owner: [
-                (nodes.tree, split, self.walks[nodes.tree].at(split.node)) for nodes in each for split in nodes.splits
+                (nodes.tree, split, self.walks[nodes.tree].at(split.node)) for nodes in asked for split in nodes.splits
             ]
-            for owner, each in stage.items()
+            for owner, asked in stage.items()
         }
-        self.answers = {owner: len(self.rows) * sum(nodes.at_once for nodes in each) for owner, each in stage.items()}
+        self.answers = {owner: len(self.rows) * sum(nodes.at_once for nodes in asked) for owner, asked in stage.items()}
 
 
 def _items(

@@ -80,13 +80,13 @@ class Passing:
         self._check_policy()
         if len(self._parties) == 2:
             log.warning("job %s has two parties: masks do not hide the other's share", self._context.job)
-        key, found = MaskKey(), {}
+        key, keys = MaskKey(), {}
         await self._send_all("mask_key", lambda _: iter([masked_pb2.MaskKey(key=key.public)]), 0, 0)
         for party in self._others:
             async for message in self._context.mailbox.series(party, "mask_key", 0, 0):
-                found[party] = message.protocol.masked.mask_key.key
+                keys[party] = message.protocol.masked.mask_key.key
         context = f"{self._context.job}/{self._context.attempt}".encode()
-        self._masks = PairwiseMasks(self._context.party, key, found, context)
+        self._masks = PairwiseMasks(self._context.party, key, keys, context)
 
     def begin(self, rows: Rows) -> None:
         """Begin a block: `rows` (n,) are places in the aligned order."""
@@ -143,22 +143,22 @@ class Passing:
     def _encoded_weights(self) -> Mapping[Place, Ring]:
         """Leaf → its weight (outputs,) in fixed point, of leaves that this party keeps."""
         noised = self._opening.parameters.masked.prediction_weights == "noised"
-        found = {}
+        weights = {}
         for t, line in enumerate(self._opened.shard):
-            for each in line["weights"]:
+            for leaf in line["weights"]:
                 # no party gets the weight of a root with noise: it has no source above it
-                if noised and each["source"] and "released" not in each:
+                if noised and leaf["source"] and "released" not in leaf:
                     raise DataError(
                         f"prediction_weights = 'noised': model {self._opening.model} was trained without epsilon, and "
                         "has exact weights only; leave it out"
                     ).at(self._context.party)
-                weight = np.array(each.get("released", each["weight"]) if noised else each["weight"])
+                weight = np.array(leaf.get("released", leaf["weight"]) if noised else leaf["weight"])
                 try:
-                    found[t, int(each["node"])] = encode(weight, self.routes.trees, FRACTION)
+                    weights[t, int(leaf["node"])] = encode(weight, self.routes.trees, FRACTION)
                 except DataError as failure:
                     fault = f"model {self._opening.model}: of the weight of a leaf {failure}; train on a scaled label"
                     raise DataError(fault).at(self._context.party) from None
-        return found
+        return weights
 
     def _bodies(self, to: str, level: int) -> Iterator[masked_pb2.ArrivedRecords]:
         nodes = (
@@ -168,15 +168,15 @@ class Passing:
         return (masked_pb2.ArrivedRecords(nodes=batch) for batch in batches(nodes))
 
     async def _taken(self, sender: str, block: int, level: int) -> list[tuple[Place, Bools]]:
-        found = []
+        arrived = []
         async for message in self._context.mailbox.series(sender, "arrived_records", block, level):
-            for each in message.protocol.masked.arrived_records.nodes:
+            for node in message.protocol.masked.arrived_records.nodes:
                 try:
-                    bits = unpack_bits(each.records, len(self._rows))
+                    bits = unpack_bits(node.records, len(self._rows))
                 except Malformed as failure:
-                    raise Malformed(f"{sender}, tree {each.tree}, node {each.node}: {failure}") from failure
-                found.append(((each.tree, each.node), bits))
-        return found
+                    raise Malformed(f"{sender}, tree {node.tree}, node {node.node}: {failure}") from failure
+                arrived.append(((node.tree, node.node), bits))
+        return arrived
 
     async def _send_all(
         self,

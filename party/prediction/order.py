@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 from party.alignment.steps import ALIGNMENT
-from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, OPENING, THIS_ROUND, Conditions, Next, StepTable
+from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, OPENING, THIS_ROUND, Conditions, Next, Step, StepTable
 from treetap.wire.v2 import prediction_pb2
 
 #: The phase in which names of features are sent; it has no step without `explain`.
@@ -53,3 +55,15 @@ def conditions_of(opening: prediction_pb2.OpenModel) -> Conditions:
         ATTRIBUTED: lambda _: attributions,
         UNATTRIBUTED: lambda _: not attributions,
     }
+
+
+def steps_asked_for(
+    opening: prediction_pb2.OpenModel,
+    steps: Mapping[str, Step],
+    *,
+    served: Collection[str] = (),
+    attributed: Collection[str] = (),
+) -> Mapping[str, Step]:
+    """A role's steps, without those of served models or of attributions if the opening asks for none."""
+    absent = {*(() if opening.serve else served), *(() if opening.attributions else attributed)}
+    return {name: work for name, work in steps.items() if name not in absent}

@@ -12,7 +12,7 @@ from party.alignment.steps import ALIGNMENT
 from party.prediction.batch import BatchPrediction
 from party.prediction.blocks import scored_block, send_block
 from party.prediction.opened_model import OpenedModel
-from party.prediction.order import after_block, conditions_of, first_block, requested_block
+from party.prediction.order import after_block, conditions_of, first_block, requested_block, steps_asked_for
 from party.prediction.records import record_source
 from party.protocols import PredictionJob
 from party.runtime.messages import Rows
@@ -44,9 +44,9 @@ class LabelHolder:
         self._wire_type = self.sizes.wire_type = str(self._opened.manifest["wire_type"])
         self.sizes.widths, self.sizes.rows = self._network.widths, self._records.size
         self._taken = False
-        self.steps = steps_of(
-            self, self._records, phases={ALIGNMENT: self._opened.alignment}, conditions=conditions_of(job.opening)
-        )
+        phases, conditions = {ALIGNMENT: self._opened.alignment}, conditions_of(job.opening)
+        steps = steps_of(self, self._records, phases=phases, conditions=conditions)
+        self.steps = steps_asked_for(job.opening, steps, served=["await_requests"])
 
     @step(Next(ALIGNMENT))
     async def open_model(self) -> prediction_pb2.OpenedModel:
