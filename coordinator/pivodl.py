@@ -7,9 +7,8 @@ the draws. It sees nodes, and the metrics that a tree's aggregation party publis
 from __future__ import annotations
 
 from coordinator.protocols import TrainingCourse
-from coordinator.runtime.answers import answered
 from coordinator.runtime.progress import Progress
-from coordinator.runtime.roster import Roster
+from coordinator.runtime.roster import Roster, answered
 from coordinator.setup import Plan, bin_columns
 from treetap.errors import Malformed, ProtocolError
 from treetap.protocols.job_spec import params_as

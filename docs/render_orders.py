@@ -44,8 +44,7 @@ def main() -> int:
             except ModuleNotFoundError as absent:
                 print(f"{page}: steps of {role} left as they are: {absent.name} is not installed", file=sys.stderr)
                 continue
-            steps = module.STEPS if hasattr(module, "STEPS") else table_in(module)
-            new = with_table(new, f"steps of {role}", rendered(steps, t))
+            new = with_table(new, f"steps of {role}", rendered(table_in(module), t))
         if options.check and new != old:
             print(f"{page} is stale: run make orders", file=sys.stderr)
             stale = True

@@ -5,13 +5,13 @@ from __future__ import annotations
 from party.config import PartyConfig
 from party.defences.checks import check_defences
 from party.defences.constraints import check_constraints
+from party.prediction.job import PredictionJob
 from party.protocols import role_for_prediction, role_for_training
 from party.runtime.attempts import Attempts
-from party.runtime.context import Offload, Role, Session, StepContext
+from party.runtime.context import Offload, Role, StepContext
 from party.runtime.costs import CostAccount
-from party.runtime.expected import expected_of
 from party.runtime.job_store import Store
-from party.runtime.mailbox import Mailbox
+from party.runtime.mailbox import Mailbox, expected_of
 from party.runtime.metrics import PartyMetrics
 from party.runtime.outbox import Outbox
 from party.runtime.scratch import Scratch
@@ -19,6 +19,7 @@ from party.runtime.steps import ProgressCounter
 from party.runtime.transcript_recorder import Recorders
 from party.runtime.workers import PartyWorkers
 from party.serving.registry import ServedModels
+from party.session import Session
 from party.setup.membership import check_members
 from treetap.errors import BadInput, Refused
 from treetap.protocols.agreement import attempt_digest, job_digest
@@ -78,14 +79,13 @@ class Opener:
         except BadInput as failure:
             raise failure.at(self._config.name) from None
         rows = rows_of_training(spec) if isinstance(spec, setup_pb2.JobSpec) else rows_of_prediction(spec)
-        receives = role.receives if hasattr(role, "receives") else expected_of(rows, self._config.name, role.sizes)
-        context.mailbox.expect(receives)
+        context.mailbox.expect(expected_of(rows, self._config.name, role.sizes))
         return Session(context, role, caller, frozenset(members - {self._config.name}), content, submission)
 
     def _role(self, context: StepContext, opening: setup_pb2.Prepare | prediction_pb2.OpenModel) -> Role:
         """The role in a job that `_check` has passed."""
         if isinstance(opening, prediction_pb2.OpenModel):
-            return role_for_prediction(self._config, self._store, context, opening, self._served_models)
+            return role_for_prediction(PredictionJob(self._config, self._store, context, opening, self._served_models))
         role = role_for_training(self._config, context, opening.spec)
         context.store.claim(opening.submission, context.digest.hex())  # last: a refused job leaves no file
         return role

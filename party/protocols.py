@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from party.config import PartyConfig
+from party.prediction.job import PredictionJob
 from party.runtime.context import Role, StepContext
-from party.runtime.job_store import Store
-from party.serving.registry import ServedModels
 from treetap.protocols.registry import prediction, prediction_name, training, training_name
-from treetap.wire.v2 import prediction_pb2, setup_pb2
+from treetap.wire.v2 import setup_pb2
 
 LABEL_HOLDER, FEATURE_PARTY = "label_holder.LabelHolder", "feature_party.FeatureParty"
 #: Name of a training protocol → the package of its roles.
@@ -30,7 +29,7 @@ TRAINING: Mapping[str, str] = {
 PREDICTION: Mapping[str, str] = {
     "interactive": "party.interactive",
     "eini": "party.eini",
-    "eini-lattice": "party.lattice",
+    "eini-lattice": "party.eini",
     "masked": "party.masked",
     "splitnn": "party.splitnn",
 }
@@ -52,20 +51,11 @@ def roles_for_training(name: str) -> Mapping[str, type]:
     return {"label holder": _role(package, LABEL_HOLDER), "feature party": _role(package, FEATURE_PARTY)}
 
 
-def role_for_prediction(
-    config: PartyConfig,
-    store: Store,
-    context: StepContext,
-    opening: prediction_pb2.OpenModel,
-    served_models: ServedModels,
-) -> Role:
+def role_for_prediction(job: PredictionJob) -> Role:
     """The role of this party in a prediction that `check_prediction` has passed."""
-    of_recipient, of_others = (cast(Any, kind) for kind in roles_for_prediction(prediction_name(opening)).values())
-    role: Role
-    if opening.recipient == config.name:
-        role = of_recipient(config, store, context, opening, served_models)
-    else:
-        role = of_others(config, store, context, opening)
+    of_recipient, of_others = roles_for_prediction(prediction_name(job.opening)).values()
+    kind: Any = of_recipient if job.opening.recipient == job.config.name else of_others
+    role: Role = kind(job)
     return role
 
 

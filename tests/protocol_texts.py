@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.prediction import opening_of
-from party.protocols import PREDICTION, TRAINING
-from party.runtime.step_order import StepTable
+from party.protocols import PREDICTION, TRAINING, roles_for_prediction, roles_for_training
+from party.runtime.step_order import StepTable, table_of
 from tests.replay import JOB
 from tests.simulator import COORDINATOR
-from tests.step_tables import lines_of, table_at
+from tests.step_tables import lines_of
 from tests.trainings import jobs_of
 from tests.worlds import spec
 from treetap.protocols.alignment import ALIGNMENTS
@@ -51,14 +51,12 @@ def text_of(name: str) -> str:
 
 def training_tables(name: str) -> dict[str, StepTable]:
     """Role → its table."""
-    roles = getattr(jobs_of(name), "ROLES", ("label_holder", "feature_party"))
-    return {role: table_at(f"{TRAINING[name]}.{role}".removeprefix("party.")) for role in roles}
+    return {kind.__module__.rpartition(".")[2]: table_of(kind) for kind in roles_for_training(name).values()}
 
 
 def prediction_tables(name: str) -> dict[str, StepTable]:
     """Role → its table."""
-    roles = [role.partition(".")[0] for role in prediction(name).roles]
-    return {role: table_at(f"{PREDICTION[name]}.{role}".removeprefix("party.")) for role in roles}
+    return {kind.__module__.rpartition(".")[2]: table_of(kind) for kind in roles_for_prediction(name).values()}
 
 
 def trainings(name: str) -> dict[str, list[Sent]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from party.alignment.steps import ALIGNMENT
-from party.prediction.feature_names import NAMES
+from party.prediction.job import NAMES
 from party.runtime.step_order import OPENING, StepTable, table_in
 
 Asked = tuple[str, int, int]
@@ -24,9 +24,7 @@ class Line(NamedTuple):
 
 def table_at(module: str) -> StepTable:
     """The table of the role in a module below `party`."""
-    loaded = importlib.import_module(f"party.{module}")
-    table: StepTable = loaded.STEPS if hasattr(loaded, "STEPS") else table_in(loaded)
-    return table
+    return table_in(importlib.import_module(f"party.{module}"))
 
 
 def lines_of(table: StepTable) -> set[Line]:

@@ -21,11 +21,8 @@ FOLDERS = ("protos", *PRODUCTION)
 SUFFIXES = {".py", ".proto", ".html", ".j2", ".js", ".css"}
 #: Roles of one protocol, end to end; their imports are followed.
 BOOSTING = ("party.boosting.label_holder", "party.boosting.feature_party", "coordinator.boosting")
-#: Prints the modules of a party that trains: `treetap party` imports what jobs need when it starts.
-TRAINING_PARTY = (
-    "import importlib, sys; from party.server.main import OF_JOBS; "
-    "[importlib.import_module(name) for name in OF_JOBS]; print(*sorted(sys.modules), sep='\\n')"
-)
+#: Prints the modules of a party that trains; those of a protocol are imported when a job needs them.
+TRAINING_PARTY = "import sys, party.server.main; print(*sorted(sys.modules), sep='\\n')"
 #: A message and a step that stand for all.
 MESSAGES = ("candidate_sums", "instance_spaces", "leaf_entries")
 STEPS = ("begin_tree", "choose_splits")

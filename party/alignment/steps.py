@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -19,8 +19,7 @@ import numpy as np
 from party.alignment.lists import BlindedLists
 from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
-from party.runtime.step_order import step
-from party.runtime.steps import StepId
+from party.runtime.step_order import StepId, step
 from treetap.errors import ConfigError, DataError, Malformed, Refused
 from treetap.process.together import together
 from treetap.protocols.alignment import AlignmentTurn, turns
@@ -89,9 +88,20 @@ def begin_alignment(alignment: Alignment, records: JobRecords) -> int:
 class Alignment:
     """One party's part in finding the common records, for one attempt at a job."""
 
-    def __init__(self, context: StepContext, mode: str, rule: CommonRecords, sizes: JobSizes) -> None:
-        """`rule`: the one of the policy that says how many records must be common. `sizes`: of the role's job."""
+    def __init__(
+        self,
+        context: StepContext,
+        mode: str,
+        rule: CommonRecords,
+        sizes: JobSizes,
+        then: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`rule`: the one of the policy that says how many records must be common. `sizes`: of the role's job.
+
+        `then`: done in the last step, once these records are known.
+        """
         self._context, self._members, self._sizes = context, list(sizes.members.parties), sizes
+        self._then = then
         self._rule, self._minimum = rule, int(getattr(context.policy, rule))
         #: The phase `ALIGNMENT` of the role's steps.
         self.sequence = alignment_steps(self._members, mode, context.party)
@@ -156,7 +166,7 @@ class Alignment:
         await self._send_digest(self._members[0])
         async for party, records in self._differing(self._ids.digest(), self._members[:1]):
             raise self._other_ids(party, records)
-        self._finish(np.arange(len(self._ids)))
+        await self._agreed(np.arange(len(self._ids)))
 
     @step()
     async def compare_digests(self) -> None:
@@ -167,7 +177,7 @@ class Alignment:
         async for party, records in self._differing(self._ids.digest(), self._members[1:]):
             raise self._other_ids(party, records)
         await together(*map(self._send_digest, self._members[1:]))
-        self._finish(np.arange(len(self._ids)))
+        await self._agreed(np.arange(len(self._ids)))
 
     # ---- psi
 
@@ -263,7 +273,7 @@ class Alignment:
         if self._place:
             body = alignment_pb2.RecordDigest(digest=digest, records=len(places))
             await self._context.outbox.send(self._members[0], "record_digest", [body])
-            self._finish(self._shuffle[places])
+            await self._agreed(self._shuffle[places])
 
     @step()
     async def agree_ids(self) -> None:
@@ -274,7 +284,7 @@ class Alignment:
                 f"{party} found {theirs} common records, {self._context.party} {len(records)}, or others: a party has "
                 "changed a list of blinded identifiers"
             )
-        self._finish(records)
+        await self._agreed(records)
 
     # ---- parts of the steps
 
@@ -325,6 +335,12 @@ class Alignment:
         training = int((records < self._training).sum())
         self._enough(training)
         check_evaluated(self._context, len(records) - training, scores=self._place == 0)
+
+    async def _agreed(self, records: Rows) -> None:
+        """End the phase, at a party that has the common records."""
+        self._finish(records)
+        if self._then is not None:
+            await self._then()
 
     def _finish(self, records: Rows) -> None:
         """Set the outcome, and store it if the job keeps it."""

@@ -18,8 +18,8 @@ from party.growth.feature_party import (
     since,
 )
 from party.growth.feature_party_job import FeaturePartyJob
+from party.growth.messages import take_sampled
 from party.runtime.context import StepContext, required
-from party.runtime.messages import take_sampled
 from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.errors import Malformed

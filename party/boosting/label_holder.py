@@ -13,9 +13,9 @@ from party.config import PartyConfig
 from party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth
 from party.growth.label_holder_job import LabelHolderJob
 from party.growth.label_state import stored_trees
+from party.growth.messages import sampled_messages
 from party.growth.split_table import with_zeros
 from party.runtime.context import StepContext, required
-from party.runtime.messages import sampled_messages
 from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from party.setup.keys import fitting
 from treetap.additive.sums.slots import Slots

@@ -20,8 +20,9 @@ from party.growth.feature_party import (
     since,
 )
 from party.growth.feature_party_job import FeaturePartyJob
+from party.growth.messages import take_drawn
 from party.runtime.context import StepContext, required
-from party.runtime.messages import Rows, take_drawn
+from party.runtime.messages import Rows
 from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from treetap.additive.sums.forest_sums import ForestSums, NodeTask
 from treetap.errors import Malformed

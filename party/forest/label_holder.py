@@ -12,10 +12,10 @@ from party.forest.forest_scores import ForestScores
 from party.forest.layout import layout
 from party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth
 from party.growth.label_holder_job import LabelHolderJob
+from party.growth.messages import drawn_messages
 from party.growth.split_table import with_zeros
 from party.runtime.context import StepContext, required
-from party.runtime.messages import drawn_messages
-from party.runtime.outbox import CountedBody
+from party.runtime.messages import CountedBody
 from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from party.setup.keys import fitting
 from treetap.additive.sums.slots import Slots

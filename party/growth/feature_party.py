@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from party.growth.partitions import take_partitions
+from party.growth.messages import child_messages, take_partitions, take_spaces, take_won
 from party.growth.split_table import TreeColumns
 from party.growth.stored_trees import StoredTrees
 from party.runtime.context import StepContext
-from party.runtime.messages import Rows, child_messages, take_spaces, take_won
+from party.runtime.messages import Rows
 from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, step
 from treetap.errors import Malformed, OutOfOrder
 from treetap.models.own_split import OwnSplit

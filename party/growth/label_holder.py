@@ -14,15 +14,13 @@ import numpy as np
 
 from party.defences.reached_leaves import ReachedLeaves
 from party.defences.released_sets import ReleasedSets
-from party.growth.label_state import Floats, LabelState
+from party.growth.label_state import Floats, LabelState, keep_round
 from party.growth.local_growth import LocalGrowth
-from party.growth.partitions import partition_messages
-from party.growth.paths import leaf_paths
-from party.growth.round_history import keep_round
+from party.growth.messages import leaf_paths, partition_messages, space_messages, take_children, won_messages
 from party.growth.split_table import TreeColumns
 from party.growth.stored_trees import StoredTrees
 from party.runtime.context import StepContext, required
-from party.runtime.messages import Rows, space_messages, take_children, won_messages
+from party.runtime.messages import Rows
 from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, Outcome, step
 from treetap.errors import ConfigError, Malformed, OutOfOrder
 from treetap.models.own_split import OwnSplit

@@ -20,9 +20,7 @@ from party.defences.reached_leaves import ReachedLeaves
 from party.defences.released_sets import SIGNATURES, ReleasedSets
 from party.defences.repair import Repair, published_values
 from party.growth.base_model import BaseModel, Start, keep_continuation
-from party.growth.label_state import LabelState, finite, stored_trees
-from party.growth.published_model import published_model
-from party.growth.round_history import stored_rounds
+from party.growth.label_state import LabelState, finite, published_model, stored_rounds, stored_trees
 from party.growth.split_table import SplitTable
 from party.growth.stored_trees import StoredTrees
 from party.runtime.context import StepContext, required

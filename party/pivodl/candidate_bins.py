@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from party.growth.split_table import TreeColumns
 from party.pivodl.participant import Participant
-from party.runtime.messages import batches
-from party.runtime.outbox import MESSAGE_BYTES
+from party.runtime.messages import MESSAGE_BYTES, batches
 from treetap.errors import Malformed
 from treetap.protocols.growth import MOST_COLUMNS
 from treetap.protocols.pivodl import CODE_BYTES

@@ -19,8 +19,7 @@ from party.pivodl.ownership import Ownership, Rows
 from party.pivodl.participant import Participant
 from party.pivodl.source import Source
 from party.pivodl.split_party import SplitParty, Winner
-from party.runtime.messages import CountedItem, batches, counted_bodies, counted_items
-from party.runtime.outbox import CountedBody
+from party.runtime.messages import CountedBody, CountedItem, batches, counted_bodies, counted_items
 from treetap.errors import Malformed
 from treetap.process.together import together
 from treetap.trees.pivodl_rules import stopped_by

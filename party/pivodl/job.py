@@ -12,9 +12,7 @@ import numpy as np
 from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment
 from party.config import PartyConfig
 from party.defences.clean_labels import LabelRules, Use, read_some
-from party.growth.label_state import stored_trees
-from party.growth.published_model import published_model
-from party.growth.round_history import keep_round, stored_rounds
+from party.growth.label_state import keep_round, published_model, stored_rounds, stored_trees
 from party.growth.split_table import SplitTable
 from party.growth.stored_trees import StoredTrees
 from party.pivodl.growing_tree import GrowingTree

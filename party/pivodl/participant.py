@@ -8,7 +8,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from party.runtime.context import StepContext
-from party.runtime.outbox import Body
+from party.runtime.messages import Body
 from treetap.errors import Malformed
 from treetap.process.together import together
 from treetap.trees.pivodl_params import PivodlParams

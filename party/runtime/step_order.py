@@ -24,12 +24,29 @@ from typing import Protocol, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
 
-from party.runtime.steps import Step, StepId, Untimely, describe
+from treetap.errors import OutOfOrder
 from treetap.wire.frame import name_of, result
 from treetap.wire.v2 import control_pb2, setup_pb2
 
+StepId = tuple[str, int, int]
+#: A step that a party conducts.
+Step = Callable[[control_pb2.StepRequest], Awaitable[control_pb2.StepResult]]
+
 #: The row of the steps that may come first.
 OPENING = "opening"
+
+
+def describe(step: StepId) -> str:
+    """`choose_splits of round 2, stage 1`."""
+    kind, round, stage = step
+    return f"{kind} of round {round}, stage {stage}"
+
+
+class Untimely(OutOfOrder):
+    """A step that is refused before it has any effect; the attempt continues.
+
+    Callers get `OutOfOrder`, the error class defined on the wire.
+    """
 
 
 class Place(Enum):

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from party.runtime.step_order import StepId, Untimely, describe
 from party.runtime.unheard import hearing, log_unheard
 from treetap.errors import BadInput, Conflict, Interrupted, OutOfOrder, TreetapError
 from treetap.wire.v2 import control_pb2
@@ -21,16 +22,6 @@ HEARTBEAT_S = 1.0
 
 #: Most steps of an attempt whose results are kept.
 MOST_STEPS = 4096
-
-StepId = tuple[str, int, int]
-#: A step that a party conducts.
-Step = Callable[[control_pb2.StepRequest], Awaitable[control_pb2.StepResult]]
-
-
-def describe(step: StepId) -> str:
-    """`choose_splits of round 2, stage 1`."""
-    kind, round, stage = step
-    return f"{kind} of round {round}, stage {stage}"
 
 
 @contextmanager
@@ -45,13 +36,6 @@ def disk_faults(party: str, what: str) -> Iterator[None]:
 def _of_disk(what: str, failure: OSError) -> Interrupted:
     """The error for a full disk, a missing folder and the like: the operator repairs it and resumes."""
     return Interrupted(f"{what}: {failure.strerror}: {failure.filename or 'state folder'}")
-
-
-class Untimely(OutOfOrder):
-    """A step that is refused before it has any effect; the attempt continues.
-
-    Callers get `OutOfOrder`, the error class defined on the wire.
-    """
 
 
 @dataclass

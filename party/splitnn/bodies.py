@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from party.runtime.outbox import MESSAGE_BYTES
+from party.runtime.messages import MESSAGE_BYTES
 from treetap.neural.params import NUMBER_BYTES
 from treetap.wire.v2 import splitnn_pb2
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from party.runtime import expected
+from party.runtime import mailbox
 from tests.campaign.small_jobs import FOREST
 from tests.replay import HERE, PARAMS
 from tests.simulator import Federation, run
@@ -25,7 +25,7 @@ def test_what_a_job_needs_is_within_its_bounds(
     params: TreeParams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where they leave next to nothing beside the contents, in a training and an encrypted prediction."""
-    monkeypatch.setattr(expected, "ALLOWANCE", 3 * expected.OVERHEAD)
+    monkeypatch.setattr(mailbox, "ALLOWANCE", 3 * mailbox.OVERHEAD)
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)
@@ -46,7 +46,7 @@ def test_a_party_without_candidates_may_name_all_nodes_of_a_level() -> None:
     members, key = Members("coordinator", PARTIES[0], PARTIES[1:]), KeyKind.of(spec(params))
     sizes = TreeSizes(members=members, key=key, params=params, records=1 << 20, offered={PARTIES[1]: (0, 0)})
     sums = growth_pb2.CandidateSums(nodes=range(1 << 16, 1 << 17))
-    bound = expected.expected_of(GROWTH, PARTIES[0], sizes)["candidate_sums"]
+    bound = mailbox.expected_of(GROWTH, PARTIES[0], sizes)["candidate_sums"]
     assert bound.most(PARTIES[1], 0, 16) > len(sums.SerializeToString())
 
 

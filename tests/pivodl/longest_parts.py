@@ -13,8 +13,7 @@ from party.pivodl import candidate_bins
 from party.pivodl.candidate_bins import SourceBins, candidate_sets
 from party.pivodl.division import _space
 from party.pivodl.label_owner import SHARE_BYTES
-from party.runtime.messages import as_chunk, batches, counted_bodies, counted_items
-from party.runtime.outbox import Body
+from party.runtime.messages import Body, as_chunk, batches, counted_bodies, counted_items
 from treetap.privacy.masks import KEY_BYTES
 from treetap.protocols.pivodl import RANK_BITS
 from treetap.trees.candidates import CandidateList

@@ -18,8 +18,7 @@ from party.pivodl.growing_tree import GrowingTree
 from party.pivodl.participant import Participant
 from party.pivodl.secure_gains import SecureGains, rank_of
 from party.pivodl.split_party import Opened, Winner
-from party.runtime.expected import expected_of
-from party.runtime.mailbox import Mailbox
+from party.runtime.mailbox import Mailbox, expected_of
 from tests.pivodl.federations import assert_central_model, centralised, federation_of, job_of, transparent
 from tests.pivodl.worlds import some_params, some_world
 from tests.simulator import run

@@ -11,8 +11,8 @@ import pytest
 
 from party.node import SESSION_S
 from party.runtime import attempts
-from party.runtime.context import Session
 from party.runtime.transcript_recorder import Mode, Recorders
+from party.session import Session
 from tests.replay import HERE, JOB
 from tests.simulator import COORDINATOR, Federation, run
 from tests.worlds import PARTIES

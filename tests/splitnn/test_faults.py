@@ -18,7 +18,7 @@ import pytest
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
 import tests.simulator
-from party.runtime.expected import OVERHEAD, expected_of
+from party.runtime.mailbox import OVERHEAD, expected_of
 from party.splitnn.bodies import EMBEDDINGS, bodies
 from tests.simulator import COORDINATOR, Faults, Federation, Message, run
 from tests.splitnn.jobs import PARAMS

@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from party.alignment.steps import ALIGNMENT, Alignment
-from party.prediction.feature_names import NAMES, Naming
+from party.prediction.feature_names import NamesSent, NamesTaken
+from party.prediction.job import NAMES
 from party.protocols import PREDICTION, TRAINING, roles_for_prediction, roles_for_training
 from party.runtime.step_order import (
     ANY,
@@ -47,7 +48,7 @@ NO_STEPS = {
 #: Step → the phase whose it is.
 _PHASES = {
     **dict.fromkeys(declared_steps(Alignment), ALIGNMENT),
-    **dict.fromkeys(declared_steps(Naming), NAMES),
+    **dict.fromkeys((*declared_steps(NamesSent), *declared_steps(NamesTaken)), NAMES),
 }
 _COORDINATOR = "coordinator"
 

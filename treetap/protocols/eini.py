@@ -9,17 +9,23 @@ from treetap.protocols.key_options import PAILLIER, KeyKind, key_faults
 from treetap.protocols.messages import (
     PUBLIC_KEY,
     MessageRow,
+    Series,
     along_chain,
+    each_round,
     from_last,
     label_holder_opens,
+    once,
     to_feature_parties,
     to_first,
 )
 from treetap.protocols.registry import PredictionProtocol
-from treetap.protocols.scoring import BLOCKS
+from treetap.protocols.scoring import BLOCK_BYTES, BLOCKS, MOST_ATTRIBUTING, ScoringSizes
 
 if TYPE_CHECKING:
     from treetap.wire.v2 import setup_pb2
+
+#: Most bytes of entries that come once, where their number is not known beforehand.
+CONSTANT_BYTES = 16 * BLOCK_BYTES
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,67 @@ class EiniOptions:
         return key_faults(self.scheme or PAILLIER, self.key_bits, self.obfuscation)
 
 
+@dataclass(kw_only=True)
+class ChainSizes(ScoringSizes):
+    """Sizes of a prediction along a chain.
+
+    Attributes:
+        attributed: ciphertexts of a record's attributions that come here, entries or sums; 0 until they are laid out.
+        column_sums: bytes of the sums of a block under the lattice scheme.
+    """
+
+    attributed: int = 0
+    column_sums: int = 0
+
+
+def entry_layout(sizes: ChainSizes, series: Series) -> int:
+    """The entry of each leaf, as it comes and as it goes on."""
+    del series
+    return sizes.layout(1)
+
+
+def constant_entries(sizes: ChainSizes, series: Series) -> int:
+    """A ciphertext for each leaf."""
+    del series
+    return min(CONSTANT_BYTES, sizes.leaves * sizes.ciphertext_bytes)
+
+
+def leaf_entries(sizes: ChainSizes, series: Series) -> int:
+    """A ciphertext for each leaf of each record of a block, which takes no more than fits a block but of one record."""
+    del series
+    return max(BLOCK_BYTES, sizes.leaves * sizes.ciphertext_bytes)
+
+
+def leaf_sums(sizes: ChainSizes, series: Series) -> int:
+    """A ciphertext for each record of a block."""
+    del series
+    return sizes.block * sizes.ciphertext_bytes
+
+
+def attribution_layout(sizes: ChainSizes, series: Series) -> int:
+    """An entry for each leaf and each set of feature parties on its way."""
+    del series
+    return sizes.layout(1 << MOST_ATTRIBUTING)
+
+
+def constant_attributions(sizes: ChainSizes, series: Series) -> int:
+    """Ciphertexts of as many blocks as the layout may have entries."""
+    del sizes, series
+    return CONSTANT_BYTES
+
+
+def attribution_entries(sizes: ChainSizes, series: Series) -> int:
+    """The ciphertexts of each entry of each record of a block, which takes no more than fits but of one record."""
+    del series
+    return max(BLOCK_BYTES, sizes.attributed * sizes.ciphertext_bytes)
+
+
+def attribution_sums(sizes: ChainSizes, series: Series) -> int:
+    """As many ciphertexts for each record of a block as the values of all players need."""
+    del series
+    return sizes.block * sizes.attributed * sizes.ciphertext_bytes
+
+
 PROTOCOL = PredictionProtocol(
     field="eini",
     summary="encrypted, without decision paths",
@@ -52,17 +119,17 @@ PROTOCOL = PredictionProtocol(
     sends=(
         *PUBLIC_KEY,
         *BLOCKS,
-        MessageRow("entry_layout", to_feature_parties),
-        MessageRow("constant_entries", to_first),
-        MessageRow("leaf_entries", along_chain),
-        MessageRow("leaf_sums", from_last),
+        MessageRow("entry_layout", to_feature_parties, once, entry_layout),
+        MessageRow("constant_entries", to_first, once, constant_entries),
+        MessageRow("leaf_entries", along_chain, each_round, leaf_entries),
+        MessageRow("leaf_sums", from_last, each_round, leaf_sums),
     ),
     opens_sums=label_holder_opens,
     sends_attributions=(
-        MessageRow("attribution_layout", to_feature_parties),
-        MessageRow("constant_attributions", to_first),
-        MessageRow("attribution_entries", along_chain),
-        MessageRow("attribution_sums", from_last),
+        MessageRow("attribution_layout", to_feature_parties, once, attribution_layout),
+        MessageRow("constant_attributions", to_first, once, constant_attributions),
+        MessageRow("attribution_entries", along_chain, each_round, attribution_entries),
+        MessageRow("attribution_sums", from_last, each_round, attribution_sums),
     ),
     library="",
     extra="",

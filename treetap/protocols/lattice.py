@@ -5,9 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from treetap.protocols.messages import MessageRow, along_chain, from_last, label_holder_opens, to_feature_parties
+from treetap.protocols.eini import ChainSizes
+from treetap.protocols.messages import (
+    MessageRow,
+    Series,
+    along_chain,
+    each_round,
+    from_last,
+    label_holder_opens,
+    once,
+    to_feature_parties,
+)
 from treetap.protocols.registry import PredictionProtocol
-from treetap.protocols.scoring import BLOCKS
+from treetap.protocols.scoring import BLOCK_BYTES, BLOCKS
 
 if TYPE_CHECKING:
     from treetap.wire.v2 import setup_pb2
@@ -27,6 +37,33 @@ class LatticeOptions:
         return []
 
 
+def lattice_key(sizes: ChainSizes, series: Series) -> int:
+    """A key of the largest parameters."""
+    # Not above: the command line reads this description, and starts faster without the library of numbers.
+    from treetap.lattice.parameters import MOST_KEY_BYTES
+
+    del sizes, series
+    return MOST_KEY_BYTES
+
+
+def column_layout(sizes: ChainSizes, series: Series) -> int:
+    """The receiver's branches on the way to each column, no more than leaves."""
+    del series
+    return sizes.columns()
+
+
+def lattice_columns(sizes: ChainSizes, series: Series) -> int:
+    """The ciphertexts of a block, which are twice as long once a party has passed them on."""
+    del sizes, series
+    return 4 * BLOCK_BYTES
+
+
+def lattice_sums(sizes: ChainSizes, series: Series) -> int:
+    """A ciphertext for each column of the score."""
+    del series
+    return sizes.column_sums
+
+
 PROTOCOL = PredictionProtocol(
     field="lattice",
     summary="the same, much faster for many records, if every party has the native kernels",
@@ -35,10 +72,10 @@ PROTOCOL = PredictionProtocol(
     no_degrade="the lattice backend cannot; use protocol eini or interactive, or retry",
     sends=(
         *BLOCKS,
-        MessageRow("lattice_key", to_feature_parties),
-        MessageRow("column_layout", to_feature_parties),
-        MessageRow("lattice_columns", along_chain),
-        MessageRow("lattice_sums", from_last),
+        MessageRow("lattice_key", to_feature_parties, once, lattice_key),
+        MessageRow("column_layout", to_feature_parties, once, column_layout),
+        MessageRow("lattice_columns", along_chain, each_round, lattice_columns),
+        MessageRow("lattice_sums", from_last, each_round, lattice_sums),
     ),
     opens_sums=label_holder_opens,
     sends_attributions=(),

@@ -5,15 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from treetap.protocols.messages import MessageRow, label_holder_opens, to_each_other, to_label_holder
+from treetap.protocols.messages import (
+    MessageRow,
+    Series,
+    each_round,
+    each_stage,
+    label_holder_opens,
+    once,
+    to_each_other,
+    to_label_holder,
+)
 from treetap.protocols.registry import PredictionProtocol
-from treetap.protocols.scoring import BLOCKS
+from treetap.protocols.scoring import BLOCKS, ScoringSizes
 
 if TYPE_CHECKING:
     from treetap.wire.v2 import setup_pb2
 
 #: Leaf weights of which scores are made: as trained, or with the noise of the training's release.
 WEIGHTS = ("exact", "noised")
+#: Most levels of a tree.
+MOST_LEVELS = 64
+#: Bytes of a node's numbers beside its records.
+_NODE = 32
 
 
 @dataclass(frozen=True)
@@ -34,6 +47,40 @@ class MaskedOptions:
         return [f"prediction_weights = {self.prediction_weights!r}: must be one of {', '.join(WEIGHTS)}"]
 
 
+@dataclass(kw_only=True)
+class MaskedSizes(ScoringSizes):
+    """Sizes of a masked prediction; stages are the levels of the trees.
+
+    Attributes:
+        held: the most nodes of a level that this party holds.
+        outputs: of a score.
+    """
+
+    held: int = 0
+    outputs: int = 0
+
+
+def mask_key(sizes: MaskedSizes, series: Series) -> int:
+    """A public key, from which the masks of two parties follow."""
+    # Not above: the command line reads this description, and starts faster without the library of keys.
+    from treetap.privacy.masks import KEY_BYTES
+
+    del sizes, series
+    return KEY_BYTES
+
+
+def arrived_records(sizes: MaskedSizes, series: Series) -> int:
+    """A bit for each record of a block, of each node of a level that the receiver holds."""
+    del series
+    return sizes.held * (sizes.block // 8 + 1 + _NODE)
+
+
+def score_shares(sizes: MaskedSizes, series: Series) -> int:
+    """A number of 64 bits for each output of each record of a block."""
+    del series
+    return 8 * sizes.block * sizes.outputs
+
+
 PROTOCOL = PredictionProtocol(
     field="masked",
     summary="masked sums, for models of parties that share the labels",
@@ -42,9 +89,9 @@ PROTOCOL = PredictionProtocol(
     no_degrade="masks cancel only in the sum over all parties, so there is no score without one of them; use retry",
     sends=(
         *BLOCKS,
-        MessageRow("mask_key", to_each_other),
-        MessageRow("arrived_records", to_each_other),
-        MessageRow("score_shares", to_label_holder),
+        MessageRow("mask_key", to_each_other, once, mask_key),
+        MessageRow("arrived_records", to_each_other, each_stage, arrived_records),
+        MessageRow("score_shares", to_label_holder, each_round, score_shares),
     ),
     opens_sums=label_holder_opens,
     sends_attributions=(),

@@ -242,8 +242,8 @@ def predict_centrally(
 ) -> tuple[Floats, Floats]:
     """Scores and outcomes of other records by the joined table's model, without noise.
 
-    Without `ownership` the first party labels all records. Of one party's table the model is boosting's: a
-    candidate of PIVODL needs a second party that opens its sums.
+    Without `ownership` the first party labels all records.
+    Of one party's table the model is boosting's: a candidate of PIVODL needs a second party that opens its sums.
     """
     if len(before) == 1:
         return boosting.predict_centrally(before, after, labels, classes, _boosted(params))

@@ -23,8 +23,6 @@ COLUMNS = ("prediction", "probability", "score", "guessed", "class", "expected",
 COLUMN_PREFIXES = ("probability_", "score_", "own:", "party:")
 #: Seconds: progress is sent every second, and an hour is long enough.
 AWAY_DEADLINES = (3, 3600)
-#: Most feature parties of a prediction with attributions.
-MOST_ATTRIBUTING = 4
 
 
 def predict_request(protocol: str = "", **given: Any) -> jobs_pb2.PredictRequest:
@@ -195,9 +193,9 @@ def _explain_faults(opening: prediction_pb2.OpenModel, found: PredictionProtocol
             f"attributions: protocol {prediction_name(opening)!r} cannot; they are masked sums of an encrypted "
             f"prediction: use protocol {able}"
         )
-    if opening.attributions and len(opening.feature_parties) > MOST_ATTRIBUTING:
+    if opening.attributions and len(opening.feature_parties) > scoring.MOST_ATTRIBUTING:
         faults.append(
             f"attributions: {len(opening.feature_parties)} feature parties are too many, each doubles the entries of a "
-            f"leaf; at most {MOST_ATTRIBUTING}"
+            f"leaf; at most {scoring.MOST_ATTRIBUTING}"
         )
     return faults

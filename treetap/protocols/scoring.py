@@ -20,6 +20,12 @@ from treetap.protocols.messages import (
 
 #: Most characters of a feature's name.
 LONGEST_NAME = 1000
+#: Most feature parties of a prediction with attributions.
+MOST_ATTRIBUTING = 4
+#: Most bytes of ciphertexts of one block, all of which may lie at a party before its step begins.
+BLOCK_BYTES = 64 * 1024 * 1024
+#: Bytes of a branch, of an entry of a layout, and of a tree with up to a thousand outputs.
+_BRANCH, _ENTRY, _TREE = 16, 24, 8192
 
 
 @dataclass(kw_only=True)
@@ -28,14 +34,34 @@ class ScoringSizes(JobSizes):
 
     Attributes:
         rounds: blocks: as many as records are asked for.
+        block: most records of one.
         named: splits of other parties, which have names.
+        trees, splits, leaves, depth: of the own shard, at a feature party of a model of trees.
     """
 
     rounds: int = 1 << 62
+    block: int
     named: int = 0
+    trees: int = 0
+    splits: int = 0
+    leaves: int = 0
+    depth: int = 0
+
+    def layout(self, entries: int) -> int:
+        """Bytes of a layout of at most so many entries of each leaf."""
+        return self.trees * _TREE + self.leaves * entries * _ENTRY
+
+    def columns(self) -> int:
+        """Bytes of a layout of columns, each with its branches."""
+        return self.trees * _TREE + self.leaves * (self.depth + 2) * _BRANCH
+
+    def queries(self) -> int:
+        """Bytes of the queries of a level: no record twice in a tree."""
+        sets = min(self.trees * self.record_sets(1), self.splits * self.record_set())
+        return sets + self.splits * 2 * _BRANCH
 
 
-def records_of_block(sizes: ScoringSizes, series: Series) -> int:
+def records_of_block(sizes: JobSizes, series: Series) -> int:
     """The set of a block's records."""
     del series
     return sizes.record_set()

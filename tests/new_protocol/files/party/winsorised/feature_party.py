@@ -17,7 +17,8 @@ from party.growth.feature_party import (
 )
 from party.growth.feature_party_job import FeaturePartyJob
 from party.runtime.context import StepContext, required
-from party.runtime.messages import Rows, take_drawn
+from party.growth.messages import take_drawn
+from party.runtime.messages import Rows
 from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from party.winsorised.layout import implied
 from treetap.additive.sums.forest_sums import ForestSums, NodeTask

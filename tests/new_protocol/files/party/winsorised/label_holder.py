@@ -13,7 +13,7 @@ from party.growth.label_holder_job import LabelHolderJob
 from party.growth.label_state import SCORES, Floats
 from party.runtime.context import StepContext, required
 from party.runtime.job_store import JobStore
-from party.runtime.messages import drawn_messages
+from party.growth.messages import drawn_messages
 from party.runtime.step_order import OPENING, RESUMED, THIS_ROUND, Next, Outcome, role, step, steps_of
 from party.setup.keys import fitting
 from party.winsorised.layout import layout

@@ -1,13 +1,13 @@
-"""The branches that masks of columns depend on: sent by the label holder, checked by a feature party by its shard."""
+"""The branches that masks of a lattice's columns depend on: sent by the label holder, checked by each feature party."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from party.prediction.member_entries import NamedTrees
+from party.eini.chain import ChainPlace
+from party.eini.entry_layout import NamedTrees, TreeSplits, spare_of
 from party.runtime.messages import batches
 from treetap.errors import DataError, Malformed
 from treetap.lattice.columns import Branches, ColumnShape, NodeColumns, Page, TreeShape
@@ -36,14 +36,15 @@ def layout_messages(columns: NodeColumns, member: str) -> Iterator[lattice_pb2.C
 
 @dataclass(frozen=True)
 class MemberColumns:
-    """The columns as one member gets them: its own branches on the way of each.
-
-    `nodes`: by the columns of the score, its own nodes in each tree that adds to them.
-    """
+    """The columns as one member gets them: its own branches on the way of each, and its own splits."""
 
     shape: ColumnShape
     ways: list[Branches]
-    nodes: dict[tuple[int, ...], list[list[int]]]
+    splits: list[TreeSplits]
+
+    def spare(self, sum_bits: float) -> float:
+        """Bits by which the leaves that the own splits leave open exceed the possible sums, of `sum_bits` each."""
+        return spare_of(self.splits, sum_bits)
 
     def mask(self, page: Page, goes_left: GoesLeft, n: int) -> Bools:
         """The slots of a page that n records keep: (slots,)."""
@@ -51,11 +52,7 @@ class MemberColumns:
 
 
 async def take_layout(
-    messages: AsyncIterator[exchange_pb2.PeerMessage],
-    party: str,
-    label_holder: str,
-    shard: Sequence[dict[str, Any]],
-    members: int,
+    messages: AsyncIterator[exchange_pb2.PeerMessage], place: ChainPlace, shard: Sequence[dict[str, Any]], members: int
 ) -> MemberColumns:
     """Take the layout for this party and check it against its shard; the chain has `members` feature parties.
 
@@ -65,40 +62,42 @@ async def take_layout(
     """
     trees: list[TreeShape] = []
     ways: list[Branches] = []
-    nodes: defaultdict[tuple[int, ...], list[list[int]]] = defaultdict(list)
-    named = NamedTrees(party, label_holder, shard)
+    splits: list[TreeSplits] = []
+    label_holder = place.label_holder
+    named = NamedTrees(place.party, label_holder, shard)
     async for message in messages:
         for tree in message.protocol.lattice.column_layout.trees:
-            own, splits = named.take(tree.tree)
-            found = [tuple((branch.handle, branch.left) for branch in column.branches) for column in tree.columns]
-            _check_tree(party, label_holder, tree, own, found)
+            own, nodes = named.take(tree.tree)
+            sent = [tuple((branch.handle, branch.left) for branch in column.branches) for column in tree.columns]
+            _check_tree(place, tree, own, sent)
             outputs = tuple(tree.outputs)
-            trees.append(TreeShape(outputs, len(found)))
-            ways += found
-            nodes[outputs].append(splits)
+            trees.append(TreeShape(outputs, len(sent)))
+            ways += sent
+            splits.append(TreeSplits(outputs, nodes))
     columns = {output for tree in trees for output in tree.outputs}
     if columns != set(range(len(columns))) or any(
         len(set(t.outputs)) != len(t.outputs) or not t.outputs for t in trees
     ):
         raise Malformed(f"{label_holder} has named columns of the score wrongly")
-    return MemberColumns(ColumnShape(trees, len(columns), members), ways, dict(nodes))
+    return MemberColumns(ColumnShape(trees, len(columns), members), ways, splits)
 
 
 def _check_tree(
-    party: str, label_holder: str, tree: lattice_pb2.TreeColumns, own: Sequence[Branches], found: Sequence[Branches]
+    place: ChainPlace, tree: lattice_pb2.TreeColumns, own: Sequence[Branches], sent: Sequence[Branches]
 ) -> None:
+    party, label_holder = place.party, place.label_holder
     if len(own) != tree.leaves:
         raise DataError(
             f"tree {tree.tree} has {tree.leaves} leaves at {label_holder}, {len(own)} in this party's shard: "
             "the shards are of different jobs"
         ).at(party)
-    if len(found) >= len(own):
-        raise Malformed(f"{label_holder} has {len(found)} columns of tree {tree.tree}, which has {len(own) - 1} splits")
+    if len(sent) >= len(own):
+        raise Malformed(f"{label_holder} has {len(sent)} columns of tree {tree.tree}, which has {len(own) - 1} splits")
     possible = {way[:length] for way in own for length in range(len(way) + 1)}
-    if not set(found) <= possible:
+    if not set(sent) <= possible:
         raise Malformed(f"{label_holder} has a column of tree {tree.tree} to which no way leads here")
     # every split has the column of the records that go left there
-    if missing := {way for way in possible if way and way[-1][1]} - set(found):
+    if missing := {way for way in possible if way and way[-1][1]} - set(sent):
         raise DataError(
             f"{len(missing)} of this party's splits in tree {tree.tree} have no column at {label_holder}: "
             "the shards are of different jobs"
