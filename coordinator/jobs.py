@@ -25,8 +25,7 @@ from coordinator.runtime.submission import Submitted, new_submission
 from coordinator.waiting import LONGEST_PAUSE_S, Place, Waiting
 from treetap.errors import ConfigError, Conflict, Incompatible, Interrupted, TreetapError, UnknownJob
 from treetap.names import NAME, did_you_mean
-from treetap.protocols.job_spec import check_spec
-from treetap.protocols.registry import training_name
+from treetap.protocols.job_spec import check_continuation, check_spec, continued_from
 from treetap.wire.ports import Dialer
 from treetap.wire.status_parts import UNDER_WAY
 from treetap.wire.v2 import jobs_pb2, setup_pb2
@@ -86,7 +85,11 @@ class Jobs:
         spec.CopyFrom(request.spec)
         check_spec(spec)
         self._parties.check([spec.aggregator, *spec.feature_parties])
-        spec.base_submission = self._base_submission(spec) if spec.base_model else ""
+        spec.base_submission = ""
+        if name := continued_from(spec):
+            base = self._trained(name)
+            check_continuation(spec, base.protocol, base.members)
+            spec.base_submission = base.submission
         job = self._new_name(request.job, "job")
         return self._accept(job, "train", spec, new_submission(), operator)
 
@@ -113,21 +116,6 @@ class Jobs:
         if (state := self._state(name).state) != "finished":
             raise UnknownJob(f"there is no model {name!r}: its training is {state}")
         return model
-
-    def _base_submission(self, spec: setup_pb2.JobSpec) -> str:
-        """The nonce of the training that made the base model, which was of the same protocol and parties."""
-        base = self._trained(spec.base_model)
-        if base.protocol != training_name(spec):
-            raise ConfigError(
-                f"base_model = {spec.base_model!r}: was trained by {base.protocol}, not by {training_name(spec)}"
-            )
-        before, now = base.members, [spec.aggregator, *spec.feature_parties]
-        if before[0] != now[0] or sorted(before) != sorted(now):
-            raise ConfigError(
-                f"base_model = {spec.base_model!r}: was trained with label holder {before[0]} and feature parties "
-                f"{', '.join(before[1:])}; a training continues with the same parties"
-            )
-        return base.submission
 
     def go_on(self) -> None:
         """Go on where the coordinator stopped: jobs that served, and those that waited, as far as it is their turn.

@@ -60,7 +60,7 @@ def opening_of(
     codec.put(asked.completed(spec), getattr(opening.parameters, protocol.field))
     check_prediction(opening)
     if degrades_serving(opening):
-        check_degraded_serving(opening, params_of(spec).party_dropout)
+        check_degraded_serving(opening, params_of(spec).absence)
     return opening
 
 

@@ -10,6 +10,7 @@ from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster, answered
 from treetap.errors import ConfigError, Malformed, ProtocolError
 from treetap.process.together import together
+from treetap.protocols.job_spec import continued_from
 from treetap.wire.metric_history import columns, merged, rows
 from treetap.wire.v2 import setup_pb2, types_pb2
 
@@ -69,7 +70,7 @@ async def prepare(roster: Roster, spec: setup_pb2.JobSpec, submission: str) -> F
     published = frozenset(party for party, each in answers.items() if each.published)
     # of PIVODL each party has the metrics of other rounds, and may have stored one more than the first party
     # before the first attempt has stored the base model's rounds, the label holder answers with their metrics
-    known = own.stored_rounds if own.stored_rounds or not spec.base_model else None
+    known = own.stored_rounds if own.stored_rounds or not continued_from(spec) else None
     history = columns(merged(rows(each.history) for each in answers.values())[:known])
     return Found(own.stored_rounds, agreed, published, own.model, history)
 
@@ -111,9 +112,10 @@ async def plan_rounds(
             f"{' and '.join(sorted(found.published))} cannot have published a model of which the label holder has "
             f"stored {found.rounds} of {binned.rounds} rounds; cancel the job and train again"
         )
-    if binned.base_rounds >= binned.rounds or (binned.base_rounds and not spec.base_model):
+    if binned.base_rounds >= binned.rounds or (binned.base_rounds and not continued_from(spec)):
         raise Malformed(
-            f"{spec.aggregator} says that {binned.base_rounds} of {binned.rounds} rounds are a base model's"
+            f"{spec.aggregator} says that {binned.base_rounds} of {binned.rounds} rounds are those of the model from "
+            "which the job continues"
         )
     return Plan(max(found.rounds, binned.base_rounds), binned.rounds, binned.stopped, binned.own_rounds)
 

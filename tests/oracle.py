@@ -93,12 +93,14 @@ def oracle_train(
     categories: Mapping[tuple[str, int], int] | None = None,
     monotone: Mapping[str, Sequence[int]] | None = None,
     cuts_of: Callable[[str, int], Sequence[float]] | None = None,
+    counts_drawn: bool = False,
 ) -> OracleModel:
     """Train on raw columns (N, d) of each party, NaN for missing, parties in tie order.
 
     `categories`: (party, column) → the number of categories, which are the column's values from 0.
 
-    `xi`: ξ of ID-LMID (Takahashi, Liu and Liu 2023, Algorithm 5), over all records of a node.
+    `xi`: ξ of ID-LMID (Takahashi, Liu and Liu 2023, Algorithm 5), over all records of a node, or with `counts_drawn`
+    over those that the tree draws.
     `own_trees`: the number of first trees that the first party grows alone (SecureBoost's Reduced-Leakage).
     `weights`: of the records. `base`: a model whose trees, all of them, are the first of this one.
     `monotone`: by party the directions of its columns, 1, -1 or 0.
@@ -139,6 +141,7 @@ def oracle_train(
             grower.h = [[h[i][k] for k in range(first, first + width)] for i in range(n)]
             grower.scale = scale
             grower.labels, grower.xi, grower.categories = y, xi, categories or {}
+            grower.counted = grower.sampled if counts_drawn else [True] * n
             alone = index < own_trees
             there = [name for name, _ in columns[: 1 if alone else None] if grower.takes_part(name)]
             grower.directions = {name: monotone[name] for name in there if name in monotone} if monotone else {}
@@ -292,6 +295,22 @@ def _leaf_of(tree: OracleTree, columns: Any, i: int) -> OracleLeaf:
         node = 2 * node if goes_left else 2 * node + 1
 
 
+def within(rows: list[int], labels: Sequence[Any], xi: float) -> bool:
+    """Eq. 6, which the authors print with a logarithm of class shares, inside these rows and outside."""
+    n = len(labels)
+    inside = set(rows)
+    outside = [i for i in range(n) if i not in inside]
+    for part in (rows, outside):
+        total = 0.0
+        for c in set(labels):
+            here, everywhere = sum(labels[i] == c for i in part), list(labels).count(c)
+            if here:
+                total += here / len(part) * math.log(here * n / (len(part) * everywhere))
+        if total > xi:
+            return False
+    return True
+
+
 class _Tree:
     """Grows one tree by trying every candidate on every record."""
 
@@ -299,6 +318,7 @@ class _Tree:
     h: list[list[int]]
     scale: float
     labels: list[float]
+    counted: list[bool]
     xi: float | None = None
     categories: Mapping[tuple[str, int], int] = MappingProxyType({})
     directions: Mapping[str, Sequence[int]] = MappingProxyType({})
@@ -401,21 +421,8 @@ class _Tree:
         return math.copysign(most, w) if most and abs(w) > most else w
 
     def shown(self, rows: list[int]) -> bool:
-        """Eq. 6, which the authors print with a logarithm of class shares, inside these rows and outside."""
-        if self.xi is None:
-            return True
-        n = len(self.labels)
-        inside = set(rows)
-        outside = [i for i in range(n) if i not in inside]
-        for part in (rows, outside):
-            total = 0.0
-            for c in set(self.labels):
-                here, everywhere = sum(self.labels[i] == c for i in part), self.labels.count(c)
-                if here:
-                    total += here / len(part) * math.log(here * n / (len(part) * everywhere))
-            if total > self.xi:
-                return False
-        return True
+        """Eq. 6 for these rows."""
+        return self.xi is None or within([i for i in rows if self.counted[i]], self.labels, self.xi)
 
     def grow(
         self,

@@ -64,7 +64,7 @@ class ReceivedRows:
     def taken_part(self, epoch: int) -> list[int]:
         """The batches of an epoch of which there are numbers: those that the party did not sit out."""
         every, aside = range(self.schedule.batches), [self.schedule.batches] if self._validated else []
-        if not self.params.party_dropout.get(self.party):
+        if not self.params.absence(self.party):
             return [*every, *aside]
         return [batch for batch in every if self.schedule.takes_part(epoch, batch, self.party)] + aside
 

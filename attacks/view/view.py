@@ -27,7 +27,7 @@ from attacks.view.replay import TranscriptReplay, TreeReplay, read_replay
 from attacks.view.transcripts import located
 from treetap.errors import BadInput, ConfigError, Malformed
 from treetap.neural.params import SplitnnParams
-from treetap.protocols.job_spec import check_spec, params_of
+from treetap.protocols.job_spec import check_spec, continued_from, params_of
 from treetap.protocols.registry import training_name
 from treetap.trees.ensemble import ROOT
 from treetap.trees.job_params import REGRESSIONS, JobParams
@@ -176,8 +176,8 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
     trees, unfinished = _trees(path, replay, total, max_depth)
     if gaps := _gaps([tree.index for tree in trees]):
         why = "recording began later"
-        if spec.base_model:
-            why += f", or they are of base model {spec.base_model!r}, whose own transcript has them"
+        if base := continued_from(spec):
+            why += f", or they are of model {base!r}, from which the job continues and whose own transcript has them"
         faults.append(f"{path}: trees {gaps} are not in the transcript: {why}")
     network, embeddings, done = None, None, f"{len(trees)} complete trees"
     if isinstance(params, SplitnnParams):

@@ -20,6 +20,7 @@ from party.alignment.lists import BlindedLists
 from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
 from party.runtime.step_order import StepId, step
+from party.setup.evaluated import check_evaluated
 from treetap.errors import ConfigError, DataError, Malformed, Refused
 from treetap.process.together import together
 from treetap.protocols.alignment import AlignmentTurn, turns
@@ -57,26 +58,6 @@ def alignment_steps(members: Sequence[str], mode: str, party: str) -> list[StepI
 
 def _own_turns(members: Sequence[str], party: str) -> list[AlignmentTurn]:
     return [turn for turn in turns(len(members)) if members.index(party) in turn.places]
-
-
-def check_evaluated(context: StepContext, count: int, *, scores: bool) -> None:
-    """Raise unless a job's eval table has enough records common to all parties; `scores`: this party scores them.
-
-    `count`: these records, or those of them that have a weight in metrics.
-
-    Raises:
-        DataError: it has none.
-        Refused: it has fewer than the policy asks for.
-    """
-    if count == 0:
-        raise DataError("no record of the eval table is common to all parties: do all of them hold the same ids there?")
-    rules = ("min_prediction_records", *(("min_evaluated_records",) if scores else ()))
-    for rule in rules:
-        if count < (least := int(getattr(context.policy, rule))):
-            raise Refused(
-                f"{context.party} takes no part: its policy says {rule} = {least}, and fewer records of the eval table "
-                "are common to all parties and have a weight above 0"
-            )
 
 
 def begin_alignment(alignment: Alignment, records: JobRecords) -> int:

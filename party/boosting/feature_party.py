@@ -21,6 +21,7 @@ from party.growth.feature_party_job import FeaturePartyJob
 from party.growth.messages import take_sampled
 from party.runtime.context import StepContext, required
 from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
+from party.setup.evaluated import check_drawn
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.errors import Malformed
 from treetap.protocols.growth import MOST_CLASSES
@@ -91,8 +92,7 @@ class FeatureParty:
         columns = split_table.columns_of_tree(t, self._params, permuted=True)
         codes = columns.codes
         sampled = await take_sampled(mailbox.series(sender, "sampled_records", t, 0), len(codes))
-        if (sampled >= split_table.training).any():
-            raise Malformed(f"{sender} draws a record of the eval table in tree {t}")
+        check_drawn(sender, t, draws_evaluated=bool((sampled >= split_table.training).any()))
         token = f"{self._context.job}/{self._context.attempt}/{t}"
         sums = self._sums = EncryptedSums(self._context.engine, public, slots, codes, columns.candidates.shapes, token)
         self._context.progress.done, self._context.progress.total = 0, len(sampled)

@@ -62,12 +62,11 @@ class LabelHolder:
         3. Bin the own columns, once for the job.
         """
         data = self._job.select_common()
-        loss = self._loss(data.labels)
-        loss.check(data.labels.values)
+        self._loss(data.labels).check(data.labels.values)
         weights, evaluated = data.table.weights, data.measured
         try:
             start = await self._job.start()
-            state = BoostingState(self._params, loss, data.labels, self._context.store, weights, evaluated, start)
+            state = BoostingState(self._params, data.labels, self._context.store, weights, evaluated, start)
         except DataError as failure:
             raise failure.at(self._context.party) from None
         if start is not None and not stored_trees(self._context.store):

@@ -24,6 +24,7 @@ from party.growth.messages import take_drawn
 from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
 from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
+from party.setup.evaluated import check_drawn
 from treetap.additive.sums.forest_sums import ForestSums, NodeTask
 from treetap.errors import Malformed
 from treetap.protocols.job_spec import params_as
@@ -117,8 +118,7 @@ class FeatureParty:
         total = len(table.ids)
         series = self._context.mailbox.series(self._spec.aggregator, "sampled_records", t, 0)
         drawn, self._sums_of_all = await take_drawn(series, total)
-        if drawn[split_table.training :].any():
-            raise Malformed(f"{self._spec.aggregator} draws a record of the eval table in tree {t}")
+        check_drawn(self._spec.aggregator, t, draws_evaluated=bool(drawn[split_table.training :].any()))
         self._drawn = drawn
         split_table.next_handle_is(self._job.stored.first_handle(t))
         if self._params.binning == "per-node":

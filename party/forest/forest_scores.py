@@ -8,7 +8,7 @@ import numpy as np
 
 from party.growth.label_state import SCORES, Values, finite
 from party.runtime.job_store import JobStore
-from party.setup.labelled_table import Measured
+from party.setup.evaluated import Measured
 from treetap.errors import DataError
 from treetap.tables.labels import Labels
 from treetap.trees import metrics

@@ -10,19 +10,19 @@ from functools import partial
 
 from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, begin_alignment
 from party.config import PartyConfig
-from party.growth.base_model import BaseModel
+from party.growth.continuation import BaseModel
 from party.growth.feature_party import SITS_OUT, TAKES_PART
 from party.growth.split_table import SplitTable
 from party.growth.stored_trees import StoredTrees
 from party.runtime.context import StepContext, required
 from party.runtime.step_order import Conditions, Next, Outcome, step
+from party.setup.evaluated import described, load_records
 from party.setup.steps import (
     PUBLISHED,
     UNPUBLISHED,
     ReceivedKey,
     bin_features,
     load_job_table,
-    load_records,
     manifest_of,
     take_key,
     without_columns,
@@ -141,6 +141,7 @@ class FeaturePartyJob:
                 "label_holder": self._spec.aggregator,
                 "trees": self.stored.count,
                 **manifest_of(self._context, self._spec, self.table, self._params.missing),
+                **described(self._spec),
             }
             self._context.store.publish(manifest, (TREES,))
 

@@ -12,24 +12,25 @@ from itertools import accumulate
 
 import numpy as np
 
+from party.defences.constraints import refuse_repair
 from party.defences.reached_leaves import ReachedLeaves
 from party.defences.released_sets import ReleasedSets
-from party.growth.label_state import Floats, LabelState, keep_round
-from party.growth.local_growth import LocalGrowth
+from party.growth.label_state import LabelState, keep_round
 from party.growth.messages import leaf_paths, partition_messages, space_messages, take_children, won_messages
 from party.growth.split_table import TreeColumns
 from party.growth.stored_trees import StoredTrees
 from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
 from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, Outcome, step
-from treetap.errors import ConfigError, Malformed, OutOfOrder
+from treetap.errors import Malformed, OutOfOrder
 from treetap.models.own_split import OwnSplit
 from treetap.process.together import together
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.job_spec import taking_part
 from treetap.trees.criterion import Criterion
-from treetap.trees.ensemble import ROOT, Tree
+from treetap.trees.ensemble import Tree
 from treetap.trees.expansion import ExpansionRules
+from treetap.trees.grower import Entry, GrownTree, finish
 from treetap.trees.growing_tree import Choice, GrowingTree, Ints
 from treetap.trees.marks import MARKS
 from treetap.trees.partitions import Group
@@ -56,20 +57,22 @@ OpenSums = Callable[[bytes, int], Awaitable[Ints]]
 class PlantedTree:
     """A tree under construction, with the label holder's own columns and splits.
 
-    `values`: (N, S), the summands of the criterion for each record. `state`: the label state that its values update.
-    `groups`: by feature party the places of sums over categories.
+    `state`: the label state that its values update. `groups`: by feature party the places of sums over categories.
     """
 
     index: int
     growing: GrowingTree
     columns: TreeColumns
-    values: Ints
     state: LabelState
-    alone: LocalGrowth
     splits: list[OwnSplit] = field(default_factory=list)
     groups: dict[str, list[Group]] = field(default_factory=dict)
     marks: dict[str, Ints] = field(default_factory=dict)  # of the feature parties with monotone constraints
     finished: Tree | None = None
+
+    def enter(self, _: int, node: int, entry: Entry) -> int:
+        """Enter a split of a part that the label holder grows alone; returns its handle."""
+        self.splits.append(self.columns.enter(node, *entry))
+        return self.splits[-1].handle
 
 
 class LabelHolderGrowth:
@@ -113,13 +116,10 @@ class LabelHolderGrowth:
         `rules`: the order of splits, and their limits. `subtract`: derive the candidate sums of a sibling by
         subtraction from the parent's. `limit`: on what other parties may see. `alone`: no other party takes part.
         """
-        growing = GrowingTree(values, criterion, rules, subtract=subtract, limit=limit)
+        growing = GrowingTree(values, criterion, rules, subtract=subtract, limit=limit, alone=alone)
         if alone:
-            growing.withdrawn.append(ROOT)
-            if (own := columns.marks()) is not None:
-                growing.constrain([own])
-        local = LocalGrowth(columns, values if limit is None else values[:, : limit.width], criterion, rules)
-        self._tree = PlantedTree(t, growing, columns, values, state, local)
+            growing.constrain([columns.marks()])
+        self._tree = PlantedTree(t, growing, columns, state)
         if self._released is not None:
             self._released.open_tree()
         return ALONE if alone else SHARED
@@ -140,8 +140,9 @@ class LabelHolderGrowth:
         t, stage = request.round, request.stage
         tree = self._growing(t)
         growing = tree.growing
-        rows = [growing.rows[node] for node in growing.build]
-        own = await self._context.offload(lambda: left_sums_of(tree.columns.bins, tree.values, growing.build, rows))
+        own = await self._context.offload(
+            lambda: left_sums_of(tree.columns.bins, growing.values, growing.build, growing.summed())
+        )
         offered, there = [own], taking_part(self._spec, t)
         for party in self._feature_parties:
             build = growing.build
@@ -183,7 +184,7 @@ class LabelHolderGrowth:
             if not expected:
                 continue
             received = self._context.mailbox.series(party, "children", t, stage)
-            children = await take_children(received, len(tree.values))
+            children = await take_children(received, len(growing.values))
             if set(children) != expected:
                 raise Malformed(f"{party} sent children of nodes {sorted(children)}, expected {sorted(expected)}")
             for node, (handle, left) in children.items():
@@ -209,9 +210,9 @@ class LabelHolderGrowth:
         tree = self._growing(t)
         growing, state = tree.growing, tree.state
         leaves = growing.leaves()
-        finished, values = await self._context.offload(lambda: self._finished(tree))
-        tree.finished = finished
-        state.add(finished, values)
+        grown = await self._context.offload(lambda: self._finished(tree))
+        tree.finished = grown.tree
+        state.add(grown.tree, grown.values)
         if (released := self._released) is not None:
             await self._context.offload(lambda: released.close_tree(t))
         await together(
@@ -231,8 +232,8 @@ class LabelHolderGrowth:
         """Step 7 of a tree: store it and the scores after it before answering; the label holder stores last."""
         t = request.round
         tree = self._growing(t)
-        own = [split.to_dict() for split in tree.splits]
-        self._reached.keep(t, {leaf: tree.growing.rows[leaf] for leaf in tree.growing.leaves()}, len(tree.values))
+        growing, own = tree.growing, [split.to_dict() for split in tree.splits]
+        self._reached.keep(t, {leaf: growing.rows[leaf] for leaf in growing.leaves()}, len(growing.values))
         self._stored.add(t, {"tree": required(tree.finished).to_dict(), "own": own})
         if metrics := tree.state.metrics:
             trees = tree.state.trees
@@ -241,19 +242,10 @@ class LabelHolderGrowth:
         self._tree = None
         self._context.mailbox.forget(t)
 
-    def _finished(self, tree: PlantedTree) -> tuple[Tree, Floats]:
-        """The tree with the subtrees of withdrawn nodes, and the values (N, outputs) that it gives to the records."""
-        growing, outputs = tree.growing, tree.state.outputs(tree.index)
-        local, further = [], {}
-        for node in sorted(growing.withdrawn):
-            subtree, further[node], made = tree.alone.below(node, growing.rows[node], growing.monotone)
-            local.append(subtree)
-            tree.splits += made
-        finished = growing.finished(tree.index, outputs, self._parties, local)
-        values = np.empty((len(tree.values), len(outputs)))
-        for leaf in finished.leaves:
-            values[growing.rows[leaf.node]] = further.get(leaf.node, leaf.weights)
-        return finished, values
+    def _finished(self, tree: PlantedTree) -> GrownTree:
+        """The tree with the subtrees of withdrawn nodes, and the values that it gives to the records."""
+        outputs, own = tree.state.outputs(tree.index), tree.columns.bins
+        return finish(tree.growing, tree.index, outputs, self._parties, own, tree.enter)
 
     async def _send_won(self, number: int, t: int, stage: int, choices: Sequence[Choice]) -> None:
         """Send a feature party the winning candidates of its nodes of the stage."""
@@ -328,17 +320,13 @@ class LabelHolderGrowth:
         if not constrained:
             return
         if self._reached.kept:
-            raise ConfigError(
-                f"{', '.join(constrained)}: has monotone constraints, and {self._context.party} repairs trees by "
-                "grafting or refit: their weights come of clean labels, and would not keep the order that noisy ones "
-                "had; leave one of them out"
-            )
+            refuse_repair(constrained, self._context.party)
         tree.growing.constrain(marks)
 
     async def _relay(self, party: str, t: int, stage: int) -> None:
         """Send a feature party the instance spaces of the frontier that did not result from its own splits."""
         tree = self._growing(t)
-        growing, total = tree.growing, len(tree.values)
+        growing, total = tree.growing, len(tree.growing.values)
         spaces: list[tuple[int, Rows]] = [(node, growing.rows[node]) for node in self._relayed(party, growing)]
         await self._context.outbox.send(party, "instance_spaces", space_messages(spaces, total), round=t, stage=stage)
 

@@ -12,19 +12,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, begin_alignment, check_evaluated
+from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, begin_alignment
 from party.config import PartyConfig
 from party.defences.checks import check_own_trees
 from party.defences.clean_labels import Use
 from party.defences.reached_leaves import ReachedLeaves
 from party.defences.released_sets import SIGNATURES, ReleasedSets
 from party.defences.repair import Repair, published_values
-from party.growth.base_model import BaseModel, Start, keep_continuation
+from party.growth.continuation import BaseModel, keep_continuation
 from party.growth.label_state import LabelState, finite, published_model, stored_rounds, stored_trees
 from party.growth.split_table import SplitTable
 from party.growth.stored_trees import StoredTrees
 from party.runtime.context import StepContext, required
 from party.runtime.step_order import Next, Outcome, step
+from party.setup.evaluated import check_evaluated, described
 from party.setup.keys import JobKeys
 from party.setup.labelled_table import LabelledTable, load_labelled_table
 from party.setup.steps import bin_features, manifest_of, without_columns
@@ -38,6 +39,7 @@ from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import members_of
 from treetap.tables.labels import Labels
+from treetap.trees.boosting_rounds import Start
 from treetap.trees.ensemble import Tree, deciding_splits, importance_by_owner
 from treetap.trees.params import TreeParams
 from treetap.trees.withholding import NOTHING
@@ -238,11 +240,12 @@ class LabelHolderJob:
             "classes": self.data.labels.classes,
             "class_type": str(self.data.labels.kind),
             **manifest_of(self._context, self._spec, self.data.table, self._params.missing),
+            **described(self._spec),
             "trees": len(trees),
             # a withdrawn leaf must not show by an entry that differs from record to record
             **({HIDES_CONSTANTS: True} if repaired or withheld else {}),
             **({VALUES: published_values(self._config.defences)} if repaired else {}),
-            **({"base_model": {"name": self._base.name, "trees": self._base.trees}} if self._base else {}),
+            **(self._base.described() if self._base else {}),
             **state.summary(),
             "importance_by_party": {
                 name: {"weight": each.weight, "gain": each.gain, "cover": each.cover} for name, each in owners.items()

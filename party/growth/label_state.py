@@ -28,8 +28,12 @@ class LabelState(Protocol):
     trees: int  #: number of trees that the scores include
     planned: int  #: most trees of the job
     trees_per_round: int  #: trees that a round grows
-    stopped: bool  #: True if no tree is to follow the last stored one
     metrics: dict[str, float]  #: metrics after the last tree, if it ended a round
+
+    @property
+    def stopped(self) -> bool:
+        """True if no tree is to follow the last stored one."""
+        ...
 
     def outputs(self, tree: int) -> tuple[int, ...]:
         """The columns of the score that a tree adds to."""

@@ -15,7 +15,6 @@ import numpy as np
 
 from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
-from treetap.trees import sampling
 from treetap.trees.binning import BinnedTable, Codes
 from treetap.trees.candidates import Candidate
 from treetap.trees.marks import MIRRORED
@@ -87,7 +86,7 @@ class SplitTable:
         return split
 
     def _kept(self, tree: int, params: TreeParams) -> Rows:
-        return sampling.columns(params.seed, tree, self.party, len(self.columns), params.colsample_bytree)
+        return params.columns(tree, self.party, len(self.columns))
 
 
 class TreeColumns:
@@ -148,11 +147,8 @@ class TreeColumns:
         )
 
     def marks(self) -> Rows | None:
-        """The mark of the candidate at each place, as in `treetap.trees.monotone`; None: no column has a constraint.
-
-        Constraints are of trees with the bins of the job.
-        """
-        marks = self.bins.marks if isinstance(self.bins, GlobalBins) else None
+        """The mark of the candidate at each place, as in `treetap.trees.monotone`; None: no column has a constraint."""
+        marks = self.bins.marks
         return None if marks is None else marks[self.order(0)]
 
     def order(self, node: int) -> Rows:

@@ -29,6 +29,7 @@ from treetap.tables.categories import Category
 from treetap.tables.reading import Table
 from treetap.tables.typed import named_type
 from treetap.tables.unlike import check_values
+from treetap.trees.job_params import absence_of
 from treetap.wire.timeouts import Timeouts
 from treetap.wire.v2 import prediction_pb2
 
@@ -189,11 +190,9 @@ class OpenedModel:
         """The type of the label in its table; text of a model whose manifest does not say it."""
         return named_type(self.manifest.get("class_type", "string"))
 
-    @property
-    def party_dropout(self) -> Mapping[str, float]:
-        """The share of the training that each feature party sat out on average, which the label holder knows."""
-        shares: Mapping[str, float] = self.manifest.get("params", {}).get("party_dropout", {})
-        return shares
+    def absence(self, party: str) -> float:
+        """The share of the training that a feature party sat out on average, which the label holder knows."""
+        return absence_of(self.manifest.get("params", {}), party)
 
     async def _take_records(self) -> None:
         """Take the common records, and read the values of the features that are compared."""

@@ -50,7 +50,7 @@ class ServedPrediction:
         self._context, self._opening, self._opened = context, opening, opened
         self._served_models = served_models
         if degrades_serving(opening):
-            check_degraded_serving(opening, opened.party_dropout)
+            check_degraded_serving(opening, opened.absence)
         self._outputs = opened.outputs
         self.model, self.job = opening.model, context.job
         metrics = served_models.metrics

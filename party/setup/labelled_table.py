@@ -3,86 +3,29 @@
 from __future__ import annotations
 
 import logging
-import math
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from party.config import PartyConfig
 from party.defences import clean_labels
-from party.defences.clean_labels import CleanLabels, LabelRules, Use, read_evaluated
+from party.defences.clean_labels import CleanLabels, LabelRules, Use
 from party.defences.noisy_labels import NoisyLabels
 from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
-from party.setup.steps import load_job_table, load_records, table_config
+from party.setup.evaluated import EvaluatedLabels, Measured, check_weights, load_evaluated
+from party.setup.steps import load_job_table, table_config
 from treetap.errors import DataError
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.registry import training, training_name
-from treetap.tables.config import TableConfig
 from treetap.tables.evaluated import JobRecords
-from treetap.tables.labels import Labels, label_column, learnable
+from treetap.tables.labels import Labels, learnable
 from treetap.tables.reading import Table
-from treetap.tables.weights import check_job
 from treetap.wire.v2 import setup_pb2
 
 log = logging.getLogger(__name__)
 #: In the place of a digest of noisy labels, where a job has none.
 AS_THEY_ARE = "as they are"
-
-
-class Measured(NamedTuple):
-    """The records of an eval table: class numbers or targets (M,), and sample weights (M,), if it has some."""
-
-    values: np.ndarray[tuple[int], np.dtype[Any]]
-    weights: np.ndarray[tuple[int], np.dtype[np.float64]] | None
-
-
-@dataclass(frozen=True)
-class EvaluatedLabels:
-    """`labels`: of the records of an eval table; by its own classes, until `numbered` gives them the training's.
-
-    `where`: the column, for messages. `weights` (M,): their sample weights, if the eval table has some; they weight
-    metrics, as in XGBoost.
-    """
-
-    labels: Labels
-    where: str
-    weights: np.ndarray[tuple[int], np.dtype[np.float64]] | None = None
-
-    @classmethod
-    def read(cls, table: Table, column: str, objective: str, rules: LabelRules) -> EvaluatedLabels:
-        """The labels of an eval table; `DataError` where they do not fit the objective, of one class only they do."""
-        read = read_evaluated(table, column, objective, rules).for_use(Use.EVAL_TABLE)
-        return cls(read, label_column(table, column), table.weights)
-
-    def take(self, records: Rows) -> EvaluatedLabels:
-        """The labels of the records at these places, in this order, and the classes that they have.
-
-        Raises:
-            DataError: all of them have weight 0.
-        """
-        weights = None if self.weights is None else self.weights[records]
-        if weights is not None and not weights.any():
-            raise DataError(f"{self.where}: all common records of the eval table have sample weight 0")
-        return replace(self, labels=self.labels.take(records), weights=weights)
-
-    def numbered(self, classes: list[str]) -> EvaluatedLabels:
-        """The same labels by the numbers of the training's classes.
-
-        Raises:
-            DataError: a label is none of these.
-        """
-        if not classes:
-            return self
-        number = {name: place for place, name in enumerate(classes)}
-        if strangers := sum(name not in number for name in self.labels.classes):
-            raise DataError(
-                f"{self.where}: holds {strangers} class{'es' if strangers > 1 else ''} that no common record of the "
-                "training has; an eval table has the classes of the training"
-            )
-        places = np.array([number[name] for name in self.labels.classes], dtype=np.int64)
-        return replace(self, labels=Labels(places[self.labels.values], classes, self.labels.kind))
 
 
 @dataclass(frozen=True)
@@ -147,59 +90,12 @@ async def load_labelled_table(
     """
     table = await load_job_table(context, config, spec, with_label=True, missing=missing)
     try:
-        _check_weights(table_config(config, spec.table), table, spec, bounded=True)
+        check_weights(table_config(config, spec.table), table, spec, bounded=True)
         data = await _as_trained(context, config, spec, table, objective)
-        return await _with_eval_table(context, config, spec, data, missing)
+        further, evaluated = await load_evaluated(context, config, spec, table, data.labels, objective, missing)
+        return replace(data, further=further, evaluated=evaluated)
     except DataError as failure:
         raise failure.at(context.party) from None
-
-
-async def _with_eval_table(
-    context: StepContext, config: PartyConfig, spec: setup_pb2.JobSpec, data: LabelledTable, missing: float | None
-) -> LabelledTable:
-    """The same with the job's eval table, if it has one."""
-    records, table = await load_records(context, config, spec, data.table, missing)
-    if table is None:
-        return data
-    own = table_config(config, spec.eval_table)
-    _check_weights(own, table, spec, bounded=False)
-    column = required(own.label)
-    rules = LabelRules.of(config.name, config.defences, config.policy)
-    evaluated = EvaluatedLabels.read(table, column, data.objective, rules)
-    _check_apart(context, spec, data, table, evaluated.labels)
-    return replace(data, further=records, evaluated=evaluated)
-
-
-def _check_apart(
-    context: StepContext, spec: setup_pb2.JobSpec, data: LabelledTable, table: Table, labels: Labels
-) -> None:
-    """Say how many records of the eval table are trained on.
-
-    Raises:
-        DataError: all are, with the same labels: its metrics would be the training's.
-    """
-    places, own = data.table.ids.places_of(table.ids), data.labels
-    shared = places >= 0
-    if not shared.any():
-        return
-    said = f"{int(shared.sum())} of {len(places)} records of the eval table are trained on"
-    if shared.all() and np.array_equal(own.at(places).named(), labels.named()):
-        raise DataError(
-            f"{table.path}: {said}, with the same labels: its metrics would be those of the training; name an "
-            f"eval_table of other records than table {spec.table!r} has, or leave it out"
-        )
-    log.warning("job %s: %s", context.job, said)
-
-
-def _check_weights(own: TableConfig, table: Table, spec: setup_pb2.JobSpec, *, bounded: bool) -> None:
-    """Raise `DataError` if a job cannot have the sample weights of its table; `bounded`: they weight what is encrypted.
-
-    Those of an eval table weight metrics alone.
-    """
-    if table.weights is not None:
-        most = params_of(spec).largest_weight
-        most = most if bounded or most is None else math.inf
-        check_job(table.path, required(own.weight), table.weights, table.rows, training_name(spec), most)
 
 
 async def _as_trained(

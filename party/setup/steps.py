@@ -29,7 +29,6 @@ from treetap.protocols.registry import training_name
 from treetap.tables.binned import bin_columns, refuse_columns
 from treetap.tables.categories import Category
 from treetap.tables.config import TableConfig
-from treetap.tables.evaluated import JobRecords
 from treetap.tables.reading import Table, read_table
 from treetap.tables.tensors import Shape
 from treetap.trees.binning import BinnedTable
@@ -93,7 +92,7 @@ async def load_job_table(
         DataError: it cannot be read, is another one, or has columns at which no tree of the job can split.
     """
     params, own = params_of(spec), table_config(config, spec.table)
-    streams = _streams(config, spec, with_label=with_label)
+    streams = may_stream(config, spec, with_label=with_label)
     table = await load_table(context, own, with_label=with_label, missing=missing, streams=streams)
     await bind_table(context, table)
     if isinstance(params, TreeParams):  # before the other parties hear of any record
@@ -104,47 +103,11 @@ async def load_job_table(
     return table
 
 
-def _streams(config: PartyConfig, spec: setup_pb2.JobSpec, *, with_label: bool) -> bool:
+def may_stream(config: PartyConfig, spec: setup_pb2.JobSpec, *, with_label: bool) -> bool:
     """True if features may stay in their source: bins of each node, and repairs of noisy labels, need them at once."""
     params = params_of(spec)
     noisy = with_label and config.defences.label_dp is not None
     return isinstance(params, TreeParams) and not params.bins_per_node and not noisy
-
-
-async def load_records(
-    context: StepContext, config: PartyConfig, spec: setup_pb2.JobSpec, table: Table, missing: float | None
-) -> tuple[JobRecords, Table | None]:
-    """The records of a job at a feature party or, with the eval table's labels, at its label holder; and that table.
-
-    `table`: the one of the training, whose features, categories and shapes the eval table has too.
-
-    Raises:
-        DataError: the eval table cannot be read, lacks a column of the training, or is another one than when the stored
-            trees were grown.
-    """
-    if not spec.eval_table:
-        return JobRecords.of(table, None), None
-    named = table_config(config, spec.eval_table)
-    have = set(named.columns)
-    if absent := [name for name in table.sources if name not in have]:
-        raise DataError(
-            f"table {spec.eval_table!r} of the configuration does not name column {absent[0]!r}, which table "
-            f"{spec.table!r} has: an eval table has the columns of the training"
-        ).at(context.party)
-    with_label = spec.aggregator == context.party
-    wanted = named.model_copy(update={"columns": list(table.sources), "encode": None, "drop_constant": False})
-    evaluated = await load_table(
-        context,
-        wanted,
-        with_label=with_label,
-        missing=missing,
-        categories=table.categories,
-        shapes=table.shapes,
-        empty=table.empty_columns,
-        streams=_streams(config, spec, with_label=with_label),
-    )
-    await bind_table(context, evaluated, "eval_table")
-    return JobRecords.of(table, evaluated), evaluated
 
 
 def without_columns(config: PartyConfig, spec: setup_pb2.JobSpec) -> bool:
@@ -152,13 +115,12 @@ def without_columns(config: PartyConfig, spec: setup_pb2.JobSpec) -> bool:
     return not table_config(config, spec.table).columns
 
 
-async def bind_table(context: StepContext, table: Table, what: str = "table") -> None:
+async def bind_table(context: StepContext, table: Table, key: str = "table", role: str = "table on") -> None:
     """Raise `DataError` if the table differs in any cell from the one that the stored trees were grown on.
 
-    `what`: "table", or "eval_table" for that of the job.
+    `key`: that of the job that names it. `role`: its part in the growth of the trees, for messages.
     """
-    if not context.store.bind(await context.offload(lambda: fingerprint(table)), what):
-        role = "table on" if what == "table" else "eval table with"
+    if not context.store.bind(await context.offload(lambda: fingerprint(table)), key):
         raise DataError(
             f"{table.path}: is not the {role} which the stored trees of job {context.job} were grown; "
             "restore that one, or cancel the job and train again"
@@ -177,8 +139,8 @@ def fingerprint(table: Table) -> str:
         state.update(table.label.digest_part())
     if table.weights is not None:
         state.update(b"weights" + np.ascontiguousarray(table.weights).data)
-    if table.monotone:
-        state.update(f"monotone{sorted(table.monotone.items())}".encode())
+    if table.directions:
+        state.update(f"directions{sorted(table.directions.items())}".encode())
     return state.hexdigest()
 
 
@@ -201,7 +163,6 @@ def manifest_of(context: StepContext, spec: setup_pb2.JobSpec, table: Table, mis
         "party": context.party,
         "protocol": training_name(spec),
         "missing": None if np.isnan(missing) else missing,
-        **({"eval_table": spec.eval_table} if spec.eval_table else {}),
         **table.described(),
     }
 

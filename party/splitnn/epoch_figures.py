@@ -10,8 +10,8 @@ import numpy as np
 
 from party.growth.label_state import finite
 from treetap.errors import DataError
-from treetap.neural.early_stopping import EarlyStopping
 from treetap.neural.objective import Objective
+from treetap.neural.params import SplitnnParams
 from treetap.wire.v2 import setup_pb2, types_pb2
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -26,9 +26,8 @@ class EpochFigures:
     Metrics of the training records are of their scores in the course of the epoch, before the step of their batch.
     """
 
-    def __init__(self, rounds: int | None) -> None:
-        """`rounds`: see `EarlyStopping`."""
-        self._stopping = EarlyStopping(rounds)
+    def __init__(self, params: SplitnnParams) -> None:
+        self._stopping = params.watch()
         self._history: list[dict[str, float]] = []
         self._clean: list[dict[str, float]] = []
 
@@ -40,7 +39,7 @@ class EpochFigures:
     @property
     def best_epoch(self) -> int | None:
         """The best epoch so far; None before the first."""
-        return self._stopping.best_epoch
+        return self._stopping.best_round
 
     @property
     def history(self) -> list[dict[str, float | None]]:
@@ -83,12 +82,12 @@ class EpochFigures:
 
     def summary(self) -> dict[str, Any]:
         """The part of the manifest about epochs: the best one, its figures, and those of all."""
-        best, plain = required_epoch(self._stopping.best_epoch), self.history
+        best, plain = required_epoch(self._stopping.best_round), self.history
         return {"best_epoch": best, "training_metrics": plain[best], "history": plain}
 
     def clean_summary(self) -> dict[str, Any]:
         """The best epoch's figures by clean labels, for the label holder's own file."""
-        return {"training_metrics": finite(self._clean[required_epoch(self._stopping.best_epoch)])}
+        return {"training_metrics": finite(self._clean[required_epoch(self._stopping.best_round)])}
 
     def _measured(self, objective: Objective, training: Scored, validation: Scored) -> dict[str, float]:
         found = {f"train_{name}": value for name, value in objective.metrics(*training).items()}

@@ -141,7 +141,7 @@ class FeatureParty:
             Malformed: the epoch is not the best one, where without early stopping each is.
         """
         side, is_best = required(self._side), request.protocol.splitnn.store_epoch.best
-        if not is_best and self._params.early_stopping_rounds is None:
+        if not is_best and not self._params.sets_aside:
             raise Malformed(
                 f"store_epoch of round {request.round} says that this epoch is not the best, as each is here"
             )

@@ -55,7 +55,7 @@ class LabelHolder:
         self._data: LabelledTable | None = None
         self._side: LabelSide | None = None
         self._stored = 0  # epochs, when the attempt began
-        self._figures = EpochFigures(self._params.early_stopping_rounds)
+        self._figures = EpochFigures(self._params)
         self.sizes = self._job.sizes
         self.steps = steps_of(self, phases={ALIGNMENT: self._job.alignment})
 
@@ -277,7 +277,6 @@ class LabelHolder:
             "target": side.objective.to_dict(),
             "top": asdict(params.top),
             "widths": side.widths,
-            "party_dropout": dict(params.party_dropout),
             "params": params.to_dict(),
             "epochs": epochs,
             **self._figures.summary(),

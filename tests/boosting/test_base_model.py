@@ -230,7 +230,7 @@ def test_an_audit_says_where_the_earlier_trees_are(tmp_path: Path) -> None:
         assert [tree.index for tree in (*before.trees, *after.trees)] == [0, 1, 2, 3, 4, 5]
         (fault,) = after.faults
         assert "trees 0 to 2 are not in the transcript" in fault
-        assert "they are of base model 'before', whose own transcript has them" in fault
+        assert "they are of model 'before', from which the job continues and whose own transcript has them" in fault
         await federation.close()
 
     run(main())
@@ -257,7 +257,7 @@ def test_other_tables_are_refused(party: str, tmp_path: Path) -> None:
         failed = await federation.train(_job(PARAMS, base_model="before"))
         assert (failed.state, failed.bad_input) == ("failed", True)
         assert party in failed.error
-        assert "is not the table on which base_model 'before' was trained: a cell or a monotone constr" in failed.error
+        assert "is not the table on which base_model 'before' was trained: a cell or a constr" in failed.error
         assert all(each.to == COORDINATOR for each in federation.crossed)
         await federation.close()
 

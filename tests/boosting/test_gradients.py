@@ -14,7 +14,6 @@ from party.runtime.job_store import JobStore, Store
 from treetap.tables.labels import Labels
 from treetap.trees import sampling
 from treetap.trees.ensemble import Leaf, Tree
-from treetap.trees.loss import loss_for
 from treetap.trees.params import BoostingParams
 
 N = 30
@@ -35,7 +34,7 @@ def store(tmp_path: Path) -> JobStore:
 def _book(params: BoostingParams, store: JobStore) -> BoostingState:
     softmax = params.objective == "multi:softprob"
     labels = Labels(CLASSES, ["a", "b", "c"]) if softmax else Labels(BINARY, ["0", "1"])
-    return BoostingState(params, loss_for(params.objective, len(labels.classes)), labels, store)
+    return BoostingState(params, labels, store)
 
 
 def _grow(book: BoostingState, weights: np.ndarray) -> None:

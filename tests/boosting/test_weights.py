@@ -21,6 +21,7 @@ from tests.worlds import spec, spread, weighted, world
 from treetap.additive.sums.slots import Slots
 from treetap.errors import ConfigError, Malformed
 from treetap.trees.boosting_criterion import BoostingCriterion
+from treetap.trees.expansion import ExpansionRules
 from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.job_params import JobParams
 from treetap.trees.loss import UNIT, check_sums, loss_for
@@ -96,7 +97,7 @@ def test_offered_sums_have_the_bounds_of_weighted_records() -> None:
     """Sums that only weighted records have are accepted, those that none have are not."""
     params = _params("binary:logistic")
     values = np.tile(np.array([0, 1, 1], dtype=np.int64), (4, 1))
-    growing = GrowingTree(values, BoostingCriterion(1.0, params), 2, subtract=True)
+    growing = GrowingTree(values, BoostingCriterion(1.0, params), ExpansionRules(2), subtract=True)
     most, share = loss_for("binary:logistic", 2).bounds(params.largest_factor)
     assert most > UNIT
     growing.check_offered(np.array([[[2 * most, 2 * share, 2], [-most, 0, 1]]]))

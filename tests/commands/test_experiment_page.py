@@ -109,7 +109,7 @@ def test_curves_are_those_of_the_evaluation() -> None:
         ["seed 1", "0.8000", "0.6600"],
         ["mean ± standard deviation", "0.8000 ± 0.0000", "0.6550 ± 0.0071"],
     ]
-    assert [text for text, _ in curves.legend(runs)] == ["training records", "records set aside for early stopping"]
+    assert [text for text, _ in curves.legend(runs)] == ["training records", "records of the validation share"]
 
 
 def test_many_classes_have_the_curves_of_the_most_frequent() -> None:

@@ -50,8 +50,7 @@ def _network(folder: Path, role: str, **changes: Any) -> Path:
             "classes": ["no", "yes"],
             "top": {"hidden": []},
             "widths": {"telco": 2},
-            "party_dropout": {"telco": 0.1},
-            "params": {"epochs": 5, "objective": "binary:logistic"},
+            "params": {"epochs": 5, "objective": "binary:logistic", "party_dropout": {"telco": 0.1}},
             "training_metrics": {"loss": 0.5, "auc": None},
             "best_epoch": 3,
         }

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tests.oracle import ONE, OracleLeaf, OracleModel, OracleSplit, OracleTree, Parties, _left, bin_cuts
+from tests.oracle import ONE, OracleLeaf, OracleModel, OracleSplit, OracleTree, Parties, _left, bin_cuts, within
 from treetap.trees import sampling
 from treetap.trees.params import ForestParams
 
@@ -19,8 +19,19 @@ LEAST = 1e-12
 Candidate = tuple[int, int, float, bool]
 
 
-def forest_train(parties: Parties, labels: Sequence[Any], params: ForestParams, classes: int = 2) -> OracleModel:
-    """Train on raw columns (N, d) of each party, NaN for missing, parties in tie order."""
+def forest_train(
+    parties: Parties,
+    labels: Sequence[Any],
+    params: ForestParams,
+    classes: int = 2,
+    xi: float | None = None,
+    own_trees: int = 0,
+    counts_drawn: bool = False,
+) -> OracleModel:
+    """Train on raw columns (N, d) of each party, NaN for missing, parties in tie order.
+
+    Of the rest see `tests.oracle.oracle_train`.
+    """
     columns = [(name, [[float(v) for v in X[:, j]] for j in range(X.shape[1])]) for name, X in parties]
     n = len(labels)
     centre, scale = 0.0, 1.0
@@ -42,7 +53,11 @@ def forest_train(parties: Parties, labels: Sequence[Any], params: ForestParams, 
         tree = OracleTree(tuple(range(len(rows[0]))), {})
         grower = _Tree(columns, rows, [int(times) for times in drawn], params, index)
         grower.centre, grower.scale = centre, scale
-        grower.grow(1, list(range(n)), 0, tree, model)
+        grower.labels, grower.xi = list(labels), xi
+        grower.counted = [not counts_drawn or bool(times) for times in drawn]
+        alone = index < own_trees
+        tree.withdrawn |= {1} if alone else set()
+        grower.grow(1, list(range(n)), 0, tree, model, alone=alone)
         model.append(tree)
     return model
 
@@ -52,6 +67,9 @@ class _Tree:
 
     centre: float
     scale: float
+    labels: list[Any]
+    counted: list[bool]
+    xi: float | None = None
 
     def __init__(self, columns: Any, rows: list[list[int]], drawn: list[int], params: ForestParams, index: int) -> None:
         self.columns, self.rows, self.drawn, self.params = columns, rows, drawn, params
@@ -91,9 +109,16 @@ class _Tree:
             total += mean * mean
         return total
 
-    def grow(self, node: int, rows: list[int], depth: int, tree: OracleTree, model: OracleModel) -> None:
+    def shown(self, *parts: list[int]) -> bool:
+        """Eq. 6 of ID-LMID for sets of records."""
+        xi = self.xi
+        return xi is None or all(within([i for i in rows if self.counted[i]], self.labels, xi) for rows in parts)
+
+    def grow(
+        self, node: int, rows: list[int], depth: int, tree: OracleTree, model: OracleModel, *, alone: bool = False
+    ) -> None:
         means, n = self.means(rows)
-        best = self.best(rows, model) if depth < self.params.max_depth else None
+        best = self.best(rows, model, alone=alone) if depth < self.params.max_depth else None
         if best is None:
             tree.nodes[node] = OracleLeaf(tuple(mean * self.scale + self.centre for mean in means), float(n))
             return
@@ -102,10 +127,13 @@ class _Tree:
         tree.nodes[node] = OracleSplit(name, feature, cut, missing_left, gain * self.scale**2, float(n))
         left = [i for i in rows if _left(part[feature][i], cut, missing_left)]
         right = [i for i in rows if not _left(part[feature][i], cut, missing_left)]
-        self.grow(2 * node, left, depth + 1, tree, model)
-        self.grow(2 * node + 1, right, depth + 1, tree, model)
+        if not alone and not self.shown(left, right):
+            tree.withdrawn.add(node)
+            alone = True
+        self.grow(2 * node, left, depth + 1, tree, model, alone=alone)
+        self.grow(2 * node + 1, right, depth + 1, tree, model, alone=alone)
 
-    def best(self, rows: list[int], model: OracleModel) -> tuple[float, Candidate] | None:
+    def best(self, rows: list[int], model: OracleModel, *, alone: bool = False) -> tuple[float, Candidate] | None:
         """The first candidate with the largest gain, if that is a gain."""
         whole = [i for i in rows if self.drawn[i]]
         n = sum(self.drawn[i] for i in whole)
@@ -120,8 +148,11 @@ class _Tree:
             n_l, n_r = sum(self.drawn[i] for i in left), sum(self.drawn[i] for i in right)
             if min(n_l, n_r) < self.params.min_samples_leaf:
                 continue
-            sides = float(n_l) / float(n) * self.purity(left) + float(n_r) / float(n) * self.purity(right)
-            gain = sides - before
+            sides = ([i for i in rows if _left(column[i], cut, missing_left) is side] for side in (True, False))
+            if party and (alone or not self.shown(*sides)):
+                continue
+            purity = float(n_l) / float(n) * self.purity(left) + float(n_r) / float(n) * self.purity(right)
+            gain = purity - before
             seen.append((gain, frozenset(left if whole[0] in left else right)))
             if best is None or gain > best[0]:
                 best = (gain, candidate)

@@ -369,7 +369,7 @@ def test_protocols_without_eval_tables_say_why() -> None:
     named = {"feature_parties": ["b"], "label_holder": "a", "eval_table": "eval"}
     with pytest.raises(ValueError, match="because an embedding of each of its records would go to the label holder"):
         JobTableOfFederation.model_validate({"protocol": "splitnn", **named})
-    with pytest.raises(ValueError, match="early stopping watches eval_table; remove validation_share"):
+    with pytest.raises(ValueError, match="eval_table takes the place of the validation share: remove validation_share"):
         JobTableOfFederation.model_validate({"validation_share": 0.2, "early_stopping_rounds": 3, **named})
     asked = JobTableOfFederation.model_validate({"early_stopping_rounds": 3, **named})
     assert asked.spec("a", ["b"], "train", asked.eval_table or "").eval_table == "eval"

@@ -21,7 +21,6 @@ from treetap.tables.labels import Labels
 from treetap.trees.binning import bin_table
 from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.growing_tree import GrowingTree
-from treetap.trees.loss import loss_for
 from treetap.trees.params import BoostingParams
 from treetap.trees.tree_bins import left_sums_of
 
@@ -62,7 +61,7 @@ def test_a_tree_at_the_label_holder(tmp_path: Path) -> None:
         store = Store(tmp_path / str(records)).job("job")
 
         def tree() -> None:
-            state = BoostingState(params, loss_for(params.objective, 2), labels, store)
+            state = BoostingState(params, labels, store)
             values, scale, _ = state.derivatives(0)
             values = with_zeros(values, records)
             columns = table.columns_of_tree(0, params, permuted=False)

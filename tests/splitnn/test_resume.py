@@ -253,7 +253,7 @@ def test_early_stopping_goes_on(tmp_path: Path) -> None:
             running.hook = None
         assert (status.state, status.error) == ("finished", "")
         network, _ = oracle(tmp_path, here, params)
-        best = network.stopping.best_epoch
+        best = network.stopping.best_round
         assert (best, status.used_trees, status.stored_trees) == (2, 3, 5)
         assert stops > status.stored_trees
         assert_same_bits(published(tmp_path, here), network.weights())

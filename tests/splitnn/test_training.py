@@ -42,5 +42,5 @@ def test_the_federations_weights_are_those_of_one_graph(case: str, tmp_path: Pat
     network, _ = oracle(tmp_path, HERE, params, own)
     assert_same_bits(published(tmp_path, HERE), network.weights())
     assert status.used_trees == (
-        status.stored_trees if params.early_stopping_rounds is None else network.stopping.best_epoch + 1
+        status.stored_trees if params.early_stopping_rounds is None else network.stopping.best_round + 1
     )

@@ -19,7 +19,6 @@ from treetap.errors import DataError
 from treetap.neural.architectures import bottom_model
 from treetap.neural.dimip import dimip_terms
 from treetap.neural.draws import Draws
-from treetap.neural.early_stopping import EarlyStopping
 from treetap.neural.feature_defences import FeatureDefences
 from treetap.neural.feature_side import BOTTOM, PIECE, embedded
 from treetap.neural.gradient_defences import applied
@@ -112,7 +111,7 @@ class CentralNetwork:
         }
         widths = {name: params.bottom_of(name).width for name in names}
         self._dimip = dimip_terms(self._defences, widths, classes, holder.draws)
-        self.stopping = EarlyStopping(params.early_stopping_rounds)
+        self.stopping = params.watch()
 
     def train(self, after: After | None = None) -> CentralNetwork:
         """Train to the last epoch, or until early stopping; then the weights are those of the best epoch."""

@@ -6,16 +6,15 @@ Architectures have names and sizes, never an import path: a job cannot make a pa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from treetap.errors import ConfigError
+from treetap.trees.early_stopping import EarlyStoppingParams
 from treetap.trees.job_params import (
     OBJECTIVES,
     REGRESSIONS,
     JobParams,
     Range,
-    bad_dropout,
-    bad_missing,
     not_a_choice,
     out_of_range,
 )
@@ -41,7 +40,6 @@ _RANGES = {
     "weight_decay": Range(0, 1),
     "learning_rate": Range(0, 100, open_low=True),
     "threads": Range(1, 256, integer=True),
-    "validation_share": Range(0, 1, open_low=True, open_high=True),
     "seed": Range(0, 2**63 - 1, integer=True),
 }
 
@@ -103,13 +101,12 @@ class Top:
 
 
 @dataclass(frozen=True)
-class SplitnnParams(JobParams):
+class SplitnnParams(EarlyStoppingParams, JobParams):
     """The parameters of a job that trains a split network.
 
-    `party_dropout` is Party-wise Dropout: the probability, by name, that a feature party sits out a batch.
-    `validation_share` of the records is set aside only if `early_stopping_rounds` (epochs) is given. `threads`: those
-    of one operation, at every party: with another number sums round differently. `reproducible` derives what parties
-    draw in private from the seed of the job, which all know. `bottom`: by party, with `DEFAULT` for all others.
+    `party_dropout` is Party-wise Dropout: the probability, by name, that a feature party sits out a batch. `threads`:
+    those of one operation, at every party: with another number sums round differently. `reproducible` derives what
+    parties draw in private from the seed of the job, which all know. `bottom`: by party, with `DEFAULT` for all others.
     """
 
     objective: str = "binary:logistic"
@@ -124,8 +121,6 @@ class SplitnnParams(JobParams):
     threads: int = 1
     bottom: Mapping[str, Bottom] = field(default_factory=lambda: {DEFAULT: Bottom(hidden=(64,))})
     top: Top = Top()
-    early_stopping_rounds: int | None = None
-    validation_share: float = 0.1
     reproducible: bool = False
 
     def bottom_of(self, party: str) -> Bottom:
@@ -162,9 +157,7 @@ class SplitnnParams(JobParams):
             "wire_type": WIRE_TYPES,
         }
         wrong = not_a_choice(self, choices) + out_of_range(self, _RANGES)
-        wrong += bad_missing(self.missing) + bad_dropout(self.party_dropout)
-        if self.early_stopping_rounds is not None:
-            wrong += out_of_range(self, {"early_stopping_rounds": Range(1, 100_000, integer=True)})
+        wrong += self.bad_stopping() + self.common_faults()
         if not isinstance(self.reproducible, bool):
             wrong.append(f"reproducible must be true or false, not {self.reproducible!r}")
         for name, sizes in self.bottom.items():
@@ -172,6 +165,10 @@ class SplitnnParams(JobParams):
         wrong += self.top.faults()
         if wrong:
             raise ConfigError("splitnn parameters: " + "; ".join(wrong))
+
+    def of_one_party(self) -> SplitnnParams:
+        """The same for a model of one party: no other sits out, and no record is set aside."""
+        return replace(self, early_stopping_rounds=None, party_dropout={})
 
     @property
     def regression(self) -> bool:

@@ -21,7 +21,7 @@ class Schedule:
 
     Attributes:
         training: places of the records that are trained on, ascending.
-        validation: places of the records set aside for early stopping, ascending; none without it.
+        validation: places of the records that are set aside, ascending.
     """
 
     params: SplitnnParams
@@ -33,7 +33,7 @@ class Schedule:
         """The schedule of a job; `DataError` if the records are fewer than a batch."""
         aside = np.zeros(0, dtype=np.int64)
         everything = Draws.of_job(params.seed).order(records, "validation")
-        if params.early_stopping_rounds is not None and records > 1:
+        if params.sets_aside and records > 1:
             count = min(max(1, round(params.validation_share * records)), records - 1)
             aside = np.sort(everything[:count])
         training = np.sort(everything[len(aside) :])
@@ -57,12 +57,12 @@ class Schedule:
         return np.split(order, self._starts(len(order))[1:])
 
     def validation_batches(self) -> list[Ints]:
-        """The batches of the validation records; none without early stopping."""
+        """The batches of the validation records; none where none are set aside."""
         return np.split(self.validation, self._starts(len(self.validation))[1:]) if len(self.validation) else []
 
     def takes_part(self, epoch: int, batch: int, party: str) -> bool:
-        """False with the probability of `party_dropout`: the party sits the batch out (Party-wise Dropout, Eq. 2)."""
-        share = self.params.party_dropout.get(party, 0.0)
+        """False with the probability that the party sits the batch out (Party-wise Dropout, Eq. 2)."""
+        share = self.params.absence(party)
         return not Draws.of_job(self.params.seed).happens(share, "party", epoch, batch, party)
 
     def rate(self, epoch: int, batch: int) -> float:

@@ -108,6 +108,22 @@ def _key_faults(spec: setup_pb2.JobSpec) -> list[str]:
     return [f"{field}: a job of protocol {name!r} encrypts nothing; leave it out" for field in given]
 
 
+def continued_from(spec: setup_pb2.JobSpec) -> str:
+    """The name of the model from which a training continues; empty if it begins anew."""
+    return spec.base_model
+
+
+def check_continuation(spec: setup_pb2.JobSpec, protocol: str, members: Sequence[str]) -> None:
+    """Raise `ConfigError` unless a training continues with the protocol and the parties that its base model had."""
+    if protocol != training_name(spec):
+        raise ConfigError(f"base_model = {spec.base_model!r}: was trained by {protocol}, not by {training_name(spec)}")
+    if members[0] != spec.aggregator or sorted(members[1:]) != sorted(spec.feature_parties):
+        raise ConfigError(
+            f"base_model = {spec.base_model!r}: was trained with label holder {members[0]} and feature parties "
+            f"{', '.join(members[1:])}; a training continues with the same parties"
+        )
+
+
 def _base_faults(spec: setup_pb2.JobSpec) -> list[str]:
     """Faults of the model from which a job continues."""
     if not spec.base_model:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from typing import Any
 
@@ -80,12 +80,12 @@ def degrades_serving(opening: prediction_pb2.OpenModel) -> bool:
     return opening.serve and opening.away_policy == "degrade"
 
 
-def check_degraded_serving(opening: prediction_pb2.OpenModel, party_dropout: Mapping[str, float]) -> None:
+def check_degraded_serving(opening: prediction_pb2.OpenModel, absence: Callable[[str], float]) -> None:
     """`ConfigError` where a model would be served without a party that took part in all of its training.
 
-    `party_dropout`: of the training, by feature party (Party-wise Dropout, docs/protocol-splitnn.md).
+    `absence`: the share of the training that a feature party sat out (Party-wise Dropout, docs/protocol-splitnn.md).
     """
-    if always := [party for party in opening.feature_parties if not party_dropout.get(party, 0.0) > 0]:
+    if always := [party for party in opening.feature_parties if not absence(party) > 0]:
         wanted = ", ".join(f"{party} = 0.1" for party in always)
         raise ConfigError(
             f"away = 'degrade': model {opening.model} was trained without party_dropout of {', '.join(always)}, so its "

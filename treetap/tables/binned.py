@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from treetap.errors import DataError
 from treetap.tables.column_bins import ColumnBins
-from treetap.tables.config import CATEGORICAL
+from treetap.tables.config import CATEGORICAL, CONSTRAINTS
 from treetap.tables.constant import in_words
 from treetap.tables.features import Extent
 from treetap.tables.reading import Table
@@ -67,18 +67,18 @@ def directions_of(table: Table) -> npt.NDArray[np.int64] | None:
         DataError: a column with a constraint is not one feature, but one for each category, or holds tensors.
     """
     free = set(table.dropped or []).union(table.columns) - set(table.category_counts)
-    for name in table.monotone:
+    for name in table.directions:
         if name in free:
             continue
         raise without_order(table.path, name)
-    found = np.array([table.monotone.get(name, 0) for name in table.columns], dtype=np.int64)
+    found = np.array([table.directions.get(name, 0) for name in table.columns], dtype=np.int64)
     return found if found.any() else None
 
 
 def without_order(path: Origin, name: str) -> DataError:
     """The refusal of a constraint of a column that is split as categories, or one feature for each."""
     return DataError(
-        f"{path}: monotone_constraints names column {name!r}, whose categories have no order: leave it out, "
+        f"{path}: {CONSTRAINTS} names column {name!r}, whose categories have no order: leave it out, "
         'or give the column encode = "ordinal" if its order is that of its texts'
     )
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, model_validator
 
 from treetap.names import did_you_mean
+from treetap.strict import Strict
 from treetap.tables.source_keys import SourceKeys
 
 #: Encodings of columns of text, of dates, and of text or numbers that trees split as categories.
@@ -41,18 +42,31 @@ def _direction(value: Any) -> Any:
 Encode = Annotated[str | dict[str, str], BeforeValidator(_known)]
 
 
-#: Column → 1 or -1: predictions may only increase, or only decrease, as its values increase.
-Monotone = dict[str, Annotated[Literal[1, -1], BeforeValidator(_direction)]]
+#: The key of a table's settings for the columns in which predictions are monotone.
+CONSTRAINTS = "monotone_constraints"
 
 
-def check_constrained(constraints: Mapping[str, int], columns: Sequence[str]) -> None:
-    """Raise ValueError for the first constraint of a column that is none of these."""
-    known = set(columns)
-    if foreign := [name for name in constraints if name not in known]:
-        raise ValueError(
-            f"monotone_constraints names {foreign[0]!r}, which is none of the table's columns"
-            f"{did_you_mean(foreign[0], columns)}"
-        )
+class Constrained(Strict):
+    """The settings of a table that may have `CONSTRAINTS`.
+
+    Column → 1 or -1: predictions may only increase, or only decrease, as its values increase.
+    """
+
+    monotone_constraints: dict[str, Annotated[Literal[1, -1], BeforeValidator(_direction)]] = {}
+
+    @property
+    def directions(self) -> Mapping[str, int]:
+        """The direction of each column with a constraint."""
+        return self.monotone_constraints
+
+    def check_directions(self, columns: Sequence[str] | None) -> None:
+        """Raise ValueError for the first constraint of a column that is none of these; None: they have no names yet."""
+        for name in self.directions:
+            if columns is None:
+                raise ValueError(f"{CONSTRAINTS} names {name!r}, and columns are drawn by share: name it in [data]")
+            if name not in columns:
+                meant = did_you_mean(name, columns)
+                raise ValueError(f"{CONSTRAINTS} names {name!r}, which is none of the table's columns{meant}")
 
 
 def encoding_of(encode: str | Mapping[str, str] | None, column: str) -> str | None:
@@ -80,12 +94,11 @@ def is_encoded_by_name(encode: str | Mapping[str, str] | None, name: str) -> boo
     return not (encode is None or isinstance(encode, str)) and name in encode and name != OTHERS
 
 
-class TableConfig(SourceKeys):
+class TableConfig(SourceKeys, Constrained):
     """One table of this party: its source, an id column and the columns that may be used.
 
     `encode`: of columns of text and dates. `drop_constant`: train without columns that are constant in this table.
-    `weight`: the column of sample weights, beside the label. `monotone_constraints`: 1 for columns in which predictions
-    may only increase, -1 where they may only decrease.
+    `weight`: the column of sample weights, beside the label.
     """
 
     id: str
@@ -94,7 +107,6 @@ class TableConfig(SourceKeys):
     weight: str | None = None
     encode: Encode | None = None
     drop_constant: bool = False
-    monotone_constraints: Monotone = {}
 
     @model_validator(mode="after")
     def _sound(self) -> TableConfig:
@@ -116,5 +128,5 @@ class TableConfig(SourceKeys):
         if foreign := [name for name in encoded_by_name(self.encode) if name not in named]:
             meant = did_you_mean(foreign[0], self.columns)
             raise ValueError(f"encode names {foreign[0]!r}, which is none of the table's columns{meant}")
-        check_constrained(self.monotone_constraints, self.columns)
+        self.check_directions(self.columns)
         return self

@@ -51,8 +51,8 @@ class Table:
     of text were encoded. `tensors`: each column of images, (N, height, width) or (N, channels, height, width); none of
     them is among `columns`. `id_column`, `id_type`: name and type of the ids in the file. `dropped`: columns that were
     left out because they are constant; None where the configuration does not ask for that. `weights`: (N,)
-    sample weights; None: the table has none, or is read without its label. `monotone`: columns with a constraint, each
-    with its direction. `seen`: of each column of the file, but tensors, how many cells of all rows have a value.
+    sample weights; None: the table has none, or is read without its label. `directions`: those of the columns in which
+    predictions are monotone. `seen`: of each column of the file, but tensors, how many cells of all rows have a value.
     `unlike`: of a table that was read as that of a training was.
     """
 
@@ -69,7 +69,7 @@ class Table:
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     dropped: list[str] | None = None
     weights: np.ndarray[tuple[int], np.dtype[np.float64]] | None = None
-    monotone: Mapping[str, int] = field(default_factory=dict)
+    directions: Mapping[str, int] = field(default_factory=dict)
     seen: Mapping[str, Seen] = field(default_factory=dict)
     unlike: Unlike = NOTHING
 
@@ -209,7 +209,7 @@ def _read(
         read = _held(source, config, columns, ids, order, missing, categories, shapes)
     label = _label(source, config.label, columns[config.label], order) if with_label and config.label else None
     kind = id_type(ids, columns[config.id].type, in_csv=not source.typed)
-    read = replace(read, label=label, id_type=kind, monotone=config.monotone_constraints)
+    read = replace(read, label=label, id_type=kind, directions=config.directions)
     if with_label and config.weight:
         read = replace(read, weights=weights_of(source, config.weight, columns[config.weight])[order])
     if categories is not None:

@@ -3,9 +3,9 @@
 Parties are named, because columns are sampled per party and ties go to the lowest one: the label holder first, then the
 feature parties in the job's order.
 
-A round: (1) derivatives of all outputs at the scores of the round's start; (2) each tree of the round is grown level by
-level on its own sample of records; (3) scores of all records, unsampled and validation ones too, are updated at the
-round's end; (4) with early stopping the validation loss decides whether another round follows.
+A round: (1) derivatives of all outputs at the scores of the round's start; (2) each tree of the round is grown on its
+own sample of records; (3) scores of all records, unsampled and validation ones too, are updated; (4) with early
+stopping the validation loss decides whether another round follows. See `treetap.trees.boosting_rounds`.
 """
 
 from __future__ import annotations
@@ -19,18 +19,17 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import ConfigError, DataError
-from treetap.trees import sampling
 from treetap.trees.binning import BinnedTable, FeatureBins
 from treetap.trees.boosting_criterion import BoostingCriterion
+from treetap.trees.boosting_rounds import TRAIN, VALIDATION, BoostingRounds, Start
 from treetap.trees.candidates import Candidate, column_goes_left
 from treetap.trees.ensemble import Ensemble, Importance, Split, Tree, importance, route
-from treetap.trees.grower import Entry, Grower, GrownTree
+from treetap.trees.grower import Entry, grown
+from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.local_values import reached_values
-from treetap.trees.loss import Loss, check_sums, loss_for
+from treetap.trees.loss import check_sums, loss_for
 from treetap.trees.missing_party import scores_without
-from treetap.trees.monotone import monotone
 from treetap.trees.params import BoostingParams, TreeParams
-from treetap.trees.record_weights import check_weights
 from treetap.trees.tree_bins import GlobalBins
 from treetap.trees.withholding import NOTHING, Withholding
 
@@ -141,54 +140,51 @@ def train(
             raise DataError(f"party {name!r} has {len(table.codes)} records, the labels {n}")
     if classes is None:
         classes = int(y.max()) + 1 if params.objective == "multi:softprob" else 2
-    loss = loss_for(params.objective, classes)
-    loss.check(y)
+    loss_for(params.objective, classes).check(y)
     check_sums(params.objective, n, params.largest_factor)
-    if weights is not None:
-        check_weights(weights, y, params)
     if any(table.directions is not None for _, table in tables):
-        params.check_monotone()
-    training = params.training_rows(n)
+        params.check_constraints()
     splits: dict[str, list[Entry]] = {name: [] for name, _ in tables} if base is None else _continued(base, tables)
-    job = _Job(tables, y, weights, params, classes, loss, training, withholding, splits)
-
-    if base is None:
-        margin = loss.base_margin(params.base_score, y[training], job.weights_of(training))
-        scores = np.tile(margin, (n, 1))
-    else:
-        margin, scores = np.array(base.ensemble.base_margin), _unstopped(base).predict(tables)
+    rounds = BoostingRounds(params, classes, y, weights, start=None if base is None else _start(base, tables))
     trees: list[Tree] = [] if base is None else list(base.ensemble.trees)
     divisible: list[frozenset[int]] = [] if base is None else list(base.divisible)
     history: list[dict[str, float]] = [] if base is None else list(base.history)
-    best_round: int | None = None
-    for round_number in range(len(history), len(history) + params.n_estimators):
-        for grown, nodes in _round(job, scores, len(trees)):
-            scores[:, list(grown.tree.outputs)] += grown.values
-            trees.append(grown.tree)
-            divisible.append(nodes)
-        history.append({"training": loss.watched(scores[training], y[training], job.weights_of(training))})
-        if params.early_stopping_rounds is not None:
-            history[-1]["validation"] = loss.watched(scores[~training], y[~training], job.weights_of(~training))
-            if best_round is None or history[-1]["validation"] < history[best_round]["validation"]:
-                best_round = round_number
-            elif round_number - best_round >= params.early_stopping_rounds:
-                break
+    while rounds.trees < rounds.planned and not rounds.stopped:
+        index, outputs = rounds.trees, rounds.outputs(rounds.trees)
+        values, scale, sampled = rounds.derivatives(index)
+        values, limit = withholding.counted(values, y, classes, sampled)
+        alone = withholding.grows_alone(index)
+        bins = [
+            (name, GlobalBins(table, params.columns(index, name, len(table.features))))
+            for name, table in tables
+            if params.takes_part(index, name)
+        ]
+        criterion = BoostingCriterion(scale, params)
+        tree = GrowingTree(values, criterion, params.expansion, subtract=True, limit=limit, alone=alone)
+        made = grown(tree, bins[:1] if alone else bins, splits, index, outputs)
+        rounds.add(made.tree, made.values)
+        trees.append(made.tree)
+        divisible.append(tree.divisible)
+        if rounds.ends_a_round:
+            losses = {"training": TRAIN, "validation": VALIDATION} if params.sets_aside else {"training": TRAIN}
+            history.append({name: rounds.watched(part) for name, part in losses.items()})
     ensemble = Ensemble(
         objective=params.objective,
         classes=classes,
-        base_margin=tuple(float(value) for value in margin),
+        base_margin=tuple(rounds.base_margin.tolist()),
         trees=tuple(trees),
         trees_per_round=params.trees_per_round(classes),
-        best_round=best_round,
+        best_round=rounds.best_round,
     )
-    candidates = {name: [candidate for candidate, _ in entries] for name, entries in job.splits.items()}
-    thresholds = {name: [cut for _, cut in entries] for name, entries in job.splits.items()}
+    candidates = {name: [candidate for candidate, _ in entries] for name, entries in splits.items()}
+    thresholds = {name: [cut for _, cut in entries] for name, entries in splits.items()}
     return CentralModel(ensemble, params, candidates, thresholds, tuple(history), tuple(divisible))
 
 
-def _unstopped(model: CentralModel) -> CentralModel:
-    """The model with all trees in use, as XGBoost continues it."""
-    return replace(model, ensemble=replace(model.ensemble, best_round=None))
+def _start(model: CentralModel, tables: Tables) -> Start:
+    """The beginning of a training that continues from a model, with all trees in use, as in XGBoost."""
+    whole = replace(model, ensemble=replace(model.ensemble, best_round=None))
+    return Start(len(whole.ensemble.trees), np.array(whole.ensemble.base_margin), whole.predict(tables))
 
 
 def _continued(base: CentralModel, tables: Tables) -> dict[str, list[Entry]]:
@@ -201,7 +197,7 @@ def _continued(base: CentralModel, tables: Tables) -> dict[str, list[Entry]]:
         if not all(
             each.feature < len(features) and _is_cut(each, at, features[each.feature]) for each, at in found[name]
         ):
-            raise ConfigError("the base model was trained on other bins")
+            raise ConfigError("the model to continue from was trained on other bins")
     return {**{name: [] for name in binned}, **found}
 
 
@@ -213,51 +209,3 @@ def _is_cut(candidate: Candidate, threshold: float, feature: FeatureBins) -> boo
         return feature.has_missing and not feature.categories and threshold == -math.inf
     cuts = (*feature.cuts, math.inf)
     return not feature.categories and candidate.bin < len(cuts) and bool(cuts[candidate.bin] == threshold)
-
-
-@dataclass(frozen=True)
-class _Job:
-    """The state that trees share; only `splits` grows."""
-
-    tables: Tables
-    labels: Labels
-    weights: Floats | None
-    params: BoostingParams
-    classes: int
-    loss: Loss
-    training: Bools
-    withholding: Withholding
-    splits: dict[str, list[Entry]]
-
-    def weights_of(self, rows: Bools) -> Floats | None:
-        """The weights of some records; None: records have none."""
-        return None if self.weights is None else self.weights[rows]
-
-
-def _round(job: _Job, scores: Floats, first_tree: int) -> list[tuple[GrownTree, frozenset[int]]]:
-    """The trees of one round, each with its divisible nodes."""
-    factors = job.params.factors(job.labels, job.weights)
-    quantised = job.loss.quantise(*job.loss.gradients(scores, job.labels), factors)
-    one = np.ones((len(scores), 1), dtype=np.int64)
-    params = job.params
-    width = params.outputs_per_tree(job.classes)
-    criterion = BoostingCriterion(quantised.scale, params)
-    grown = []
-    for k in range(params.trees_per_round(job.classes)):
-        index, outputs = first_tree + k, tuple(range(k * width, (k + 1) * width))
-        values = np.concatenate([quantised.g[:, outputs], quantised.h[:, outputs], one], axis=1)
-        sampled = sampling.rows(params.seed, index, len(values), params.subsample, job.training)
-        values[~sampled] = 0
-        values, limit = job.withholding.counted(values, job.labels, job.classes, sampled)
-        bins = []
-        for name, table in job.tables:
-            if not params.takes_part(index, name):
-                continue
-            kept = sampling.columns(params.seed, index, name, len(table.features), params.colsample_bytree)
-            bins.append((name, GlobalBins(table, kept)))
-        alone = job.withholding.grows_alone(index)
-        constraints = monotone(criterion, [part.marks for _, part in (bins[:1] if alone else bins)])
-        grower = Grower(bins, values, criterion, params.expansion, job.splits, limit, constraints)
-        tree = grower.grow(index, outputs, alone=alone)
-        grown.append((tree, grower.divisible()))
-    return grown

@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import DataError
-from treetap.trees import sampling
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.candidates import Bools
 from treetap.trees.ensemble import Ensemble, Split, Tree, route
 from treetap.trees.forest_criterion import ForestCriterion, check_labels, targets
-from treetap.trees.grower import Entry, Grower
+from treetap.trees.grower import Bins, Entry, grown
+from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.local_values import reached_values
 from treetap.trees.params import ForestParams
 from treetap.trees.tree_bins import GlobalBins, NodeBins
@@ -99,18 +99,19 @@ def train_forest(
     for index in range(params.n_estimators):
         drawn = params.drawn(index, len(y))
         values = np.concatenate([found.values, np.ones((len(y), 1), dtype=np.int64)], axis=1) * drawn[:, None]
-        bins: list[tuple[str, GlobalBins | NodeBins]] = []
+        bins: list[tuple[str, Bins]] = []
+        per_node = params.bins_per_node
         for (name, block), (_, table) in zip(blocks, tables, strict=True):
             if not params.takes_part(index, name):
                 continue
-            kept = sampling.columns(params.seed, index, name, block.shape[1], params.colsample_bytree)
-            per_node = params.binning == "per-node"
+            kept = params.columns(index, name, block.shape[1])
             bins.append((name, NodeBins(block, kept, drawn, params.max_bin) if per_node else GlobalBins(table, kept)))
         outputs, counts = tuple(range(params.outputs(classes))), params.criterion == "gini"
         values, limit = withholding.counted(values, y, classes, drawn > 0, has_counts=counts)
-        grower = Grower(bins, values, criterion, params.expansion, splits, limit)
-        trees.append(grower.grow(index, outputs, alone=withholding.grows_alone(index)).tree)
-        divisible.append(grower.divisible())
+        alone = withholding.grows_alone(index)
+        tree = GrowingTree(values, criterion, params.expansion, subtract=not per_node, limit=limit, alone=alone)
+        trees.append(grown(tree, bins[:1] if alone else bins, splits, index, outputs).tree)
+        divisible.append(tree.divisible)
     ensemble = Ensemble(
         objective=params.objective,
         classes=classes,

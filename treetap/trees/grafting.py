@@ -17,9 +17,10 @@ import numpy.typing as npt
 from treetap.trees.criterion import Criterion
 from treetap.trees.ensemble import Leaf, Subtree, Tree, at_or_below, weights_at
 from treetap.trees.expansion import ExpansionRules
-from treetap.trees.grower import Entry, grow_alone
+from treetap.trees.grower import Bins, Entry, entering, give, grow
+from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.local_values import RowsLeft
-from treetap.trees.tree_bins import GlobalBins, NodeBins
+from treetap.trees.tree_bins import GlobalBins
 from treetap.trees.whole_tree import WholeTree, whole_tree
 
 Ints = npt.NDArray[np.int64]
@@ -47,7 +48,7 @@ class NoisyModel:
     clean: Ints
     classes: int
     party: str
-    bins: Callable[[int], GlobalBins | NodeBins]
+    bins: Callable[[int], Bins]
     entries: list[Entry]
     goes_left: RowsLeft
 
@@ -70,11 +71,10 @@ class RepairedTree:
 
 @dataclass(frozen=True)
 class Graft:
-    """A regrown node: its subtree, its records `rows`, and the value (len(rows), outputs) that each has now."""
+    """A regrown node: its subtree, and the records of each leaf of it."""
 
     subtree: Subtree
-    rows: Ints
-    values: Floats
+    rows: Mapping[int, Ints]
 
 
 def to_regrow(
@@ -112,14 +112,15 @@ def grafts(
     """
     if not roots:
         return []
-    own, splits = (model.party, model.bins(whole.tree.index)), {model.party: model.entries}
-    found = []
+    own, enter = model.bins(whole.tree.index), entering([model.entries])
+    subtract, regrown = isinstance(own, GlobalBins), []
     for root in roots:
-        rows = whole.rows(root)
         leaves = sum(at_or_below(leaf.node, (root,)) for leaf in whole.leaves)
-        subtree, reached = grow_alone(own, values, criterion, rules.within(leaves), splits, root, rows)
-        found.append(Graft(subtree, rows, reached))
-    return found
+        limits, rows = rules.within(leaves), whole.rows(root)
+        tree = GrowingTree(values, criterion, limits, subtract=subtract, root=root, rows=rows)
+        grow(tree, [own], enter)
+        regrown.append(Graft(tree.subtree([model.party]), tree.rows))
+    return regrown
 
 
 def repaired(whole: WholeTree, made: Sequence[Graft], weight: Callable[[int], Floats] | None) -> tuple[Tree, Floats]:
@@ -130,7 +131,7 @@ def repaired(whole: WholeTree, made: Sequence[Graft], weight: Callable[[int], Fl
     tree = whole.tree
     values = weights_at(_weighed(whole.leaves, weight), whole.reached)
     for graft in made:
-        values[graft.rows] = graft.values
+        give(values, graft.rows, graft.subtree.leaves)
     local = [_with_grafts(each, made, weight) for each in tree.local]
     above = [each.root for each in local]
     local += [graft.subtree for graft in made if not at_or_below(graft.subtree.root, above)]

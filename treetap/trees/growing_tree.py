@@ -1,8 +1,11 @@
-"""One tree as the label holder grows it: mathematics only, no messages.
+"""One tree while it grows, wherever its columns are: mathematics only, no messages.
 
 Nodes have heap numbers: root 1, children of u are 2u (left) and 2u+1 (right). Sums are exact integers. With the bins
-of the job only the smaller child of a pair is summed by the feature parties, its sibling's candidates are the parent's
-less its own; with bins of their own both children are summed.
+of the job only the smaller child of a pair is summed, its sibling's candidates are the parent's less its own; with bins
+of their own both children are summed.
+
+The label holder of a job gets the other parties' sums and the rows of their splits in messages. `treetap.trees.grower`
+grows a tree all of whose columns are at hand, and the parts of a tree that the label holder grows alone.
 """
 
 from __future__ import annotations
@@ -24,23 +27,33 @@ from treetap.trees.withholding import InformationLimit
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The winner of a node: the party, all its tied candidates and partitions of categories, and their gain.
+    """The winner of a node: the party, all its tied candidates in their order, and their gain.
 
-    Of a column's tied partitions only the first is there, the one that XGBoost takes. `lefts`: their left sums.
-    `direction`: that of a monotone constraint of their columns, the same for all; 0: none.
+    `lefts`: their left sums. `direction`: that of a monotone constraint of their columns, the same for all; 0: none.
     """
 
     node: int
     party: int
-    candidates: list[int]
-    partitions: list[Partition]
+    tied: list[int | Partition]
     gain: float
     lefts: Ints
     direction: int
+
+    @property
+    def candidates(self) -> list[int]:
+        """The places of the tied candidates that are no partitions."""
+        return [place for place in self.tied if isinstance(place, int)]
+
+    @property
+    def partitions(self) -> list[Partition]:
+        """The first of the tied partitions of each column, the one that XGBoost takes."""
+        first = {place.group: place for place in reversed(self.tied) if isinstance(place, Partition)}
+        return list(first.values())
 
 
 @dataclass(frozen=True)
@@ -63,9 +76,13 @@ class GrowingTree:
         rules: the order of splits, and their limits.
         subtract: True if a sibling's candidates follow from the parent's.
         limit: the sets of records that other parties may see (ID-LMID); its slots lie behind the criterion's.
+        alone: the first party, the label holder, grows the whole tree alone, see `below`.
+        root: the node to begin with, and `rows` its records; without them the root of the tree, and all records.
 
     Attributes:
+        values: the argument.
         monotone: the constraints of weights, once a party has any.
+        frontier: the nodes to be compared, and `build` those of them to be summed.
         withdrawn: nodes whose best split is the label holder's own and breaks the limit: leaves for all others, which
             the label holder grows further alone.
     """
@@ -78,14 +95,21 @@ class GrowingTree:
         *,
         subtract: bool,
         limit: InformationLimit | None = None,
+        alone: bool = False,
+        root: int = ROOT,
+        rows: Rows | None = None,
     ) -> None:
-        self._values, self._criterion, self._rules, self._subtract = values, criterion, rules, subtract
-        self._limit, self._width = limit, values.shape[1] if limit is None else limit.width
-        self.withdrawn: list[int] = []
-        self.rows: dict[int, Rows] = {ROOT: np.arange(len(values), dtype=np.int64)}
-        self.sums: dict[int, Ints] = {ROOT: values.sum(axis=0)}
-        self.frontier: list[int] = [ROOT]
-        self.build: list[int] = [ROOT]
+        self.values, self._criterion, self._rules, self._subtract = values, criterion, rules, subtract
+        self._limit, self._width, self._root = limit, values.shape[1] if limit is None else limit.width, root
+        drawn = values[:, self._width - 1] > 0
+        # a limit may count records that are not drawn
+        self._drawn = None if limit is not None or drawn.all() else drawn
+        self.withdrawn: list[int] = [root] if alone else []
+        self.rows: dict[int, Rows] = {root: np.arange(len(values), dtype=np.int64) if rows is None else rows}
+        self.sums: dict[int, Ints] = {root: (values if rows is None else values[rows]).sum(axis=0)}
+        self.frontier: list[int] = [] if alone or rules.at_bottom(root) else [root]
+        self.build: list[int] = [*self.frontier]
+        self._compared = set(self.frontier)
         self.made: dict[int, Made] = {}
         self.choices: dict[int, Choice] = {}
         self._groups: Sequence[Sequence[Group]] = ()
@@ -99,11 +123,18 @@ class GrowingTree:
         """Set the marks of each party's candidates before the first are compared: see `treetap.trees.monotone`.
 
         Raises:
-            Malformed: the tree can have no constraints.
+            Malformed: a party has constraints, and the tree can have none.
         """
+        if all(of_party is None for of_party in marks):
+            return
         if not isinstance(self._criterion, BoostingCriterion) or self._width != 3:
             raise Malformed("monotone constraints are of boosted trees whose leaves have one weight")
         self.monotone = Monotone(self._criterion, marks)
+
+    def summed(self) -> list[Rows]:
+        """The records of each node in `build` that sums are to be made of."""
+        rows = (self.rows[node] for node in self.build)
+        return [here if self._drawn is None else here[self._drawn[here]] for here in rows]
 
     def check_offered(self, sums: Ints) -> None:
         """Check another party's left sums, one (len(build), candidates, S) array, before anything depends on them.
@@ -147,8 +178,10 @@ class GrowingTree:
         Where a node's children must be compared with all others, no split follows it, unless the children are leaves
         whichever of the tied candidates their owner takes.
         """
-        for node in self.frontier:
-            if (choice := self._choice(node)) is not None:
+        candidates = [self._candidates_of(node) for node in self.frontier]
+        gains = [self._gains([of_node[party] for of_node in candidates]) for party in range(len(self._groups))]
+        for i, node in enumerate(self.frontier):
+            if (choice := self._choice(node, candidates[i], [of_party[i] for of_party in gains])) is not None:
                 self._best[node] = choice
                 self._expansions.offer(node, choice.gain)
         self.choices = {}
@@ -159,11 +192,12 @@ class GrowingTree:
         self._candidates = {node: self._candidates[node] for node in (*self._best, *self.choices)}
         return list(self.choices.values())
 
-    def _choice(self, node: int) -> Choice | None:
-        """The best split of a node; None for a leaf, and for a node that is withdrawn."""
-        candidates = self._candidates_of(node)
-        lefts = [each.lefts for each in candidates]
-        gains = [self._gains(node, each) for each in candidates]
+    def _choice(self, node: int, candidates: Sequence[MarkedCandidates], gains: Sequence[Floats]) -> Choice | None:
+        """The best split of a node by each party's candidates and their gains.
+
+        None for a leaf, and for a node that is withdrawn.
+        """
+        lefts = [of_party.lefts for of_party in candidates]
         if self._limit is not None:
             try:
                 gains = self._limit.forbid(gains, lefts, self.sums[node])
@@ -179,27 +213,27 @@ class GrowingTree:
             self.withdrawn.append(node)
             return None
         places = [candidates[party].place(int(k)) for k in tied]
-        ordinary = [each for each in places if isinstance(each, int)]
-        partitions = {each.group: each for each in reversed(places) if isinstance(each, Partition)}
         gain = self._criterion.shown(float(gains[party][tied[0]]))
-        direction = candidates[party].direction(int(tied[0]))
-        return Choice(node, party, ordinary, list(partitions.values()), gain, lefts[party][tied], direction)
+        return Choice(node, party, places, gain, lefts[party][tied], candidates[party].direction(int(tied[0])))
 
     def _candidates_of(self, node: int) -> list[MarkedCandidates]:
         """Each party's candidates of a node of the frontier."""
-        rule, total, found = self._criterion.partitions, self.sums[node], []
+        rule, total, parties = self._criterion.partitions, self.sums[node], []
         for party, (sums, groups) in enumerate(zip(self._candidates[node], self._groups, strict=True)):
             made = NodeCandidates(sums, total, groups, rule, self._width)
-            found.append(MarkedCandidates(made, None if self.monotone is None else self.monotone.marks[party], total))
-        return found
+            marks = None if self.monotone is None else self.monotone.marks[party]
+            parties.append(MarkedCandidates(made, marks, total))
+        return parties
 
-    def _gains(self, node: int, candidates: MarkedCandidates) -> Floats:
-        """Gains (candidates,) of a party's candidates at a node."""
-        total = self.sums[node][: self._width]
+    def _gains(self, candidates: Sequence[MarkedCandidates]) -> Sequence[Floats]:
+        """Gains (candidates,) of a party's candidates at each node of the frontier."""
+        totals = [self.sums[node][: self._width] for node in self.frontier]
         if self.monotone is not None:
-            return self.monotone.gains(node, candidates, total)
-        gains: Floats = self._criterion.gains(candidates.lefts[np.newaxis, :, : self._width], total[np.newaxis])[0]
-        return gains
+            return [self.monotone.gains(*at_node) for at_node in zip(self.frontier, candidates, totals, strict=True)]
+        if not totals:
+            return []
+        lefts = np.stack([at_node.lefts[:, : self._width] for at_node in candidates])
+        return list(self._criterion.gains(lefts, np.stack(totals)))
 
     def _may_open(self, choice: Choice) -> bool:
         """True if a child of a split could be split further."""
@@ -208,24 +242,26 @@ class GrowingTree:
         return not self._rules.at_bottom(2 * choice.node) and any(self._may_be_split(sums) for sums in children)
 
     def split(self, node: int, handle: int, left: Rows) -> None:
-        """Carry out the choice of a node; `Malformed` where the owner's children do not fit."""
-        choice = self.choices[node]
+        """Carry out the choice of a node as its owner says; `Malformed` where the owner's children do not fit."""
         rows = self.rows[node]
-        goes_left = np.zeros(len(self._values), dtype=bool)
+        goes_left = np.zeros(len(self.values), dtype=bool)
         goes_left[left] = True
         within = goes_left[rows]
         if int(within.sum()) != len(left):
             raise Malformed(f"the children of node {node} hold records that never reached it")
-        for child, child_rows in ((2 * node, rows[within]), (2 * node + 1, rows[~within])):
-            self.rows[child] = child_rows
-            self.sums[child] = self._values[child_rows].sum(axis=0)
-        promised = [tuple(left) for left in choice.lefts]
-        if tuple(self.sums[2 * node]) not in promised:
+        sums = self.values[rows[within]].sum(axis=0)
+        if tuple(sums) not in [tuple(offered) for offered in self.choices[node].lefts]:
             raise Malformed(f"the children of node {node} do not have the sums that its owner offered")
+        self.divide(node, handle, within, sums)
+
+    def divide(self, node: int, handle: int, goes_left: Bools, left: Ints) -> None:
+        """Carry out the choice of a node: the mask (n,) of its records, and the sums (S,) of the left child."""
+        choice, rows, whole, width = self.choices[node], self.rows[node], self.sums[node], self._width
+        self.rows[2 * node], self.rows[2 * node + 1] = rows[goes_left], rows[~goes_left]
+        self.sums[2 * node], self.sums[2 * node + 1] = left, whole - left
         self.made[node] = Made(node, choice.party, handle, choice.gain, self.cover(node))
         if self.monotone is not None:
-            sums, width = self.sums, self._width
-            self.monotone.divide(node, choice.direction, sums[2 * node][:width], sums[node][:width])
+            self.monotone.divide(node, choice.direction, left[:width], whole[:width])
 
     def cover(self, node: int) -> float:
         """The weight of a node's sampled records."""
@@ -247,6 +283,7 @@ class GrowingTree:
                 smaller = min(pair, key=lambda child: int(self.sums[child][self._width - 1]))
                 self.build += [smaller] if self._subtract else open_children
                 self._parents[node] = whole
+        self._compared |= set(self.frontier)
         waiting = self._expansions.first
         if not self.build and waiting is not None:
             # Children that could have been split cannot, by the candidate that its owner took among tied ones. Other
@@ -263,6 +300,11 @@ class GrowingTree:
         known = [node for node, choice in self.choices.items() if choice.party == party or node in relayed]
         return [child for node in sorted(known) for child in (2 * node, 2 * node + 1)]
 
+    @property
+    def divisible(self) -> frozenset[int]:
+        """The nodes that were compared and that the stopping rules let split, also if no split was found."""
+        return frozenset(node for node in self._compared if self._may_be_split(self.sums[node]))
+
     def _may_be_split(self, sums: Ints) -> bool:
         """True if a split of a node with these sums could pass the stopping rules."""
         return self._criterion.may_split(sums[: self._width])
@@ -270,7 +312,7 @@ class GrowingTree:
     def leaves(self) -> list[int]:
         """Leaves in order, left to right."""
         order: list[int] = []
-        stack = [ROOT]
+        stack = [self._root]
         while stack:
             node = stack.pop()
             if node in self.made:
@@ -279,19 +321,34 @@ class GrowingTree:
                 order.append(node)
         return order
 
+    def below(self, node: int) -> GrowingTree:
+        """The part of the tree at and below a withdrawn node, which the label holder grows by its own columns alone."""
+        values, rows = self.values[:, : self._width], self.rows[node]
+        part = GrowingTree(values, self._criterion, self._rules, subtract=self._subtract, root=node, rows=rows)
+        part.monotone = self.monotone and self.monotone.of_first()
+        return part
+
     def finished(
         self, index: int, outputs: tuple[int, ...], names: Sequence[str], local: Sequence[Subtree] = ()
     ) -> Tree:
         """The tree as the model has it, its owners by name; `local`: subtrees of the nodes that are withdrawn."""
-        splits = (
+        return Tree(index, outputs, self._splits(names), self._leaves(), tuple(local))
+
+    def subtree(self, names: Sequence[str]) -> Subtree:
+        """The same of a part of a tree."""
+        return Subtree(self._root, self._splits(names), self._leaves())
+
+    def _splits(self, names: Sequence[str]) -> tuple[Split, ...]:
+        return tuple(
             Split(made.node, names[made.party], made.handle, made.gain, made.cover)
             for _, made in sorted(self.made.items())
         )
-        leaves = (
+
+    def _leaves(self) -> tuple[Leaf, ...]:
+        return tuple(
             Leaf(leaf, tuple(float(w) for w in self._weights(leaf, self.sums[leaf][: self._width])), self.cover(leaf))
             for leaf in self.leaves()
         )
-        return Tree(index, outputs, tuple(splits), tuple(leaves), tuple(local))
 
     def _weights(self, leaf: int, sums: Ints) -> Floats:
         """The value (outputs,) of a leaf with these sums (S,)."""

@@ -29,7 +29,7 @@ def left_sums(
     width = int(candidates.cell[-1])
     slots = values.shape[1]
     rows = np.concatenate([np.zeros(0, dtype=np.int64), *nodes]).astype(np.int64, copy=False)
-    base = np.repeat(np.arange(len(nodes)) * width, [len(node) for node in nodes])
+    base: Ints | int = 0 if len(nodes) == 1 else np.repeat(np.arange(len(nodes)) * width, [len(node) for node in nodes])
     picked = [np.ascontiguousarray(values[rows, s]) for s in range(slots)]
     cells = np.zeros((slots, len(nodes) * width), dtype=np.int64)
     for f in range(len(candidates.shapes)):

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from treetap.names import did_you_mean
 
@@ -54,18 +54,9 @@ def not_a_choice(params: object, choices: dict[str, tuple[str, ...]]) -> list[st
     ]
 
 
-def bad_missing(missing: object) -> list[str]:
-    """The faults of the value that means missing."""
-    if isinstance(missing, bool) or not isinstance(missing, int | float) or math.isinf(missing):
-        return [f"missing must be a finite number or nan, not {missing!r}"]
-    return []
-
-
-def bad_dropout(shares: Mapping[str, float]) -> list[str]:
-    """The faults of the probabilities that parties offer no candidates to a tree."""
-    allowed = Range(0, 1, open_high=True)
-    found = ((name, allowed.complaint(share)) for name, share in shares.items())
-    return [f"party_dropout of {name} {complaint}" for name, complaint in found if complaint]
+def absence_of(params: Mapping[str, Any], party: str) -> float:
+    """The probability that a party sits out, by parameters as `JobParams.to_dict` gives them."""
+    return float(params.get("party_dropout", {}).get(party, 0.0))
 
 
 @dataclass(frozen=True)
@@ -73,9 +64,10 @@ class JobParams(ABC):
     """Parameters of every training.
 
     `missing` is the value that means "missing" besides NaN. `party_dropout`: the probability, by name, that a party
-    sits out: a tree, or a batch of a split network.
+    sits out: a tree, or a batch of a split network. `always_there`: the reason why none may; empty: any may.
     """
 
+    always_there: ClassVar[str] = ""
     missing: float = math.nan
     seed: int = 0
     party_dropout: Mapping[str, float] = field(default_factory=dict)
@@ -94,6 +86,26 @@ class JobParams(ABC):
     def adds_noise(self) -> bool:
         """True if the model carries noise that no centralised model repeats."""
         return False
+
+    def absence(self, party: str) -> float:
+        """The probability that a party sits out."""
+        return self.party_dropout.get(party, 0.0)
+
+    def common_faults(self) -> list[str]:
+        """The faults of the parameters that every training has."""
+        faults, missing, allowed = [], self.missing, Range(0, 1, open_high=True)
+        if isinstance(missing, bool) or not isinstance(missing, int | float) or math.isinf(missing):
+            faults.append(f"missing must be a finite number or nan, not {missing!r}")
+        if self.always_there:
+            return faults + [f"party_dropout must be empty: {self.always_there}"] * bool(self.party_dropout)
+        complaints = ((name, allowed.complaint(share)) for name, share in self.party_dropout.items())
+        return faults + [f"party_dropout of {name} {complaint}" for name, complaint in complaints if complaint]
+
+    def continuation_faults(self, before: Mapping[str, Any]) -> list[str]:
+        """The reasons why a training of these cannot continue from a model with the parameters `before`."""
+        if set(self.party_dropout) == set(before.get("party_dropout", {})):
+            return []
+        return ["party_dropout must name the parties that its training named: predictions without a party rest on it"]
 
     def party_faults(self, first: str, others: Sequence[str]) -> list[str]:
         """The faults of what is said by party, in a job of these; `first`: the label holder, if there is one."""

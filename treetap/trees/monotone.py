@@ -114,8 +114,3 @@ class Monotone:
     def leaf(self, node: int, sums: Ints) -> Floats:
         """The weight (1,) of a leaf with these sums (3,)."""
         return leaf_weights(sums, self.criterion.scale, self.criterion.params, self._within[node])
-
-
-def monotone(criterion: BoostingCriterion, marks: Sequence[Ints | None]) -> Monotone | None:
-    """The constraints of a tree; None if no party has any."""
-    return None if all(each is None for each in marks) else Monotone(criterion, marks)

@@ -17,14 +17,13 @@ import numpy.typing as npt
 
 from treetap.errors import ConfigError
 from treetap.trees import sampling
+from treetap.trees.early_stopping import EarlyStoppingParams
 from treetap.trees.expansion import GROW_POLICIES, ExpansionRules
 from treetap.trees.job_params import (
     BINARY,
     OBJECTIVES,
     JobParams,
     Range,
-    bad_dropout,
-    bad_missing,
     not_a_choice,
     out_of_range,
 )
@@ -46,7 +45,7 @@ COMMON = {
 
 @dataclass(frozen=True)
 class TreeParams(JobParams):
-    """Parameters that every protocol that grows trees has. A party that `party_dropout` drops offers no candidates."""
+    """Parameters that every protocol that grows trees has. A party that sits a tree out offers it no candidates."""
 
     n_estimators: int = 100
     max_depth: int = 6
@@ -93,7 +92,11 @@ class TreeParams(JobParams):
 
     def takes_part(self, tree: int, party: str) -> bool:
         """True if a party offers candidates to tree number `tree`."""
-        return sampling.takes_part(self.seed, tree, party, self.party_dropout.get(party, 0.0))
+        return sampling.takes_part(self.seed, tree, party, self.absence(party))
+
+    def columns(self, tree: int, party: str, count: int) -> Ints:
+        """The columns of a party's `count` that tree number `tree` uses, ascending."""
+        return sampling.columns(self.seed, tree, party, count, self.colsample_bytree)
 
 
 MULTI_STRATEGIES = ("one_output_per_tree", "multi_output_tree")
@@ -115,21 +118,19 @@ _BOOSTING_RANGES = {
     "max_leaves": Range(0, 2**20, integer=True),
     "max_cat_to_onehot": Range(1, 1_000_000, integer=True),
     "max_cat_threshold": Range(1, 1_000_000, integer=True),
-    "validation_share": Range(0, 1, open_low=True, open_high=True),
 }
 _BOOSTING_CHOICES = {"objective": OBJECTIVES, "multi_strategy": MULTI_STRATEGIES, "grow_policy": GROW_POLICIES}
 
 
 @dataclass(frozen=True)
-class BoostingParams(TreeParams):
+class BoostingParams(EarlyStoppingParams, TreeParams):
     """The parameters of a boosting job.
 
     `gamma` is the least loss change of a kept split (XGBoost's; twice the papers' γ). `n_estimators` counts rounds: a
-    round of `one_output_per_tree` with C classes grows C trees. `validation_share` of the records is set aside only if
-    `early_stopping_rounds` is given. `max_delta_step` 0 is no bound, nor is `max_leaves` 0. `missing` is the value that
-    means missing besides NaN. `base_score` None is 0.5 for the classifiers and the mean training label for squared
-    error (XGBoost 2 and later estimates it for all three). A record's g and h are multiplied by its sample weight, at
-    most `max_sample_weight`, and for the second of two classes by `scale_pos_weight`.
+    round of `one_output_per_tree` with C classes grows C trees. `max_delta_step` 0 is no bound, nor is `max_leaves` 0.
+    `missing` is the value that means missing besides NaN. `base_score` None is 0.5 for the classifiers and the mean
+    training label for squared error (XGBoost 2 and later estimates it for all three). A record's g and h are multiplied
+    by its sample weight, at most `max_sample_weight`, and for the second of two classes by `scale_pos_weight`.
     A column of fewer than `max_cat_to_onehot` categories is split one against the rest, others by partitions, of which
     `max_cat_threshold` bounds one side.
     """
@@ -145,8 +146,6 @@ class BoostingParams(TreeParams):
     max_sample_weight: float = 1.0
     multi_strategy: str = "one_output_per_tree"
     base_score: float | None = None
-    early_stopping_rounds: int | None = None
-    validation_share: float = 0.1
     max_cat_to_onehot: int = 4
     max_cat_threshold: int = 64
     max_leaves: int = 0
@@ -159,8 +158,8 @@ class BoostingParams(TreeParams):
 
     @property
     def draws_records(self) -> bool:
-        """See `TreeParams`; the records set aside for early stopping are not in any tree either."""
-        return self.subsample < 1 or self.early_stopping_rounds is not None
+        """See `TreeParams`; records that are set aside are not in any tree either."""
+        return self.subsample < 1 or self.sets_aside
 
     @property
     def one_hot_below(self) -> int | None:
@@ -173,11 +172,9 @@ class BoostingParams(TreeParams):
         if self.base_score is not None:
             logistic = self.objective in BINARY
             ranges["base_score"] = Range(0, 1, open_low=True, open_high=True) if logistic else _ANY
-        if self.early_stopping_rounds is not None:
-            ranges["early_stopping_rounds"] = Range(1, 100_000, integer=True)
         wrong = not_a_choice(self, _BOOSTING_CHOICES)
         in_order = {field.name: ranges[field.name] for field in fields(self) if field.name in ranges}
-        wrong += out_of_range(self, in_order) + bad_missing(self.missing) + bad_dropout(self.party_dropout)
+        wrong += out_of_range(self, in_order) + self.bad_stopping() + self.common_faults()
         if self.objective in OBJECTIVES and self.objective not in BINARY and self.scale_pos_weight != 1:
             wrong.append(
                 f"scale_pos_weight multiplies the second of two classes, and {self.objective} has none: leave it out, "
@@ -210,8 +207,8 @@ class BoostingParams(TreeParams):
         return classes if self.objective == "multi:softprob" else 1
 
     def training_rows(self, records: int) -> Bools:
-        """The records that are not set aside for early stopping, (N,)."""
-        if self.early_stopping_rounds is None:
+        """The records that are not set aside, (N,)."""
+        if not self.sets_aside:
             return np.ones(records, dtype=bool)
         return ~sampling.validation_rows(self.seed, records, self.validation_share)
 
@@ -220,7 +217,7 @@ class BoostingParams(TreeParams):
         eligible = self.training_rows(records)
         return sampling.rows(self.seed, tree, records, self.subsample, eligible).astype(np.int64)
 
-    def check_monotone(self) -> None:
+    def check_constraints(self) -> None:
         """Raise ConfigError if trees of this job can have no monotone constraints."""
         if self.outputs_per_tree(2) > 1:
             raise ConfigError(
@@ -281,7 +278,7 @@ class ForestParams(TreeParams):
     def validate(self) -> None:
         """Raise ConfigError naming every field that is wrong, with the range it must lie in."""
         wrong = not_a_choice(self, {"criterion": CRITERIA, "binning": BINNINGS})
-        wrong += out_of_range(self, _FOREST_RANGES) + bad_missing(self.missing) + bad_dropout(self.party_dropout)
+        wrong += out_of_range(self, _FOREST_RANGES) + self.common_faults()
         if not isinstance(self.bootstrap, bool):
             wrong.append(f"bootstrap must be true or false, not {self.bootstrap!r}")
         if wrong:

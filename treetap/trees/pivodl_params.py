@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import ClassVar
 
 import numpy as np
 
 from treetap.errors import ConfigError
-from treetap.trees.job_params import BINARY, OBJECTIVES, REGRESSIONS, Range, bad_missing, not_a_choice, out_of_range
+from treetap.trees.job_params import BINARY, OBJECTIVES, REGRESSIONS, Range, not_a_choice, out_of_range
 from treetap.trees.params import COMMON, Ints, TreeParams
 
 _LARGEST = 1e12
@@ -58,6 +59,7 @@ class PivodlParams(TreeParams):
             node in the place of bins once per job, and noise for one release per tree, which is no bound.
     """
 
+    always_there: ClassVar[str] = "every party of PIVODL takes part in every tree"
     n_estimators: int = 5
     max_depth: int = 3
     objective: str = "binary:logistic"
@@ -139,7 +141,7 @@ class PivodlParams(TreeParams):
             ranges["base_score"] = Range(0, 1, open_low=True, open_high=True)
         wrong = not_a_choice(self, _CHOICES)
         in_order = {field.name: ranges[field.name] for field in fields(self) if field.name in ranges}
-        wrong += out_of_range(self, in_order) + bad_missing(self.missing) + self._unsupported() + self._classes()
+        wrong += out_of_range(self, in_order) + self.common_faults() + self._unsupported() + self._classes()
         if not isinstance(self.as_published, bool):
             wrong.append(f"as_published must be true or false, not {self.as_published!r}")
         if wrong:
@@ -147,14 +149,11 @@ class PivodlParams(TreeParams):
 
     def _unsupported(self) -> list[str]:
         """Faults of parameters of other trees that this protocol does without."""
-        faults = [
+        return [
             f"{name} must be 1: every tree of PIVODL takes all records and all columns"
             for name in ("subsample", "colsample_bytree")
             if getattr(self, name) != 1
         ]
-        if self.party_dropout:
-            faults.append("party_dropout must be empty: every party of PIVODL takes part in every tree")
-        return faults
 
     def _classes(self) -> list[str]:
         names = list(self.classes)

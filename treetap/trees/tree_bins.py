@@ -30,6 +30,11 @@ class TreeBins(Protocol):
     kept: Ints
     candidates: CandidateList
 
+    @property
+    def marks(self) -> Ints | None:
+        """The mark of each candidate, (n,), as in `treetap.trees.monotone`; None: the party has no constraints."""
+        ...
+
     def codes(self, node: int, rows: Ints) -> Codes:
         """Bin numbers (len(rows), columns) of records of a node whose bins are known."""
         ...
@@ -72,7 +77,7 @@ class GlobalBins:
 
     @property
     def marks(self) -> Ints | None:
-        """The mark of each candidate, (n,), as in `treetap.trees.monotone`; None: the party has no constraints."""
+        """See `TreeBins`."""
         if self._directions is None:
             return None
         shapes, features = self.candidates.shapes, self.candidates.feature
@@ -121,6 +126,11 @@ class NodeBins:
         self._drawn, self._max_bin = drawn, max_bin
         self._cuts: dict[int, list[Floats]] = {}
         self.candidates = CandidateList([_widest(self._values[:training, j], max_bin) for j in range(len(kept))])
+
+    @property
+    def marks(self) -> None:
+        """Constraints are of trees with the bins of the job."""
+        return None
 
     def see(self, node: int, rows: Ints) -> None:
         """Fix the bins of a node, whose records are `rows`."""

@@ -225,7 +225,7 @@ def test_early_stopping_takes_the_best_epoch() -> None:
 
     trained = world.central().train(after)
     best = min(range(len(seen)), key=lambda epoch: seen[epoch][0])
-    assert trained.stopping.best_epoch == best
+    assert trained.stopping.best_round == best
     assert len(seen) == best + 3 < 12
     assert_same({name: dict(each) for name, each in trained.weights().items()}, seen[best][1])
 

@@ -184,5 +184,5 @@ def test_continued_scores_equal_xgboost(kind: tuple[str, str, int]) -> None:
     assert continued.num_boosted_rounds() == 5
     np.testing.assert_allclose(model.predict(tables), theirs, atol=1e-5)
     np.testing.assert_allclose(model.predict(tables), oracle_predict(oracle, parties), atol=1e-9)
-    with pytest.raises(ConfigError, match="the base model was trained on other bins"):
+    with pytest.raises(ConfigError, match="the model to continue from was trained on other bins"):
         train(encoded(parties, 5), labels, after, classes, base=base)

@@ -23,7 +23,7 @@ from treetap.protocols.libraries import missing_library
 from treetap.protocols.prediction import FORMATS
 from treetap.protocols.registry import PREDICTION, TRAINING, prediction, training
 from treetap.strict import Strict
-from treetap.tables.config import CATEGORICAL, OTHERS, Encode, Monotone, encoded_by_name
+from treetap.tables.config import CATEGORICAL, OTHERS, Constrained, Encode, encoded_by_name
 from treetap.tables.source_keys import SourceKeys
 from treetap.wire.v2 import setup_pb2
 
@@ -31,13 +31,13 @@ from treetap.wire.v2 import setup_pb2
 PROTOCOLS = tuple(PREDICTION)
 
 
-class DataTable(SourceKeys):
+class DataTable(SourceKeys, Constrained):
     """The joined table. `$NAME` in `path` is an environment variable; a relative path is from the file's folder.
 
     `cv`: the number of folds, each a run; else each run holds `test_share` of the rows out. `time`: a column that
     orders the rows, of which the last are held out. `evaluate_rounds`: measure the held-out rows after every round.
-    `weight`: the column of sample weights, which the label holder gets. `monotone_constraints`: of columns that a
-    party gets, whichever it is.
+    `weight`: the column of sample weights, which the label holder gets. Constraints are of columns that a party gets,
+    whichever it is.
     """
 
     label: str
@@ -46,7 +46,6 @@ class DataTable(SourceKeys):
     drop: list[str] = []
     encode: Encode | None = None
     drop_constant: bool = False
-    monotone_constraints: Monotone = {}
     compare: bool = False
     test_share: Annotated[float, Field(gt=0, lt=1)] = 0.2
     cv: Annotated[int, Field(ge=2, le=100)] | None = None
@@ -223,13 +222,13 @@ class ExperimentFile(Strict):
 
     def constraints(self, party: PartyTable, columns: Sequence[str]) -> dict[str, int]:
         """The monotone constraints of these columns at a party: those of `[data]`, and its own."""
-        given = {**self.data.monotone_constraints, **party.monotone_constraints}
+        given = {**self.data.directions, **party.directions}
         return {name: direction for name, direction in given.items() if name in columns}
 
     @property
     def constrained(self) -> set[str]:
         """The columns with a monotone constraint, whichever party has them."""
-        return {*self.data.monotone_constraints, *(name for each in self.party for name in each.monotone_constraints)}
+        return {*self.data.directions, *(name for party in self.party for name in party.directions)}
 
     @property
     def splits_categories(self) -> bool:

@@ -27,7 +27,7 @@ from treetap.protocols.registry import training
 from treetap.tables.binned import refuse_tensors, without_order
 from treetap.tables.categories import categories_of, without_missing
 from treetap.tables.cells import plain_column
-from treetap.tables.config import ORDERED, encoded_by_name
+from treetap.tables.config import CONSTRAINTS, ORDERED, encoded_by_name
 from treetap.tables.dates import timestamps
 from treetap.tables.features import Held
 from treetap.tables.ids import ids_of
@@ -184,7 +184,7 @@ def _check_names(experiment: ExperimentFile, path: Source, names: list[str]) -> 
     of_parties = set(claimed)
     encoded = [name for name in encoded_by_name(data.encode) if name not in of_parties]
     own = [name for name in (data.label, data.weight, data.id) if name]
-    constrained = list(data.monotone_constraints)
+    constrained = list(data.directions)
     times = Counter(names)
     for name in [*own, *filter(None, [data.time]), *data.drop, *claimed, *encoded, *constrained]:
         if name not in times:
@@ -202,7 +202,7 @@ def _check_names(experiment: ExperimentFile, path: Source, names: list[str]) -> 
             raise ConfigError(f"column {name!r} is claimed by a party, and is the label, the weight, the id or dropped")
     for key, name in [
         *(("encode", each) for each in encoded),
-        *(("monotone_constraints", each) for each in constrained),
+        *((CONSTRAINTS, each) for each in constrained),
     ]:
         if name in taken:
             raise ConfigError(

@@ -12,19 +12,19 @@ from treetap.commands.jobs.job_file import JobTable, has_parameter
 from treetap.names import Name, did_you_mean
 from treetap.native.arithmetic import Choice
 from treetap.protocols.registry import training
-from treetap.tables.config import Encode, Monotone, check_constrained, encoded_by_name
+from treetap.tables.config import Constrained, Encode, encoded_by_name
 from treetap.workers.settings import WorkerSettings
 
 #: Names of the federation's other processes, and of the certificates' folder and authority.
 RESERVED = ("coordinator", "operator", "certs", "ca")
 
 
-class PartyTable(WorkerSettings):
+class PartyTable(WorkerSettings, Constrained):
     """One party: the columns it gets, by name or as a random share of those that no party names.
 
     `labels`: it is the label holder. Where labels are spread over the parties it labels a random share of the training
     rows that no file names, or the rows whose ids are in the file `label_rows`. `encode`: of its columns, in the place
-    of that of `[data]`. `monotone_constraints`: of its columns, beside those of `[data]`. `arithmetic`, `optimizer`:
+    of that of `[data]`. Constraints of its columns are beside those of `[data]`. `arithmetic`, `optimizer`:
     see `party.config.PartyConfig`. `cluster_holds_key`: see `party.policy.Policy`. `defences`: of a
     feature party's columns.
     """
@@ -36,7 +36,6 @@ class PartyTable(WorkerSettings):
     label_share: Annotated[float, Field(ge=0, le=1)] | None = None
     label_rows: str | None = None
     encode: Encode | None = None
-    monotone_constraints: Monotone = {}
     record: Literal["received", "both", "off"] | None = None
     cluster_holds_key: bool = False
     arithmetic: Choice = "auto"
@@ -56,13 +55,7 @@ class PartyTable(WorkerSettings):
                 raise ValueError(
                     f"encode names {name!r}, which is none of the party's columns{did_you_mean(name, self.columns)}"
                 )
-        if self.columns is None and self.monotone_constraints:
-            name = next(iter(self.monotone_constraints))
-            raise ValueError(
-                f"monotone_constraints names {name!r}, and columns are drawn by share: name it in [data] "
-                "monotone_constraints"
-            )
-        check_constrained(self.monotone_constraints, self.columns or [])
+        self.check_directions(self.columns)
         if self.label_share is not None and self.label_rows is not None:
             raise ValueError("give either label_share = 0.x or label_rows = FILE")
         return self

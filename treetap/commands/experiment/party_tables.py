@@ -16,7 +16,7 @@ from treetap.commands.local_federation import keep_table
 from treetap.models.durable import make_folder
 from treetap.protocols.job_spec import sent_in_training
 from treetap.protocols.registry import training
-from treetap.tables.config import TableConfig
+from treetap.tables.config import CONSTRAINTS, TableConfig
 from treetap.tables.reading import Table, read_table
 from treetap.wire.disclosure import CLASSES
 
@@ -43,7 +43,7 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
             encode = experiment.encode(party, drawn.columns[party.name])
             tables[name] |= {} if encode is None else {"encode": encode}
             constraints = experiment.constraints(party, drawn.columns[party.name]) if name == "train" else {}
-            tables[name] |= {"monotone_constraints": constraints} if constraints else {}
+            tables[name] |= {CONSTRAINTS: constraints} if constraints else {}
             tables[name] |= {"drop_constant": True} if experiment.data.drop_constant else {}
         # The operator of an experiment acts for all parties: their policies allow what the job needs.
         policy = {

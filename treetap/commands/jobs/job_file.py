@@ -141,7 +141,7 @@ class JobTableOfFederation(JobTable):
         elif self.eval_table == "":
             faults.append("eval_table names no table; remove it, or name one that every party has")
         elif self.eval_table and self._given().get("validation_share") is not None:
-            faults.append("early stopping watches eval_table; remove validation_share, or eval_table")
+            faults.append("eval_table takes the place of the validation share: remove validation_share, or eval_table")
         if faults:
             raise ValueError("; ".join(faults))
         return self

@@ -49,7 +49,7 @@ NOT_OFFERED = {
     "booster": "trees are what is grown, as with booster = 'gbtree'",
     "callbacks": "a job is a file, and calls nothing",
     "disable_default_eval_metric": "metrics follow from the objective",
-    "eval_metric": "metrics follow from the objective: early stopping goes by log loss, or RMSE of numbers",
+    "eval_metric": "metrics follow from the objective: the best round has the least log loss, or RMSE of numbers",
     "feature_weights": "columns of a party are drawn with equal chances",
     "importance_type": "reports have `weight`, `gain` and `cover`",
     "interaction_constraints": "the label holder, who chooses splits, does not know at which columns others split",

@@ -39,7 +39,7 @@ def described(manifest: Json, arrays: Mapping[str, Array]) -> Json:
     return found | {
         "feature_parties": list(manifest["feature_parties"]),
         "widths": dict(manifest["widths"]),
-        "party_dropout": dict(manifest["party_dropout"]),
+        "party_dropout": dict(manifest["params"]["party_dropout"]),
         "objective": manifest["objective"],
         "classes": list(manifest["classes"]),
         "params": manifest["params"],

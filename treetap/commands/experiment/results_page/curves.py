@@ -17,7 +17,7 @@ MOST_CLASSES = 9
 #: Prefix of a metric of a round → its records and its class in the style sheet, in the order of the legend.
 RECORDS = {
     "train": ("training records", "train"),
-    "validation": ("records set aside for early stopping", "validation"),
+    "validation": ("records of the validation share", "validation"),
     "eval": ("held-out rows", "eval"),
 }
 

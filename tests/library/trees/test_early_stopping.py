@@ -6,16 +6,16 @@ import math
 
 import pytest
 
-from treetap.neural.early_stopping import EarlyStopping
+from treetap.trees.early_stopping import EarlyStopping
 
 LOSSES = [0.9, 0.7, 0.8, 0.7, 0.6, 0.65, 0.66, 0.1]
 
 
-def test_the_best_epoch_is_kept() -> None:
+def test_the_best_round_is_kept() -> None:
     """An equal loss is no better one, and each better one begins the count anew."""
     watch = EarlyStopping(3)
     assert [epoch for epoch, loss in enumerate(LOSSES) if watch.take(epoch, loss)] == [0, 1, 4, 7]
-    assert (watch.best, watch.best_epoch, watch.stale) == (0.1, 7, 0)
+    assert (watch.best, watch.best_round, watch.stale) == (0.1, 7, 0)
 
 
 def test_training_ends_after_epochs_without_a_better_one() -> None:
@@ -25,7 +25,7 @@ def test_training_ends_after_epochs_without_a_better_one() -> None:
         watch.take(epoch, loss)
         ended.append(watch.stopped)
     assert ended == [False, False, False, True]
-    assert (watch.best, watch.best_epoch) == (0.7, 1)
+    assert (watch.best, watch.best_round) == (0.7, 1)
 
 
 def test_without_early_stopping_each_epoch_is_the_best() -> None:
@@ -40,7 +40,7 @@ def test_a_loss_that_is_no_number_is_not_the_best() -> None:
     watch = EarlyStopping(3)
     assert not watch.take(0, math.nan)
     assert watch.take(1, 2.0)
-    assert (watch.best, watch.best_epoch) == (2.0, 1)
+    assert (watch.best, watch.best_round) == (2.0, 1)
 
 
 @pytest.mark.parametrize("taken", [0, 1, 3, 6])

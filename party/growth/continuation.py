@@ -37,26 +37,16 @@ from treetap.models.store import (
     read_kind,
     read_manifest,
 )
+from treetap.protocols.job_spec import continued_from
 from treetap.protocols.registry import training_name
 from treetap.tables.labels import Labels
 from treetap.tables.reading import Table
+from treetap.trees.boosting_rounds import Start
 from treetap.trees.params import BoostingParams, TreeParams
 from treetap.wire.v2 import setup_pb2
 
 #: Arrays of `CONTINUATION`: places of the records in the label holder's table, sorted by ids, and their raw scores.
 RECORDS, SCORES = "records", "scores"
-
-
-@dataclass(frozen=True)
-class Start:
-    """The beginning of a continued training: `trees` trees, whose model has the base margin (outputs,).
-
-    `scores`: (N, outputs) of the job's records under these trees.
-    """
-
-    trees: int
-    base_margin: Floats
-    scores: Floats
 
 
 @dataclass(frozen=True)
@@ -78,24 +68,28 @@ class BaseModel:
         Raises:
             DataError: it is not there, or the job cannot continue from it.
         """
-        if not spec.base_model or context.store.published:
+        if not (name := continued_from(spec)) or context.store.published:
             return None
-        folder = context.store.base(spec.base_model, spec.base_submission)
-        found = cls(spec.base_model, folder, read_manifest(folder))
-        faults = [*found._faults(context, spec, params)]
-        if noisy and CLEAN_METRICS not in found.manifest["files"]:
+        folder = context.store.base(name, spec.base_submission)
+        base = cls(name, folder, read_manifest(folder))
+        faults = [*base._faults(context, spec, params)]
+        if noisy and CLEAN_METRICS not in base.manifest["files"]:
             faults.append(
                 "its training had the labels as they are, and so would the scores from which the job continues: "
                 "label_dp would not cover them; train the base model with label_dp too"
             )
         if faults:
-            raise DataError(f"base_model = {found.name!r}: {'; '.join(faults)}")
-        return found
+            raise DataError(f"base_model = {name!r}: {'; '.join(faults)}")
+        return base
 
     @property
     def trees(self) -> int:
         """The number of its trees, also of those that its predictions do not use: XGBoost continues from all."""
         return int(self.manifest["trees"])
+
+    def described(self) -> dict[str, Any]:
+        """The base model as the manifest of the job's own model has it."""
+        return {"base_model": {"name": self.name, "trees": self.trees}}
 
     def check_table(self, table: Table, store: JobStore) -> None:
         """Check the party's table of the job before anything is sent.
@@ -108,7 +102,7 @@ class BaseModel:
         if not columns or required(store.noted()) != read_job(self.folder).get("table"):
             raise DataError(
                 f"{table.path}: is not the table on which base_model {self.name!r} was trained: "
-                f"{'a cell or a monotone constraint differs' if columns else 'its columns or their encodings differ'}. "
+                f"{'a cell or a constraint differs' if columns else 'its columns or their encodings differ'}. "
                 "Scores of other records under that model would take all parties' directions, which a training does "
                 "not send; restore the table, or train without base_model"
             )
@@ -181,10 +175,7 @@ class BaseModel:
         before = manifest["params"].get("base_score")
         if params.base_score is not None and params.base_score != before:
             faults.append("base_score is the base model's; leave it out")
-        if set(params.party_dropout) != set(manifest["params"].get("party_dropout", {})):
-            faults.append(
-                "party_dropout must name the parties that its training named: predictions without a party rest on it"
-            )
+        faults += params.continuation_faults(manifest["params"])
         if VALUES in manifest:
             faults.append("its values are repaired, and later trees would fit the residuals of others")
         elif CONTINUATION not in manifest["files"]:

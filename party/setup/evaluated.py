@@ -1,0 +1,204 @@
+"""The eval table of a job: its records at every party, and its labels at the label holder."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from party.config import PartyConfig
+from party.defences.clean_labels import LabelRules, Use, read_evaluated
+from party.runtime.context import StepContext, required
+from party.runtime.messages import Rows
+from party.setup.steps import bind_table, load_table, may_stream, table_config
+from treetap.errors import DataError, Malformed, Refused
+from treetap.protocols.job_spec import params_of
+from treetap.protocols.registry import training_name
+from treetap.tables.config import TableConfig
+from treetap.tables.evaluated import JobRecords
+from treetap.tables.labels import Labels, label_column
+from treetap.tables.reading import Table
+from treetap.tables.weights import check_job
+from treetap.wire.v2 import setup_pb2
+
+log = logging.getLogger(__name__)
+
+
+class Measured(NamedTuple):
+    """The records of an eval table: class numbers or targets (M,), and sample weights (M,), if it has some."""
+
+    values: np.ndarray[tuple[int], np.dtype[Any]]
+    weights: np.ndarray[tuple[int], np.dtype[np.float64]] | None
+
+
+@dataclass(frozen=True)
+class EvaluatedLabels:
+    """`labels`: of the records of an eval table; by its own classes, until `numbered` gives them the training's.
+
+    `where`: the column, for messages. `weights` (M,): their sample weights, if the eval table has some; they weight
+    metrics, as in XGBoost.
+    """
+
+    labels: Labels
+    where: str
+    weights: np.ndarray[tuple[int], np.dtype[np.float64]] | None = None
+
+    @classmethod
+    def read(cls, table: Table, column: str, objective: str, rules: LabelRules) -> EvaluatedLabels:
+        """The labels of an eval table; `DataError` where they do not fit the objective, of one class only they do."""
+        read = read_evaluated(table, column, objective, rules).for_use(Use.EVAL_TABLE)
+        return cls(read, label_column(table, column), table.weights)
+
+    def take(self, records: Rows) -> EvaluatedLabels:
+        """The labels of the records at these places, in this order, and the classes that they have.
+
+        Raises:
+            DataError: all of them have weight 0.
+        """
+        weights = None if self.weights is None else self.weights[records]
+        if weights is not None and not weights.any():
+            raise DataError(f"{self.where}: all common records of the eval table have sample weight 0")
+        return replace(self, labels=self.labels.take(records), weights=weights)
+
+    def numbered(self, classes: list[str]) -> EvaluatedLabels:
+        """The same labels by the numbers of the training's classes.
+
+        Raises:
+            DataError: a label is none of these.
+        """
+        if not classes:
+            return self
+        number = {name: place for place, name in enumerate(classes)}
+        if strangers := sum(name not in number for name in self.labels.classes):
+            raise DataError(
+                f"{self.where}: holds {strangers} class{'es' if strangers > 1 else ''} that no common record of the "
+                "training has; an eval table has the classes of the training"
+            )
+        places = np.array([number[name] for name in self.labels.classes], dtype=np.int64)
+        return replace(self, labels=Labels(places[self.labels.values], classes, self.labels.kind))
+
+
+async def load_records(
+    context: StepContext, config: PartyConfig, spec: setup_pb2.JobSpec, table: Table, missing: float | None
+) -> tuple[JobRecords, Table | None]:
+    """The records of a job at a feature party or, with the eval table's labels, at its label holder; and that table.
+
+    `table`: the one of the training, whose features, categories and shapes the eval table has too.
+
+    Raises:
+        DataError: the eval table cannot be read, lacks a column of the training, or is another one than when the stored
+            trees were grown.
+    """
+    if not spec.eval_table:
+        return JobRecords.of(table, None), None
+    named = table_config(config, spec.eval_table)
+    have = set(named.columns)
+    if absent := [name for name in table.sources if name not in have]:
+        raise DataError(
+            f"table {spec.eval_table!r} of the configuration does not name column {absent[0]!r}, which table "
+            f"{spec.table!r} has: an eval table has the columns of the training"
+        ).at(context.party)
+    with_label = spec.aggregator == context.party
+    wanted = named.model_copy(update={"columns": list(table.sources), "encode": None, "drop_constant": False})
+    evaluated = await load_table(
+        context,
+        wanted,
+        with_label=with_label,
+        missing=missing,
+        categories=table.categories,
+        shapes=table.shapes,
+        empty=table.empty_columns,
+        streams=may_stream(config, spec, with_label=with_label),
+    )
+    await bind_table(context, evaluated, "eval_table", "eval table with")
+    return JobRecords.of(table, evaluated), evaluated
+
+
+async def load_evaluated(
+    context: StepContext,
+    config: PartyConfig,
+    spec: setup_pb2.JobSpec,
+    table: Table,
+    labels: Labels,
+    objective: str,
+    missing: float | None,
+) -> tuple[JobRecords | None, EvaluatedLabels | None]:
+    """The records of a job with an eval table at the label holder, and the eval table's labels; None without one.
+
+    `table`, `labels`: those of the training.
+    """
+    records, evaluated = await load_records(context, config, spec, table, missing)
+    if evaluated is None:
+        return None, None
+    own = table_config(config, spec.eval_table)
+    check_weights(own, evaluated, spec, bounded=False)
+    rules = LabelRules.of(config.name, config.defences, config.policy)
+    read = EvaluatedLabels.read(evaluated, required(own.label), objective, rules)
+    _check_apart(context, spec, table, labels, evaluated, read.labels)
+    return records, read
+
+
+def _check_apart(
+    context: StepContext, spec: setup_pb2.JobSpec, trained: Table, own: Labels, table: Table, labels: Labels
+) -> None:
+    """Say how many records of the eval table are trained on.
+
+    Raises:
+        DataError: all are, with the same labels: its metrics would be the training's.
+    """
+    places = trained.ids.places_of(table.ids)
+    shared = places >= 0
+    if not shared.any():
+        return
+    said = f"{int(shared.sum())} of {len(places)} records of the eval table are trained on"
+    if shared.all() and np.array_equal(own.at(places).named(), labels.named()):
+        raise DataError(
+            f"{table.path}: {said}, with the same labels: its metrics would be those of the training; name an "
+            f"eval_table of other records than table {spec.table!r} has, or leave it out"
+        )
+    log.warning("job %s: %s", context.job, said)
+
+
+def check_evaluated(context: StepContext, count: int, *, scores: bool) -> None:
+    """Raise unless a job's eval table has enough records common to all parties; `scores`: this party scores them.
+
+    `count`: these records, or those of them that have a weight in metrics.
+
+    Raises:
+        DataError: it has none.
+        Refused: it has fewer than the policy asks for.
+    """
+    if count == 0:
+        raise DataError("no record of the eval table is common to all parties: do all of them hold the same ids there?")
+    rules = ("min_prediction_records", *(("min_evaluated_records",) if scores else ()))
+    for rule in rules:
+        if count < (least := int(getattr(context.policy, rule))):
+            raise Refused(
+                f"{context.party} takes no part: its policy says {rule} = {least}, and fewer records of the eval table "
+                "are common to all parties and have a weight above 0"
+            )
+
+
+def check_weights(own: TableConfig, table: Table, spec: setup_pb2.JobSpec, *, bounded: bool) -> None:
+    """Raise `DataError` if a job cannot have the sample weights of its table; `bounded`: they weight what is encrypted.
+
+    Those of an eval table weight metrics alone.
+    """
+    if table.weights is not None:
+        most = params_of(spec).largest_weight
+        most = most if bounded or most is None else math.inf
+        check_job(table.path, required(own.weight), table.weights, table.rows, training_name(spec), most)
+
+
+def check_drawn(sender: str, tree: int, *, draws_evaluated: bool) -> None:
+    """`Malformed` where a tree draws a record of the eval table."""
+    if draws_evaluated:
+        raise Malformed(f"{sender} draws a record of the eval table in tree {tree}")
+
+
+def described(spec: setup_pb2.JobSpec) -> dict[str, str]:
+    """The eval table as a model's manifest has it."""
+    return {"eval_table": spec.eval_table} if spec.eval_table else {}

@@ -1,0 +1,232 @@
+"""The scores of a training by boosting, round by round: base margin, derivatives, validation, the best round.
+
+A label holder and the trainer on a joined table use the same class, which knows nothing of columns and splits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from treetap.errors import DataError
+from treetap.trees import sampling
+from treetap.trees.ensemble import Tree
+from treetap.trees.job_params import REGRESSIONS
+from treetap.trees.loss import LARGEST_TARGET, Quantised, loss_for
+from treetap.trees.params import BoostingParams
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Labels = npt.NDArray[Any]
+#: Sample weights (N,); None: all count alike.
+Weights = Floats | None
+#: The parts of the records, by the word before the names of their metrics.
+TRAIN, VALIDATION, EVAL = "train", "validation", "eval"
+
+
+@dataclass(frozen=True)
+class Start:
+    """The beginning of a continued training: `trees` trees, whose model has the base margin (outputs,).
+
+    `scores`: (N, outputs) of the job's records under these trees.
+    """
+
+    trees: int
+    base_margin: Floats
+    scores: Floats
+
+
+class BoostingRounds:
+    """Scores (N, outputs) after the last tree, and at the start of its round.
+
+    In a round of several trees (softmax, one output per tree) all gradients are computed at the scores of the round's
+    start, as in XGBoost. Scores of further records by which the model is measured are behind those of the training; if
+    there are some, the best round is that of the smallest loss on them, and no record of the training is set aside.
+
+    Attributes:
+        loss: the objective.
+        planned: the most trees.
+        trees: the number of trees so far.
+        base_margin: (outputs,) the scores before the first tree.
+        best_round: the round with the smallest loss on the last part of the records; None without early stopping.
+    """
+
+    def __init__(
+        self,
+        params: BoostingParams,
+        classes: int,
+        labels: Labels,
+        weights: Weights = None,
+        evaluated: tuple[Labels, Weights] | None = None,
+        start: Start | None = None,
+    ) -> None:
+        """`labels`, `weights`: of the training's records (N,). `evaluated`: those of further records, if there are any.
+
+        `start`: that of a training that continues from a model, which has no further records.
+
+        Raises:
+            DataError: the weights do not fit the job.
+        """
+        self._params, self.loss = params, loss_for(params.objective, classes)
+        self.trees_per_round = params.trees_per_round(classes)
+        self._width = params.outputs_per_tree(classes)
+        self._count = len(labels)
+        training = params.training_rows(len(labels)) if evaluated is None else np.ones(len(labels), dtype=bool)
+        if weights is not None:
+            check_weights(weights, labels, params, training)
+        self._labels, self._weights = (labels, weights) if evaluated is None else _joined(labels, weights, *evaluated)
+        n = len(self._labels)
+        self._parts = {TRAIN: _padded(training, n), VALIDATION: _padded(~training, n)}
+        if evaluated is not None:
+            self._parts[EVAL] = np.arange(n) >= len(labels)
+        self.planned = params.n_estimators * self.trees_per_round
+        if start is None:
+            learned, weighing = self._of_part(TRAIN)
+            self.base_margin = self.loss.base_margin(params.base_score, learned, weighing)
+            self.trees, self._scores = 0, np.tile(self.base_margin, (n, 1))
+        else:
+            self.base_margin = start.base_margin
+            self.trees, self._scores = start.trees, start.scores
+            self.planned += start.trees
+        self._round_scores = self._scores.copy()
+        self._of_round: Quantised | None = None  # the derivatives that the trees of a round share
+        self._watch = params.watch()
+        self._best_scores: Floats | None = None  # those after the best round
+
+    @property
+    def stopped(self) -> bool:
+        """True if no further round is to follow, whatever is planned."""
+        return self._watch.stopped
+
+    @property
+    def best_round(self) -> int | None:
+        """See the head of the class."""
+        return self._watch.best_round
+
+    def outputs(self, tree: int) -> tuple[int, ...]:
+        """The columns of the score that a tree adds to."""
+        first = (tree % self.trees_per_round) * self._width
+        return tuple(range(first, first + self._width))
+
+    def derivatives(self, tree: int) -> tuple[Ints, float, Bools]:
+        """Fixed-point (g_0.., h_0.., 1) of the training's records, zero if not sampled; the scale of g; the sample."""
+        columns, n, params = list(self.outputs(tree)), self._count, self._params
+        quantised = self._of_round or self._quantise()
+        self._of_round = quantised if self.trees_per_round > 1 else None
+        sampled = sampling.rows(params.seed, tree, n, params.subsample, eligible=self._parts[TRAIN][:n])
+        one = np.ones((n, 1), dtype=np.int64)
+        values = np.concatenate([quantised.g[:, columns], quantised.h[:, columns], one], axis=1)
+        values[~sampled] = 0
+        return values, quantised.scale, sampled
+
+    def _quantise(self) -> Quantised:
+        labels, weights = self._labels[: self._count], None if self._weights is None else self._weights[: self._count]
+        derivatives = self.loss.gradients(self._round_scores[: self._count], labels)
+        return self.loss.quantise(*derivatives, self._params.factors(labels, weights))
+
+    def add(self, tree: Tree, values: Floats) -> None:
+        """Add a finished tree's values (N, outputs); after a round, see whether it is the best one."""
+        self._scores[:, list(tree.outputs)] += values
+        self.trees += 1
+        if not self.ends_a_round:
+            return
+        self._round_scores, self._of_round = self._scores.copy(), None
+        if self._watch.rounds is None:
+            return
+        last = list(self._parts)[-1]
+        if self._watch.take(self.trees // self.trees_per_round - 1, self.watched(last)):
+            self._best_scores = self._scores.copy()
+
+    @property
+    def ends_a_round(self) -> bool:
+        """True if the last tree was the last of its round."""
+        return self.trees % self.trees_per_round == 0
+
+    def watched(self, part: str) -> float:
+        """The loss on a part of the records after the last tree, by which the best round is found."""
+        return self.loss.watched(self._scores[self._parts[part]], *self._of_part(part))
+
+    def measured(self, labels: Labels | None = None) -> dict[str, float]:
+        """Metrics of each part of the records by the trees up to the best round.
+
+        `labels` (N,): others than those of the training.
+        """
+        scores = self._scores if self._best_scores is None else self._best_scores
+        return self._metrics(scores, self._labels if labels is None else labels)
+
+    def continuation(self) -> Floats:
+        """The scores (N, outputs) of the training's records after all trees, from which XGBoost continues too."""
+        return self._scores[: self._count]
+
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """All that changes from tree to tree as arrays, by name."""
+        best = {} if self._best_scores is None else {"best_scores": self._best_scores}
+        scores = {"scores": self._scores, "round_scores": self._round_scores, **best}
+        return {"trees": np.array(self.trees), **scores, **self._watch.state()}
+
+    def load(self, arrays: dict[str, npt.NDArray[Any]]) -> None:
+        """Continue from a state that `state` has returned.
+
+        Raises:
+            DataError: it is of other records.
+        """
+        if len(arrays["scores"]) != len(self._scores):
+            raise DataError(
+                f"the table has {len(self._scores)} records, the interrupted job had {len(arrays['scores'])}: "
+                "restore that table, or cancel the job and train again"
+            )
+        self.trees = int(arrays["trees"])
+        self._scores, self._round_scores = arrays["scores"], arrays["round_scores"]
+        self._best_scores = arrays.get("best_scores")
+        self._watch.load(arrays)
+
+    def _metrics(self, scores: Floats, labels: Labels) -> dict[str, float]:
+        metrics = {}
+        for name, rows in self._parts.items():
+            if rows.any():
+                of_part = self.loss.metric(scores[rows], labels[rows], self._of_part(name)[1])
+                metrics.update({f"{name}_{key}": value for key, value in of_part.items()})
+        return metrics
+
+    def _of_part(self, part: str) -> tuple[Labels, Weights]:
+        """The labels and weights of a part of the records; None: records have no weights."""
+        rows = self._parts[part]
+        return self._labels[rows], None if self._weights is None else self._weights[rows]
+
+
+def check_weights(weights: Floats, labels: Labels, params: BoostingParams, training: Bools) -> None:
+    """Check weights of the records of a job, with their labels (N,); 0 leaves a record out of sums, as in XGBoost.
+
+    `training`: the records (N,) that are not set aside.
+
+    Raises:
+        DataError: one is no finite number from 0 to `max_sample_weight`, or all records to train on, or all of the
+            validation share, have 0; or targets and weights are so large that sums of squares overflow.
+    """
+    if not ((weights >= 0) & (weights <= params.max_sample_weight)).all():
+        raise DataError(
+            f"sample weights must be numbers from 0 to max_sample_weight = {params.max_sample_weight:g} of the job"
+        )
+    for rows, what in ((training, "to train on"), (~training, "of the validation share")):
+        if rows.any() and not weights[rows].any():
+            raise DataError(f"all records {what} have sample weight 0")
+    if params.objective in REGRESSIONS and np.abs(labels).max() * max(1.0, weights.max()) > LARGEST_TARGET:
+        raise DataError(f"targets times sample weights must not exceed {LARGEST_TARGET:g}")
+
+
+def _padded(rows: Bools, records: int) -> Bools:
+    """A mask over the training's records as one over all records, further ones left out."""
+    return np.concatenate([rows, np.zeros(records - len(rows), dtype=bool)])
+
+
+def _joined(labels: Labels, weights: Weights, further: Labels, of_further: Weights) -> tuple[Labels, Weights]:
+    """Labels and weights of the training's records and of further ones; where some have no weights, these are 1."""
+    joined = np.concatenate([labels, further])
+    if weights is None and of_further is None:
+        return joined, None
+    both = ((weights, len(labels)), (of_further, len(further)))
+    return joined, np.concatenate([np.ones(count) if own is None else own for own, count in both])
