@@ -43,7 +43,8 @@ def main() -> None:
     ensemble = Ensemble(manifest["objective"], 2, tuple(manifest["base_margin"]), trees, manifest["trees_per_round"])
     chain, features = list(model.columns)[1:], manifest["columns"]
     scores = LeafEntries(ensemble, HOLDER, chain)
-    explained = AttributionEntries(ensemble, HOLDER, chain, {h: features[s.feature] for h, s in own.items()})
+    feature_of = {handle: features[split.feature] for handle, split in own.items()}
+    explained = AttributionEntries(ensemble, HOLDER, chain, feature_of, scores.fraction_bits)
     raw = model.raw[HOLDER][model.test[: given.records]]
 
     def goes_left(handle: int) -> Bools:
@@ -51,7 +52,7 @@ def main() -> None:
         return split.goes_left(raw[:, split.feature])
 
     alone = scores.spare(goes_left, len(raw))
-    both = explained.spare(goes_left, len(raw), scores.fraction_bits)
+    both = explained.spare(goes_left, len(raw))
     table = terminal.table("spare bits", "least", "median", "most")
     for name, spare in (("score alone", alone), (f"with {len(explained.players)} players", both)):
         table.add_row(name, *(f"{value:.1f}" for value in (spare.min(), np.median(spare), spare.max())))

@@ -17,9 +17,8 @@ from collections.abc import Callable, Sequence
 
 from coordinator.prediction import predict
 from coordinator.returns import Returns
-from coordinator.runtime.answers import answered
 from coordinator.runtime.progress import Progress
-from coordinator.runtime.roster import Roster
+from coordinator.runtime.roster import Roster, answered
 from treetap.errors import Incompatible, Interrupted, TreetapError, UnknownJob
 from treetap.wire.v2 import prediction_pb2, setup_pb2
 

@@ -5,9 +5,8 @@ The coordinator calls the steps. It sees owners and node numbers, and the metric
 
 from __future__ import annotations
 
-from coordinator.runtime.answers import answered
 from coordinator.runtime.progress import Progress
-from coordinator.runtime.roster import Roster
+from coordinator.runtime.roster import Roster, answered
 from treetap.process.together import together
 from treetap.protocols.job_spec import taking_part
 from treetap.trees.ensemble import ROOT

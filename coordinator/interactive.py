@@ -8,18 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from coordinator.attributions import share_names
-from coordinator.opened_models import open_models
 from coordinator.protocols import PredictionCourse
-from coordinator.runtime.answers import answered
 from coordinator.runtime.progress import Progress
-from coordinator.runtime.roster import Roster
+from coordinator.runtime.roster import Roster, answered
+from coordinator.scoring import open_models
 from treetap.errors import ProtocolError
 from treetap.process.together import together
+from treetap.protocols.interactive import asked_stages
 from treetap.wire.v2 import interactive_pb2, prediction_pb2
-
-#: Most levels of a tree: more rounds of queries mean that a party leads the records in circles.
-MOST_LEVELS = 64
 
 
 @dataclass
@@ -32,9 +28,9 @@ class Opened:
 
 async def begin(roster: Roster, opening: prediction_pb2.OpenModel, progress: Progress) -> Opened:
     """Have the parties load their shards and tables and align the records."""
-    found = await open_models(roster, opening, progress)
-    await share_names(roster, opening)
-    return Opened(MOST_LEVELS * (found.trees if opening.parameters.interactive.form == "per-tree" else 1))
+    model = await open_models(roster, opening, progress)
+    # more rounds of queries mean that a party leads the records in circles
+    return Opened(asked_stages(model.trees if opening.parameters.interactive.form == "per-tree" else 1))
 
 
 async def score(

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from coordinator.opened_models import open_models
 from coordinator.protocols import PredictionCourse
-from coordinator.runtime.answers import answered
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster
+from coordinator.scoring import open_models, score_block
 from treetap.errors import ProtocolError
-from treetap.process.together import together
-from treetap.wire.v2 import masked_pb2, prediction_pb2
-
-#: Most levels of a tree.
-MOST_LEVELS = 64
+from treetap.protocols.masked import MOST_LEVELS
+from treetap.wire.v2 import prediction_pb2
 
 
 async def begin(roster: Roster, opening: prediction_pb2.OpenModel, progress: Progress) -> prediction_pb2.OpenedModel:
@@ -20,12 +16,12 @@ async def begin(roster: Roster, opening: prediction_pb2.OpenModel, progress: Pro
 
     Returns the recipient's description of the model.
     """
-    found = await open_models(roster, opening, progress)
+    model = await open_models(roster, opening, progress)
     progress.phase("keys")
     await roster.ask_all(roster.names, "exchange_mask_keys")
-    if found.levels > MOST_LEVELS:
-        raise ProtocolError(f"{opening.recipient} says that the trees have {found.levels} levels")
-    return found
+    if model.levels > MOST_LEVELS:
+        raise ProtocolError(f"{opening.recipient} says that the trees have {model.levels} levels")
+    return model
 
 
 async def score(
@@ -45,11 +41,7 @@ async def score(
         progress.stage(level)
         await roster.ask_all(roster.names, "pass_records", round=block, stage=level)
     sending = roster.ask_all(others, "send_shares", round=block)
-    adding = roster.ask_all([recipient], "add_shares", masked_pb2.AddShares(), block)
-    answers, _ = await together(adding, sending)
-    scored: prediction_pb2.ScoredBlock = answered(recipient, answers[recipient], "scored_block")
-    progress.records(scored.done, scored.total)
-    return scored.blocks
+    return await score_block(roster, recipient, "add_shares", block, sending, progress)
 
 
 COURSE = PredictionCourse(begin, score)

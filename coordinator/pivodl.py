@@ -7,9 +7,8 @@ the draws. It sees nodes, and the metrics that a tree's aggregation party publis
 from __future__ import annotations
 
 from coordinator.protocols import TrainingCourse
-from coordinator.runtime.answers import answered
 from coordinator.runtime.progress import Progress
-from coordinator.runtime.roster import Roster
+from coordinator.runtime.roster import Roster, answered
 from coordinator.setup import Plan, bin_columns
 from treetap.errors import Malformed, ProtocolError
 from treetap.protocols.job_spec import params_as
@@ -21,20 +20,12 @@ async def train(roster: Roster, spec: setup_pb2.JobSpec, plan: Plan, progress: P
     """Exchange keys, ownership and bins, then grow the trees that are not stored yet."""
     params = params_as(spec, PivodlParams)
     progress.phase("keys")
-    if not params.centralised_labels:
-        await roster.ask_all(roster.names, "exchange_party_keys")
-        await roster.ask_all(roster.names, "open_nonces")
-    await roster.ask_all(roster.names, "share_ownership")
-    if not params.centralised_labels:
-        await roster.ask_all(roster.names, "share_moments")
-    await roster.ask_all(roster.names, "share_bins")
+    for step in ("exchange_party_keys", "open_nonces", "share_ownership", "share_moments", "share_bins"):
+        await roster.ask_all(roster.names, step)
     progress.phase("train")
     for tree in range(plan.first, plan.rounds):
         progress.round(tree, plan.rounds)
-        if params.centralised_labels:
-            await roster.ask_all(roster.names, "grow_from_bins", None, tree)
-        else:
-            await _grow_tree(roster, params, tree, progress)
+        await _grow_tree(roster, params, tree, progress)
         await _close_tree(roster, spec, tree, progress)
 
 
@@ -58,7 +49,7 @@ async def _grow_tree(roster: Roster, params: PivodlParams, tree: int, progress: 
             await roster.ask_all(everyone, "compare_gains", None, tree, level)
         await roster.ask_all(everyone, "divide_nodes", None, tree, level)
         settled = await roster.ask_all(everyone, "settle_children", None, tree, level)
-        frontiers = {tuple(answered(party, each, "settled_level").open) for party, each in settled.items()}
+        frontiers = {tuple(answered(party, answer, "settled_level").open) for party, answer in settled.items()}
         if len(frontiers) > 1:
             raise ProtocolError(
                 f"the parties disagree on the nodes of tree {tree} that may be split after level {level}"
@@ -74,8 +65,8 @@ async def _close_tree(roster: Roster, spec: setup_pb2.JobSpec, tree: int, progre
     await roster.ask_all(list(spec.feature_parties), "store_tree", growth_pb2.StoreTree(), tree)
     await roster.ask(spec.aggregator, "store_tree", growth_pb2.StoreTree(), tree)
     progress.grown(tree + 1)
-    for party, each in closed.items():
-        if metrics := answered(party, each, "closed_tree").metrics:
+    for party, answer in closed.items():
+        if metrics := answered(party, answer, "closed_tree").metrics:
             progress.measured(metrics)
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from coordinator import protocols
 from coordinator.protocols import PredictionCourse
-from coordinator.runtime.answers import answered
 from coordinator.runtime.progress import Progress
-from coordinator.runtime.roster import Roster
+from coordinator.runtime.roster import Roster, answered
 from coordinator.serving import serve
 from treetap.errors import ConfigError
 from treetap.protocols import codec

@@ -23,7 +23,7 @@ TRAINING: Mapping[str, str] = {
 PREDICTION: Mapping[str, str] = {
     "interactive": "coordinator.interactive",
     "eini": "coordinator.eini",
-    "eini-lattice": "coordinator.lattice",
+    "eini-lattice": "coordinator.eini",
     "masked": "coordinator.masked",
     "splitnn": "coordinator.splitnn.predict",
 }

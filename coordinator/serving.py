@@ -10,9 +10,8 @@ import asyncio
 import logging
 
 from coordinator.protocols import PredictionCourse
-from coordinator.runtime.answers import answered
 from coordinator.runtime.progress import Progress
-from coordinator.runtime.roster import Roster
+from coordinator.runtime.roster import Roster, answered
 from treetap.process.together import together
 from treetap.wire.v2 import prediction_pb2, serving_pb2, setup_pb2
 

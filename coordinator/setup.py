@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from google.protobuf.message import Message
 
-from coordinator.runtime.answers import answered
 from coordinator.runtime.progress import Progress
-from coordinator.runtime.roster import Roster
+from coordinator.runtime.roster import Roster, answered
 from treetap.errors import ConfigError, Malformed, ProtocolError
 from treetap.process.together import together
 from treetap.protocols.job_spec import continued_from

@@ -1,4 +1,4 @@
-"""Renders the tables of steps in docs/protocol-*.md from those that the roles execute.
+"""Renders the tables of steps in docs/protocol-*.md, and a picture, from what `treetap protocol` shows.
 
 python docs/render_orders.py            write the tables
 python docs/render_orders.py --check    exit with status 1 if a page is stale
@@ -14,22 +14,9 @@ from pathlib import Path
 
 from rendering import with_table
 
-from party.alignment.steps import ALIGNMENT
-from party.prediction.feature_names import NAMES
 from party.protocols import PREDICTION
-from party.runtime.step_order import (
-    ANY,
-    LATER,
-    NEXT_ROUND,
-    NEXT_STAGE,
-    ONCE,
-    OPENING,
-    RESUMED,
-    SAME,
-    THIS_ROUND,
-    Next,
-    StepTable,
-)
+from party.runtime.step_order import StepTable, table_in
+from treetap.commands.protocol import drawn, lines_of, shown
 from treetap.protocols.registry import prediction
 
 DOCS = Path(__file__).resolve().parent
@@ -38,12 +25,6 @@ BEGIN = re.compile(r"<!-- steps of (\S+): begin -->")
 #: Modules of the roles of predictions.
 PREDICTING = {
     f"{package}.{role.partition('.')[0]}" for name, package in PREDICTION.items() for role in prediction(name).roles
-}
-#: Names in a table that are no steps: as what was done, as what may come.
-NO_STEPS = {
-    OPENING: ("opening the job", ""),
-    ALIGNMENT: ("the alignment", "the steps of the alignment"),
-    NAMES: ("the names", "the step of the names"),
 }
 
 
@@ -59,49 +40,31 @@ def main() -> int:
         for role in BEGIN.findall(old):
             t = "b" if f"party.{role}" in PREDICTING else "t"  # a round is a block of records, or a tree or epoch
             try:
-                steps = importlib.import_module(f"party.{role}").STEPS
+                module = importlib.import_module(f"party.{role}")
             except ModuleNotFoundError as absent:
                 print(f"{page}: steps of {role} left as they are: {absent.name} is not installed", file=sys.stderr)
                 continue
-            new = with_table(new, f"steps of {role}", rendered(steps, t))
+            new = with_table(new, f"steps of {role}", rendered(table_in(module), t))
         if options.check and new != old:
             print(f"{page} is stale: run make orders", file=sys.stderr)
             stale = True
         elif new != old:
             page.write_text(new, encoding="utf-8")
+    picture = options.docs / "protocol-boosting.svg"
+    (boosting,) = shown("boosting")
+    if not picture.exists() or picture.read_text(encoding="utf-8") != drawn(boosting):
+        if options.check:
+            print(f"{picture} is stale: run make orders", file=sys.stderr)
+            stale = True
+        else:
+            picture.write_text(drawn(boosting), encoding="utf-8")
     return int(stale)
 
 
 def rendered(table: StepTable, t: str) -> str:
     """A role's table in Markdown, a line per step that was done; `t`: the name of a round."""
-    targets = [each for row in table.values() for each in row]
-    with_round = {each.step for each in targets if each.place is not ONCE}
-    with_stage = {each.step for each in targets if each.place in (SAME, NEXT_STAGE, ANY, LATER)}
-    lines = ["| after | may come |", "|---|---|"]
-    for done, row in table.items():
-        arguments = f"({t}, l)" if done in with_stage else f"({t})" if done in with_round else ""
-        after = NO_STEPS[done][0] if done in NO_STEPS else f"`{done}{arguments}`"
-        following = (_next(each, t, each.step in with_round, each.step in with_stage) for each in row)
-        lines.append(f"| {after} | {'; '.join(following) or 'nothing'} |")
-    return "\n".join(lines) + "\n"
-
-
-def _next(each: Next, t: str, rounds: bool, stages: bool) -> str:
-    if each.step in NO_STEPS:
-        step = NO_STEPS[each.step][1]
-    else:
-        places = {SAME: f"({t}, l)", NEXT_STAGE: f"({t}, l+1)", ANY: f"({t}, l)", LATER: f"({t}', l')"}
-        places[ONCE] = "(0, 0)" if stages else "(0)" if rounds else ""
-        places |= dict.fromkeys((THIS_ROUND, RESUMED), f"({t}, 0)" if stages else f"({t})")
-        places[NEXT_ROUND] = f"({t}+1, 0)" if stages else f"({t}+1)"
-        step = f"`{each.step}{places[each.place]}`"
-    notes = {
-        RESUMED: f" for a round {t} to go on with",
-        ANY: f" for any {t} and l",
-        LATER: f" for ({t}', l') > ({t}, l)",
-    }
-    note = notes.get(each.place, "")
-    return step + note + (f"{',' if note else ''} if {each.when}" if each.when else "")
+    lines = [f"| {after} | {'; '.join(may_come) or 'nothing'} |" for _, after, may_come in lines_of(table, t, "`")]
+    return "\n".join(["| after | may come |", "|---|---|", *lines]) + "\n"
 
 
 if __name__ == "__main__":

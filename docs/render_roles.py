@@ -4,7 +4,7 @@
     python docs/render_roles.py --check    exit with status 1 if it is stale
 
 The tree is one that four hospitals grow by the rules of the federation, on columns and labels that this script makes;
-the roles are those that `treetap.trees.role_draws` gives them with nonces that stand here.
+the roles are those that `treetap.trees.pivodl_rules` gives them with nonces that stand here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 from treetap.trees.binning import bin_table
 from treetap.trees.centralised_pivodl import CentralPivodlTree, train
 from treetap.trees.pivodl_params import PivodlParams
-from treetap.trees.role_draws import RoleDraws, barred
+from treetap.trees.pivodl_rules import RoleDraws, barred
 
 PICTURE = Path(__file__).resolve().with_name("pivodl-roles.svg")
 PARTIES = ("north", "south", "east", "west")

@@ -13,12 +13,13 @@ from weakref import WeakValueDictionary
 from party.config import PartyConfig
 from party.opening import Opener, submission_of
 from party.runtime.attempts import Attempts, check_latest
-from party.runtime.context import Offload, Session, empty_result
+from party.runtime.context import Offload, empty_result
 from party.runtime.job_store import Store
 from party.runtime.metrics import PartyMetrics
-from party.runtime.steps import describe, disk_faults, follow
+from party.runtime.session import Session
+from party.runtime.step_order import describe
+from party.runtime.steps import disk_faults, follow, log_unheard
 from party.runtime.transcript_recorder import Recorders
-from party.runtime.unheard import log_unheard
 from party.runtime.workers import PartyWorkers
 from party.serving.registry import ServedModels
 from treetap import logs

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from party.config import PartyConfig
 from party.defences.checks import check_own
-from party.protocols import role_for_prediction, role_for_training
+from party.protocols import PredictionJob, role_for_prediction, role_for_training
 from party.runtime.attempts import Attempts
-from party.runtime.context import Offload, Role, Session, StepContext
+from party.runtime.context import Offload, Role, StepContext
 from party.runtime.costs import CostAccount
 from party.runtime.job_store import Store
-from party.runtime.mailbox import Mailbox
+from party.runtime.mailbox import Mailbox, expected_of
 from party.runtime.metrics import PartyMetrics
 from party.runtime.outbox import Outbox
 from party.runtime.scratch import Scratch
+from party.runtime.session import Session
 from party.runtime.steps import ProgressCounter
 from party.runtime.transcript_recorder import Recorders
 from party.runtime.workers import PartyWorkers
@@ -20,11 +21,11 @@ from party.serving.registry import ServedModels
 from party.setup.membership import check_members
 from treetap.errors import BadInput, Refused
 from treetap.protocols.agreement import attempt_digest, job_digest
-from treetap.protocols.emissions import members_of
-from treetap.protocols.job_spec import check_spec, sent_in_training
+from treetap.protocols.job_spec import check_spec, rows_of_training, sent_in_training
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.libraries import require_library
-from treetap.protocols.prediction import check_prediction, sent_in_prediction
+from treetap.protocols.messages import members_of
+from treetap.protocols.prediction import check_prediction, rows_of_prediction, sent_in_prediction
 from treetap.protocols.registry import prediction, prediction_name, training, training_name
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.timeouts import Timeouts
@@ -75,13 +76,14 @@ class Opener:
             role = self._role(context, opening)
         except BadInput as failure:
             raise failure.at(self._config.name) from None
-        context.mailbox.expect(role.receives)
+        rows = rows_of_training(spec) if isinstance(spec, setup_pb2.JobSpec) else rows_of_prediction(spec)
+        context.mailbox.expect(expected_of(rows, self._config.name, role.sizes))
         return Session(context, role, caller, frozenset(members - {self._config.name}), content, submission)
 
     def _role(self, context: StepContext, opening: setup_pb2.Prepare | prediction_pb2.OpenModel) -> Role:
         """The role in a job that `_check` has passed."""
         if isinstance(opening, prediction_pb2.OpenModel):
-            return role_for_prediction(self._config, self._store, context, opening, self._served_models)
+            return role_for_prediction(PredictionJob(self._config, self._store, context, opening, self._served_models))
         role = role_for_training(self._config, context, opening.spec)
         context.store.claim(opening.submission, context.digest.hex())  # last: a refused job leaves no file
         return role
@@ -99,7 +101,7 @@ class Opener:
         check_spec(spec)
         members, protocol = members_of(spec, caller), training(training_name(spec))
         check_members(self._config, members, protocol.opens_sums)
-        if protocol.spreads_labels(spec):
+        if protocol.one_role:
             policy.check_parties(name, len(members.parties))
         policy.check_permissions(name, protocol.permissions(spec), label_holder=name == spec.aggregator)
         if protocol.grows_trees:

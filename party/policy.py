@@ -14,8 +14,8 @@ from pydantic import Field, field_validator, model_validator
 
 from treetap.errors import Refused
 from treetap.names import CLIENTS, COORDINATORS, KINDS, NAME, PARTIES, ProcessName
-from treetap.protocols.emissions import Sent
 from treetap.protocols.key_options import PAILLIER, SCHEMES, KeyKind
+from treetap.protocols.messages import Sent
 from treetap.strict import Strict
 from treetap.trees.paths import Floats, paths_hidden
 from treetap.wire.disclosure import CLASSES, UNSPECIFIED
@@ -25,7 +25,7 @@ from treetap.wire.reachable import ALL, Reachable, is_location, permits
 EVERYBODY = "*"
 #: Switch of a policy → the line of a job that needs it, where that is not the switch itself.
 _OF_LABEL_HOLDERS = frozenset({"expansion_order"})  # switches that no other party's policy is asked for
-_ASKED_BY = {"expansion_order": 'grow_policy = "lossguide"'}
+_ASKED_BY = {"expansion_order": 'grow_policy = "lossguide"', "pivodl_as_published": "as_published = true"}
 
 
 class Policy(Strict):
@@ -49,7 +49,7 @@ class Policy(Strict):
     min_candidate_bits: Annotated[float, Field(ge=0)] | None = None
     score_training_records: bool = False
     min_label_parties: Annotated[int, Field(ge=1)] = 3
-    centralised_labels: bool = False
+    pivodl_as_published: bool = False
     reproducible: bool = False
     category_partitions: bool = False
     label_budget: Annotated[float, Field(gt=0, le=1e6)] | None = None

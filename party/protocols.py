@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from party.config import PartyConfig
 from party.runtime.context import Role, StepContext
 from party.runtime.job_store import Store
 from party.serving.registry import ServedModels
+from treetap.protocols.messages import Members
+from treetap.protocols.prediction import members_present, present
 from treetap.protocols.registry import prediction, prediction_name, training, training_name
 from treetap.wire.v2 import prediction_pb2, setup_pb2
 
@@ -30,40 +33,66 @@ TRAINING: Mapping[str, str] = {
 PREDICTION: Mapping[str, str] = {
     "interactive": "party.interactive",
     "eini": "party.eini",
-    "eini-lattice": "party.lattice",
+    "eini-lattice": "party.eini",
     "masked": "party.masked",
     "splitnn": "party.splitnn",
 }
 
 
+@dataclass(frozen=True)
+class PredictionJob:
+    """What a role of a prediction is made of: one attempt at one party.
+
+    `served_models`: the registry that clients of this party ask.
+    """
+
+    config: PartyConfig
+    store: Store
+    context: StepContext
+    opening: prediction_pb2.OpenModel
+    served_models: ServedModels
+
+    @property
+    def members(self) -> Members:
+        """Those that are present."""
+        return members_present(self.opening, self.context.coordinator)
+
+    @property
+    def chain(self) -> list[str]:
+        """The feature parties that are present, in the order of the chain."""
+        return present(self.opening)
+
+
 def role_for_training(config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> Role:
     """The role of this party in a training job that `check_spec` has passed."""
-    name = training_name(spec)
+    of_first, *of_others = roles_for_training(training_name(spec)).values()
+    kind: Any = of_others[0] if of_others and spec.aggregator != config.name else of_first
+    role: Role = kind(config, context, spec)
+    return role
+
+
+def roles_for_training(name: str) -> Mapping[str, type]:
+    """Actor → the class of its role; where all parties have the same, there is one."""
     package = TRAINING[name]
-    role: Role
     if training(name).one_role:
-        role = importlib.import_module(f"{package}.party").Party(config, context, spec)
-    else:
-        role = _role(package, LABEL_HOLDER if spec.aggregator == config.name else FEATURE_PARTY)(config, context, spec)
-    return role
+        return {"party": _role(package, "party.Party")}
+    return {"label holder": _role(package, LABEL_HOLDER), "feature party": _role(package, FEATURE_PARTY)}
 
 
-def role_for_prediction(
-    config: PartyConfig,
-    store: Store,
-    context: StepContext,
-    opening: prediction_pb2.OpenModel,
-    served_models: ServedModels,
-) -> Role:
+def role_for_prediction(job: PredictionJob) -> Role:
     """The role of this party in a prediction that `check_prediction` has passed."""
-    name = prediction_name(opening)
-    of_recipient, of_others = prediction(name).roles
-    role: Role
-    if opening.recipient == config.name:
-        role = _role(PREDICTION[name], of_recipient)(config, store, context, opening, served_models)
-    else:
-        role = _role(PREDICTION[name], of_others)(config, store, context, opening)
+    of_recipient, of_others = roles_for_prediction(prediction_name(job.opening)).values()
+    kind: Any = of_recipient if job.opening.recipient == job.config.name else of_others
+    role: Role = kind(job)
     return role
+
+
+def roles_for_prediction(name: str) -> Mapping[str, type]:
+    """Actor → the class of its role: the recipient's, then the others'."""
+    of_recipient, of_others = (_role(PREDICTION[name], role) for role in prediction(name).roles)
+    labelled = of_recipient.__name__ == "LabelHolder"
+    actors = ("label holder", "feature party") if labelled else ("recipient", "other party")
+    return dict(zip(actors, (of_recipient, of_others), strict=True))
 
 
 def _role(package: str, role: str) -> Any:

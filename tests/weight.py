@@ -21,14 +21,23 @@ FOLDERS = ("protos", *PRODUCTION)
 SUFFIXES = {".py", ".proto", ".html", ".j2", ".js", ".css"}
 #: Roles of one protocol, end to end; their imports are followed.
 BOOSTING = ("party.boosting.label_holder", "party.boosting.feature_party", "coordinator.boosting")
-#: Prints the modules of a party that trains: `treetap party` imports what jobs need when it starts.
-TRAINING_PARTY = (
-    "import importlib, sys; from party.server.main import OF_JOBS; "
-    "[importlib.import_module(name) for name in OF_JOBS]; print(*sorted(sys.modules), sep='\\n')"
-)
+#: Prints the modules of a party that trains; those of a protocol are imported when a job needs them.
+TRAINING_PARTY = "import sys, party.server.main; print(*sorted(sys.modules), sep='\\n')"
 #: A message and a step that stand for all.
 MESSAGES = ("candidate_sums", "instance_spaces", "leaf_entries")
 STEPS = ("begin_tree", "choose_splits")
+#: Files that may name what grows trees: the protocol's own, its rows, and readers of transcripts.
+OF_GROWTH = ("party/growth/", "coordinator/growth.py", "treetap/protocols/growth.py", "attacks/view/")
+TREES = ("boosting", "forest")
+OF_TREES = (*OF_GROWTH, *(f"{place}/{name}" for name in TREES for place in ("party", "treetap/protocols")))
+#: Message or step → the files that may name it.
+OWN = {
+    "candidate_sums": OF_GROWTH,
+    "instance_spaces": OF_GROWTH,
+    "leaf_entries": ("party/eini/", "coordinator/eini.py", "treetap/protocols/eini.py", "attacks/view/"),
+    "begin_tree": OF_TREES,
+    "choose_splits": OF_TREES,
+}
 #: Feature → how it is spelt in code, in lower case. A file whose path has the spelling is the feature's own.
 FEATURES = {
     "monotone": "monotone",
@@ -272,7 +281,7 @@ def figures() -> list[tuple[str, int]]:
         ("classes of production", sum(1 for _ in nodes_of(ast.ClassDef))),
         ("files of party and coordinator that boosting reaches", len(boosting)),
         *((f"kinds of places that declare {name}", len(declarations(name))) for name in (MESSAGES[0], STEPS[0])),
-        *((f"files that name {name}", _naming(name)) for name in (*MESSAGES, *STEPS)),
+        *((f"files that name {name}", len(naming(name))) for name in (*MESSAGES, *STEPS)),
         ("growers of trees", growers()),
         ("modules of a training party", own),
         ("generated modules of a training party", made),
@@ -288,10 +297,11 @@ def figures() -> list[tuple[str, int]]:
     ]
 
 
-def _naming(word: str) -> int:
-    """Hand-written files of Python that name a message or a step."""
-    wanted: Callable[[str], object] = re.compile(rf"\b{word}\b").search
-    return sum(file.endswith(".py") and bool(wanted(code)) for file, code in sources().items())
+def naming(word: str) -> list[str]:
+    """Hand-written files of Python that name a message or a step, outside its protocol; a module's name is another."""
+    wanted: Callable[[str], object] = re.compile(rf"(?<!treetap\.trees\.)\b{word}\b").search
+    files = (file for file, code in sources().items() if file.endswith(".py") and wanted(code))
+    return [file for file in files if not file.startswith(OWN[word])]
 
 
 def compared(limits: Mapping[str, int]) -> Iterator[tuple[str, str]]:

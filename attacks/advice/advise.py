@@ -169,7 +169,7 @@ def parameters(has: Mapping[str, Any]) -> list[Parameter]:
     announced = has.get("gain_comparison", "announce") == "announce"
     advised = []
     epsilon = has.get("epsilon")
-    if not has.get("centralised_labels") and (epsilon is None or epsilon > _NOISE["epsilon"]):
+    if epsilon is None or epsilon > _NOISE["epsilon"]:
         advised.append(_noise(has, announced))
     if announced:
         tells = (

@@ -7,7 +7,7 @@ from attacks.pivodl.results import DisclosedFigures
 from attacks.pivodl.solved_gains import closed
 from attacks.view.pivodl_view import PivodlTree, PivodlView
 from treetap.trees.ensemble import ROOT
-from treetap.trees.role_draws import barred
+from treetap.trees.pivodl_rules import barred
 
 
 def disclosed(evidence: SharedLabelEvidence) -> DisclosedFigures:
@@ -47,7 +47,7 @@ def _received(view: PivodlView, tree: PivodlTree) -> list[int]:
 
 def _barred(view: PivodlView, tree: PivodlTree, node: int) -> frozenset[str]:
     """The parties that no draw names at a node, by the leaves that were known when its level began."""
-    if view.params.split_draws != "guarded":
+    if view.params.as_published:
         return frozenset()
     sources = {split: it.source for split, it in tree.splits.items()}
     may_be_split = set(tree.open)

@@ -14,7 +14,7 @@ def gain_inversion(evidence: SharedLabelEvidence) -> GainInversionFigures:
     view, solved, truth = evidence.view, evidence.solved, evidence.truth
     by_tree = [_of_tree(tree, truth) for tree in solved.trees]
     return GainInversionFigures(
-        possible=solved.possible and view.params.gain_comparison == "announce" and not view.params.centralised_labels,
+        possible=solved.possible and view.params.gain_comparison == "announce",
         splits=sum(tree.splits for tree in by_tree),
         announced=sum(tree.announced for tree in by_tree),
         tried=sum(tree.tried for tree in by_tree),

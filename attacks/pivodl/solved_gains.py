@@ -31,9 +31,9 @@ import numpy.typing as npt
 
 from attacks.view.known_trees import Ints
 from attacks.view.pivodl_view import PivodlTree, PivodlView
-from treetap.trees.fixed_gains import GAIN_BITS, gains_of, weights_of
 from treetap.trees.job_params import BINARY
 from treetap.trees.loss import UNIT
+from treetap.trees.pivodl_rules import GAIN_BITS, gains_of, weights_of
 from treetap.trees.shared_label_loss import SharedLabelLoss
 
 Floats = npt.NDArray[np.float64]

@@ -23,8 +23,8 @@ from attacks.view.pivodl_messages import JobMessages, contents
 from attacks.view.replay import TreeReplay
 from treetap.errors import Malformed
 from treetap.trees.ensemble import ROOT
-from treetap.trees.label_thresholds import stopped_by
 from treetap.trees.pivodl_params import PivodlParams
+from treetap.trees.pivodl_rules import stopped_by
 from treetap.wire.records import rows_of
 
 Floats = npt.NDArray[np.float64]
@@ -102,7 +102,7 @@ class PivodlView:
     Attributes:
         ownership: party → the records that it labels; empty where the transcript does not say.
         bins: source → the number of its bins that this party received.
-        listed: ids of records in lists of candidates (wire_form "paper").
+        listed: ids of records in lists of candidates, of a job as published.
         trees: the complete trees that are in the transcript from their beginning, in order.
     """
 
@@ -137,8 +137,7 @@ def pivodl_view(
 ) -> PivodlView:
     """Build it from the replay of one party's transcript. Raises Malformed if messages contradict each other."""
     ownership = job.ownership(party, parties, total)
-    spread = not params.centralised_labels
-    made = [_tree(party, params, ownership, *grown) for grown in trees] if spread and ownership else []
+    made = [_tree(party, params, ownership, *grown) for grown in trees] if ownership else []
     return PivodlView(party, parties, params, ownership, job.bins(), job.listed(), tuple(made))
 
 
@@ -248,7 +247,7 @@ def _may_be_split(params: PivodlParams, ownership: Mapping[str, Ints], view: Tre
     records = view.nodes[child].records
     if child.bit_length() - 1 >= params.max_depth or len(records) < params.min_samples:
         return False
-    if params.instance_check == "paper":
+    if params.as_published:
         return True
     inside = np.zeros(view.total, dtype=bool)
     inside[records] = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from google.protobuf.message import Message
 
@@ -15,7 +16,7 @@ from treetap.names import NAME
 from treetap.process.together import together
 from treetap.wire.byte_counts import ByteCounts
 from treetap.wire.disclosure import bytes_by_class
-from treetap.wire.frame import filled
+from treetap.wire.frame import content_of, filled, name_of
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.timeouts import Reconnects, Timeouts
 from treetap.wire.v2 import control_pb2, setup_pb2, types_pb2
@@ -144,3 +145,15 @@ class Roster:
             self._on_progress(party, progress)
             if result is not None:
                 return result
+
+
+def answered(party: str, result: control_pb2.StepResult, name: str) -> Any:
+    """The content of a party's result, a message of the type that `name` has.
+
+    Raises:
+        Malformed: the result holds another content, or none; read all the same, it would be empty and count as zeros.
+    """
+    found = name_of(result)
+    if found != name:
+        raise Malformed(f"{party} answered with {found or 'nothing'}, not with {name}")
+    return content_of(result, name)

@@ -5,35 +5,24 @@ The coordinator sees names and the numbers of blocks and records; no embedding a
 
 from __future__ import annotations
 
-from coordinator.opened_models import open_models
 from coordinator.protocols import PredictionCourse
-from coordinator.runtime.answers import answered
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster
-from treetap.wire.v2 import prediction_pb2, splitnn_pb2
-
-
-async def begin(roster: Roster, opening: prediction_pb2.OpenModel, progress: Progress) -> prediction_pb2.OpenedModel:
-    """Have every party open the model and align its table; returns the label holder's description of the model."""
-    return await open_models(roster, opening, progress)
+from coordinator.scoring import open_models, score_block
+from treetap.protocols.prediction import present
+from treetap.wire.v2 import prediction_pb2
 
 
 async def score(
-    roster: Roster,
-    opening: prediction_pb2.OpenModel,
-    _opened: prediction_pb2.OpenedModel,
-    block: int,
-    progress: Progress,
+    roster: Roster, opening: prediction_pb2.OpenModel, _: prediction_pb2.OpenedModel, block: int, progress: Progress
 ) -> int:
     """Score one block; returns the number of blocks.
 
     All parties do it at the same time: the label holder names the records, feature parties send their embeddings, the
     label holder joins them.
     """
-    answers = await roster.ask_all(roster.names, "embed_block", splitnn_pb2.EmbedBlock(), block)
-    scored: prediction_pb2.ScoredBlock = answered(opening.recipient, answers[opening.recipient], "scored_block")
-    progress.records(scored.done, scored.total)
-    return scored.blocks
+    embedding = roster.ask_all(present(opening), "embed_block", round=block)
+    return await score_block(roster, opening.recipient, "embed_block", block, embedding, progress)
 
 
-COURSE = PredictionCourse(begin, score)
+COURSE = PredictionCourse(open_models, score)

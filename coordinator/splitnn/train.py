@@ -6,9 +6,8 @@ The coordinator sees losses and metrics that the label holder publishes, counts 
 from __future__ import annotations
 
 from coordinator.protocols import TrainingCourse
-from coordinator.runtime.answers import answered
 from coordinator.runtime.progress import Progress
-from coordinator.runtime.roster import Roster
+from coordinator.runtime.roster import Roster, answered
 from coordinator.setup import Found, Plan, plan_rounds
 from treetap.wire.v2 import setup_pb2, splitnn_pb2
 

@@ -77,7 +77,7 @@ class ReleasedSets:
         none = np.zeros(len(self.labels), dtype=np.int64)
         self._signatures = {name: stored.get(name, none) for name in self.feature_parties}
 
-    def begin_tree(self) -> None:
+    def open_tree(self) -> None:
         """Every party knows the root, and no more yet."""
         self._sets = {name: _KnownSets(np.ones(len(self.labels), dtype=np.int64)) for name in self.feature_parties}
 

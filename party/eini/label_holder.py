@@ -1,224 +1,189 @@
-"""Fed-EINI at the label holder (Chen et al. 2021, Algorithm 1): entries out, encrypted; one sum per record back.
+"""Fed-EINI at the label holder (Chen et al. 2021, Algorithm 1): values out, encrypted; one sum per record back.
 
 Unlike the paper, the vectors have a place per entry, a set of leaves that no later party tells apart, not per leaf:
-`treetap.trees.leaf_entries`, docs/protocol-eini.md.
+`treetap.trees.leaf_entries`, docs/protocol-eini.md. A lattice scheme has columns instead (docs/protocol-lattice.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
 
-import numpy as np
-
-from party.attributions.label_holder import Attributions
-from party.config import PartyConfig
-from party.eini.layout import SCORES, layout_messages
-from party.prediction.batch import Beside
-from party.prediction.chain import check_hidden, scored_block, send_block
-from party.prediction.entry_scheme import EntryScheme
-from party.prediction.expected import sums
-from party.prediction.feature_names import NAMES
-from party.prediction.opened_model import OpenedModel
-from party.prediction.records import record_source
-from party.prediction.step_rows import (
+from party.alignment.steps import ALIGNMENT
+from party.eini.attributions import Attributions
+from party.eini.chain import cipher_of, sizes_of
+from party.prediction.batch import BatchPrediction
+from party.prediction.blocks import scored_block, send_block
+from party.prediction.order import (
     ATTRIBUTED,
+    NAMES,
     OPENING_ROWS,
     after_batch_block,
     after_block,
+    conditions_of,
     first_block,
-    record_rows,
+    requested_block,
+    steps_asked_for,
 )
-from party.prediction.tree_model import TreeModel, open_trees
-from party.prediction.tree_results import TreeResults
-from party.runtime.context import Step, StepContext, empty_result, required
-from party.runtime.expected import Receives
-from party.runtime.job_store import Store
-from party.runtime.step_order import THIS_ROUND, Next, StepTable
-from party.serving.registry import ServedModels
-from party.setup.steps import make_key, send_key
-from treetap.additive.sums.masked_sums import EntryKeyHolder
-from treetap.additive.sums.secret_keys import SecretKey
-from treetap.errors import BadInput, PlaintextOverflow
-from treetap.process.together import together
-from treetap.protocols.key_options import KeyKind
-from treetap.protocols.prediction import present
-from treetap.trees.leaf_entries import SUM_BITS, Ints, LeafEntries
+from party.prediction.scores_on_disk import AT_ONCE, Imputed, ScoreStore
+from party.prediction.tree_scoring import TreeScoring
+from party.protocols import PredictionJob
+from party.runtime.context import required
+from party.runtime.messages import Rows
+from party.runtime.step_order import THIS_ROUND, Next, Outcome, role, step, steps_of
+from treetap.tables.typed import IdColumn
+from treetap.trees.local_values import GoesLeft
+from treetap.trees.paths import Floats
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
-STEPS: StepTable = {
-    **OPENING_ROWS,
-    NAMES: (Next("make_keys"),),
-    "make_keys": first_block("score_block"),
-    "score_block": (Next("attribute_block", THIS_ROUND, ATTRIBUTED), *after_block("score_block")),
-    "attribute_block": after_batch_block("score_block"),
-    **record_rows("score_block"),
-}
+#: The name under which attributions are kept with the scores.
+ATTRIBUTIONS = "attributions"
 
 
+class Sums(Protocol):
+    """The label holder's end of the chain for one kind of values: those of scores, or of attributions."""
+
+    def values(self, goes_left: GoesLeft, n: int) -> Any:
+        """W_k of n records by the own splits (equation 8)."""
+        ...
+
+    async def send(self, values: Any, number: int) -> None:
+        """Encrypt a block, and send it meanwhile to the first of the chain."""
+        ...
+
+    async def receive(self, number: int) -> Floats:
+        """The sums of the block that was sent, which the last of the chain returns; opened (equation 14)."""
+        ...
+
+
+class LabelEnd(Protocol):
+    """What a cipher does for the label holder; it has the key of this prediction, in memory only.
+
+    Attributes:
+        scores: sums of leaf weights (n, outputs).
+        attributions: Shapley values (n, players, outputs), if they are asked for.
+    """
+
+    @property
+    def scores(self) -> Sums: ...
+
+    @property
+    def attributions(self) -> Attributions | None: ...
+
+    def lay_out(self) -> None:
+        """Lay out the values, which follow from the model alone; slow."""
+        ...
+
+    async def make_keys(self) -> None:
+        """Check the own policy; make a key, and send it and the layout to every feature party."""
+        ...
+
+    async def close(self) -> None:
+        """Make the workers forget the key, of which there is no other copy."""
+        ...
+
+
+@role({**OPENING_ROWS, NAMES: (Next("make_keys"),)}, BatchPrediction)
 class LabelHolder:
     """The label holder: both ends of the chain."""
 
-    def __init__(
-        self,
-        config: PartyConfig,
-        store: Store,
-        context: StepContext,
-        opening: prediction_pb2.OpenModel,
-        served_models: ServedModels,
-    ) -> None:
-        """`served_models`: the registry that clients ask.
+    def __init__(self, job: PredictionJob) -> None:
+        """Raises BadInput: see `OpenedModel`; or the cipher has no room for such a model."""
+        self._context, self._opening, self._chain = job.context, job.opening, job.chain
+        self.sizes = sizes_of(job)
+        beside = [self._write_attributions] if job.opening.attributions else []
+        self._scoring = TreeScoring(job, self.sizes, beside=beside)
+        self._end: LabelEnd = cipher_of(job).LabelHolderEnd(job, self._scoring, self.sizes, self._advance)
+        self._unattributed: tuple[Rows, Floats, Imputed] | None = None  # a block that has its scores
+        steps = steps_of(
+            self, self._scoring.records, phases=self._scoring.phases, conditions=conditions_of(job.opening)
+        )
+        self.steps = steps_asked_for(job.opening, steps, served=["await_requests"], attributed=["attribute_block"])
 
-        Raises:
-            Refused: the key is shorter than the policy allows.
-            BadInput: see `OpenedModel`.
-        """
-        context.policy.check_key(config.name, KeyKind.of(opening.parameters.eini))
-        self._context, self._opening = context, opening
-        self._chain = present(opening)
-        self._opened = OpenedModel(config, store, context, opening, STEPS)
-        self._model = TreeModel(self._opened)
-        beside: list[Beside] = []
-        self._records = record_source(config, store, context, opening, self._opened, served_models, beside)
-        results = TreeResults(context, opening, self._opened, self._model, self._records)
-        beside.append(results.write)
-        self._attributions: Attributions | None = None
-        if opening.attributions:
-            self._attributions = Attributions(context, opening, self._opened, self._model, self._records, results)
-            beside.append(self._attributions.write)
-        self._results = self._attributions or results
-        self._entries: LeafEntries | None = None
-        self._scheme: EntryScheme | _NoChain = _NoChain()
-        self.steps: Mapping[str, Step] = {
-            "open_model": self.open_model,
-            **self._opened.steps,
-            "make_keys": self.make_keys,
-            "score_block": self.score_block,
-            **(self._attributions.steps if self._attributions else {}),
-            **self._records.steps,
-        }
+    @step(Next(ALIGNMENT))
+    async def open_model(self) -> prediction_pb2.OpenedModel:
+        """Lay out what will be sent, outside the event loop because it is slow; load the table, begin to align it."""
+        await self._context.offload(self._end.lay_out)
+        return await self._scoring.open()
 
-    @property
-    def receives(self) -> Receives:
-        """See `Role.receives`: a ciphertext of sums for each record."""
-        key, most = KeyKind.of(self._opening.parameters.eini), self._opening.block
-        found = {**self._opened.receives, **sums(self._chain, SCORES, most, 1, key)}
-        return {**found, **(self._attributions.receives() if self._attributions else {})}
-
-    async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Lay out the entries, outside the event loop because it is slow; load the table, begin to align it."""
-        self._opened.order.check(request)
-        await self._context.offload(self._lay_out)
-        return await open_trees(self._opened, self._records, self._model, request)
-
-    async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        """Make a key pair for this prediction, in memory only; send public key and layout of the entries."""
-        self._opened.order.check(request)
+    @step(*first_block("score_block"))
+    async def make_keys(self) -> None:
+        """Make a key for this prediction, in memory only; send it, and what each feature party needs of the layout."""
         if self._chain:
-            await self._check_hidden()
-            await self._begin()
-        self._opened.order.done(request)
-        return empty_result()
+            await self._end.make_keys()
 
-    async def score_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(*requested_block("score_block"))
+    async def await_requests(self) -> Outcome:
+        """Wait for clients' requests; the records that they ask about are the next block."""
+        return await self._scoring.records.await_requests()
+
+    @step(Next("attribute_block", THIS_ROUND, ATTRIBUTED), *after_block("score_block"))
+    async def score_block(self, request: control_pb2.StepRequest) -> Outcome:
         """Stages 1 and 2 for a block of records.
 
         1. Send the records of the block to every feature party,
         2. compute W_k of every tree from the own columns (equation 8),
-        3. encrypt it entry by entry and send it to the first of the chain, one message while the next is encrypted,
+        3. encrypt it and send it to the first of the chain, one message while the next is encrypted,
         4. open the sums that the last of the chain returns (equation 14),
-        5. keep the scores.
+        5. keep the scores, or hold them until their attributions are there: an interruption loses both or neither.
         """
-        self._opened.order.check(request)
-        number, entries, scheme = request.round, required(self._entries), self._scheme
-        rows, blocks = self._records.block(number)
-        await send_block(self._context, self._chain, number, rows, len(self._opened.aligned.ids))
-        goes_left, n = self._model.directions(rows), len(rows)
-        values, imputed = await self._context.offload(
-            lambda: (entries.values(goes_left, n), entries.guessed(goes_left, n))
-        )
-        await scheme.send(values, number)
-        sums = await scheme.receive(number)
-        self._results.keep(rows, entries.scores(sums), imputed)
-        self._context.mailbox.forget(number)
-        self._opened.order.done(request, *([] if self._attributions else [self._records.after_block(number)]))
-        return scored_block(self._context, blocks)
+        number, context, trees, sums = request.round, self._context, self._scoring.trees, self._end.scores
+        rows, blocks = self._scoring.records.block(number)
+        await send_block(context, self._chain, number, rows, len(self._scoring.opened.aligned.ids))
+        goes_left, n, away = trees.directions(rows), len(rows), self._opening.away
+        values, imputed = await context.offload(lambda: (sums.values(goes_left, n), trees.imputed(goes_left, n, away)))
+        await sums.send(values, number)
+        scores = trees.ensemble.from_sums(await sums.receive(number))
+        if self._opening.attributions:
+            self._unattributed = rows, scores, imputed
+            outcomes = list[str]()
+        else:
+            self._scoring.keep(rows, scores, imputed)
+            outcomes = [self._scoring.records.after_block(number)]
+        context.mailbox.forget(number)
+        return Outcome(*outcomes, answer=scored_block(context, blocks))
+
+    @step(*after_batch_block("score_block"))
+    async def attribute_block(self, request: control_pb2.StepRequest) -> Outcome:
+        """The attributions of the block that has been scored, along the same chain.
+
+        1. Compute the share of every entry in each player's value from the own columns,
+        2. encrypt and send entries to the first of the chain, one message while the next is encrypted,
+        3. open the sums that the last of the chain returns; with the expected score they must make the scores,
+        4. keep both.
+        """
+        number, context, trees = request.round, self._context, self._scoring.trees
+        (rows, scores, imputed), sums = required(self._unattributed), required(self._end.attributions)
+        goes_left, n = trees.directions(rows), len(rows)
+        values = await context.offload(lambda: sums.values(goes_left, n))
+        await sums.send(values, number)
+        attributions = await sums.receive(number)
+        sums.check_complete(number, attributions, scores)
+        self._scoring.keep(rows, scores, imputed, further={ATTRIBUTIONS: attributions})
+        self._unattributed = None
+        context.mailbox.forget(number)
+        records = self._scoring.records
+        return Outcome(records.after_block(number), answer=scored_block(context, records.block(number)[1]))
 
     async def close(self) -> None:
         """Make the workers forget the key, of which there is no other copy."""
-        await self._scheme.close()
-        if self._attributions is not None:
-            await self._attributions.close()
+        await self._end.close()
 
-    def _lay_out(self) -> None:
-        """Compute the entries, which follow from the model alone."""
-        chain, away = self._chain, list(self._opening.away)
-        model = self._model
-        self._entries = LeafEntries(
-            model.ensemble,
-            self._context.party,
-            chain,
-            away,
-            public=model.public,
-            hides_constants=model.hides_constants,
-        )
-        if self._attributions is not None:
-            self._attributions.lay_out(self._entries.fraction_bits)
+    def _advance(self, records: int) -> None:
+        """Show that this number of records of the block is done; where both are asked for, half with the scores."""
+        if self._opening.attributions:
+            scored = 0 if self._unattributed is None else len(self._unattributed[0])
+            records = (scored + records) // 2
+        self._scoring.records.advance(records)
 
-    async def _check_hidden(self) -> None:
-        """`Refused` if the policy demands more candidate paths behind the opened sums than there are."""
-        if self._attributions is not None:
-            await self._attributions.check_hidden()
-        fault = "the candidate leaves of some record have fewer bits to spare than that"
-        await check_hidden(self._context, self._model, self._records, required(self._entries).spare, fault)
-
-    async def _begin(self) -> None:
-        """Make a key pair; send each leaf's entry to every feature party, and the constant entries to the first one."""
-        context, chain, entries = self._context, self._chain, required(self._entries)
-        secret = await make_key(context, KeyKind.of(self._opening.parameters.eini))
-        owner = self._owner(secret)
-        advance = self._records.advance if self._attributions is None else self._attributions.advance
-        self._scheme = scheme = EntryScheme(context, owner, chain, SCORES, len(owner.slots.widths), advance)
-        await scheme.start()
-        self._records.size = max(1, min(self._records.size, scheme.fitting(len(entries.varying))))
-        await send_key(context, secret, owner.slots, chain)
-        constant, hops = entries.constant.tolist(), await context.offload(entries.hops)
-        layouts = [layout_messages(hop, [] if number else constant) for number, hop in enumerate(hops)]
-        sent = zip(chain, layouts, strict=True)
-        await together(*(context.outbox.send(party, "entry_layout", layout) for party, layout in sent))
-        await scheme.send_constants(await context.offload(entries.constants))
-        if self._attributions is not None:
-            await self._attributions.begin(secret)
-
-    def _owner(self, secret: SecretKey) -> EntryKeyHolder:
-        """The key holder for the scores, with all outputs in one ciphertext."""
-        context, outputs = self._context, len(self._model.ensemble.base_margin)
-        obfuscation = self._opening.parameters.eini.obfuscation
-        try:
-            return EntryKeyHolder(
-                context.key_engine, secret, outputs, obfuscation, SUM_BITS, f"{context.job}/{context.attempt}"
-            )
-        except PlaintextOverflow as failure:
-            key = KeyKind.of(self._opening.parameters.eini)
-            raise BadInput(
-                f"{outputs} classes do not fit one ciphertext ({failure}): use {key.remedy} for this prediction"
-            ) from failure
-
-
-class _NoChain:
-    """In the place of a scheme if every feature party is away: there is no decision to hide."""
-
-    def __init__(self) -> None:
-        self._sums: Ints = np.zeros((0, 0), dtype=np.int64)
-
-    async def send(self, values: Ints, number: int) -> None:
-        """Keep the one entry (n, 1, values), which no party further down decides."""
-        del number
-        self._sums = values[:, 0]
-
-    async def receive(self, number: int) -> Ints:
-        """The sums (n, values)."""
-        del number
-        return self._sums
-
-    async def close(self) -> None:
-        """Nothing is held elsewhere."""
+    async def _write_attributions(
+        self, path: Path, own: IdColumn, known: Rows, scored: ScoreStore, written: prediction_pb2.WrittenPredictions
+    ) -> None:
+        """The attributions of every record that has a score, beside the predictions."""
+        target = path.with_name(f"{self._context.job}.attributions.parquet")
+        attributions = required(self._end.attributions)
+        ids = (own.at(known[first : first + AT_ONCE]) for first in range(0, len(known), AT_ONCE))
+        stored = scored.in_order(["scores", ATTRIBUTIONS], known, AT_ONCE)
+        parts = ((some, part["scores"], part[ATTRIBUTIONS]) for some, part in zip(ids, stored, strict=True))
+        await self._context.offload(lambda: attributions.write(target, own.field, parts))
+        written.attributions = str(target)

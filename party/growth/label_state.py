@@ -1,4 +1,7 @@
-"""The label holder's labels and scores while trees grow, common to all training protocols."""
+"""The label holder's scores while trees grow, their metrics by round, and its report on the published model.
+
+It is the same for all training protocols. The metrics of rounds are on disk line by line until the model is published.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from party.runtime.job_store import JobStore
+from treetap.models.history import read_history
+from treetap.models.store import HISTORY
 from treetap.trees.ensemble import Tree
+from treetap.wire.v2 import setup_pb2, types_pb2
 
 Values = np.ndarray[tuple[int], np.dtype[Any]]
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
@@ -67,3 +73,29 @@ def stored_trees(store: JobStore) -> int:
     """The number of trees that the stored scores include."""
     arrays = store.load_arrays(SCORES)
     return 0 if arrays is None else int(arrays["trees"])
+
+
+def keep_round(store: JobStore, number: int, trees: int, metrics: Mapping[str, float]) -> None:
+    """Store the metrics of round `number`, after which `trees` trees are stored; before the scores that include it."""
+    store.lines(HISTORY).put({"round": number, "trees": trees, "metrics": finite(metrics)}, number)
+
+
+def stored_rounds(store: JobStore, trees: int) -> list[dict[str, float | None]]:
+    """The metrics of the rounds of the first `trees` trees, or of the published model.
+
+    A round whose trees an interruption kept from being stored does not count.
+    """
+    if store.published:
+        return read_history(store.model)
+    return [dict(line["metrics"]) for line in store.lines(HISTORY).read() if line["trees"] <= trees]
+
+
+def published_model(manifest: Mapping[str, Any]) -> setup_pb2.PublishedModel:
+    """The report on a model, from the label holder's manifest. A metric that is no finite number is left out."""
+    trees, best_round = manifest["trees"], manifest["best_round"]
+    metrics = manifest["training_metrics"].items()
+    return setup_pb2.PublishedModel(
+        trees=trees,
+        used_trees=trees if best_round is None else (best_round + 1) * manifest["trees_per_round"],
+        metrics=[types_pb2.NamedMetric(name=name, value=value) for name, value in metrics if value is not None],
+    )

@@ -1,13 +1,32 @@
-"""A party's part of the stored trees of a job, and the handles of its own splits in them."""
+"""A party's part of the stored trees of a job, and the handles of its own splits in them.
+
+Handles number these: each tree continues after the stored ones, so a regrown tree gets the same.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import accumulate
 from typing import Any
 
-from party.growth.handles import Handles
 from party.runtime.context import StepContext
 from treetap.errors import DataError
 from treetap.models.store import TREES
+
+
+class Handles:
+    """The first handle of each tree, from the number of own splits of each stored tree."""
+
+    def __init__(self, stored: Iterable[int] = ()) -> None:
+        self._first = [0, *accumulate(stored)]
+
+    def first_of(self, tree: int) -> int:
+        """The first handle of a tree; all trees before it are stored."""
+        return self._first[tree]
+
+    def stored(self, tree: int, splits: int) -> None:
+        """Note that a tree with this number of own splits is stored, and none after it."""
+        self._first[tree + 1 :] = [self._first[tree] + splits]
 
 
 class StoredTrees:

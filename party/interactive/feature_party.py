@@ -2,96 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from party.config import PartyConfig
-from party.prediction.expected import ShardSize
-from party.prediction.feature_names import NAMES
+from party.alignment.steps import ALIGNMENT
+from party.prediction.feature_names import NamesSent
 from party.prediction.opened_model import OpenedModel
-from party.prediction.step_rows import OPENING_ROWS
+from party.prediction.order import NAMES, OPENING_ROWS, steps_asked_for
 from party.prediction.tree_model import OwnSplits
-from party.runtime.context import Step, StepContext, empty_result
-from party.runtime.expected import BLOCKS, Expected, Receives
-from party.runtime.job_store import Store
+from party.protocols import PredictionJob
 from party.runtime.messages import Rows
-from party.runtime.step_order import ANY, LATER, Next, StepTable
+from party.runtime.step_order import ANY, LATER, Next, Phase, role, step, steps_of
 from treetap.errors import Malformed
+from treetap.protocols.interactive import InteractiveSizes, asked_stages
 from treetap.trees.paths import Bools
 from treetap.wire import records
 from treetap.wire.records import rows_of
-from treetap.wire.v2 import control_pb2, interactive_pb2, prediction_pb2, types_pb2
+from treetap.wire.v2 import control_pb2, interactive_pb2, types_pb2
 
-#: Most levels of a tree, the last of which has leaves only.
-MOST_LEVELS = 64
 #: Most answers (bits) in one message.
 ANSWERS_PER_MESSAGE = 4 * 1024 * 1024
 #: Bytes of a coded set of records that is decoded once for all queries that have it.
 SMALL_SET = 40
 
 
-STEPS: StepTable = {
-    **OPENING_ROWS,
-    NAMES: (Next("answer_directions", ANY),),
-    "answer_directions": (Next("answer_directions", LATER), Next("answer_block", LATER)),
-    "answer_block": (Next("answer_block", LATER),),
-}
-
-
+@role({**OPENING_ROWS, NAMES: (Next("answer_directions", ANY),)}, OpenedModel)
 class FeatureParty:
     """A feature party: sends the directions of records at its own splits."""
 
-    def __init__(
-        self, config: PartyConfig, store: Store, context: StepContext, opening: prediction_pb2.OpenModel
-    ) -> None:
+    def __init__(self, job: PredictionJob) -> None:
         """Raises BadInput: see `OpenedModel`."""
-        self._context, self._opening = context, opening
-        self._opened = OpenedModel(config, store, context, opening, STEPS)
-        self._model = OwnSplits.of_feature_party(self._opened)
-        self._opened.names.give(self._model.names())
+        self._context, self._opening = job.context, job.opening
+        self.sizes = InteractiveSizes(members=job.members, block=max(1, job.opening.block))
+        self._opened = OpenedModel(job, self.sizes)
+        self._splits = OwnSplits.of_feature_party(self._opened, self.sizes)
+        self.sizes.stages = asked_stages(self.sizes.trees)
         self._block = 0  # the last one with an answer
-        self.steps: Mapping[str, Step] = {
-            "open_model": self._opened.open_model,
-            **self._opened.steps,
-            "answer_directions": self.answer_directions,
-            **({"answer_block": self.answer_block} if opening.serve else {}),
-        }
+        phases: dict[str, Phase] = {ALIGNMENT: self._opened.alignment, NAMES: NamesSent(job, self._splits.names())}
+        steps = steps_of(self, self._opened, phases=phases)
+        self.steps = steps_asked_for(job.opening, steps, served=["answer_block"])
 
-    @property
-    def receives(self) -> Receives:
-        """See `Role.receives`."""
-        size = ShardSize(self._opened.shard, "splits")
-        queries = Expected(
-            [self._opening.recipient], lambda: size.queries(self._opened.records()), BLOCKS, asked_stages(size.trees)
-        )
-        return {**self._opened.receives, "route_queries": queries}
-
-    async def answer_directions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("answer_directions", LATER), Next("answer_block", LATER))
+    async def answer_directions(self, request: control_pb2.StepRequest) -> None:
         """Send a bit for each record of each query, in the order of the queries, then zeros up to the length wanted."""
-        self._opened.order.check(request)
         await self._answer_stage(request.round, request.stage)
-        self._opened.order.done(request)
-        return empty_result()
 
-    async def answer_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("answer_block", LATER))
+    async def answer_block(self, request: control_pb2.StepRequest) -> None:
         """The same for all stages of a block that have splits of this party, as their queries come.
 
         Raises:
             Malformed: the stages do not ascend, or a prediction has no such stage.
         """
-        self._opened.order.check(request)
         stages = request.protocol.interactive.answer_block.stages
         if any(after <= before for before, after in pairwise(stages)):
             raise Malformed("the stages to answer do not ascend")
-        if stages and stages[-1] not in asked_stages(ShardSize(self._opened.shard, "splits").trees):
+        if stages and stages[-1] >= self.sizes.stages:
             raise Malformed(f"no prediction by this model has a stage {stages[-1]}")
         for level in stages:
             await self._answer_stage(request.round, level)
-        self._opened.order.done(request)
-        return empty_result()
 
     async def _answer_stage(self, block: int, level: int) -> None:
         if block > self._block:
@@ -117,7 +88,7 @@ class FeatureParty:
         """
         queries, wanted = await _take_queries(messages)
         label_holder, total = self._opening.recipient, len(self._opened.aligned.ids)
-        trees = self._model.trees(handle for handle, _ in queries)
+        trees = self._splits.trees(handle for handle, _ in queries)
         # below a split of an absent party a record goes both ways, and stands at several splits of a tree
         most = min(total, max(1, self._opening.block)) * (len(queries) if self._opening.away else trees)
         if wanted > most:
@@ -133,14 +104,9 @@ class FeatureParty:
                 continue
             if end + len(rows) > wanted:
                 raise Malformed(f"{label_holder} asks for {wanted} directions, its queries name more records")
-            bits[end : end + len(rows)] = self._model.goes_left(handle, rows)
+            bits[end : end + len(rows)] = self._splits.goes_left(handle, rows)
             end += len(rows)
         return bits
-
-
-def asked_stages(trees: int) -> range:
-    """The levels at which the label holder may ask; they run on from tree to tree if trees come one after the other."""
-    return range(MOST_LEVELS * max(trees, 1))
 
 
 async def _take_queries(messages: Any) -> tuple[list[tuple[int, list[types_pb2.RecordChunk]]], int]:
@@ -149,16 +115,16 @@ async def _take_queries(messages: Any) -> tuple[list[tuple[int, list[types_pb2.R
     Raises:
         Malformed: a query begins in the middle, or a split is in two queries.
     """
-    found: dict[int, list[types_pb2.RecordChunk]] = {}
+    queries: dict[int, list[types_pb2.RecordChunk]] = {}
     wanted, last = 0, -1
     async for message in messages:
         wanted = message.protocol.interactive.route_queries.answers
         for query in message.protocol.interactive.route_queries.queries:
             if query.records.start == 0:
-                if query.handle in found:
+                if query.handle in queries:
                     raise Malformed(f"two queries about split {query.handle}")
-                found[query.handle], last = [], query.handle
+                queries[query.handle], last = [], query.handle
             if last != query.handle:
                 raise Malformed("a query whose records do not begin at 0")
-            found[last].append(query.records)
-    return list(found.items()), wanted
+            queries[last].append(query.records)
+    return list(queries.items()), wanted

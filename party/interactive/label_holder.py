@@ -9,41 +9,36 @@ stage asks about (`party.interactive.stages`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
 
-from party.config import PartyConfig
-from party.interactive.feature_party import asked_stages
+from party.alignment.steps import ALIGNMENT
 from party.interactive.stages import Stage, StageNodes, stages_of
-from party.prediction.batch import Beside
-from party.prediction.feature_names import NAMES
-from party.prediction.opened_model import OpenedModel
-from party.prediction.records import record_source
-from party.prediction.step_rows import (
+from party.prediction.batch import BatchPrediction
+from party.prediction.order import (
     ANSWERED,
+    NAMES,
     OPENING_ROWS,
     REQUESTED,
     after_block,
+    conditions_of,
     first_block,
-    record_rows,
+    requested_block,
+    steps_asked_for,
 )
-from party.prediction.tree_model import TreeModel, open_trees
-from party.prediction.tree_results import TreeResults
-from party.runtime.context import Step, StepContext, empty_result, required
-from party.runtime.expected import BLOCKS, Expected, Receives
-from party.runtime.job_store import Store
+from party.prediction.tree_scoring import TreeScoring
+from party.protocols import PredictionJob
+from party.runtime.context import required
 from party.runtime.messages import CountedItem, Rows, counted_bodies
-from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, StepTable
-from party.serving.registry import ServedModels
+from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, Outcome, role, step, steps_of
 from treetap.errors import Malformed
 from treetap.process.together import together
-from treetap.protocols.prediction import present
+from treetap.protocols.interactive import InteractiveSizes, asked_stages
 from treetap.trees.ensemble import Split, Tree
 from treetap.trees.missing_party import Guesses, Places, Walk
 from treetap.wire import records
-from treetap.wire.frame import result
 from treetap.wire.records import ChunkCache, most_bytes
 from treetap.wire.v2 import control_pb2, interactive_pb2, prediction_pb2
 
@@ -55,87 +50,58 @@ Query = tuple[int, Split, Places]
 #: Outcome of `ask_directions`.
 ASKED = "the stage has splits of other parties"
 
-_RECORD_ROWS = record_rows("ask_directions")
-STEPS: StepTable = {
-    **OPENING_ROWS,
-    NAMES: first_block("ask_directions"),
-    "ask_directions": (Next("take_directions", SAME, ASKED), *after_block("ask_directions")),
-    "take_directions": (Next("ask_directions", NEXT_STAGE),),
-    **_RECORD_ROWS,
-    "await_requests": (*_RECORD_ROWS["await_requests"], Next("route_block", THIS_ROUND, REQUESTED)),
-    "route_block": (Next("await_requests", NEXT_ROUND, ANSWERED),),
-}
 
-
+@role({**OPENING_ROWS, NAMES: first_block("ask_directions")}, BatchPrediction)
 class LabelHolder:
     """The label holder: takes records from the roots to the leaves."""
 
-    def __init__(
-        self,
-        config: PartyConfig,
-        store: Store,
-        context: StepContext,
-        opening: prediction_pb2.OpenModel,
-        served_models: ServedModels,
-    ) -> None:
-        """`served_models`: the registry that clients ask. Raises BadInput: see `OpenedModel`."""
-        self._context, self._opening = context, opening
-        self._opened = OpenedModel(config, store, context, opening, STEPS)
-        self._model = TreeModel(self._opened)
-        beside: list[Beside] = []
-        self._records = record_source(config, store, context, opening, self._opened, served_models, beside)
-        there = present(opening)
-        self._results = TreeResults(context, opening, self._opened, self._model, self._records, there)
-        beside.append(self._results.write)
+    def __init__(self, job: PredictionJob) -> None:
+        """Raises BadInput: see `OpenedModel`."""
+        self._context, self._opening = job.context, job.opening
+        self.sizes = InteractiveSizes(members=job.members, block=max(1, job.opening.block))
+        self._scoring = TreeScoring(job, self.sizes, shows_directions=True)
+        trees = self._scoring.trees.public.trees
+        self.sizes.directions = sum(len(tree.splits) for tree in trees) if job.opening.away else len(trees)
+        self.sizes.stages = asked_stages(len(trees))
         self._stages: list[Stage] | None = None
         self._standing: _Standing | None = None
-        self.steps: Mapping[str, Step] = {
-            "open_model": self.open_model,
-            **self._opened.steps,
-            "ask_directions": self.ask_directions,
-            "take_directions": self.take_directions,
-            **({"route_block": self.route_block} if opening.serve else {}),
-            **self._records.steps,
-        }
+        steps = steps_of(
+            self, self._scoring.records, phases=self._scoring.phases, conditions=conditions_of(job.opening)
+        )
+        self.steps = steps_asked_for(job.opening, steps, served=["await_requests", "route_block"])
 
-    @property
-    def receives(self) -> Receives:
-        """See `Role.receives`: a bit of each record in each tree; at each split where a party is away."""
-        trees = self._model.public.trees
-        bits = sum(len(tree.splits) for tree in trees) if self._opening.away else len(trees)
-        stages = asked_stages(len(trees))
-        answers = Expected(present(self._opening), lambda: bits * (self._records.size + 8) // 8, BLOCKS, stages)
-        return {**self._opened.receives, "route_answers": answers}
-
-    async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next(ALIGNMENT))
+    async def open_model(self) -> prediction_pb2.OpenedModel:
         """Load the table and begin to align it; report the number of trees."""
-        self._opened.order.check(request)
-        return await open_trees(self._opened, self._records, self._model, request)
+        return await self._scoring.open()
 
-    async def ask_directions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(*requested_block("ask_directions"), Next("route_block", THIS_ROUND, REQUESTED))
+    async def await_requests(self) -> Outcome:
+        """Wait for clients' requests; the records that they ask about are the next block."""
+        return await self._scoring.records.await_requests()
+
+    @step(Next("take_directions", SAME, ASKED), *after_block("ask_directions"))
+    async def ask_directions(self, request: control_pb2.StepRequest) -> Outcome:
         """Follow the own splits, then query each owner about the records that stand at its splits of this stage."""
-        self._opened.order.check(request)
         asked, blocks = await self._ask(request.round, request.stage)
-        if asked:
-            self._opened.order.done(request, ASKED)
-        else:
+        if not asked:
             self._score()
-            self._opened.order.done(request, self._records.after_block(request.round))
         progress = self._context.progress
-        return result(
-            interactive_pb2.AskedDirections(asked=asked, blocks=blocks, done=progress.done, total=progress.total)
+        return Outcome(
+            ASKED if asked else self._scoring.records.after_block(request.round),
+            answer=interactive_pb2.AskedDirections(
+                asked=asked, blocks=blocks, done=progress.done, total=progress.total
+            ),
         )
 
-    async def take_directions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("ask_directions", NEXT_STAGE))
+    async def take_directions(self, request: control_pb2.StepRequest) -> None:
         """Move the records down by the owners' answers."""
-        self._opened.order.check(request)
         await self._take(request.round, request.stage)
-        self._opened.order.done(request)
-        return empty_result()
 
-    async def route_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("await_requests", NEXT_ROUND, ANSWERED))
+    async def route_block(self, request: control_pb2.StepRequest) -> Outcome:
         """Ask and take stage after stage, then score the block: all of the steps above in one."""
-        self._opened.order.check(request)
         block, stages = request.round, list[list[str]]()
         while True:
             asked, blocks = await self._ask(block, len(stages))
@@ -144,22 +110,20 @@ class LabelHolder:
             await self._take(block, len(stages))
             stages.append(asked)
         self._score()
-        self._opened.order.done(request, self._records.after_block(block))
-        owners, progress = [interactive_pb2.StageOwners(asked=each) for each in stages], self._context.progress
-        return result(
-            interactive_pb2.RoutedBlock(stages=owners, blocks=blocks, done=progress.done, total=progress.total)
-        )
+        owners, progress = [interactive_pb2.StageOwners(asked=stage) for stage in stages], self._context.progress
+        routed = interactive_pb2.RoutedBlock(stages=owners, blocks=blocks, done=progress.done, total=progress.total)
+        return Outcome(self._scoring.records.after_block(block), answer=routed)
 
     async def _ask(self, block: int, level: int) -> tuple[list[str], int]:
         """Query the owners of a stage; returns them, none after the last stage, and the number of blocks."""
-        ensemble, total = self._model.ensemble, len(self._opened.aligned.ids)
-        rows, blocks = self._records.block(block)
+        ensemble, total = self._scoring.trees.ensemble, len(self._scoring.opened.aligned.ids)
+        rows, blocks = self._scoring.records.block(block)
         if level == 0:
             self._standing = _Standing(rows, ensemble.used_trees, self._opening.away)
         standing = required(self._standing)
         stages = self._all_stages()
         stage = stages[level] if level < len(stages) else {}
-        self._follow_own(standing, sorted({nodes.tree for each in stage.values() for nodes in each}))
+        self._follow_own(standing, sorted({nodes.tree for of_owner in stage.values() for nodes in of_owner}))
         standing.ask(stage)
         asked = [party for party in self._opening.feature_parties if party in stage]
 
@@ -201,8 +165,8 @@ class LabelHolder:
         self._follow_own(standing, range(len(standing.walks)))
         values = (walk.values(partial(self._own_left, standing)) for walk in standing.walks)
         leaves = (walk.open_leaves() for walk in standing.walks)
-        sums = self._model.ensemble.summed(values, len(standing.rows))
-        self._results.keep(standing.rows, sums, standing.guesses.share(), leaves=leaves)
+        sums = self._scoring.trees.ensemble.summed(values, len(standing.rows))
+        self._scoring.keep(standing.rows, sums, standing.guesses.share(), leaves=leaves)
 
     async def close(self) -> None:
         """Do nothing: this role has no workers' state."""
@@ -211,7 +175,7 @@ class LabelHolder:
         """The stages of every block."""
         if self._stages is None:
             per_tree = self._opening.parameters.interactive.form == "per-tree"
-            trees, away = self._model.public.used_trees, self._opening.away
+            trees, away = self._scoring.trees.public.used_trees, self._opening.away
             self._stages = stages_of(trees, self._context.party, away, per_tree=per_tree)
         return self._stages
 
@@ -225,7 +189,7 @@ class LabelHolder:
 
     def _own_left(self, standing: _Standing, split: Split, places: Places) -> Bools:
         """The records at these places that go left at an own split, of the shape or of a local subtree."""
-        return self._model.own.goes_left(split.handle, standing.rows[places])
+        return self._scoring.trees.own.goes_left(split.handle, standing.rows[places])
 
 
 class _Standing:
@@ -242,11 +206,11 @@ class _Standing:
         """Begin a stage: note the queries of each owner."""
         self.queries = {
             owner: [
-                (nodes.tree, split, self.walks[nodes.tree].at(split.node)) for nodes in each for split in nodes.splits
+                (nodes.tree, split, self.walks[nodes.tree].at(split.node)) for nodes in asked for split in nodes.splits
             ]
-            for owner, each in stage.items()
+            for owner, asked in stage.items()
         }
-        self.answers = {owner: len(self.rows) * sum(nodes.at_once for nodes in each) for owner, each in stage.items()}
+        self.answers = {owner: len(self.rows) * sum(nodes.at_once for nodes in asked) for owner, asked in stage.items()}
 
 
 def _items(

@@ -55,17 +55,17 @@ def _stages(trees: Mapping[int, Tree], asking: str, away: Collection[str]) -> li
 
 def _asked(tree: Tree, asking: str, away: Collection[str]) -> list[dict[str, list[Split]]]:
     """Splits of one tree by stage and owner, in the order of their nodes."""
-    found: list[dict[str, list[Split]]] = []
+    stages: list[dict[str, list[Split]]] = []
     passed = {ROOT: 0}  # node → splits of asked parties above it
     for split in sorted(tree.splits, key=lambda split: split.node):
         stage = passed[split.node]
         asked = split.owner != asking and split.owner not in away
         if asked:
-            if stage == len(found):
-                found.append({})
-            found[stage].setdefault(split.owner, []).append(split)
+            if stage == len(stages):
+                stages.append({})
+            stages[stage].setdefault(split.owner, []).append(split)
         passed[2 * split.node] = passed[2 * split.node + 1] = stage + asked
-    return found
+    return stages
 
 
 def _at_once(tree: Tree, nodes: Collection[int], away: Collection[str]) -> int:

@@ -10,26 +10,34 @@ import numpy as np
 from party.masked.routes import Place, Routes
 from party.masked.standing import Standing
 from party.prediction.opened_model import OpenedModel
-from party.runtime.context import StepContext, required
-from party.runtime.expected import BLOCKS, Expected, Receives
+from party.protocols import PredictionJob
+from party.runtime.context import required
 from party.runtime.messages import Rows, batches
+from party.runtime.step_order import Next, step
 from treetap.errors import DataError, Malformed
 from treetap.models.own_split import OwnSplit
 from treetap.models.trained_ids import TRAINED_IDS, any_trained
-from treetap.privacy.masks import KEY_BYTES, MaskKey, PairwiseMasks
+from treetap.privacy.masks import MaskKey, PairwiseMasks
 from treetap.privacy.ring import Ring, encode
 from treetap.process.together import together
+from treetap.protocols.masked import MaskedSizes
 from treetap.trees.paths import Bools
 from treetap.wire.records import pack_bits, unpack_bits
-from treetap.wire.v2 import masked_pb2, prediction_pb2
+from treetap.wire.v2 import masked_pb2
 
 log = logging.getLogger(__name__)
 #: Fractional bits of weights and scores: a sum of a hundred weights is exact to 10^-10, and reaches ±4 million.
 FRACTION = 40
 #: The purpose of the masks: each block is a round of it.
 SCORES = "scores"
-#: Bytes of a node's numbers beside its records.
-_NODE = 32
+#: Outcomes of `pass_records`.
+MORE_LEVELS = "some tree has splits on the next level"
+LAST_LEVEL = "every record has reached its leaves"
+
+
+def masked_sizes(job: PredictionJob) -> MaskedSizes:
+    """The sizes of a masked prediction, as far as they follow from its opening."""
+    return MaskedSizes(members=job.members, block=max(1, job.opening.block))
 
 
 class Passing:
@@ -40,8 +48,9 @@ class Passing:
         outputs: columns of a score.
     """
 
-    def __init__(self, context: StepContext, opening: prediction_pb2.OpenModel, opened: OpenedModel) -> None:
+    def __init__(self, job: PredictionJob, opened: OpenedModel, sizes: MaskedSizes) -> None:
         """Raises DataError where noised weights are asked for and the training released none."""
+        context, opening = job.context, job.opening
         self._context, self._opening, self._opened = context, opening, opened
         self.routes = Routes(opened.shard)
         self.outputs = len(opened.manifest["base_margin"])
@@ -54,20 +63,14 @@ class Passing:
         }
         opened.compare(split.feature for split in self._splits.values())
         self._weights = self._encoded_weights()
+        sizes.held, sizes.stages = self.routes.most_children(context.party), self.routes.levels
+        sizes.outputs = self.outputs
         self._masks: PairwiseMasks | None = None
         self._rows: Rows = np.zeros(0, dtype=np.int64)
         self._standing: Standing | None = None
 
-    def receives(self) -> Receives:
-        """Messages of every other party: a key, and a mask of bits for each node on each level."""
-        most = self.routes.most_children(self._context.party) * (self._opening.block // 8 + 1 + _NODE)
-        levels = range(self.routes.levels)
-        return {
-            "mask_key": Expected(self._others, lambda: KEY_BYTES),
-            "arrived_records": Expected(self._others, lambda: most, BLOCKS, levels),
-        }
-
-    async def exchange_keys(self) -> None:
+    @step(Next("pass_records"))
+    async def exchange_mask_keys(self) -> None:
         """Check the own policy, then exchange the keys of this attempt with every other party.
 
         Raises:
@@ -77,21 +80,24 @@ class Passing:
         self._check_policy()
         if len(self._parties) == 2:
             log.warning("job %s has two parties: masks do not hide the other's share", self._context.job)
-        key, found = MaskKey(), {}
+        key, keys = MaskKey(), {}
         await self._send_all("mask_key", lambda _: iter([masked_pb2.MaskKey(key=key.public)]), 0, 0)
         for party in self._others:
             async for message in self._context.mailbox.series(party, "mask_key", 0, 0):
-                found[party] = message.protocol.masked.mask_key.key
+                keys[party] = message.protocol.masked.mask_key.key
         context = f"{self._context.job}/{self._context.attempt}".encode()
-        self._masks = PairwiseMasks(self._context.party, key, found, context)
+        self._masks = PairwiseMasks(self._context.party, key, keys, context)
 
     def begin(self, rows: Rows) -> None:
         """Begin a block: `rows` (n,) are places in the aligned order."""
         self._rows = rows
         self._standing = Standing(self.routes, self._context.party, len(rows))
 
-    async def pass_on(self, block: int, level: int) -> None:
-        """Split the records at the own nodes of a level; send each side to the child's holder, take others' sides."""
+    async def pass_on(self, block: int, level: int) -> str:
+        """Split the records at the own nodes of a level; send each side to the child's holder, take others' sides.
+
+        Returns the outcome of the step.
+        """
         standing, values = required(self._standing), self._opened.values
 
         def goes_left(place: Place) -> Bools:
@@ -103,6 +109,7 @@ class Passing:
         for party in self._others:
             standing.take(party, level, await self._taken(party, block, level))
         standing.check()
+        return MORE_LEVELS if level + 1 < self.routes.levels else LAST_LEVEL
 
     def share(self, block: int) -> Ring:
         """The own share of the scores of a block, (n, outputs), under this block's masks."""
@@ -136,22 +143,22 @@ class Passing:
     def _encoded_weights(self) -> Mapping[Place, Ring]:
         """Leaf → its weight (outputs,) in fixed point, of leaves that this party keeps."""
         noised = self._opening.parameters.masked.prediction_weights == "noised"
-        found = {}
+        weights = {}
         for t, line in enumerate(self._opened.shard):
-            for each in line["weights"]:
+            for leaf in line["weights"]:
                 # no party gets the weight of a root with noise: it has no source above it
-                if noised and each["source"] and "released" not in each:
+                if noised and leaf["source"] and "released" not in leaf:
                     raise DataError(
                         f"prediction_weights = 'noised': model {self._opening.model} was trained without epsilon, and "
                         "has exact weights only; leave it out"
                     ).at(self._context.party)
-                weight = np.array(each.get("released", each["weight"]) if noised else each["weight"])
+                weight = np.array(leaf.get("released", leaf["weight"]) if noised else leaf["weight"])
                 try:
-                    found[t, int(each["node"])] = encode(weight, self.routes.trees, FRACTION)
+                    weights[t, int(leaf["node"])] = encode(weight, self.routes.trees, FRACTION)
                 except DataError as failure:
                     fault = f"model {self._opening.model}: of the weight of a leaf {failure}; train on a scaled label"
                     raise DataError(fault).at(self._context.party) from None
-        return found
+        return weights
 
     def _bodies(self, to: str, level: int) -> Iterator[masked_pb2.ArrivedRecords]:
         nodes = (
@@ -161,15 +168,15 @@ class Passing:
         return (masked_pb2.ArrivedRecords(nodes=batch) for batch in batches(nodes))
 
     async def _taken(self, sender: str, block: int, level: int) -> list[tuple[Place, Bools]]:
-        found = []
+        arrived = []
         async for message in self._context.mailbox.series(sender, "arrived_records", block, level):
-            for each in message.protocol.masked.arrived_records.nodes:
+            for node in message.protocol.masked.arrived_records.nodes:
                 try:
-                    bits = unpack_bits(each.records, len(self._rows))
+                    bits = unpack_bits(node.records, len(self._rows))
                 except Malformed as failure:
-                    raise Malformed(f"{sender}, tree {each.tree}, node {each.node}: {failure}") from failure
-                found.append(((each.tree, each.node), bits))
-        return found
+                    raise Malformed(f"{sender}, tree {node.tree}, node {node.node}: {failure}") from failure
+                arrived.append(((node.tree, node.node), bits))
+        return arrived
 
     async def _send_all(
         self,

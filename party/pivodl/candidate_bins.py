@@ -1,7 +1,7 @@
 """Bins of the records that a party labels, by source: from them it sums its gradients left of every candidate.
 
-compact     each source sends the bins once per job (`RecordBins`)
-paper       it sends, for each candidate of each open node, the list of records that go left (Algorithm 2, line 22)
+Each source sends the bins once per job (`RecordBins`). As published it sends, for each candidate of each open node, the
+list of records that go left (Algorithm 2, line 22).
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from party.growth.expected import MOST_COLUMNS
 from party.growth.split_table import TreeColumns
-from party.pivodl.setting import Rows, Setting
-from party.runtime.messages import batches
-from party.runtime.outbox import MESSAGE_BYTES
+from party.pivodl.participant import Participant
+from party.runtime.messages import MESSAGE_BYTES, batches
 from treetap.errors import Malformed
+from treetap.protocols.growth import MOST_COLUMNS
+from treetap.protocols.pivodl import CODE_BYTES
 from treetap.trees.candidates import CandidateList
 from treetap.trees.histogram import left_sums
 from treetap.trees.shapes import Shape
 from treetap.wire.v2 import pivodl_pb2
 
 Ints = npt.NDArray[np.int64]
-#: Most bytes of a bin, and bins in one message.
-CODE_BYTES = 2
+Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
+#: Bins in one message.
 _PART = MESSAGE_BYTES // 2 // CODE_BYTES
 #: Positions of a list in one set: at most four bytes each.
 _LISTED = MESSAGE_BYTES // 8
@@ -52,10 +52,10 @@ def own_bins(columns: TreeColumns, rows: Rows) -> SourceBins:
     return SourceBins(columns.codes[rows], columns.candidates)
 
 
-async def send_bins(setting: Setting, columns: TreeColumns, to: str, rows: Rows) -> None:
+async def send_bins(me: Participant, columns: TreeColumns, to: str, rows: Rows) -> None:
     """Send another party the bins of these records, column by column, in parts of bounded size."""
     codes = columns.codes[rows]
-    await setting.context.outbox.send(to, "record_bins", _parts(codes, columns.candidates.shapes))
+    await me.context.outbox.send(to, "record_bins", _parts(codes, columns.candidates.shapes))
 
 
 def _code_type(bins: int, missing: bool) -> np.dtype[Any]:
@@ -81,7 +81,7 @@ def _parts(
         yield pivodl_pb2.RecordBins(columns=batch)
 
 
-async def receive_bins(setting: Setting, source: str, records: int) -> SourceBins:
+async def receive_bins(me: Participant, source: str, records: int) -> SourceBins:
     """A source's bins of `records` records.
 
     Raises:
@@ -89,10 +89,10 @@ async def receive_bins(setting: Setting, source: str, records: int) -> SourceBin
     """
     shapes: list[tuple[int, bool]] = []
     codes: list[list[npt.NDArray[np.integer[Any]]]] = []
-    async for message in setting.received(source, "record_bins"):
+    async for message in me.received(source, "record_bins"):
         for part in message.columns:
             if part.column == len(shapes) and part.first == 0:
-                _check_shape(source, part, len(shapes), setting.params.max_bin)
+                _check_shape(source, part, len(shapes), me.params.max_bin)
                 shapes.append((part.bins, part.has_missing))
                 codes.append([])
             if not shapes or part.column != len(shapes) - 1 or part.first != sum(map(len, codes[-1])):
@@ -101,10 +101,10 @@ async def receive_bins(setting: Setting, source: str, records: int) -> SourceBin
             kind = _code_type(bins, missing)
             if len(part.codes) % kind.itemsize:
                 raise Malformed(f"{source} sent a part of a bin")
-            found = np.frombuffer(part.codes, dtype=kind)
-            if len(found) and int(found.max()) >= bins + missing:
+            numbers = np.frombuffer(part.codes, dtype=kind)
+            if len(numbers) and int(numbers.max()) >= bins + missing:
                 raise Malformed(f"{source} sent a bin outside column {part.column}'s {bins} bins")
-            codes[-1].append(found)
+            codes[-1].append(numbers)
     if not shapes:
         raise Malformed(f"{source} sent bins of no column, and every party has some")
     whole = [np.concatenate(parts) for parts in codes]
@@ -118,7 +118,7 @@ def _check_shape(source: str, part: pivodl_pb2.ColumnBins, column: int, max_bin:
         raise Malformed(f"{source} sent column {column} of {part.bins} bins; the job has max_bin = {max_bin}")
 
 
-# ---- wire_form = "paper"
+# ---- as published
 
 
 def candidate_sets(bins: SourceBins, nodes: Sequence[tuple[int, Rows]]) -> Iterator[pivodl_pb2.CandidateRecords]:
@@ -148,21 +148,21 @@ async def left_sums_of_sets(
         Malformed: lists out of order, or of records that are not in the node.
     """
     inside = {node: np.isin(np.arange(len(values)), places) for node, places in nodes}
-    found: defaultdict[int, list[Ints]] = defaultdict(list)
+    by_node: defaultdict[int, list[Ints]] = defaultdict(list)
     last = -1  # position in the list that may go on
     async for message in contents:
-        for each in message.sets:
-            records = np.array(each.records, dtype=np.int64)
-            sums = found[each.node]
-            goes_on = bool(sums) and each.candidate == len(sums) - 1
-            if each.node not in inside or not (goes_on or each.candidate == len(sums)):
+        for listed in message.sets:
+            records = np.array(listed.records, dtype=np.int64)
+            sums = by_node[listed.node]
+            goes_on = bool(sums) and listed.candidate == len(sums) - 1
+            if listed.node not in inside or not (goes_on or listed.candidate == len(sums)):
                 raise Malformed(f"{source} sent a list of records out of order")
             if len(records) and (
                 int(records.max()) >= len(values)
-                or not inside[each.node][records].all()
+                or not inside[listed.node][records].all()
                 or (np.diff(records, prepend=last if goes_on else -1) <= 0).any()
             ):
-                raise Malformed(f"{source} sent a list with records that are not in node {each.node}")
+                raise Malformed(f"{source} sent a list with records that are not in node {listed.node}")
             last = int(records[-1]) if len(records) else len(values)
             part = values[records].sum(axis=0)
             if goes_on:
@@ -170,4 +170,4 @@ async def left_sums_of_sets(
             else:
                 sums.append(part)
     slots = values.shape[1]
-    return [np.array(found[node], dtype=np.int64).reshape(-1, slots) for node, _ in nodes]
+    return [np.array(by_node[node], dtype=np.int64).reshape(-1, slots) for node, _ in nodes]

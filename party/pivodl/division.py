@@ -14,64 +14,59 @@ from functools import partial
 
 import numpy as np
 
-from party.growth.split_table import TreeColumns
-from party.pivodl.growing_tree import Division
-from party.pivodl.own_labels import OwnLabels
-from party.pivodl.ownership import labelled_of
-from party.pivodl.setting import Rows, Setting
+from party.pivodl.growing_tree import Division, GrowingTree
+from party.pivodl.ownership import Ownership, Rows
+from party.pivodl.participant import Participant
 from party.pivodl.source import Source
 from party.pivodl.split_party import SplitParty, Winner
-from party.runtime.messages import CountedItem, batches, counted_bodies, counted_items
-from party.runtime.outbox import CountedBody
+from party.runtime.messages import CountedBody, CountedItem, batches, counted_bodies, counted_items
 from treetap.errors import Malformed
-from treetap.models.own_split import OwnSplit
 from treetap.process.together import together
-from treetap.trees.label_thresholds import stopped_by
+from treetap.trees.pivodl_rules import stopped_by
 from treetap.wire.records import rows_of
 from treetap.wire.v2 import growth_pb2, pivodl_pb2, types_pb2
 
 log = logging.getLogger(__name__)
+#: Node → its division, and the records of its children as far as this party knows them.
+Made = dict[int, tuple[pivodl_pb2.DividedNode, dict[int, Rows]]]
 
 
 class Divisions:
-    """The splits of one level, at one party.
+    """The splits of one tree at one party, level by level.
 
     Attributes:
-        ended: the nodes of the level that became leaves, and leaf children.
+        ended: the nodes of the last level that became leaves, and leaf children.
         open: the children that may be split.
         place: node → the place that its source has taken, of nodes that this party opened.
     """
 
-    def __init__(self, setting: Setting, own: OwnLabels) -> None:
-        self._setting, self._own = setting, own
+    def __init__(
+        self, me: Participant, ownership: Ownership, tree: GrowingTree, source: Source, split_party: SplitParty
+    ) -> None:
+        self._me, self._ownership, self._tree = me, ownership, tree
+        self._source, self._split_party = source, split_party
         self.ended: list[int] = []
         self.open: list[int] = []
         self.place: dict[int, int] = {}
 
-    async def divide(
-        self,
-        level: int,
-        winners: Mapping[int, Winner],
-        split_party: SplitParty,
-        source: Source,
-        columns: TreeColumns,
-    ) -> None:
+    async def divide(self, level: int, winners: Mapping[int, Winner]) -> None:
         """Divide the open nodes that have a winner; the others become leaves.
 
         1. As split party: name the winning places to each source.
         2. As source: divide, and send shape and records.
         3. Receive the same from the other winning sources.
         """
-        setting, tree = self._setting, self._setting.tree
+        me, tree = self._me, self._tree
+        self.open, self.place = [], {}
         won: defaultdict[str, list[int]] = defaultdict(list)
         for node, winner in sorted(winners.items()):
             won[winner.source].append(node)
-        await self._name_places(level, winners, split_party)
-        made: dict[int, tuple[pivodl_pb2.DividedNode, dict[int, Rows]]] = {}
-        if setting.me in won:
-            made = await self._divide_own(level, winners, won[setting.me], source, columns)
+        await self._name_places(level, winners)
+        made: Made = {}
+        if me.name in won:
+            made = await self._divide_own(level, winners, won[me.name])
         for party, nodes in won.items():
-            if party != setting.me:
+            if party != me.name:
                 made |= await self._received(level, party, nodes, winners)
         self.ended = [node for node in tree.open if node not in winners]
         for node in self.ended:
@@ -86,44 +81,32 @@ class Divisions:
                     self.ended.append(child)
                     tree.end(child)
 
-    async def _name_places(self, level: int, winners: Mapping[int, Winner], split_party: SplitParty) -> None:
-        setting = self._setting
+    async def _name_places(self, level: int, winners: Mapping[int, Winner]) -> None:
+        me, tree = self._me, self._tree
         bodies: defaultdict[str, list[pivodl_pb2.WinningCandidate]] = defaultdict(list)
         for node, winner in sorted(winners.items()):
-            if winner.opener == setting.me:
-                places = split_party.opened[node].best.places
+            if winner.opener == me.name:
+                places = self._split_party.opened[node].best.places
                 bodies[winner.source].append(pivodl_pb2.WinningCandidate(node=node, places=places))
         for source, nodes in bodies.items():
             parts = [pivodl_pb2.WinningCandidates(nodes=batch) for batch in batches(nodes)]
-            await setting.context.outbox.send(
-                source, "winning_candidates", parts, round=setting.tree.index, stage=level
-            )
+            await me.context.outbox.send(source, "winning_candidates", parts, round=tree.index, stage=level)
 
     async def _places(self, level: int, openers: list[str]) -> dict[int, list[int]]:
-        setting = self._setting
-        found: dict[int, list[int]] = {}
+        places: dict[int, list[int]] = {}
         for opener in openers:
-            async for message in setting.received(opener, "winning_candidates", setting.tree.index, level):
-                found |= {each.node: list(each.places) for each in message.nodes}
-        return found
+            async for message in self._me.received(opener, "winning_candidates", self._tree.index, level):
+                places |= {won.node: list(won.places) for won in message.nodes}
+        return places
 
-    async def _divide_own(
-        self,
-        level: int,
-        winners: Mapping[int, Winner],
-        nodes: list[int],
-        source: Source,
-        columns: TreeColumns,
-    ) -> dict[int, tuple[pivodl_pb2.DividedNode, dict[int, Rows]]]:
-        setting, tree = self._setting, self._setting.tree
-        openers = [party for party in setting.others if any(winners[node].opener == party for node in nodes)]
+    async def _divide_own(self, level: int, winners: Mapping[int, Winner], nodes: list[int]) -> Made:
+        me = self._me
+        openers = [party for party in me.others if any(winners[node].opener == party for node in nodes)]
         places = await self._places(level, openers)
-        made = {}
+        made: Made = {}
         taken = {}
         for node in nodes:
-            split, left, place = source.divide(node, places.get(node, []), columns)
-            tree.splits.append(split)
-            right = np.setdiff1d(tree.rows[node], left, assume_unique=True)
+            split, left, right, place = self._source.divide(level, node, places.get(node, []))
             divided = pivodl_pb2.DividedNode(
                 node=node,
                 handle=split.handle,
@@ -132,23 +115,22 @@ class Divisions:
             )
             made[node] = divided, {2 * node: left, 2 * node + 1: right}
             taken[node] = place
-            self._record(level, split, left, right, columns)
-        await together(*(self._send(level, party, made, winners, taken) for party in setting.others))
+        await together(*(self._send(level, party, made, winners, taken) for party in me.others))
         return made
 
     def _may_be_split(self, child: int, rows: Rows) -> bool:
         """False where the stopping rules make a leaf of a child: depth, records, labelled records."""
-        setting, params = self._setting, self._setting.params
+        params = self._me.params
         if child.bit_length() - 1 >= params.max_depth or len(rows) < params.min_samples:
             return False
-        if params.instance_check == "paper":
+        if params.as_published:
             return True
-        stopped = stopped_by(labelled_of(setting, rows), params.instance_threshold)
+        stopped = stopped_by(self._ownership.counts(rows), params.instance_threshold)
         if stopped:
             log.info(
                 "node %d of tree %d is not split: %s label fewer than %d of its records",
                 child,
-                setting.tree.index,
+                self._tree.index,
                 ", ".join(stopped),
                 2 * params.instance_threshold,
             )
@@ -158,12 +140,12 @@ class Divisions:
         self,
         level: int,
         party: str,
-        made: Mapping[int, tuple[pivodl_pb2.DividedNode, dict[int, Rows]]],
+        made: Made,
         winners: Mapping[int, Winner],
         taken: Mapping[int, int],
     ) -> None:
         """Send a party the shape of this party's divisions, and the records that it may have."""
-        setting, send = self._setting, self._setting.context.outbox.send
+        t, send = self._tree.index, self._me.context.outbox.send
         shapes = []
         for node, (divided, _) in sorted(made.items()):
             shape = pivodl_pb2.DividedNode()
@@ -171,59 +153,50 @@ class Divisions:
             if winners[node].opener == party:
                 shape.place = taken[node]
             shapes.append(shape)
-        t = setting.tree.index
         parts = [pivodl_pb2.DividedNodes(nodes=batch) for batch in batches(shapes)]
         await send(party, "divided_nodes", parts, round=t, stage=level)
         await send(party, "node_records", self._record_bodies(party, made), round=t, stage=level)
 
-    def _record_bodies(
-        self, party: str, made: Mapping[int, tuple[pivodl_pb2.DividedNode, dict[int, Rows]]]
-    ) -> Iterator[CountedBody]:
+    def _record_bodies(self, party: str, made: Made) -> Iterator[CountedBody]:
+        me, ownership = self._me, self._ownership
+
         def items() -> Iterator[CountedItem[growth_pb2.NodeSpace]]:
             for node, (divided, rows) in sorted(made.items()):
                 for child, is_open in ((2 * node, divided.left_open), (2 * node + 1, divided.right_open)):
-                    told = rows[child] if is_open else self._labelled(party, rows[child])
-                    setting = self._setting
-                    setting.context.policy.check_space(setting.me, party, child, len(told))
-                    yield from counted_items(partial(_space, child), told, setting.records)
+                    told = rows[child] if is_open else ownership.labelled_by(party, rows[child])
+                    me.context.policy.check_space(me.name, party, child, len(told))
+                    yield from counted_items(partial(_space, child), told, ownership.records)
 
         return counted_bodies(lambda spaces: pivodl_pb2.NodeRecords(spaces=spaces), items())
 
-    def _labelled(self, party: str, rows: Rows) -> Rows:
-        """Those of some records that a party labels."""
-        return np.intersect1d(rows, self._setting.ownership[party], assume_unique=True)
-
-    async def _received(
-        self, level: int, party: str, nodes: list[int], winners: Mapping[int, Winner]
-    ) -> dict[int, tuple[pivodl_pb2.DividedNode, dict[int, Rows]]]:
+    async def _received(self, level: int, party: str, nodes: list[int], winners: Mapping[int, Winner]) -> Made:
         """The divisions of another source, checked: `Malformed` where they cannot be those of its nodes."""
-        setting, t = self._setting, self._setting.tree.index
+        me, t = self._me, self._tree.index
         shapes: dict[int, pivodl_pb2.DividedNode] = {}
-        async for message in setting.received(party, "divided_nodes", t, level):
-            shapes |= {each.node: each for each in message.nodes}
+        async for message in me.received(party, "divided_nodes", t, level):
+            shapes |= {divided.node: divided for divided in message.nodes}
         if sorted(shapes) != nodes:
             raise Malformed(f"{party} divides nodes {sorted(shapes)}; it has won {nodes}")
         chunks: defaultdict[int, list[types_pb2.RecordChunk]] = defaultdict(list)
-        async for message in setting.received(party, "node_records", t, level):
+        async for message in me.received(party, "node_records", t, level):
             for space in message.spaces:
                 chunks[space.node].append(space.records)
-        found = {}
+        made: Made = {}
         for node, shape in shapes.items():
-            rows = {child: rows_of(chunks[child], setting.records) for child in (2 * node, 2 * node + 1)}
+            rows = {child: rows_of(chunks[child], self._ownership.records) for child in (2 * node, 2 * node + 1)}
             self._check(party, node, shape, rows)
-            found[node] = shape, rows
-            if winners[node].opener == setting.me:
+            made[node] = shape, rows
+            if winners[node].opener == me.name:
                 if not shape.HasField("place"):
                     raise Malformed(f"{party} does not say which winning candidate of node {node} it has taken")
                 self.place[node] = shape.place
-        return found
+        return made
 
     def _check(self, party: str, node: int, shape: pivodl_pb2.DividedNode, rows: Mapping[int, Rows]) -> None:
         """`Malformed` unless the children's records, as far as this party is to know them, are those of the node."""
-        setting = self._setting
         left, right = rows[2 * node], rows[2 * node + 1]
-        parent = setting.tree.rows[node]
-        mine = self._labelled(setting.me, parent)
+        parent = self._tree.rows[node]
+        mine = self._ownership.labelled_by(self._me.name, parent)
         known = {
             child: parent if is_open else mine
             for child, is_open in ((2 * node, shape.left_open), (2 * node + 1, shape.right_open))
@@ -234,20 +207,13 @@ class Divisions:
         both = np.concatenate([self._part(left, whole), self._part(right, whole)])
         if len(both) != len(whole) or len(np.unique(both)) != len(whole):
             raise Malformed(f"{party} does not divide the records of node {node}")
-        deepest = node.bit_length() >= setting.params.max_depth
+        deepest = node.bit_length() >= self._me.params.max_depth
         if (shape.left_open or shape.right_open) and deepest:
             raise Malformed(f"{party} lets children of node {node} be split, below the largest depth")
 
     @staticmethod
     def _part(rows: Rows, whole: Rows) -> Rows:
         return np.intersect1d(rows, whole, assume_unique=True)
-
-    def _record(self, level: int, split: OwnSplit, left: Rows, right: Rows, columns: TreeColumns) -> None:
-        """Record an own split in the party's transcript, if it keeps one."""
-        context = self._setting.context
-        if context.recorder.on:
-            entry = columns.own_record(split, left, right, self._setting.records)
-            context.recorder.own(self._setting.tree.index, level, context.attempt, entry)
 
 
 def _space(node: int, records: types_pb2.RecordChunk) -> growth_pb2.NodeSpace:

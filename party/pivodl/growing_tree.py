@@ -24,7 +24,7 @@ import numpy as np
 
 from treetap.models.own_split import OwnSplit
 from treetap.trees.ensemble import ROOT
-from treetap.trees.role_draws import barred
+from treetap.trees.pivodl_rules import RoleDraws, barred
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
@@ -43,6 +43,11 @@ class Division:
 class GrowingTree:
     """The tree under construction at one party.
 
+    Args:
+        total: the number of common records.
+        draws: those of the job's parties.
+        guarded: bar parties that could compute a leaf's weight from draws beside that leaf.
+
     Attributes:
         rows: node → its records, of nodes that may be split; of leaves those that this party labels.
         sums: node → (2K,) its sums, where this party received or opened them.
@@ -54,8 +59,8 @@ class GrowingTree:
         released: leaf → (K,) the same with the noise with which its source got it.
     """
 
-    def __init__(self, index: int, total: int, encryption_party: str) -> None:
-        self.index, self.total, self._encryption_party = index, total, encryption_party
+    def __init__(self, index: int, total: int, draws: RoleDraws, *, guarded: bool) -> None:
+        self.index, self._draws, self._guarded = index, draws, guarded
         self.rows: dict[int, Rows] = {ROOT: np.arange(total, dtype=np.int64)}
         self.sums: dict[int, Ints] = {}
         self.divisions: dict[int, Division] = {}
@@ -65,14 +70,22 @@ class GrowingTree:
         self.weights: dict[int, Floats] = {}
         self.released: dict[int, Floats] = {}
 
-    def barred(self, node: int) -> frozenset[str]:
-        """Parties that must not learn the node's sums: see `treetap.trees.role_draws.barred`."""
-        sources = {split: division.source for split, division in self.divisions.items()}
-        return barred(node, sources, self.leaves)
+    def split_party(self, node: int, source: str) -> str | None:
+        """The party that opens a source's candidates at a node; None if no party may."""
+        out = frozenset[str]()
+        if self._guarded:
+            sources = {split: division.source for split, division in self.divisions.items()}
+            out = barred(node, sources, self.leaves)
+        return self._draws.split_party(self.index, node, source, out)
+
+    def split_parties(self, node: int) -> list[str]:
+        """All parties that open candidates of some source at a node, in the order of the job."""
+        drawn = {self.split_party(node, source) for source in self._draws.parties}
+        return [party for party in self._draws.parties if party in drawn]
 
     def keeper(self, leaf: int) -> str:
         """The party that keeps a leaf's weight."""
-        return self._encryption_party if leaf == ROOT else self.divisions[leaf >> 1].opener
+        return self._draws.encryption_party(self.index) if leaf == ROOT else self.divisions[leaf >> 1].opener
 
     def source_above(self, leaf: int) -> str | None:
         """The source that split a leaf's parent, which gets its weight with noise; None at the root."""
@@ -88,8 +101,8 @@ class GrowingTree:
             "tree": self.index,
             "splits": [split.to_dict() for split in self.splits],
             "nodes": [
-                {"node": node, "source": each.source, "handle": each.handle, "opener": each.opener}
-                for node, each in sorted(self.divisions.items())
+                {"node": node, "source": split.source, "handle": split.handle, "opener": split.opener}
+                for node, split in sorted(self.divisions.items())
             ],
             "leaves": [{"node": leaf, "keeper": keeper} for leaf, keeper in sorted(self.leaves.items())],
             "weights": [self._weight(leaf) for leaf in sorted(self.weights)],
@@ -103,6 +116,6 @@ class GrowingTree:
             "source": above.source if above else "",
             "handle": above.handle if above else 0,
             "left": leaf % 2 == 0,
-            "weight": [float(each) for each in self.weights[leaf]],
-            **({} if released is None else {"released": [float(each) for each in released]}),
+            "weight": [float(number) for number in self.weights[leaf]],
+            **({} if released is None else {"released": [float(number) for number in released]}),
         }

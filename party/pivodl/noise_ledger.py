@@ -70,15 +70,15 @@ class NoiseLedger:
     def _known(self) -> dict[tuple[int, int], list[float]]:
         if self._held is None:
             lines = self._lines.read()
-            self._held = {(line["tree"], line["leaf"]): [float(each) for each in line["weight"]] for line in lines}
+            self._held = {(line["tree"], line["leaf"]): [float(number) for number in line["weight"]] for line in lines}
         return self._held
 
 
 def clipped(weight: Floats, unit: float, clip: int) -> list[int]:
     """A weight (K,) in whole units towards zero, its ℓ2 norm at most `clip` units: exact, no rounding can exceed it."""
-    units = [int(Fraction(float(each)) / Fraction(unit)) for each in weight]
-    squares = sum(each * each for each in units)
+    units = [int(Fraction(float(number)) / Fraction(unit)) for number in weight]
+    squares = sum(count * count for count in units)
     if squares <= clip * clip:
         return units
     norm = math.isqrt(squares) + 1
-    return [int(math.copysign(1, each)) * (abs(each) * clip // norm) for each in units]
+    return [int(math.copysign(1, count)) * (abs(count) * clip // norm) for count in units]

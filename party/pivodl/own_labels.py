@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from party.growth.label_state import SCORES
+from party.runtime.context import required
 from party.runtime.job_store import JobStore
 from treetap.errors import DataError, OutOfOrder
 from treetap.trees.shared_label_loss import SharedLabelLoss
@@ -22,12 +23,13 @@ class OwnLabels:
     Attributes:
         rows: (m,) their positions in the common order, ascending.
         values: (m,) class numbers, or targets in the unit of their table.
+        records: N.
         trees: the number of trees that the scores include.
         metrics: those of the last tree, where this party was its aggregation party.
     """
 
     def __init__(self, rows: Rows, values: np.ndarray[tuple[int], np.dtype[Any]], records: int) -> None:
-        self.rows, self.values = rows, values
+        self.rows, self.values, self.records = rows, values, records
         self.trees = 0
         self.metrics: dict[str, float] = {}
         self._place = np.full(records, -1, dtype=np.int64)
@@ -36,6 +38,7 @@ class OwnLabels:
         self._scores: Floats = np.zeros((len(rows), 1))
         self._before = self._scores  # those before the last tree
         self._derivatives: Ints | None = None
+        self._loss: SharedLabelLoss | None = None
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a party's labels do not leave its process")
@@ -45,8 +48,8 @@ class OwnLabels:
 
     def places(self, rows: Rows) -> Rows:
         """The places, 0..m-1, of those of some records that this party labels."""
-        found = self._place[rows]
-        return found[found >= 0]
+        places = self._place[rows]
+        return places[places >= 0]
 
     def begin(self, loss: SharedLabelLoss, store: JobStore) -> None:
         """Scale the labels, and set the scores to those after the last stored tree."""
@@ -66,7 +69,7 @@ class OwnLabels:
         names, values = arrays["metric_names"].tolist(), arrays["metric_values"].tolist()
         self.metrics = dict(zip(names, values, strict=True))
 
-    def begin_tree(self, t: int) -> None:
+    def open_tree(self, t: int) -> None:
         """Begin tree `t`, the next one or the last stored one again: the party that stores last may lack it.
 
         Raises:
@@ -81,14 +84,19 @@ class OwnLabels:
 
     @property
     def rounds(self) -> range:
-        """The trees that may be grown next: see `begin_tree`."""
+        """The trees that may be grown next: see `open_tree`."""
         return range(max(self.trees - 1, 0), self.trees + 1)
+
+    @property
+    def loss(self) -> SharedLabelLoss:
+        """The loss of these labels, once `begin` has brought it."""
+        return required(self._loss)
 
     @property
     def derivatives(self) -> Ints:
         """(m, 2K) fixed-point g and h at the present scores."""
         if self._derivatives is None:
-            self._derivatives = self._loss.gradients(self._scores, self._scaled)
+            self._derivatives = self.loss.gradients(self._scores, self._scaled)
         return self._derivatives
 
     def add(self, places: Rows, weight: Floats) -> None:
@@ -97,7 +105,7 @@ class OwnLabels:
 
     def figures(self) -> tuple[float, float]:
         """Sums over the own records of their loss and of correct classes: `SharedLabelLoss.figures`."""
-        return self._loss.figures(self._scores, self._scaled)
+        return self.loss.figures(self._scores, self._scaled)
 
     def save(self, store: JobStore, trees: int) -> None:
         """Store the scores, which include the first `trees` trees, atomically."""

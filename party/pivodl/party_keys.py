@@ -12,14 +12,18 @@ import secrets
 
 import numpy as np
 
-from party.pivodl.setting import Setting
+from party.pivodl.participant import Participant
+from party.runtime.context import required
 from party.setup.steps import make_key
 from treetap.additive.paillier.public_key import PublicKey
 from treetap.additive.sums.key_holder import KeyHolder
+from treetap.additive.sums.slots import Slots, width_for
 from treetap.errors import BadInput, Malformed, PlaintextOverflow
 from treetap.privacy.masks import MaskKey, PairwiseMasks
 from treetap.protocols.key_options import KeyKind
-from treetap.trees.role_draws import NONCE_BYTES, RoleDraws, commitment
+from treetap.trees.loss import loss_for
+from treetap.trees.pivodl_params import PivodlParams
+from treetap.trees.pivodl_rules import NONCE_BYTES, RoleDraws, commitment
 from treetap.wire.v2 import pivodl_pb2
 
 #: The names under which a party keeps its own nonce, and those of all parties once they are open.
@@ -30,44 +34,50 @@ NONCES = "nonces"
 class PartyKeys:
     """This party's keys, and the public halves of the others'."""
 
-    def __init__(self, setting: Setting) -> None:
-        self._setting = setting
+    def __init__(self, me: Participant) -> None:
+        self._me = me
         self._public: dict[str, PublicKey] = {}
         self._commitments: dict[str, bytes] = {}
         self._nonce = b""
+        self._slots: Slots | None = None
         self._holder: KeyHolder | None = None
         self._masks: PairwiseMasks | None = None
+        self._draws: RoleDraws | None = None
 
-    async def exchange(self) -> None:
-        """Make this attempt's keys; send the public halves and the commitment, receive the others'."""
-        setting = self._setting
-        self._nonce = _stored_nonce(setting)
-        secret = await make_key(setting.context, KeyKind.of(setting.spec))
-        token = f"{setting.context.job}/{setting.context.attempt}"
+    async def exchange(self, records: int) -> None:
+        """Make this attempt's keys; send the public halves and the commitment, receive the others'.
+
+        Args:
+            records: the number of common ones, over which sums must fit their slots.
+        """
+        me = self._me
+        self._nonce = _stored_nonce(me)
+        secret = await make_key(me.context, KeyKind.of(me.spec))
+        token = f"{me.context.job}/{me.context.attempt}"
         try:
-            slots = setting.slots()
-            self._holder = KeyHolder(setting.context.key_engine, secret, slots, setting.spec.obfuscation, token)
+            self._slots = slots = slots_of(me.params, records)
+            self._holder = KeyHolder(me.context.key_engine, secret, slots, me.spec.obfuscation, token)
         except PlaintextOverflow as failure:
             raise BadInput(
-                f"{len(setting.params.class_names)} classes of {setting.records} records do not fit a plaintext of a "
-                f"key of {setting.spec.key_bits} bits: use a longer key ({failure})"
+                f"{len(me.params.class_names)} classes of {records} records do not fit a plaintext of a key of "
+                f"{me.spec.key_bits} bits: use a longer key ({failure})"
             ) from failure
         await self._holder.start()
         mask_key = MaskKey()
         body = pivodl_pb2.PartyKeys(
             modulus=secret.public.to_bytes(),
             mask_key=mask_key.public,
-            nonce_commitment=commitment(setting.me, self._nonce),
+            nonce_commitment=commitment(me.name, self._nonce),
         )
-        self._public[setting.me] = self._read(setting.me, body.modulus)
-        await setting.broadcast("party_keys", [body])
+        self._public[me.name] = self._read(me.name, body.modulus)
+        await me.broadcast("party_keys", [body])
         others = {}
-        for party in setting.others:
-            keys: pivodl_pb2.PartyKeys = await setting.received_once(party, "party_keys")
+        for party in me.others:
+            keys: pivodl_pb2.PartyKeys = await me.received_once(party, "party_keys")
             self._public[party] = self._read(party, keys.modulus)
             self._commitments[party] = keys.nonce_commitment
             others[party] = keys.mask_key
-        self._masks = PairwiseMasks(setting.me, mask_key, others, token.encode())
+        self._masks = PairwiseMasks(me.name, mask_key, others, token.encode())
 
     async def open_nonces(self) -> None:
         """Send the nonce, compare the others' with their commitments, and have the parties' roles drawn by all.
@@ -75,32 +85,40 @@ class PartyKeys:
         Raises:
             Malformed: a nonce is not the committed one, or not the one of an earlier attempt.
         """
-        setting = self._setting
-        await setting.broadcast("party_nonce", [pivodl_pb2.PartyNonce(nonce=self._nonce)])
-        nonces = {setting.me: self._nonce}
-        for party in setting.others:
-            nonce = (await setting.received_once(party, "party_nonce")).nonce
+        me = self._me
+        await me.broadcast("party_nonce", [pivodl_pb2.PartyNonce(nonce=self._nonce)])
+        nonces = {me.name: self._nonce}
+        for party in me.others:
+            nonce = (await me.received_once(party, "party_nonce")).nonce
             if len(nonce) != NONCE_BYTES or not hmac.compare_digest(commitment(party, nonce), self._commitments[party]):
                 raise Malformed(f"the nonce of {party} is not the one that it has committed to")
             nonces[party] = nonce
-        _keep(setting, nonces)
-        setting.draws = RoleDraws(setting.params.seed, setting.parties, nonces)
+        _keep(me, nonces)
+        self._draws = RoleDraws(me.params.seed, me.parties, nonces)
 
     def of(self, party: str) -> PublicKey:
         """A party's public key."""
         return self._public[party]
 
     @property
+    def slots(self) -> Slots:
+        """The layout of one candidate's sums in a plaintext: g of each output, then h."""
+        return required(self._slots)
+
+    @property
     def holder(self) -> KeyHolder:
         """This party's key, in the workers."""
-        assert self._holder is not None
-        return self._holder
+        return required(self._holder)
 
     @property
     def masks(self) -> PairwiseMasks:
         """Masks that cancel in the sum over parties."""
-        assert self._masks is not None
-        return self._masks
+        return required(self._masks)
+
+    @property
+    def draws(self) -> RoleDraws:
+        """The parties' roles, once all nonces are open."""
+        return required(self._draws)
 
     async def close(self) -> None:
         """Delete the key in the workers."""
@@ -109,7 +127,7 @@ class PartyKeys:
             await holder.close()
 
     def _read(self, party: str, modulus: bytes) -> PublicKey:
-        key = KeyKind.of(self._setting.spec)
+        key = KeyKind.of(self._me.spec)
         length = int.from_bytes(modulus, "big").bit_length()
         if length != key.bits:
             raise Malformed(f"the key of {party} has {length} bits, the job says {key.bits}")
@@ -119,26 +137,35 @@ class PartyKeys:
             raise Malformed(f"the key of {party} cannot be used: {failure}") from failure
 
 
-def _stored_nonce(setting: Setting) -> bytes:
+def slots_of(params: PivodlParams, records: int) -> Slots:
+    """The layout g_0.., h_0.., each wide enough for the sum over all records.
+
+    Raises:
+        PlaintextOverflow: such sums need wider slots than there are.
+    """
+    g_most, h_most = loss_for(params.objective, 2).bounds()  # the same for any number of classes
+    return Slots((width_for(records, g_most),) * params.width + (width_for(records, h_most),) * params.width)
+
+
+def _stored_nonce(me: Participant) -> bytes:
     """The nonce of this party in this job, drawn once and stored before it is committed to."""
-    store = setting.context.store
-    found = store.load_arrays(NONCE)
-    if found is None:
+    store = me.context.store
+    stored = store.load_arrays(NONCE)
+    if stored is None:
         store.save_arrays(NONCE, {"nonce": np.frombuffer(secrets.token_bytes(NONCE_BYTES), dtype=np.uint8)})
-        found = store.load_arrays(NONCE)
-        assert found is not None
-    return found["nonce"].tobytes()
+        stored = required(store.load_arrays(NONCE))
+    return stored["nonce"].tobytes()
 
 
-def _keep(setting: Setting, nonces: dict[str, bytes]) -> None:
+def _keep(me: Participant, nonces: dict[str, bytes]) -> None:
     """Store the nonces of all parties; `Malformed` if an earlier attempt had others, which gave other draws."""
-    store = setting.context.store
-    found = {party: np.frombuffer(nonces[party], dtype=np.uint8) for party in setting.parties}
+    store = me.context.store
+    now = {party: np.frombuffer(nonces[party], dtype=np.uint8) for party in me.parties}
     before = store.load_arrays(NONCES)
     if before is None:
-        store.save_arrays(NONCES, found)
+        store.save_arrays(NONCES, now)
         return
-    changed = [party for party in setting.parties if not np.array_equal(before[party], found[party])]
+    changed = [party for party in me.parties if not np.array_equal(before[party], now[party])]
     if changed:
         raise Malformed(
             f"the nonce of {' and '.join(changed)} was another one in an earlier attempt: its draws would give sums "

@@ -13,46 +13,17 @@ All parties send the outcomes of every turn, if only that they have none, so tha
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
+from party.pivodl.growing_tree import GrowingTree
+from party.pivodl.participant import Participant
 from party.pivodl.party_keys import PartyKeys
-from party.pivodl.setting import Setting
 from party.pivodl.split_party import Opened, Winner
-from party.runtime.expected import Expected, Receives
 from treetap.additive.paillier.comparison import GainComparison
 from treetap.errors import Malformed
 from treetap.process.together import together
-from treetap.protocols.key_options import KeyKind
-from treetap.trees.fixed_gains import LARGEST
+from treetap.protocols.pivodl import PLACES, RANK_BITS, stage_of
 from treetap.wire.v2 import pivodl_pb2
-
-#: More than the parties of a job: factor of a gain, and of a level in the stage of a turn.
-PLACES = 16
-#: Bits of a gain with its source.
-RANK_BITS = (LARGEST * PLACES).bit_length()
-#: Bytes of a node's number, an outcome or a name, with those of their message.
-_NODE = 96
-
-
-def of_comparisons(setting: Setting, nodes: Callable[[], int]) -> Receives:
-    """Messages of these comparisons; none of a job that announces gains. `nodes`: most of a level."""
-    if setting.params.gain_comparison != "secure":
-        return {}
-    others, trees = setting.others, range(setting.params.n_estimators)
-    levels = range(setting.params.max_depth)
-    turns = [stage_of(level, turn) for level in levels for turn in range(1, len(setting.parties))]
-    block = RANK_BITS * KeyKind.of(setting.spec).ciphertext_bytes
-    return {
-        "gain_bits": Expected(others, lambda: nodes() * (block + _NODE), trees, turns),
-        "blinded_gains": Expected(others, lambda: nodes() * (block + _NODE), trees, turns),
-        "gain_orders": Expected(others, lambda: nodes() * _NODE, trees, turns),
-        "winning_sources": Expected(others, lambda: nodes() * _NODE, trees, levels),
-    }
-
-
-def stage_of(level: int, turn: int) -> int:
-    """The stage of a turn's messages; turns count from 1."""
-    return level * PLACES + turn
 
 
 def rank_of(opened: Opened | None, parties: Sequence[str]) -> int:
@@ -61,11 +32,11 @@ def rank_of(opened: Opened | None, parties: Sequence[str]) -> int:
 
 
 class SecureGains:
-    """The comparisons of one level, at one party."""
+    """The comparisons in one tree, at one party."""
 
-    def __init__(self, setting: Setting, keys: PartyKeys) -> None:
-        self._setting, self._keys = setting, keys
-        self._comparison = GainComparison(setting.context.key_engine, keys.holder, RANK_BITS)
+    def __init__(self, me: Participant, keys: PartyKeys, tree: GrowingTree) -> None:
+        self._me, self._keys, self._tree = me, keys, tree
+        self._comparison = GainComparison(me.context.key_engine, keys.holder, RANK_BITS)
 
     async def winners(self, level: int, opened: Mapping[int, Opened]) -> dict[int, Winner]:
         """The winner of every open node that is split, the same at all parties and as with announced gains.
@@ -76,10 +47,10 @@ class SecureGains:
         Raises:
             Malformed: a party speaks of nodes that are not its own, or sends no comparison.
         """
-        setting = self._setting
-        chains = {node: chain for node in setting.tree.open if (chain := setting.split_parties(node))}
+        tree = self._tree
+        chains = {node: chain for node in tree.open if (chain := tree.split_parties(node))}
         champions = {node: chain[0] for node, chain in chains.items()}
-        ranks = {node: rank_of(opened.get(node), setting.parties) for node in chains}
+        ranks = {node: rank_of(opened.get(node), self._me.parties) for node in chains}
         for turn in range(1, max(map(len, chains.values()), default=0)):
             challengers = {node: chain[turn] for node, chain in chains.items() if len(chain) > turn}
             stays = await self._turn(stage_of(level, turn), champions, challengers, ranks)
@@ -95,12 +66,12 @@ class SecureGains:
         2. As champion: send the blinded differences back.
         3. As challenger: open them, and send the outcomes to all.
         """
-        setting, me = self._setting, self._setting.me
+        me, tree = self._me, self._tree
         against, defended = defaultdict(list), defaultdict(list)
         for node, challenger in sorted(challengers.items()):
-            if challenger == me:
+            if challenger == me.name:
                 against[champions[node]].append(node)
-            elif champions[node] == me:
+            elif champions[node] == me.name:
                 defended[challenger].append(node)
         await self._send_bits(stage, against, ranks)
         for challenger, nodes in defended.items():
@@ -108,16 +79,16 @@ class SecureGains:
         stays: dict[int, bool] = {}
         for champion, nodes in against.items():
             blocks = await self._blocks(champion, "blinded_gains", stage, nodes)
-            stays |= zip(nodes, await self._comparison.outcomes(self._keys.of(me), blocks), strict=True)
-            setting.context.costs.operations["decryptions"] += RANK_BITS * len(nodes)
-        orders = [pivodl_pb2.GainOrder(node=node, champion_stays=each) for node, each in sorted(stays.items())]
-        await setting.broadcast("gain_orders", [pivodl_pb2.GainOrders(nodes=orders)], setting.tree.index, stage)
-        for party in setting.others:
-            told = (await setting.received_once(party, "gain_orders", setting.tree.index, stage)).nodes
+            stays |= zip(nodes, await self._comparison.outcomes(self._keys.of(me.name), blocks), strict=True)
+            me.context.costs.operations["decryptions"] += RANK_BITS * len(nodes)
+        orders = [pivodl_pb2.GainOrder(node=node, champion_stays=stay) for node, stay in sorted(stays.items())]
+        await me.broadcast("gain_orders", [pivodl_pb2.GainOrders(nodes=orders)], tree.index, stage)
+        for party in me.others:
+            told = (await me.received_once(party, "gain_orders", tree.index, stage)).nodes
             expected = sorted(node for node, challenger in challengers.items() if challenger == party)
-            if [each.node for each in told] != expected:
+            if [order.node for order in told] != expected:
                 raise Malformed(f"{party} tells outcomes of other nodes than {expected}, where it is the challenger")
-            stays |= {each.node: each.champion_stays for each in told}
+            stays |= {order.node: order.champion_stays for order in told}
         return stays
 
     async def _send_bits(self, stage: int, against: Mapping[str, Sequence[int]], ranks: Mapping[int, int]) -> None:
@@ -125,7 +96,7 @@ class SecureGains:
             champion: await self._comparison.encrypted_bits([ranks[node] for node in nodes])
             for champion, nodes in against.items()
         }
-        send, t = self._setting.context.outbox.send, self._setting.tree.index
+        send, t = self._me.context.outbox.send, self._tree.index
         await together(
             *(
                 send(champion, "gain_bits", map(_bits, nodes, bits[champion]), round=t, stage=stage)
@@ -139,46 +110,45 @@ class SecureGains:
         key = self._keys.of(challenger)
         tasks = [(key, bits, ranks[node]) for node, bits in zip(nodes, blocks, strict=True)]
         bodies = map(_blinded, nodes, await self._comparison.blinded(tasks))
-        t = self._setting.tree.index
-        await self._setting.context.outbox.send(challenger, "blinded_gains", bodies, round=t, stage=stage)
+        t = self._tree.index
+        await self._me.context.outbox.send(challenger, "blinded_gains", bodies, round=t, stage=stage)
         self._count("blinded_gains", "obfuscators", len(nodes))
 
     async def _blocks(self, party: str, kind: str, stage: int, nodes: Sequence[int]) -> list[bytes]:
         """The ciphertexts of each of these nodes, in order."""
-        found = [each async for each in self._setting.received(party, kind, self._setting.tree.index, stage)]
-        if [each.node for each in found] != list(nodes):
-            raise Malformed(f"{party} sent {kind} of nodes {[each.node for each in found]}, not of {list(nodes)}")
-        return [each.ciphertexts for each in found]
+        contents = [content async for content in self._me.received(party, kind, self._tree.index, stage)]
+        told = [content.node for content in contents]
+        if told != list(nodes):
+            raise Malformed(f"{party} sent {kind} of nodes {told}, not of {list(nodes)}")
+        return [content.ciphertexts for content in contents]
 
     async def _sources(
         self, level: int, champions: Mapping[int, str], opened: Mapping[int, Opened]
     ) -> dict[int, Winner]:
         """The winners that the last champions name."""
-        setting, t = self._setting, self._setting.tree.index
-        found: dict[int, Winner] = {}
-        mine = sorted(node for node, champion in champions.items() if champion == setting.me)
+        me, t = self._me, self._tree.index
+        winners: dict[int, Winner] = {}
+        mine = sorted(node for node, champion in champions.items() if champion == me.name)
         if mine:
             sources = {node: opened[node].source if node in opened else "" for node in mine}
-            named = [pivodl_pb2.WinningSource(node=node, source=source) for node, source in sources.items()]
-            await setting.broadcast("winning_sources", [pivodl_pb2.WinningSources(nodes=named)], t, level)
-            found |= {node: Winner(source, setting.me) for node, source in sources.items() if source}
-        for party in setting.others:
+            bodies = [pivodl_pb2.WinningSource(node=node, source=source) for node, source in sources.items()]
+            await me.broadcast("winning_sources", [pivodl_pb2.WinningSources(nodes=bodies)], t, level)
+            winners |= {node: Winner(source, me.name) for node, source in sources.items() if source}
+        for party in me.others:
             expected = sorted(node for node, champion in champions.items() if champion == party)
             if not expected:
                 continue
-            told = (await setting.received_once(party, "winning_sources", t, level)).nodes
-            if [each.node for each in told] != expected:
+            told = (await me.received_once(party, "winning_sources", t, level)).nodes
+            if [named.node for named in told] != expected:
                 raise Malformed(f"{party} names winners of other nodes than {expected}, which it has won")
-            for each in told:
-                if each.source and (
-                    each.source not in setting.parties or setting.split_party(each.node, each.source) != party
-                ):
-                    raise Malformed(f"{party} names {each.source}, for which it opens nothing at node {each.node}")
-            found |= {each.node: Winner(each.source, party) for each in told if each.source}
-        return found
+            for node, source in ((named.node, named.source) for named in told if named.source):
+                if source not in me.parties or self._tree.split_party(node, source) != party:
+                    raise Malformed(f"{party} names {source}, for which it opens nothing at node {node}")
+                winners[node] = Winner(source, party)
+        return winners
 
     def _count(self, kind: str, operation: str, comparisons: int) -> None:
-        costs = self._setting.context.costs
+        costs = self._me.context.costs
         costs.operations[operation] += RANK_BITS * comparisons
         costs.ciphertexts[kind] += RANK_BITS * comparisons
 

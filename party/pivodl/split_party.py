@@ -13,10 +13,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from party.pivodl.growing_tree import GrowingTree
+from party.pivodl.participant import Participant
 from party.pivodl.party_keys import PartyKeys
-from party.pivodl.setting import Setting
 from treetap.errors import Malformed
-from treetap.trees.fixed_gains import Best, best_of, least_gain
+from treetap.trees.pivodl_rules import Best, best_of, least_gain
 from treetap.wire.v2 import pivodl_pb2
 
 Ints = npt.NDArray[np.int64]
@@ -39,24 +40,28 @@ class Winner(NamedTuple):
 
 
 class SplitParty:
-    """The sums that this party has opened at the open nodes of the level."""
+    """The sums that this party has opened at the open nodes of the level.
 
-    def __init__(self, setting: Setting, keys: PartyKeys) -> None:
-        self._setting, self._keys = setting, keys
+    Args:
+        scale: that of g, see `treetap.trees.shared_label_loss`.
+    """
+
+    def __init__(self, me: Participant, keys: PartyKeys, tree: GrowingTree, scale: float) -> None:
+        self._me, self._keys, self._tree, self._scale = me, keys, tree, scale
         self.opened: dict[int, Opened] = {}
 
     async def open(self, level: int) -> None:
         """Receive and open the candidates of every source that has this party drawn at some open node."""
-        setting, tree = self._setting, self._setting.tree
+        me, tree = self._me, self._tree
         self.opened = {}
-        for source in setting.others:
-            mine = [node for node in tree.open if setting.split_party(node, source) == setting.me]
+        for source in me.others:
+            mine = [node for node in tree.open if tree.split_party(node, source) == me.name]
             if not mine:
                 continue
             for node, left in (await self._received(source, mine, level)).items():
                 if node not in tree.sums:
                     raise Malformed(f"the sums of node {node} did not come before its candidates")
-                best = best_of(left, tree.sums[node], setting.loss.scale, setting.params)
+                best = best_of(left, tree.sums[node], self._scale, me.params)
                 # Sources come in the order of ties, so that a later one has to be better.
                 if best is not None and (node not in self.opened or best.gain > self.opened[node].best.gain):
                     chosen = {place: left[place] for place in best.places}
@@ -64,23 +69,23 @@ class SplitParty:
 
     async def _received(self, source: str, nodes: list[int], level: int) -> dict[int, Ints]:
         """Opened sums (candidates, 2K) by node."""
-        setting = self._setting
+        me = self._me
         counts: dict[int, int] = {}
         parts: defaultdict[int, list[bytes]] = defaultdict(list)
-        async for message in setting.received(source, "forwarded_sums", setting.tree.index, level):
+        async for message in me.received(source, "forwarded_sums", self._tree.index, level):
             if message.node not in nodes or counts.setdefault(message.node, message.candidates) != message.candidates:
                 raise Malformed(f"{source} sent sums of node {message.node}, which are not for this party")
             parts[message.node].append(message.ciphertexts)
         if sorted(parts) != sorted(nodes):
             raise Malformed(f"{source} sent sums of nodes {sorted(parts)}, not of {sorted(nodes)}")
-        width = 2 * setting.params.width
-        found = {}
+        width = 2 * me.params.width
+        opened = {}
         for node in nodes:
             packed = b"".join(parts[node])
             empty = np.zeros((0, width), dtype=np.int64)
-            found[node] = await self._keys.holder.open(packed, counts[node]) if counts[node] else empty
-            setting.context.costs.operations["decryptions"] += len(packed) // self._keys.of(setting.me).ciphertext_bytes
-        return found
+            opened[node] = await self._keys.holder.open(packed, counts[node]) if counts[node] else empty
+            me.context.costs.operations["decryptions"] += len(packed) // self._keys.of(me.name).ciphertext_bytes
+        return opened
 
     async def announce(self, level: int) -> dict[int, Winner]:
         """Send the best gains to all, receive the others', and return the winner of every node that is split.
@@ -88,35 +93,35 @@ class SplitParty:
         Raises:
             Malformed: a party announces a gain of a source that it does not open candidates for, or one too small.
         """
-        setting, tree = self._setting, self._setting.tree
+        me, tree = self._me, self._tree
         gains = [
-            pivodl_pb2.BestGain(node=node, source=each.source, gain=each.best.gain)
-            for node, each in sorted(self.opened.items())
+            pivodl_pb2.BestGain(node=node, source=opened.source, gain=opened.best.gain)
+            for node, opened in sorted(self.opened.items())
         ]
         body = pivodl_pb2.BestGains(gains=gains)
-        if any(setting.me in setting.split_parties(node) for node in tree.open):
-            await setting.broadcast("best_gains", [body], tree.index, level)
-        best = {node: (each.best.gain, Winner(each.source, setting.me)) for node, each in self.opened.items()}
-        for party in setting.others:
-            if not any(party in setting.split_parties(node) for node in tree.open):
+        if any(me.name in tree.split_parties(node) for node in tree.open):
+            await me.broadcast("best_gains", [body], tree.index, level)
+        best = {node: (opened.best.gain, Winner(opened.source, me.name)) for node, opened in self.opened.items()}
+        for party in me.others:
+            if not any(party in tree.split_parties(node) for node in tree.open):
                 continue
-            for each in (await setting.received_once(party, "best_gains", tree.index, level)).gains:
-                self._check(party, each)
-                found = each.gain, Winner(each.source, party)
-                if each.node not in best or self._before(found, best[each.node]):
-                    best[each.node] = found
+            for announced in (await me.received_once(party, "best_gains", tree.index, level)).gains:
+                self._check(party, announced)
+                theirs = announced.gain, Winner(announced.source, party)
+                if announced.node not in best or self._before(theirs, best[announced.node]):
+                    best[announced.node] = theirs
         return {node: winner for node, (_, winner) in best.items()}
 
     def _before(self, one: tuple[int, Winner], other: tuple[int, Winner]) -> bool:
         """True if one gain wins: it is larger, or the same of a lower source."""
-        order = self._setting.parties
+        order = self._me.parties
         return (one[0], -order.index(one[1].source)) > (other[0], -order.index(other[1].source))
 
     def _check(self, party: str, announced: pivodl_pb2.BestGain) -> None:
-        setting = self._setting
-        if announced.node not in setting.tree.open or announced.source not in setting.parties:
+        me, tree = self._me, self._tree
+        if announced.node not in tree.open or announced.source not in me.parties:
             raise Malformed(f"{party} announces a gain of node {announced.node}, which is not open")
-        if setting.split_party(announced.node, announced.source) != party:
+        if tree.split_party(announced.node, announced.source) != party:
             raise Malformed(f"{party} announces a gain of {announced.source}'s, for which it opens nothing")
-        if announced.gain < least_gain(setting.params):
+        if announced.gain < least_gain(me.params):
             raise Malformed(f"{party} announces a gain that is too small for a split of node {announced.node}")

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from party.config import PartyConfig
 from party.prediction.evaluation import EvaluatedPrediction
 from party.prediction.opened_model import OpenedModel
+from party.prediction.order import LAST_BLOCK, MORE_BLOCKS
 from party.prediction.outcome import Outcome
 from party.prediction.scores_on_disk import AT_ONCE, Array, Imputed, ScoreStore
-from party.prediction.step_rows import LAST_BLOCK, MORE_BLOCKS
-from party.runtime.context import Step, StepContext, required
-from party.runtime.job_store import Arrays, Store
+from party.protocols import PredictionJob
+from party.runtime import step_order
+from party.runtime.context import required
+from party.runtime.job_store import Arrays
 from party.runtime.messages import Rows
+from party.runtime.step_order import step
 from party.setup.steps import fingerprint
-from treetap.errors import DataError
+from treetap.errors import DataError, OutOfOrder
 from treetap.models.durable import writing_whole
 from treetap.protocols.prediction import FORMATS, id_column_fault
 from treetap.tables.reading import Floats, Table, read_ids
 from treetap.tables.record_ids import Ids
 from treetap.tables.typed import IdColumn
 from treetap.tables.written import table_writer
-from treetap.wire.frame import result
-from treetap.wire.v2 import control_pb2, prediction_pb2
+from treetap.wire.v2 import prediction_pb2
 
 #: Writes a further file beside the predictions: given their path, the own ids, the places there of the records that
 #: have a score, the stored arrays, and the answer, for the paths of further files.
@@ -40,19 +41,12 @@ class BatchPrediction:
     A further attempt goes on with the records that have no score.
     """
 
-    def __init__(
-        self,
-        config: PartyConfig,
-        store: Store,
-        context: StepContext,
-        opening: prediction_pb2.OpenModel,
-        opened: OpenedModel,
-        beside: Sequence[Beside],
-    ) -> None:
+    def __init__(self, job: PredictionJob, opened: OpenedModel, beside: Sequence[Beside]) -> None:
         """`beside`: writers of further files."""
-        self._config, self._store, self._context, self._opening = config, store, context, opening
+        context, opening = job.context, job.opening
+        self._config, self._store, self._context, self._opening = job.config, job.store, context, opening
         self._opened, self._beside = opened, beside
-        self._evaluated = EvaluatedPrediction(config, context, opening, opened) if opening.evaluate else None
+        self._evaluated = EvaluatedPrediction(job, opened) if opening.evaluate else None
         if self._evaluated is not None:
             self._beside = [*beside, self._evaluated.write]
         self._scored = ScoreStore(context.store, opening.prediction, context.digest.hex(), context.scratch.file)
@@ -62,7 +56,6 @@ class BatchPrediction:
         self._again = False  # all records have their score: this attempt's is not kept
         self._wanted: Rows | None = None
         self.size = max(1, opening.block)  #: see `RecordSource`
-        self.steps: Mapping[str, Step] = {"write_predictions": self.write_predictions}
 
     async def open(self, table: Table) -> None:
         """Find the ids to predict, and those that earlier attempts have scored.
@@ -107,9 +100,13 @@ class BatchPrediction:
         """See `RecordSource`."""
         return MORE_BLOCKS if number + 1 < self._blocks else LAST_BLOCK
 
-    async def write_predictions(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    async def await_requests(self) -> step_order.Outcome:
+        """Raise `OutOfOrder`: nobody asks."""
+        raise OutOfOrder("the records of this prediction are those of a table")
+
+    @step()
+    async def write_predictions(self) -> prediction_pb2.WrittenPredictions:
         """One file, Parquet or CSV: id, raw score(s), and probability, class or value."""
-        self._opened.order.check(request)
         path = self._store.predictions / f"{self._context.job}.{self._opening.format or FORMATS[0]}"
         asked, own = self._asked_for, required(self._own)
         known = np.intersect1d(asked, self._scored.records(), assume_unique=True)
@@ -119,8 +116,7 @@ class BatchPrediction:
             await write(path, own, known, self._scored, written)
         await self._context.offload(lambda: _write(path, own, asked, self._scored, self._opened, degraded=degraded))
         self._scored.discard()
-        self._opened.order.done(request)
-        return result(written)
+        return written
 
     @property
     def _blocks(self) -> int:

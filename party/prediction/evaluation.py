@@ -17,12 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from party.config import PartyConfig
 from party.defences.clean_labels import LabelRules, Use, read_some
 from party.defences.label_budget import LabelReleases, Release
 from party.prediction.opened_model import OpenedModel
 from party.prediction.scores_on_disk import ScoreStore
-from party.runtime.context import StepContext
+from party.protocols import PredictionJob
 from party.runtime.messages import Rows
 from party.setup.steps import load_table, table_config
 from treetap.errors import DataError, Refused
@@ -42,11 +41,9 @@ DIGITS = 4
 class EvaluatedPrediction:
     """The labels of the table that a prediction reads, by id."""
 
-    def __init__(
-        self, config: PartyConfig, context: StepContext, opening: prediction_pb2.OpenModel, opened: OpenedModel
-    ) -> None:
-        self._config, self._context, self._opening, self._opened = config, context, opening, opened
-        self._rules = LabelRules.of(config.name, config.defences, config.policy)
+    def __init__(self, job: PredictionJob, opened: OpenedModel) -> None:
+        self._config, self._context, self._opening, self._opened = job.config, job.context, job.opening, opened
+        self._rules = LabelRules.of(job.config.name, job.config.defences, job.config.policy)
         self._labels = PartialLabels(np.zeros(0, dtype=np.int64), np.zeros(0))  # by places in the own table
 
     async def read(self, ids: Ids) -> None:

@@ -6,36 +6,34 @@ It is the same for every protocol that predicts; `party.prediction.tree_model` r
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
-from party.alignment.steps import ALIGNMENT, Alignment, alignment_steps
+from party.alignment.steps import ALIGNMENT, Alignment
 from party.config import PartyConfig
-from party.prediction.feature_names import NAMES, Naming, naming_steps
-from party.prediction.private_values import check_private_values
 from party.prediction.record_values import RecordValues, values_of
-from party.prediction.step_rows import conditions_of
-from party.runtime.context import Step, StepContext, required
-from party.runtime.job_store import Store
+from party.protocols import PredictionJob
+from party.runtime.context import required
 from party.runtime.messages import Rows
-from party.runtime.step_order import StepOrder, StepTable
+from party.runtime.step_order import Next, step
 from party.setup.steps import load_table, table_config
-from treetap.errors import DataError
+from treetap.errors import ConfigError, DataError
 from treetap.models.arrays import Array
-from treetap.models.store import VALUES, read_manifest, read_model, read_repaired, read_weights
-from treetap.protocols.prediction import present
+from treetap.models.store import HIDES_CONSTANTS, VALUES, read_manifest, read_model, read_repaired, read_weights
+from treetap.protocols.exclusions import PREDICTIONS, Feature, broken
+from treetap.protocols.messages import JobSizes
+from treetap.protocols.prediction import features_of
 from treetap.protocols.registry import prediction_name, training
 from treetap.tables.categories import Category
 from treetap.tables.reading import Table
 from treetap.tables.typed import named_type
 from treetap.tables.unlike import check_values
 from treetap.trees.job_params import absence_of
-from treetap.wire.frame import result
 from treetap.wire.timeouts import Timeouts
-from treetap.wire.v2 import control_pb2, prediction_pb2
+from treetap.wire.v2 import prediction_pb2
 
 log = logging.getLogger(__name__)
 
@@ -47,29 +45,21 @@ class OpenedModel:
         party: the owner of the shard.
         name: of the model.
         manifest: the description that was published with the shard.
-        order: the steps of the prediction that may come next.
-        names: this party's part in the phase of the names.
-        steps: those of the alignment and of the names.
-        receives: what can come for these.
+        sizes: those of the prediction.
+        alignment: this party's part in finding the common records.
     """
 
-    def __init__(
-        self,
-        config: PartyConfig,
-        store: Store,
-        context: StepContext,
-        opening: prediction_pb2.OpenModel,
-        table: StepTable,
-    ) -> None:
-        """`table`: the role's steps, with the phases `ALIGNMENT` and `NAMES`.
+    def __init__(self, job: PredictionJob, sizes: JobSizes) -> None:
+        """Read the manifest.
 
         Raises:
             DataError: there is no such model here, or it is of other parties.
             ConfigError: see `check_private_values`.
         """
+        config, context, opening = job.config, job.context, job.opening
         self._config, self._context, self._opening = config, context, opening
         self.party, self.name = config.name, opening.model
-        self._folder = store.model(opening.model, opening.submission)
+        self._folder = job.store.model(opening.model, opening.submission)
         self.manifest = read_manifest(self._folder)
         self._check_parties()
         check_private_values(self.manifest, config, opening)
@@ -77,21 +67,12 @@ class OpenedModel:
             log.warning("job %s: goes on without %s, which does not answer", context.job, ", ".join(opening.away))
         if opening.away_deadline_s:
             context.outbox.timeouts = Timeouts(min(context.outbox.timeouts.silence_s, opening.away_deadline_s))
-        members = [opening.recipient, *present(opening)]
-        phases = {
-            ALIGNMENT: alignment_steps(members, opening.alignment, config.name),
-            NAMES: naming_steps(opening, config.name),
-        }
-        self.order = StepOrder(table, phases, conditions_of(opening))
-        self.names = Naming(context, store, opening, self.order)
-        self._alignment = Alignment(context, members, opening.alignment, self.order, "min_prediction_records")
+        self.sizes = sizes
+        self.alignment = Alignment(context, opening.alignment, "min_prediction_records", sizes, then=self._take_records)
         self._table: Table | None = None  # the own one, until the common records are known
         self._common: Table | None = None
         self._compared: set[int] | None = None
         self._values: RecordValues | None = None
-        aligning = {name: self._then_values(step) for name, step in self._alignment.steps.items()}
-        self.steps = {**aligning, **self.names.steps}
-        self.receives = {**self._alignment.receives, **self.names.receives}
 
     @cached_property
     def shard(self) -> list[dict[str, Any]]:
@@ -144,21 +125,21 @@ class OpenedModel:
             raise failure.at(self._config.name) from None
         return table
 
-    async def align(self, table: Table, request: control_pb2.StepRequest) -> None:
+    async def align(self, table: Table) -> None:
         """Begin to find the records that all parties hold: the steps of the alignment may come."""
-        self._table = table
-        self._alignment.begin(table.ids, table.rows, table.path, keep=False)
-        await self._take_values()
-        self.order.done(request)
+        self._table, self.sizes.records = table, len(table.ids)
+        self.alignment.begin(table.ids, table.rows, table.path, keep=False)
+        if self.alignment.known:  # there is no other party
+            await self._take_records()
 
-    async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next(ALIGNMENT))
+    async def open_model(self) -> prediction_pb2.OpenedModel:
         """Load the table and begin to align it, at a feature party."""
-        self.order.check(request)
         table = await self.load()
-        await self.align(table, request)
+        await self.align(table)
         return self.opened(table)
 
-    def opened(self, table: Table, **shape: int) -> control_pb2.StepResult:
+    def opened(self, table: Table, **shape: int) -> prediction_pb2.OpenedModel:
         """The answer to an opening. `shape`: of the model, at its label holder.
 
         Counts of cells go to the coordinator if the policy lets METRIC go there; the columns are in the party's log.
@@ -166,29 +147,25 @@ class OpenedModel:
         answer = prediction_pb2.OpenedModel(**shape)
         if self._context.policy.may_emit(self._context.coordinator, "METRIC"):
             answer.unknown_cells, answer.empty_columns = table.unlike
-        return result(answer)
-
-    def records(self) -> int:
-        """The number of the party's records; once the tables are aligned, of the common ones."""
-        known = self._table if self._common is None else self._common
-        return 0 if known is None else len(known.ids)
+        return answer
 
     @property
     def aligned(self) -> Table:
         """The records that all parties hold, in their common order."""
         if self._common is None:
-            self._common, self._table = required(self._table).take(self._alignment.records), None
+            self._common, self._table = required(self._table).take(self.alignment.records), None
         return self._common
 
     @property
     def values(self) -> RecordValues:
         """The values of the compared features at the records that all parties hold."""
-        return required(self._values)
+        assert self._values is not None  # once the records are aligned
+        return self._values
 
     @property
     def own_places(self) -> Rows:
         """The place in the own table of each record that all parties hold, in their common order."""
-        return self._alignment.records
+        return self.alignment.records
 
     @property
     def objective(self) -> str:
@@ -215,18 +192,10 @@ class OpenedModel:
         """The share of the training that a feature party sat out on average, which the label holder knows."""
         return absence_of(self.manifest.get("params", {}), party)
 
-    def _then_values(self, step: Step) -> Step:
-        """The step, after which the values of the compared features are ready if it was the last of the alignment."""
-
-        async def with_values(request: control_pb2.StepRequest) -> control_pb2.StepResult:
-            found = await step(request)
-            await self._take_values()
-            return found
-
-        return with_values
-
-    async def _take_values(self) -> None:
-        if self._compared is None or not self._alignment.known or self._values is not None:
+    async def _take_records(self) -> None:
+        """Take the common records, and read the values of the features that are compared."""
+        self.sizes.records = len(self.aligned.ids)
+        if self._compared is None:
             return
         table, compared, files = self.aligned, sorted(self._compared), self._context.scratch.file
         try:
@@ -263,3 +232,24 @@ class OpenedModel:
         if sorted(trained) != sorted(asked):
             fault = f"model {self._opening.model} was trained by {', '.join(trained)}, not by {', '.join(asked)}"
             raise DataError(f"{fault}: predict by the coordinator that trained it")
+
+
+def check_private_values(manifest: Mapping[str, Any], config: PartyConfig, opening: prediction_pb2.OpenModel) -> None:
+    """`ConfigError` listing all that is asked of a model and would show such values; other models pass.
+
+    Scores of repaired trees depend on clean labels, which no feature party may compare with the noisy ones that it has
+    seen.
+    """
+    faults, model = list[str](), opening.model
+    if manifest.get(HIDES_CONSTANTS):
+        rows = broken(PREDICTIONS, features_of(opening) | {Feature.HIDDEN_VALUES})
+        faults += [f"model {model}: {row}" for row in rows]
+    if manifest.get(VALUES) and opening.serve and config.serve is not None:
+        named = [name for name in config.serve.clients if name in manifest["feature_parties"]]
+        if named:
+            faults.append(
+                f"serve.clients names {', '.join(named)}, a feature party of model {model}, whose scores depend on the "
+                "labels that noise hid from it: take it out, or serve a model without grafting and refit"
+            )
+    if faults:
+        raise ConfigError("\n".join(faults), party=config.name)

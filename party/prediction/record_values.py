@@ -8,7 +8,6 @@ unnamed file in the common order: a block of records is a stretch of it, and a r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -24,37 +23,25 @@ GAP = 32
 _BYTES = 8
 
 
-class RecordValues(Protocol):
-    """Values of records by their places in the common order; NaN where missing."""
-
-    def column(self, rows: Rows, feature: int) -> Column:
-        """Those of one feature, (n,)."""
-        ...
-
-    def columns(self, rows: Rows) -> Callable[[int], Column]:
-        """Those of any feature, (n,) each; they are gathered once."""
-        ...
-
-
 class HeldValues:
-    """Features in memory, (N, d)."""
+    """Features in memory, (N, d), by the records' places in the common order; NaN where missing."""
 
     def __init__(self, features: Floats) -> None:
         self._features = features
 
     def column(self, rows: Rows, feature: int) -> Column:
-        """See `RecordValues`."""
+        """Those of one feature, (n,)."""
         found: Column = self._features[rows, feature]
         return found
 
     def columns(self, rows: Rows) -> Callable[[int], Column]:
-        """See `RecordValues`."""
+        """Those of any feature, (n,) each; they are gathered once."""
         found = self._features[rows]
         return lambda feature: found[:, feature]
 
 
 class StoredValues:
-    """Some features in a file; of the last block that was asked for they stay in memory."""
+    """The same of some features in a file; of the last block that was asked for they stay in memory."""
 
     def __init__(self, values: PlacedRows, features: Sequence[int]) -> None:
         """`values`: a row of 64-bit numbers for each record; `features`: those that its numbers are of."""
@@ -72,11 +59,11 @@ class StoredValues:
         return cls(PlacedRows.of(parts, len(rows), _BYTES * len(compared), files), compared)
 
     def column(self, rows: Rows, feature: int) -> Column:
-        """See `RecordValues`."""
+        """Those of one feature, (n,)."""
         return self.columns(rows)(feature)
 
     def columns(self, rows: Rows) -> Callable[[int], Column]:
-        """See `RecordValues`."""
+        """Those of any feature, (n,) each; they are gathered once."""
         known, values = self._last
         places = np.searchsorted(known, rows)
         if len(rows) and not (len(known) and np.array_equal(known[np.minimum(places, len(known) - 1)], rows)):
@@ -93,6 +80,9 @@ class StoredValues:
             first, last = int(stretch[0]), int(stretch[-1])
             read = self._values.take(first, last + 1 - first).view(np.float64).reshape(-1, width)
             yield read[stretch - first]
+
+
+RecordValues = HeldValues | StoredValues
 
 
 def values_of(table: Table, compared: Sequence[int], files: Open) -> RecordValues:

@@ -6,20 +6,18 @@ the answers (`party.prediction.served`). The protocols are the same for both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
-from party.config import PartyConfig
 from party.prediction.batch import BatchPrediction, Beside
 from party.prediction.opened_model import OpenedModel
 from party.prediction.scores_on_disk import Imputed
 from party.prediction.served import ServedPrediction
-from party.runtime.context import Step, StepContext
-from party.runtime.job_store import Arrays, Store
+from party.protocols import PredictionJob
+from party.runtime.job_store import Arrays
 from party.runtime.messages import Rows
-from party.serving.registry import ServedModels
+from party.runtime.step_order import Outcome
 from treetap.tables.reading import Floats, Table
-from treetap.wire.v2 import prediction_pb2
 
 
 class RecordSource(Protocol):
@@ -27,11 +25,9 @@ class RecordSource(Protocol):
 
     Attributes:
         size: most records of a block; a protocol may lower it before the first one.
-        steps: steps beside those of the protocol.
     """
 
     size: int
-    steps: Mapping[str, Step]
 
     async def open(self, table: Table) -> None:
         """Take the own table, which is not aligned yet."""
@@ -58,20 +54,14 @@ class RecordSource(Protocol):
         ...
 
     def after_block(self, number: int) -> str:
-        """The outcome of a block's last step: one of those in `party.prediction.step_rows.after_block`."""
+        """The outcome of a block's last step: one of those in `party.prediction.order.after_block`."""
+        ...
+
+    async def await_requests(self) -> Outcome:
+        """Wait for clients' requests, and say whether some came; `OutOfOrder` where no client asks."""
         ...
 
 
-def record_source(
-    config: PartyConfig,
-    store: Store,
-    context: StepContext,
-    opening: prediction_pb2.OpenModel,
-    opened: OpenedModel,
-    served_models: ServedModels,
-    beside: Sequence[Beside],
-) -> RecordSource:
+def record_source(job: PredictionJob, opened: OpenedModel, beside: Sequence[Beside] = ()) -> RecordSource:
     """The records that an opening asks for; `beside`: writers of further files beside the predictions."""
-    if opening.serve:
-        return ServedPrediction(config, context, opening, opened, served_models)
-    return BatchPrediction(config, store, context, opening, opened, beside)
+    return ServedPrediction(job, opened) if job.opening.serve else BatchPrediction(job, opened, beside)

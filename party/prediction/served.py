@@ -14,13 +14,14 @@ import pyarrow as pa
 
 from party.config import PartyConfig, ServeConfig
 from party.prediction.opened_model import OpenedModel
+from party.prediction.order import ANSWERED, REQUESTED, UNREQUESTED
 from party.prediction.outcome import Outcome
 from party.prediction.scores_on_disk import Imputed
-from party.prediction.step_rows import ANSWERED, REQUESTED, UNREQUESTED
-from party.runtime.context import Step, StepContext, required
+from party.protocols import PredictionJob
+from party.runtime import step_order
+from party.runtime.context import required
 from party.runtime.job_store import Arrays
 from party.runtime.messages import Rows
-from party.serving.registry import ServedModels
 from party.serving.request_queue import RequestQueue
 from treetap.errors import ConfigError, NotServed
 from treetap.protocols.prediction import check_degraded_serving, degrades_serving
@@ -28,8 +29,7 @@ from treetap.protocols.registry import prediction_name
 from treetap.tables.reading import Floats, Table
 from treetap.tables.record_ids import Ids
 from treetap.wire.disclosure import bytes_by_class
-from treetap.wire.frame import result
-from treetap.wire.v2 import control_pb2, prediction_pb2, serving_pb2
+from treetap.wire.v2 import serving_pb2
 
 #: In the place of a record in the common order: some party lacks it; the own table has no such id.
 NOT_COMMON, UNKNOWN = -1, -2
@@ -44,15 +44,9 @@ LATEST, RATE_S = 1000, 60.0
 class ServedPrediction:
     """One served model at the label holder."""
 
-    def __init__(
-        self,
-        config: PartyConfig,
-        context: StepContext,
-        opening: prediction_pb2.OpenModel,
-        opened: OpenedModel,
-        served_models: ServedModels,
-    ) -> None:
-        self.config = serve_config(config)
+    def __init__(self, job: PredictionJob, opened: OpenedModel) -> None:
+        context, opening, served_models = job.context, job.opening, job.served_models
+        self.config = serve_config(job.config)
         self._context, self._opening, self._opened = context, opening, opened
         self._served_models = served_models
         if degrades_serving(opening):
@@ -71,7 +65,6 @@ class ServedPrediction:
         self._frame: Counter[str] | None = None  # bytes that count for an answer without its predictions
         self._entries: dict[int, dict[str, int]] = {}  # length of an id → bytes that count for its prediction
         self.size = max(1, opening.block)  #: see `RecordSource`
-        self.steps: Mapping[str, Step] = {"await_requests": self.await_requests}
 
     # ---- for a protocol: `party.prediction.records.RecordSource`
 
@@ -111,11 +104,8 @@ class ServedPrediction:
         self._expect(ALONE_S)
         return ANSWERED
 
-    # ---- the step
-
-    async def await_requests(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    async def await_requests(self) -> step_order.Outcome:
         """Wait for requests; the records that they ask about are the next block."""
-        self._opened.order.check(request)
         if self._places is None:
             self._places = np.full(len(self._own), NOT_COMMON, dtype=np.int64)
             self._places[self._opened.own_places] = np.arange(len(self._opened.own_places))
@@ -126,9 +116,8 @@ class ServedPrediction:
         if len(self._rows):
             self._served_models.metrics.block_taken(len(self._rows))
             self._context.progress.total = self._figures.records + len(self._rows)
-        self._opened.order.done(request, REQUESTED if len(self._rows) else UNREQUESTED)
         awaited = serving_pb2.AwaitedRequests(records=len(self._rows), figures=self._current_figures())
-        return result(awaited)
+        return step_order.Outcome(REQUESTED if len(self._rows) else UNREQUESTED, answer=awaited)
 
     # ---- for clients, by way of `party.serving.registry`
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, ItemsView, Iterable, Iterator
+from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 
 from party.prediction.opened_model import OpenedModel
-from party.prediction.records import RecordSource
 from party.runtime.messages import Rows
 from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import HIDES_CONSTANTS
 from treetap.models.valued_trees import valued_trees
+from treetap.protocols.scoring import ScoringSizes
 from treetap.tables.categories import Category
 from treetap.trees.ensemble import Ensemble
 from treetap.trees.local_values import GoesLeft
-from treetap.trees.paths import Bools, Floats, candidate_leaves
-from treetap.wire.v2 import control_pb2
+from treetap.trees.missing_party import expected_guesses
+from treetap.trees.paths import Bools, Decide, Floats, candidate_leaves
 
 #: Records whose candidate leaves are counted at a time.
 COUNTED = 4096
@@ -40,8 +40,11 @@ class OwnSplits:
         opened.compare(split.feature for split in self._by_handle.values())
 
     @classmethod
-    def of_feature_party(cls, opened: OpenedModel) -> OwnSplits:
-        """Those of a feature party's shard."""
+    def of_feature_party(cls, opened: OpenedModel, sizes: ScoringSizes) -> OwnSplits:
+        """Those of a feature party's shard, which bounds the messages about it."""
+        shard, lengths = opened.shard, [len(way) for tree in opened.shard for way in tree["leaves"]]
+        sizes.trees, sizes.splits = len(shard), sum(len(tree["splits"]) for tree in shard)
+        sizes.leaves, sizes.depth = len(lengths), max(lengths, default=0)
         return cls(opened, (map(OwnSplit.from_dict, tree["splits"]) for tree in opened.shard))
 
     def items(self) -> ItemsView[int, OwnSplit]:
@@ -105,17 +108,20 @@ class TreeModel:
         self.ensemble = self.public if same else replace(self.public, trees=trees.valued)
         self.hides_constants = bool(manifest.get(HIDES_CONSTANTS, False))
         self.own = OwnSplits(opened, trees.own)
-        opened.names.expect(self.handles_of)
 
     def directions(self, rows: Rows) -> GoesLeft:
         """See `OwnSplits.directions`."""
         return self.own.directions(rows)
 
+    def imputed(self, goes_left: GoesLeft, n: int, away: Collection[str]) -> Floats:
+        """The expected share of each record's path that is guessed (n,), as far as the label holder can compute it."""
+        return expected_guesses(self.ensemble.used_trees if away else (), n, self._decide(goes_left), away)
+
     def open_leaves(self, rows: Rows) -> Iterator[Bools]:
         """Of each used tree the leaves that the own columns leave open to some records (n, leaves)."""
-        goes_left = self.directions(rows)
+        decide = self._decide(self.directions(rows))
         for tree in self.ensemble.used_trees:
-            yield candidate_leaves(tree, len(rows), lambda s: goes_left(s.handle) if s.owner == self._party else None)
+            yield candidate_leaves(tree, len(rows), decide)
 
     def count(self, rows: Rows, figure: Callable[[GoesLeft, int], Floats]) -> Floats:
         """A figure of each of some records (n,) by their directions, computed part by part."""
@@ -126,19 +132,13 @@ class TreeModel:
         """The splits that another party owns."""
         return {split.handle for tree in self.ensemble.trees for split in tree.splits if split.owner == party}
 
+    def _decide(self, goes_left: GoesLeft) -> Decide:
+        """The directions of records at the own splits; None at those of others."""
+        return lambda split: goes_left(split.handle) if split.owner == self._party else None
+
 
 def named(manifest: dict[str, Any], splits: Iterable[OwnSplit]) -> dict[int, str]:
     """Handle → name of the column that the split is on. A one-hot feature's own name would show the category."""
     columns, categories = manifest["columns"], manifest["categories"]
     source = {feature: column for column, each in categories.items() for feature in Category.from_dict(each).features}
     return {split.handle: source.get(columns[split.feature], columns[split.feature]) for split in splits}
-
-
-async def open_trees(
-    opened: OpenedModel, records: RecordSource, model: TreeModel, request: control_pb2.StepRequest
-) -> control_pb2.StepResult:
-    """Load the label holder's table and begin to align it; report the number of trees that predictions use."""
-    table = await opened.load()
-    await records.open(table)
-    await opened.align(table, request)
-    return opened.opened(table, trees=len(model.ensemble.used_trees))

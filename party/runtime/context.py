@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from party.policy import Policy
-from party.runtime.attempts import check_latest
-from party.runtime.costs import CostAccount
-from party.runtime.expected import Receives
-from party.runtime.job_store import JobStore
-from party.runtime.mailbox import Mailbox
-from party.runtime.metrics import PartyMetrics
-from party.runtime.outbox import Outbox
-from party.runtime.scratch import Scratch
-from party.runtime.steps import ProgressCounter, StepCache
-from party.runtime.transcript_recorder import Recorder
-from treetap.errors import Refused, UnknownJob
-from treetap.native import arithmetic
+from party.runtime.step_order import Step
+from treetap.protocols.messages import JobSizes
 from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, setup_pb2
 from treetap.workers.engines import Engine, KeyEngine
 
-Step = Callable[[control_pb2.StepRequest], Awaitable[control_pb2.StepResult]]
+if TYPE_CHECKING:  # types of tools that a role is given
+    from party.policy import Policy
+    from party.runtime.costs import CostAccount
+    from party.runtime.job_store import JobStore
+    from party.runtime.mailbox import Mailbox
+    from party.runtime.metrics import PartyMetrics
+    from party.runtime.outbox import Outbox
+    from party.runtime.scratch import Scratch
+    from party.runtime.steps import ProgressCounter
+    from party.runtime.transcript_recorder import Recorder
+
 T = TypeVar("T")
 
 
@@ -68,7 +66,7 @@ class StepContext:
 
 
 class Role(Protocol):
-    """A party's part in a protocol: named steps, what it can receive from other parties, and an end."""
+    """A party's part in a protocol: named steps, sizes of its messages, and an end."""
 
     @property
     def steps(self) -> Mapping[str, Step]:
@@ -76,64 +74,13 @@ class Role(Protocol):
         ...
 
     @property
-    def receives(self) -> Receives:
-        """Messages that other parties may send for these steps, by kind; the mailbox refuses all others."""
+    def sizes(self) -> JobSizes:
+        """The numbers of the job from which the lengths of its messages follow, as far as the role knows them."""
         ...
 
     async def close(self) -> None:
         """Release keys and worker memory."""
         ...
-
-
-@dataclass
-class Session:
-    """A role with its tools, the parties that may send to it, the submission of its job, and the steps it has done."""
-
-    context: StepContext
-    role: Role
-    coordinator: str
-    members: frozenset[str]
-    opening: bytes
-    submission: str
-    book: StepCache = field(default_factory=StepCache)
-    expiry: asyncio.TimerHandle | None = None
-    serves: bool = False  #: a model, to clients
-
-    def check_coordinator(self, caller: str) -> None:
-        """`Refused` for a coordinator other than the one that opened the session."""
-        if caller != self.coordinator:
-            raise Refused(f"job {self.context.job} belongs to coordinator {self.coordinator}, not to {caller}")
-
-    def check_attempt(self, attempt: int) -> None:
-        """`OutOfOrder` for an attempt before the session's, `UnknownJob` for a later one."""
-        job, current = self.context.job, self.context.attempt
-        check_latest(job, attempt, current)
-        if attempt > current:
-            raise UnknownJob(f"attempt {attempt} of job {job} has not been prepared here")
-
-    def progress(self) -> control_pb2.Progress:
-        """The progress of the running step."""
-        progress = self.context.progress
-        return control_pb2.Progress(
-            done=progress.done,
-            total=progress.total,
-            bytes=self.context.costs.byte_counts.bytes_sent,
-            arithmetic=arithmetic.in_use(),
-        )
-
-    async def close(self, discard: str | None = None) -> None:
-        """Stop running steps and drop all state in memory; on disk, delete the files of submission `discard`.
-
-        The files are deleted before the workers stop, which may be busy for a while.
-        """
-        await self.book.close()
-        await self.context.mailbox.close()
-        self.context.scratch.close()
-        try:
-            if discard is not None:
-                self.context.store.discard(discard)
-        finally:
-            await self.role.close()
 
 
 def required(value: T | None) -> T:

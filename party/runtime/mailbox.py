@@ -11,22 +11,73 @@ import asyncio
 import hashlib
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from party.runtime.expected import OVERHEAD, SERIES_AT_ONCE, Receives
 from treetap.errors import Conflict, Interrupted, Refused, Silent
+from treetap.protocols.messages import JobSizes, MessageRow, Series
 from treetap.wire.frame import name_of
 from treetap.wire.v2 import exchange_pb2
 
 #: Most bytes of one sender's unread messages in memory.
 MEMORY_LIMIT = 64 * 1024 * 1024
+#: Bytes of a message beside its content, in memory: its place in a series and its digest.
+OVERHEAD = 256
+#: Bytes beside its bound that any series may have: its messages' own fields.
+ALLOWANCE = 65_536
+#: Series of one kind and sender of which unread messages may wait: the one that is read, and the next.
+SERIES_AT_ONCE = 2
 
 Key = tuple[str, str, int, int]
 #: Position of a message in the sender's file: (first byte, bytes).
 Place = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Messages of one content that a party can receive.
+
+    A row's bound is no forecast: what a peer sends in good order is shorter. The job's sizes are read when a message
+    comes, since some become known with time.
+
+    Attributes:
+        row: of the content.
+        senders: the parties that send it.
+        receiver: this party.
+        sizes: of the job.
+    """
+
+    row: MessageRow
+    senders: Sequence[str]
+    receiver: str
+    sizes: JobSizes
+
+    def check(self, sender: str, round: int, stage: int) -> None:
+        """`Refused` unless such a series can come."""
+        kind, times = self.row.content, self.row.times
+        if sender not in self.senders:
+            raise Refused(f"{kind} of {sender}: this party receives it from {', '.join(self.senders)} only")
+        assert times is not None
+        rounds, stages = times(self.sizes, sender, self.receiver)
+        if round not in rounds or stage not in stages:
+            raise Refused(f"{kind} of {sender}: this job has no round {round}, stage {stage} of it")
+
+    def most(self, sender: str, round: int, stage: int) -> int:
+        """Most bytes of a series, with those of its messages' own fields."""
+        assert self.row.bound is not None
+        return self.row.bound(self.sizes, Series(sender, self.receiver, round, stage)) * 5 // 4 + ALLOWANCE
+
+
+def expected_of(rows: Iterable[MessageRow], receiver: str, sizes: JobSizes) -> dict[str, Expected]:
+    """Messages that go to a party, by content; answers to the coordinator are none."""
+    to_receiver = {}
+    for row in rows:
+        senders = [sender for sender, to in row.route(sizes.members) if to == receiver]
+        if row.bound is not None and senders:
+            to_receiver[row.content] = Expected(row, senders, receiver, sizes)
+    return to_receiver
 
 
 @dataclass
@@ -66,7 +117,7 @@ class Mailbox:
     def __init__(self, silence_s: float, folder: Path, waiting: Callable[[str, int], None] | None = None) -> None:
         self._silence, self._folder = silence_s, folder
         self._waiting = waiting or _uncounted
-        self._expected: Receives = {}
+        self._expected: Mapping[str, Expected] = {}
         self._series: dict[Key, _Series] = {}
         self._senders: defaultdict[str, _Sender] = defaultdict(_Sender)
         self._changed = asyncio.Condition()
@@ -74,9 +125,9 @@ class Mailbox:
         self._forgotten = -1  # last round forgotten; messages of earlier rounds are dropped
         self._dropped: set[Key] = set()  # forgotten series of that round
 
-    def expect(self, receives: Receives) -> None:
-        """Set what the role can receive; nothing until then."""
-        self._expected = receives
+    def expect(self, expected: Mapping[str, Expected]) -> None:
+        """Set what the role can receive, by content; nothing until then."""
+        self._expected = expected
 
     async def file(self, sender: str, message: exchange_pb2.PeerMessage) -> bool:
         """File one message; False for a repeat, and for one of a forgotten series: it leaves no trace.
@@ -90,7 +141,7 @@ class Mailbox:
         expected = self._expected.get(kind)
         if expected is None:
             raise Refused(f"{kind} of {sender}: this party receives none in this job")
-        expected.check(sender, kind, message.round, message.stage)
+        expected.check(sender, message.round, message.stage)
         most = expected.most(sender, message.round, message.stage)
         content = message.SerializeToString(deterministic=True)
         digest = hashlib.sha256(content).digest()

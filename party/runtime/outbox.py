@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from google.protobuf.message import Message
 
 from party.policy import Policy
 from party.runtime.costs import CostAccount
+from party.runtime.messages import Body, CountedBody
 from party.runtime.transcript_recorder import Recorder
 from treetap.errors import Incompatible, Interrupted, Refused, Silent, Unreachable
 from treetap.wire.disclosure import bytes_by_class
@@ -20,18 +21,6 @@ from treetap.wire.timeouts import Reconnects, Timeouts
 from treetap.wire.v2 import exchange_pb2
 
 log = logging.getLogger(__name__)
-#: Approximate maximum of bytes in one message's body.
-MESSAGE_BYTES = 1024 * 1024
-
-
-class CountedBody(NamedTuple):
-    """A body, and the one whose sizes are counted in its place because they do not depend on the content."""
-
-    body: Message
-    counted: Message
-
-
-Body = Message | CountedBody
 
 
 class Outbox:

@@ -1,34 +1,32 @@
 """Idempotent steps: a repeat gets the first result, a step out of order is refused, a failure ends the attempt.
 
-The order itself is `party.runtime.step_order`.
+The order itself is `party.runtime.step_order`. A step continues after its caller has gone, and so may other work: a
+failure that no caller receives is logged.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
-from party.runtime.unheard import hearing, log_unheard
+from party.runtime.step_order import StepId, Untimely, describe
 from treetap.errors import BadInput, Conflict, Interrupted, OutOfOrder, TreetapError
 from treetap.wire.v2 import control_pb2
 
+log = logging.getLogger(__name__)
+#: Task → the number of callers that wait for it, or have got its result or error.
+_heard: WeakKeyDictionary[asyncio.Task[Any], int] = WeakKeyDictionary()
 #: Seconds between two progress events of a running step.
 HEARTBEAT_S = 1.0
 
 #: Most steps of an attempt whose results are kept.
 MOST_STEPS = 4096
-
-StepId = tuple[str, int, int]
-
-
-def describe(step: StepId) -> str:
-    """`choose_splits of round 2, stage 1`."""
-    kind, round, stage = step
-    return f"{kind} of round {round}, stage {stage}"
 
 
 @contextmanager
@@ -43,13 +41,6 @@ def disk_faults(party: str, what: str) -> Iterator[None]:
 def _of_disk(what: str, failure: OSError) -> Interrupted:
     """The error for a full disk, a missing folder and the like: the operator repairs it and resumes."""
     return Interrupted(f"{what}: {failure.strerror}: {failure.filename or 'state folder'}")
-
-
-class Untimely(OutOfOrder):
-    """A step that is refused before it has any effect; the attempt continues.
-
-    Callers get `OutOfOrder`, the error class defined on the wire.
-    """
 
 
 @dataclass
@@ -160,3 +151,29 @@ async def follow(
         task.result()
     except (BadInput, Interrupted) as error:  # the operator needs the party's name
         raise error.at(party) from error.__cause__
+
+
+@contextmanager
+def hearing(task: asyncio.Task[Any]) -> Iterator[None]:
+    """Within the block a caller waits for the task; the block ends without an error once it has ended."""
+    _heard[task] = _heard.get(task, 0) + 1
+    try:
+        yield
+    except BaseException:  # the caller has gone
+        _heard[task] -= 1
+        raise
+
+
+def log_unheard(task: asyncio.Task[Any], what: str) -> None:
+    """Log the error of a task that no caller waits for any more; an unforeseen one with its traceback."""
+
+    def ended(task: asyncio.Task[Any]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is None or _heard.get(task, 0):
+            return
+        if isinstance(error, TreetapError):
+            log.warning("%s failed after its caller had gone: %s: %s", what, type(error).__name__, error)
+        else:
+            log.error("%s met a defect after its caller had gone", what, exc_info=error)
+
+    task.add_done_callback(ended)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
 import warnings
 from pathlib import Path
@@ -29,15 +28,11 @@ from treetap.wire.hello import serve_health
 from treetap.wire.roles import Role
 from treetap.wire.signed_heads import signer_of
 from treetap.wire.timeouts import Timeouts
-from treetap.workers.cluster.engine import ClusterEngine
 from treetap.workers.engines import ProcessEngine
-from treetap.workers.entrusted import EntrustedHost
 
 log = logging.getLogger(__name__)
 #: Seconds that calls under way may take to end when the party stops.
 GRACE_S = 2.0
-#: What jobs import, without what needs an extra: imported at the start, so that no job waits for it.
-OF_JOBS = ("party.boosting.label_holder", "party.boosting.feature_party")
 
 #: Of `silence_s`, what a worker may be silent: it is named before those who wait for what it computes give up.
 WORKER_SHARE = 0.8
@@ -57,8 +52,6 @@ def run(config_path: Path, *, until_stdin_closes: bool) -> None:
     with sole_user(config.state), warnings.catch_warnings():
         warnings.simplefilter("default")
         workers = start_workers(config)  # they start while this process imports
-        for module in OF_JOBS:
-            importlib.import_module(module)
         asyncio.run(_serve(config, workers, backend, until_stdin_closes))
 
 
@@ -128,6 +121,8 @@ def start_workers(config: PartyConfig) -> PartyWorkers:
     silence_s = WORKER_SHARE * config.silence_s
     cluster, here = None, None
     if config.engine == "ray":
+        from treetap.workers.cluster.engine import ClusterEngine  # most parties have no cluster
+
         cluster = ClusterEngine(config.on_cluster, config.cluster_workers, silence_s, OF_WORKERS)
         cluster.start()
     if config.processes:
@@ -136,6 +131,8 @@ def start_workers(config: PartyConfig) -> PartyWorkers:
     if here is not None:
         return PartyWorkers(here, cluster, nodes=lambda: [] if cluster is None else cluster.nodes)
     assert cluster is not None, "a party has workers somewhere"
+    from treetap.workers.entrusted import EntrustedHost
+
     return PartyWorkers(EntrustedHost(cluster), named="cluster worker", nodes=lambda: cluster.nodes)
 
 

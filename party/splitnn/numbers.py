@@ -10,7 +10,7 @@ from typing import cast
 import torch
 
 from party.runtime.context import StepContext
-from party.runtime.outbox import MESSAGE_BYTES
+from party.runtime.messages import MESSAGE_BYTES
 from party.splitnn.bodies import Numbers, bodies
 from treetap.errors import Malformed
 from treetap.neural.numbers import from_bytes, to_bytes

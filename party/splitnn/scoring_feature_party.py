@@ -2,64 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 
 import torch
 
 from party.alignment.steps import ALIGNMENT
-from party.config import PartyConfig
-from party.prediction.chain import take_block
-from party.prediction.expected import block_records
+from party.prediction.blocks import take_block
 from party.prediction.opened_model import OpenedModel
-from party.runtime.context import Step, StepContext, empty_result
-from party.runtime.expected import Receives
-from party.runtime.job_store import Store
+from party.protocols import PredictionJob
 from party.runtime.messages import Rows
-from party.runtime.step_order import NEXT_ROUND, OPENING, Next, StepTable
+from party.runtime.step_order import NEXT_ROUND, OPENING, Next, role, step, steps_of
 from party.splitnn.bodies import EMBEDDINGS
 from party.splitnn.numbers import send_blocks
 from party.splitnn.published import trained_bottom
 from treetap.neural.trained import pieces
-from treetap.wire.v2 import control_pb2, prediction_pb2
-
-STEPS: StepTable = {
-    OPENING: (Next("open_model"),),
-    "open_model": (Next(ALIGNMENT),),
-    ALIGNMENT: (Next("embed_block"),),
-    "embed_block": (Next("embed_block", NEXT_ROUND),),
-}
+from treetap.protocols.scoring import ScoringSizes
+from treetap.wire.v2 import control_pb2
 
 
+@role({OPENING: (Next("open_model"),), ALIGNMENT: (Next("embed_block"),)}, OpenedModel)
 class FeatureParty:
     """A feature party: sends the embedding of each record of a block."""
 
-    def __init__(
-        self, config: PartyConfig, store: Store, context: StepContext, opening: prediction_pb2.OpenModel
-    ) -> None:
+    def __init__(self, job: PredictionJob) -> None:
         """Raises BadInput: see `OpenedModel`; or the weights do not fit the manifest."""
-        self._context, self._opening = context, opening
-        self._opened = OpenedModel(config, store, context, opening, STEPS)
+        self._context, self._opening = job.context, job.opening
+        self.sizes = ScoringSizes(members=job.members, block=job.opening.block)
+        self._opened = OpenedModel(job, self.sizes)
         self._network = trained_bottom(self._opened)
         self._wire_type = str(self._opened.manifest["wire_type"])
         self._taken = False
-        self.steps: Mapping[str, Step] = {
-            "open_model": self._opened.open_model,
-            **self._opened.steps,
-            "embed_block": self.embed_block,
-        }
+        self.steps = steps_of(self, self._opened, phases={ALIGNMENT: self._opened.alignment})
 
-    @property
-    def receives(self) -> Receives:
-        """See `Role.receives`."""
-        return {**self._opened.receives, **block_records(self._opening.recipient, self._opened.records)}
-
-    async def embed_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("embed_block", NEXT_ROUND))
+    async def embed_block(self, request: control_pb2.StepRequest) -> None:
         """Send the embeddings of a block of records.
 
         1. Take the records from the label holder,
         2. compute their embeddings piece after piece, and send them.
         """
-        self._opened.order.check(request)
         number, context, opened = request.round, self._context, self._opened
         rows = await take_block(context, self._opening.recipient, number, len(opened.aligned.ids))
         if not self._taken:
@@ -68,8 +49,6 @@ class FeatureParty:
         blocks = self._embeddings(rows)
         await send_blocks(context, self._opening.recipient, EMBEDDINGS, blocks, self._wire_type, number)
         context.mailbox.forget(number)
-        opened.order.done(request)
-        return empty_result()
 
     async def close(self) -> None:
         """Do nothing: this role has no workers' state."""

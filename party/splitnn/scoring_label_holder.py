@@ -5,93 +5,64 @@ A party that is away counts with zeros, as one that sat out a batch of the train
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import torch
 
 from party.alignment.steps import ALIGNMENT
-from party.config import PartyConfig
-from party.prediction.chain import scored_block, send_block
+from party.prediction.batch import BatchPrediction
+from party.prediction.blocks import scored_block, send_block
 from party.prediction.opened_model import OpenedModel
+from party.prediction.order import after_block, conditions_of, first_block, requested_block, steps_asked_for
 from party.prediction.records import record_source
-from party.prediction.step_rows import after_block, first_block, record_rows
-from party.runtime.context import Step, StepContext
-from party.runtime.expected import BLOCKS, Expected, Receives
-from party.runtime.job_store import Store
+from party.protocols import PredictionJob
 from party.runtime.messages import Rows
-from party.runtime.step_order import OPENING, Next, StepTable
-from party.serving.registry import ServedModels
-from party.splitnn.bodies import EMBEDDINGS, size_of
+from party.runtime.step_order import OPENING, Next, Outcome, role, step, steps_of
+from party.splitnn.bodies import EMBEDDINGS
 from party.splitnn.numbers import take
 from party.splitnn.published import trained_top
 from treetap.process.together import together
-from treetap.protocols.prediction import present
+from treetap.protocols.splitnn_prediction import NetworkSizes
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
 #: Most bytes of the embeddings of a block, of all parties together, as the label holder holds them.
 BLOCK_BYTES = 64 * 1024 * 1024
 
-STEPS: StepTable = {
-    OPENING: (Next("open_model"),),
-    "open_model": (Next(ALIGNMENT),),
-    ALIGNMENT: first_block("embed_block"),
-    "embed_block": after_block("embed_block"),
-    **record_rows("embed_block"),
-}
 
-
+@role({OPENING: (Next("open_model"),), ALIGNMENT: first_block("embed_block")}, BatchPrediction)
 class LabelHolder:
     """The label holder: names the records of a block, and scores them."""
 
-    def __init__(
-        self,
-        config: PartyConfig,
-        store: Store,
-        context: StepContext,
-        opening: prediction_pb2.OpenModel,
-        served_models: ServedModels,
-    ) -> None:
-        """`served_models`: the registry that clients ask. Raises BadInput: see `OpenedModel`; or weights do not fit."""
-        self._context, self._opening = context, opening
-        self._opened = OpenedModel(config, store, context, opening, STEPS)
+    def __init__(self, job: PredictionJob) -> None:
+        """Raises BadInput: see `OpenedModel`; or the weights do not fit the manifest."""
+        self._context, self._opening, self._present = job.context, job.opening, job.chain
+        self.sizes = NetworkSizes(members=job.members, rounds=1 << 62, widths={}, wire_type="", rows=0)
+        self._opened = OpenedModel(job, self.sizes)
         self._network = trained_top(self._opened)
-        self._wire_type = str(self._opened.manifest["wire_type"])
-        self._present = present(opening)
-        self._records = record_source(config, store, context, opening, self._opened, served_models, [])
+        self._records = record_source(job, self._opened)
         together_bytes = 4 * sum(self._network.widths.values())
         self._records.size = max(1, min(self._records.size, BLOCK_BYTES // together_bytes))
+        self._wire_type = self.sizes.wire_type = str(self._opened.manifest["wire_type"])
+        self.sizes.widths, self.sizes.rows = self._network.widths, self._records.size
         self._taken = False
-        self.steps: Mapping[str, Step] = {
-            "open_model": self.open_model,
-            **self._opened.steps,
-            "embed_block": self.embed_block,
-            **self._records.steps,
-        }
+        phases, conditions = {ALIGNMENT: self._opened.alignment}, conditions_of(job.opening)
+        steps = steps_of(self, self._records, phases=phases, conditions=conditions)
+        self.steps = steps_asked_for(job.opening, steps, served=["await_requests"])
 
-    @property
-    def receives(self) -> Receives:
-        """See `Role.receives`: a row of each party for each record of a block."""
-        sizes = {
-            party: size_of(self._records.size, self._network.widths[party], self._wire_type) for party in self._present
-        }
-        embeddings = Expected(
-            self._present,
-            lambda: max(sizes.values(), default=0),
-            BLOCKS,
-            of_series=lambda party, _round, _stage: sizes[party],
-        )
-        return {**self._opened.receives, EMBEDDINGS: embeddings}
-
-    async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next(ALIGNMENT))
+    async def open_model(self) -> prediction_pb2.OpenedModel:
         """Load the table and begin to align it."""
-        self._opened.order.check(request)
         table = await self._opened.load()
         await self._records.open(table)
-        await self._opened.align(table, request)
+        await self._opened.align(table)
         return self._opened.opened(table)
 
-    async def embed_block(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(*requested_block("embed_block"))
+    async def await_requests(self) -> Outcome:
+        """Wait for clients' requests; the records that they ask about are the next block."""
+        return await self._records.await_requests()
+
+    @step(*after_block("embed_block"))
+    async def embed_block(self, request: control_pb2.StepRequest) -> Outcome:
         """Score a block of records.
 
         1. Send them to every feature party that is present,
@@ -99,7 +70,6 @@ class LabelHolder:
         3. join all in the order of the training, zeros for who is away, and compute the scores,
         4. keep the scores, with the share of feature parties that are away.
         """
-        self._opened.order.check(request)
         number, context, opened = request.round, self._context, self._opened
         rows, blocks = self._records.block(number)
         await send_block(context, self._present, number, rows, len(opened.aligned.ids))
@@ -111,8 +81,7 @@ class LabelHolder:
         away = len(self._opening.away) / len(self._opening.feature_parties)
         self._records.keep(rows, scores, np.full(len(rows), away), {})
         context.mailbox.forget(number)
-        opened.order.done(request, self._records.after_block(number))
-        return scored_block(context, blocks)
+        return Outcome(self._records.after_block(number), answer=scored_block(context, blocks))
 
     async def close(self) -> None:
         """Do nothing: this role has no workers' state."""

@@ -15,13 +15,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from party.runtime import expected
-from party.runtime.expected import OVERHEAD
+from party.runtime import mailbox
+from party.runtime.mailbox import OVERHEAD
 from tests import replay
 from tests.campaign.cipher import KeysMade, ciphers
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES, World, assert_oracles_model, spec
-from treetap.protocols.alignment_routes import turns
+from treetap.protocols.alignment import turns
 from treetap.protocols.job_spec import put_params
 from treetap.protocols.prediction import predict_request
 from treetap.psi import kernels
@@ -106,7 +106,7 @@ def test_everybody_finds_the_plain_intersection_in_one_order(
 
     No list is longer than its bound, where that leaves no more than a message's own fields.
     """
-    monkeypatch.setattr(expected, "ALLOWANCE", OVERHEAD + 100)
+    monkeypatch.setattr(mailbox, "ALLOWANCE", OVERHEAD + 100)
     rng = random.Random(shape)
     parties = 2 + shape % 4
     common = [f"c{number:03d}" for number in range(rng.randrange(4, 30))]

@@ -313,7 +313,6 @@ def test_a_protocol_without_these_defences_is_advised_by_its_own_parameters() ->
             ["epsilon = 8.0", "clip = 2.0", "instance_threshold = 20"],
         ),
         ({"delta": 1e-3, "instance_threshold": 99}, ["epsilon = 8.0", "delta = 1e-05", 'gain_comparison = "secure"']),
-        ({"centralised_labels": True}, ['gain_comparison = "secure"', "instance_threshold = 20"]),
     ],
 )
 def test_pivodl_is_advised_stricter_values_alone(has: dict[str, Any], lines: list[str]) -> None:

@@ -26,10 +26,9 @@ from tests.worlds import World
 from treetap.errors import Malformed
 from treetap.trees.candidates import column_goes_left
 from treetap.trees.centralised_pivodl import CentralPivodlModel
-from treetap.trees.fixed_gains import gains_of
 from treetap.trees.loss import UNIT
 from treetap.trees.pivodl_params import PivodlParams
-from treetap.trees.role_draws import RoleDraws, barred
+from treetap.trees.pivodl_rules import RoleDraws, barred, gains_of
 from treetap.wire.frame import content_of
 from treetap.wire.records import chunks_of
 from treetap.wire.transcript import TranscriptReader, open_message
@@ -293,11 +292,11 @@ def _is_barred(name: str, tree: Any, node: int) -> bool:
 
 @pytest.mark.second_tier
 def test_sums_to_all_parties_give_sources_exact_weights(tmp_path: Path) -> None:
-    """Sums of children as in the paper: more sources know exact weights of their leaves, and the audit counts them."""
+    """As published: more sources know exact weights of their leaves, and the audit counts them."""
     here = shared_world(200, seed=4)
     counts = []
     few = replace(NOISED, n_estimators=2, max_bin=4, gamma=4.0)  # nodes that may be split, and have no split
-    for number, params in enumerate([few, replace(few, child_sums="paper", split_draws="paper")]):
+    for number, params in enumerate([few, replace(few, as_published=True)]):
         seen = views(trained(tmp_path / str(number), here, params))
         counts.append(sum(each["disclosed"]["exact_weight_known"] for each in found(here, seen).values()))
     assert counts[0] < counts[1]
@@ -349,10 +348,10 @@ def _opened_candidates(folder: Path, here: World, *, forced: bool) -> list[tuple
     chains: list[tuple[int, list[tuple[Any, Any]]]] = []
     original = Source._forwarded
 
-    async def spied(self: Source, node: int, to: str, mine: Any, columns: Any, shares: Any) -> Any:
-        parts = await original(self, node, to, mine, columns, shares)
-        if self._setting.tree.index == 0 and node == 1:
-            offered = self._offered[node]
+    async def spied(self: Source, node: int, to: str, mine: Any, shares: Any) -> Any:
+        parts = await original(self, node, to, mine, shares)
+        if self._tree.index == 0 and node == 1:
+            offered, columns = self._offered[node], self._columns
             packed = b"".join(part.ciphertexts for part in parts)
             try:
                 sums = await self._keys.holder.open(packed, len(offered))
@@ -364,7 +363,7 @@ def _opened_candidates(folder: Path, here: World, *, forced: bool) -> list[tuple
                 bins = columns.candidates.shapes[candidate.feature].n_bins
                 left = column_goes_left(columns.codes[:, candidate.feature], candidate, bins)
                 by_column.setdefault(candidate.feature, []).append((np.flatnonzero(left), sums[place]))
-            chains.extend((self._setting.parties.index(self._setting.me), chain) for chain in by_column.values())
+            chains.extend((self._me.parties.index(self._me.name), chain) for chain in by_column.values())
         return parts
 
     async def main() -> None:

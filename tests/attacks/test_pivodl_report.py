@@ -32,8 +32,7 @@ from treetap.trees.pivodl_params import PivodlParams
 KINDS: dict[str, dict[str, Any]] = {
     "numbers": {"objective": "reg:squarederror", "epsilon": 8.0},
     "three classes": {"objective": "multi:softprob", "classes": ("0", "1", "2"), "epsilon": 8.0},
-    "lists of the paper": {"wire_form": "paper", "instance_check": "paper", "child_sums": "paper"},
-    "labels of one party": {"centralised_labels": True},
+    "as published": {"as_published": True},
     "no split": {"gamma": 1e6},
 }
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
@@ -163,8 +162,7 @@ def test_jobs_of_every_kind_are_audited(kind: str, tmp_path: Path) -> None:
     params = replace(PARAMS, n_estimators=2, max_depth=2, max_bin=4, **changes)
     classes = 3 if kind == "three classes" else 2
     here = world(90, (2, 2, 2), objective=params.objective, classes=classes, seed=3)
-    if not params.centralised_labels:
-        here = spread(here, np.random.default_rng(1).integers(0, 3, 90))
+    here = spread(here, np.random.default_rng(1).integers(0, 3, 90))
     document = audit(_file(tmp_path, here, params), by_tree=False, progress=lambda *_: None)
     assert html(document)
     for name, party in document.parties.items():
@@ -172,8 +170,8 @@ def test_jobs_of_every_kind_are_audited(kind: str, tmp_path: Path) -> None:
         assert guess is not None
         assert inversion is not None
         assert counts is not None
-        assert inversion.possible == (kind in ("lists of the paper", "no split"))
+        assert inversion.possible == (kind in ("as published", "no split"))
         assert (guess.auc is not None) == (guess.records > 0 and inversion.possible)
         own = len(here.ownership.get(name, []))
-        assert counts.bins == (0 if params.wire_form == "paper" else 4 * own)
-        assert (counts.listed > 0) == (params.wire_form == "paper")
+        assert counts.bins == (0 if params.as_published else 4 * own)
+        assert (counts.listed > 0) == (params.as_published)

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from coordinator.prediction import opening_of
-from party.attributions.layout import AttributedLayout, take_layout
+from party.eini.chain import ChainPlace
+from party.eini.entry_layout import ATTRIBUTIONS, MemberEntries, take_layout
 from tests.attributions.test_protocol import ALLOWED, FIRST, LABEL_HOLDER, LAST, WIDTH
 from tests.campaign.cipher import quickly_trained
 from tests.replay import HERE, JOB, asked
@@ -72,8 +73,8 @@ def test_a_feature_partys_own_bound(players: list[set[int]], spare: float) -> No
         layout = attributions_pb2.AttributionLayout(trees=trees, players=2)
         yield filled(exchange_pb2.PeerMessage(), "attribution_layout", layout)
 
-    found = run(take_layout(parcels(), "b", "a", shard, 1, 1, last=True))
-    assert found.entries.spare == pytest.approx(spare)
+    layout = run(take_layout(ATTRIBUTIONS, parcels(), ChainPlace("b", "a", "a", "a"), shard, 1, 1))
+    assert layout.spare == pytest.approx(spare)
 
 
 @pytest.mark.second_tier
@@ -111,16 +112,17 @@ def test_paths_that_attributions_would_show(tmp_path: Path) -> None:
 
 def test_a_party_that_keeps_other_entries_than_for_the_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Values that do not add up to the scores are no attributions: the chain is named, nothing is written."""
-    honest = AttributedLayout.masks
+    honest = MemberEntries.masks
 
-    def everything(self: AttributedLayout, goes_left: GoesLeft, n: int) -> Bools:
-        return np.ones_like(honest(self, goes_left, n))
+    def everything(self: MemberEntries, goes_left: GoesLeft, n: int) -> Bools:
+        masks = honest(self, goes_left, n)
+        return np.ones_like(masks) if self.players else masks
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables, policies=ALLOWED)
         await federation.train(JOB)
         with monkeypatch.context() as lying:
-            lying.setattr(AttributedLayout, "masks", everything)
+            lying.setattr(MemberEntries, "masks", everything)
             status = await federation.predict(asked("lie", attributions=True))
         assert status.state == "failed"
         assert re.search(r"Malformed: .*block 0: the attributions do not add up .*feature-b, feature-c", status.error)
@@ -191,8 +193,18 @@ def no_sums(parcel: exchange_pb2.PeerMessage) -> None:
 LIES: dict[str, tuple[str, str, Callable[[exchange_pb2.PeerMessage], None], str]] = {
     "a truncated block": (LAST, "attribution_entries", fewer, r"feature-b, block 0: .* got \d+"),
     "a leaf that is not there": (LAST, "attribution_layout", another_leaf, r"leaves that feature-c does not decide"),
-    "goals left out": (FIRST, "attribution_layout", a_gap_behind, r"numbered the entries of the attributions wrongly"),
-    "goals behind the end": (LAST, "attribution_layout", a_gap_behind, r"the entries of the attributions wrongly"),
+    "goals left out": (
+        FIRST,
+        "attribution_layout",
+        a_gap_behind,
+        r"the attributions that go on wrongly",
+    ),
+    "goals behind the end": (
+        LAST,
+        "attribution_layout",
+        a_gap_behind,
+        r"the attributions that go on wrongly",
+    ),
     "a tree too many": (LAST, "attribution_layout", a_tree_too_many, r"feature-c: label-holder predicts with tree 7"),
     "a tree twice": (LAST, "attribution_layout", a_tree_twice, r"label-holder has named tree 0 twice"),
     "players missing": (LAST, "attribution_layout", players_missing, r"has sent wrong players of a tree, of \d"),

@@ -14,7 +14,7 @@ from attacks.sections import tree_rows
 from attacks.view.expected_leakage import expected_views
 from attacks.view.view import read_view
 from party.defences.settings import Defences
-from party.growth.partitions import partition_messages
+from party.growth.messages import partition_messages
 from tests.boosting.categories import categorical_world
 from tests.growth.evaluated import with_eval_table
 from tests.needs import needs_library_of

@@ -35,7 +35,6 @@ OWN_WORD = {
     ("route_answers", "left"): "directions at the party's own thresholds",
     ("divided_nodes", "place"): "the winning candidate that the source has taken",
     ("node_records", "records"): "which way records go at the source's own threshold",
-    ("grown_tree", "nodes"): "the tree that the party with all labels has grown alone",
     ("arrived_records", "records"): "which way records go at the party's own threshold",
     ("score_shares", "values"): "the party's own share, hidden by masks",
     ("record_bins", "codes"): "bins of the source's own columns",

@@ -21,7 +21,7 @@ STAGES = {
     "stopping": 10,
     "forest": 12,
     "pivodl": 10,
-    "pivodl-paper": 6,
+    "pivodl-published": 6,
     "pivodl-secure": 2,
     "pivodl-noise": 4,
     "boosting-withheld": 10,
@@ -53,7 +53,7 @@ NETWORKS: tuple[dict[str, float], ...] = (
 #: About how many messages a training has, and how many file operations and calls of its worker one process.
 _IN_A_TRAINING = (100, 80, 25)
 #: How many times as many a training on another stage has.
-_LONGER = {"pivodl": (2.8, 1.6, 1.2), "pivodl-paper": (3.6, 1.6, 1.5), "pivodl-secure": (3.2, 1.6, 1.5)}
+_LONGER = {"pivodl": (2.8, 1.6, 1.2), "pivodl-published": (3.6, 1.6, 1.5), "pivodl-secure": (3.2, 1.6, 1.5)}
 _LONGER |= {"pivodl-noise": _LONGER["pivodl"], "boosting-withheld": (1.2, 1.6, 1.2), "forest-noisy": (1.0, 2.2, 1.1)}
 _LONGER["splitnn"] = (0.45, 1.4, 0.04)  # it has no workers
 _EVERYBODY = (*PARTIES, COORDINATOR)

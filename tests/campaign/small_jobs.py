@@ -17,7 +17,7 @@ import pytest
 
 from party.config import ServeConfig
 from tests.boosting.categories import categorical_world
-from tests.pivodl.jobs import GATHERED, SMALL, SPREAD
+from tests.pivodl.jobs import SMALL, SPREAD
 from tests.replay import HERE, JOB, ORACLE, PARAMS, asked
 from tests.serving.served import CLIENT, EXACT, IDS, tolerance
 from tests.simulator import Federation, run
@@ -38,11 +38,10 @@ FOREST = ForestParams(n_estimators=2, max_depth=2, max_bin=3)
 #: Of which a feature party's partition of categories wins splits.
 KINDS = categorical_world(24, {LABEL_HOLDER: (0,), B: (6,), C: (0,)}, fresh=6)
 DIVIDED = BoostingParams(n_estimators=1, max_depth=2, max_bin=3)
-#: Of a protocol of one role, with labels of three parties, or with all of one.
+#: Of a protocol of one role, with labels of three parties.
 SECRET = replace(
-    SMALL, objective="reg:squarederror", gain_comparison="secure", wire_form="paper", n_estimators=1, max_depth=1
+    SMALL, objective="reg:squarederror", gain_comparison="secure", as_published=True, n_estimators=1, max_depth=1
 )
-ALONE = replace(SMALL, centralised_labels=True)
 TRAININGS: dict[str, tuple[World, setup_pb2.JobSpec, Any]] = {
     "boosting": (HERE, JOB, ORACLE),
     "psi": (UNTIED, spec(PARAMS, obfuscation="standard", alignment="psi"), oracle(UNTIED, PARAMS)),
@@ -54,7 +53,6 @@ TRAININGS: dict[str, tuple[World, setup_pb2.JobSpec, Any]] = {
         spec(SECRET, obfuscation="standard", key_bits=512),
         oracle(SPREAD, SECRET),
     ),
-    "pivodl, labels of one": (GATHERED, spec(ALONE, obfuscation="standard"), oracle(GATHERED, ALONE)),
 }
 PREDICTIONS: dict[str, dict[str, Any]] = {
     "interactive": {"explain": True},

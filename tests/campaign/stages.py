@@ -100,8 +100,8 @@ def stage(name: str) -> Stage:
         params, own = ForestParams(n_estimators=2, max_depth=2, max_bin=3), NOISY
     elif name == "pivodl":
         here, params = small_job.HERE, small_job.PARAMS
-    elif name == "pivodl-paper":
-        here, params = small_job.HERE, replace(small_job.PARAMS, wire_form="paper", child_sums="paper")
+    elif name == "pivodl-published":
+        here, params = small_job.HERE, replace(small_job.PARAMS, as_published=True)
         more = {"alignment": "psi"}
     elif name == "pivodl-secure":
         here, params = small_job.HERE, replace(small_job.PARAMS, gain_comparison="secure")

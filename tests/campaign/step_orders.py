@@ -6,20 +6,19 @@ the first rounds and stages, except for those that may come now and those that a
 
 from __future__ import annotations
 
-import importlib
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from party.alignment.steps import ALIGNMENT, alignment_steps
-from party.prediction.feature_names import NAMES
+from party.prediction.order import NAMES
 from party.protocols import PREDICTION, TRAINING
 from party.runtime.step_order import StepTable, id_of
 from tests.campaign.small_jobs import PREDICTIONS, TRAININGS, begin, play, trained, training_of, wrong
 from tests.replay import CLOSING, Conducted, Replay, ask, with_word
 from tests.simulator import Federation, run
-from tests.step_tables import Asked, TableReader
+from tests.step_tables import Asked, TableReader, table_at
 from tests.trainings import protocol_of
 from tests.worlds import PARTIES
 from treetap.errors import Conflict, OutOfOrder, TreetapError
@@ -39,17 +38,15 @@ _PLACES = [(round, stage) for round in range(2) for stage in range(3)]
 def table_of(story: str, party: str) -> StepTable:
     """The steps of a party's role in a story."""
     if story in TRAININGS:
-        params = params_of(TRAININGS[story][1])
-        protocol = protocol_of(params)
+        protocol = protocol_of(params_of(TRAININGS[story][1]))
         package, role = TRAINING[protocol], "label_holder" if party == LABEL_HOLDER else "feature_party"
         if training(protocol).one_role:
-            role = "one_owner" if params.centralised_labels else "several_owners"  # type: ignore[attr-defined]
+            role = "party"
     else:
         name = {"per-tree": "interactive", "network": "splitnn"}.get(story, story)
         of_recipient, of_others = prediction(name).roles
         package, role = PREDICTION[name], (of_recipient if party == LABEL_HOLDER else of_others).partition(".")[0]
-    table: StepTable = importlib.import_module(f"{package}.{role}").STEPS
-    return table
+    return table_at(f"{package}.{role}".removeprefix("party."))
 
 
 class Reader:

@@ -189,7 +189,7 @@ def test_a_party_whose_columns_are_all_constant(refused: Refused, tmp_path: Path
     """Where each party needs a column, dropping the last one is refused too."""
     table(tmp_path, [(row[0], row[1], "7", row[3]) for row in ROWS])
     parties = PARTIES.replace("labels = true", "label_share = 1.0")
-    job = 'protocol = "pivodl"\ninstance_threshold = 1\ncentralised_labels = true\n'
+    job = 'protocol = "pivodl"\ninstance_threshold = 1\n'
     says = "of lab: all of its columns, 'b', and it needs one: give it another"
     assert says in refused("drop_constant = true", parties, job)
 
@@ -315,7 +315,6 @@ PIVODL = 'protocol = "pivodl"\n'
             "",
             "label_rows has files of ids: name the id column in [data]",
         ),
-        (spread(), "centralised_labels = true\n", "centralised_labels: one party has label_share = 1, the others none"),
         (spread(), "epsilon = 0\n", "epsilon must be a number"),
         (spread(), "[predict]\nprotocols = ['eini']\n", "eini: does not predict by models of protocol 'pivodl'"),
         (spread().replace('["c"]', "[]"), "", "east: a party of protocol 'pivodl' has at least one column"),

@@ -113,7 +113,7 @@ def test_a_job_of_pivodl(tmp_path: Path) -> None:
         "objective": "multi:softprob",
         "classes": ["no", "mild", "severe"],
         "epsilon": 8,
-        "wire_form": "paper",
+        "as_published": True,
         "gain_comparison": "secure",
     }
     spec = load(write(tmp_path / "job.toml", {"job": job}), JobFile).to_spec()
@@ -122,7 +122,7 @@ def test_a_job_of_pivodl(tmp_path: Path) -> None:
         objective="multi:softprob",
         classes=("no", "mild", "severe"),
         epsilon=8.0,
-        wire_form="paper",
+        as_published=True,
         gain_comparison="secure",
     )
     assert params_of(spec) == expected
@@ -156,7 +156,7 @@ def test_train_says_what_the_noise_covers(tmp_path: Path) -> None:
         ({"classes": ["0", "1", "2"]}, "classes must be two for binary:logistic, not 3"),
         ({"classes": [0, 1]}, r"job\.classes.*Input should be a valid string"),
         ({"min_child_weight": 1}, "protocol 'pivodl' has no parameter min_child_weight"),
-        ({"wire_form": "thrifty"}, "wire_form must be one of compact, paper"),
+        ({"gain_comparison": "shown"}, "gain_comparison must be one of announce, secure"),
     ],
 )
 def test_a_bad_job_of_pivodl(change: dict[str, Any], fault: str, tmp_path: Path) -> None:

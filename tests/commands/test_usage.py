@@ -23,6 +23,7 @@ COMMANDS = [
     *("frontier", "doctor", "health", "data", "data list", "data fetch"),
     *("certs", "certs init", "certs issue", "certs request", "certs sign", "certs revoke"),
     *("model", "model show", "model export", "audit", "attack", "serve", "prune", "labels", "leakage", "capacity"),
+    "protocol",
 ]
 
 

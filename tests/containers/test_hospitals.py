@@ -13,10 +13,9 @@ import pytest
 from party import config as party_config
 from tests.containers.composed import ROOT
 from treetap.commands.jobs.job_file import JobFile
-from treetap.protocols.emissions import members_of
 from treetap.protocols.job_spec import sent_in_training
 from treetap.protocols.key_options import KeyKind
-from treetap.protocols.registry import training
+from treetap.protocols.messages import members_of
 from treetap.strict import load, read_toml
 from treetap.tables.partial_labels import read_partial_labels
 from treetap.tables.reading import Table, read_table
@@ -67,7 +66,6 @@ def test_the_policies_let_the_job_pass(hospital: str) -> None:
     policy = party_config.read(FOLDER / hospital / "party.toml").policy
     members = members_of(spec, "coordinator")
     assert members.parties == HOSPITALS
-    assert training("pivodl").spreads_labels(spec)
     policy.check_parties(hospital, len(members.parties))
     policy.check_key(hospital, KeyKind.of(spec))
     policy.check_job(hospital, sent_in_training(spec, "coordinator"))

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from party.eini.layout import take_layout
+from party.eini.chain import ChainPlace
+from party.eini.entry_layout import SCORES, take_layout
 from tests.campaign.cipher import quickly_trained
 from tests.replay import HERE, JOB, asked
 from tests.simulator import Federation, run
@@ -88,7 +89,8 @@ def test_a_feature_partys_own_bound(outputs: list[tuple[int, ...]], spare: float
         yield _layout(outputs)
 
     columns = len({column for named in outputs for column in named})
-    assert run(take_layout(parcels(), "b", "a", shard, columns)).spare == pytest.approx(spare)
+    layout = run(take_layout(SCORES, parcels(), ChainPlace("b", "a", "a", "a"), shard, columns, 1))
+    assert layout.spare == pytest.approx(spare)
 
 
 @pytest.mark.second_tier

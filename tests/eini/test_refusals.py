@@ -81,6 +81,11 @@ def a_gap_behind(parcel: exchange_pb2.PeerMessage) -> None:
         tree.outgoing[:] = [5 if entry else 0 for entry in tree.incoming]
 
 
+def a_sum_of_some(parcel: exchange_pb2.PeerMessage) -> None:
+    for tree in parcel.protocol.eini.entry_layout.trees:
+        tree.outgoing[:] = [1 if entry else 0 for entry in tree.incoming]
+
+
 def columns_that_are_not_there(parcel: exchange_pb2.PeerMessage) -> None:
     parcel.protocol.eini.entry_layout.trees[1].outputs[:] = [1]
 
@@ -153,6 +158,7 @@ LIES: dict[str, Lie] = {
     "leaves mixed": (LABEL_HOLDER, LAST, "entry_layout", everything_one_entry, r"in one entry that differ here"),
     "entries left out": (LABEL_HOLDER, LAST, "entry_layout", a_gap, r"has numbered the entries wrongly"),
     "a goal far off": (LABEL_HOLDER, FIRST, "entry_layout", a_goal_far_off, r"the entries that go on wrongly"),
+    "a sum of some leaves": (LABEL_HOLDER, LAST, "entry_layout", a_sum_of_some, r"the entries that go on wrongly"),
     "goals left out": (LABEL_HOLDER, FIRST, "entry_layout", a_gap_behind, r"the entries that go on wrongly"),
     "columns that are not there": (
         LABEL_HOLDER,

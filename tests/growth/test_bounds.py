@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from party.growth.expected import of_feature_parties
-from party.runtime import expected
+from party.growth.messages import child_messages, sampled_messages, space_messages
+from party.runtime import mailbox
+from party.runtime.messages import CountedBody
 from tests.campaign.small_jobs import FOREST
 from tests.replay import HERE, PARAMS
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, spec
+from treetap.protocols.growth import (
+    GROWTH,
+    PlannedTree,
+    TreeSizes,
+    branches_of_leaves,
+    drawn_sets,
+    left_records,
+    records_of_nodes,
+    sums_of_nodes,
+)
+from treetap.protocols.key_options import KeyKind
+from treetap.protocols.messages import Members, Series
 from treetap.protocols.prediction import predict_request
-from treetap.trees.params import ForestParams, TreeParams
+from treetap.trees.params import BoostingParams, ForestParams, TreeParams
 from treetap.wire.frame import name_of
-from treetap.wire.v2 import exchange_pb2, growth_pb2
+from treetap.wire.v2 import exchange_pb2, growth_pb2, types_pb2
 
 
 @pytest.mark.parametrize("params", [PARAMS, FOREST], ids=["boosting", "forest"])
@@ -23,7 +38,7 @@ def test_what_a_job_needs_is_within_its_bounds(
     params: TreeParams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where they leave next to nothing beside the contents, in a training and an encrypted prediction."""
-    monkeypatch.setattr(expected, "ALLOWANCE", 3 * expected.OVERHEAD)
+    monkeypatch.setattr(mailbox, "ALLOWANCE", 3 * mailbox.OVERHEAD)
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)
@@ -41,9 +56,11 @@ def test_what_a_job_needs_is_within_its_bounds(
 def test_a_party_without_candidates_may_name_all_nodes_of_a_level() -> None:
     """Its columns are constant: a level's message has the numbers of its nodes, three bytes each from 16,384 on."""
     params = ForestParams(1, max_depth=17, max_bin=4)
-    bounds = of_feature_parties(spec(params), params, 1, lambda: 1 << 20, lambda _party, _tree: 0)
+    members, key = Members("coordinator", PARTIES[0], PARTIES[1:]), KeyKind.of(spec(params))
+    sizes = TreeSizes(members=members, key=key, params=params, records=1 << 20, offered={PARTIES[1]: (0, 0)})
     sums = growth_pb2.CandidateSums(nodes=range(1 << 16, 1 << 17))
-    assert bounds["candidate_sums"].most(PARTIES[1], 0, 16) > len(sums.SerializeToString())
+    bound = mailbox.expected_of(GROWTH, PARTIES[0], sizes)["candidate_sums"]
+    assert bound.most(PARTIES[1], 0, 16) > len(sums.SerializeToString())
 
 
 def test_sums_below_the_root_are_bounded_by_those_of_the_root(tmp_path: Path) -> None:
@@ -64,3 +81,49 @@ def test_sums_below_the_root_are_bounded_by_those_of_the_root(tmp_path: Path) ->
         await federation.close()
 
     run(main())
+
+
+def test_sizes_of_a_tree_that_is_planned_are_those_that_accounts_count() -> None:
+    """By the numbers of a tree the same functions give what its messages take, to a few hundredths."""
+    total, nodes, params = 30_000, 12, BoostingParams(n_estimators=5, max_depth=5, max_bin=32)
+    members, key, (holder, party) = (
+        Members("coordinator", PARTIES[0], PARTIES[1:]),
+        KeyKind.of(spec(params)),
+        PARTIES[:2],
+    )
+    planned = PlannedTree([1, 1, 2, nodes], {party: [nodes] * 4}, {party: [nodes] * 4}, 32)
+    sizes = TreeSizes(
+        members=members,
+        key=key,
+        params=params,
+        records=total,
+        per_ciphertext=9,
+        offered={party: (0, 200)},
+        handles=100,
+        planned=planned,
+        counted=True,
+    )
+    none = np.empty(0, dtype=np.int64)
+    sets = [(1 << 3, 5, none)] * nodes
+    sums = growth_pb2.CandidateSums(
+        nodes=range(8, 8 + nodes), ciphertexts=bytes(-(-nodes * 200 // 9) * key.ciphertext_bytes)
+    )
+    branch = types_pb2.Branch(handle=100, left=True)
+    paths = growth_pb2.LeafPaths(leaves=[growth_pb2.LeafPath(branches=[branch] * 5)] * 32)
+    for bound, counted, close in (
+        (left_records(sizes, Series(party, holder, 0, 3)), _counted(child_messages(sets, total)), 0.02),
+        (
+            records_of_nodes(sizes, Series(holder, party, 0, 3)),
+            _counted(space_messages([(8, none)] * nodes, total)),
+            0.02,
+        ),
+        (drawn_sets(sizes, Series(holder, party)), _counted(sampled_messages(none, total)), 0.02),
+        (sums_of_nodes(sizes, Series(party, holder, 0, 3)), sums.ByteSize(), 0.02),
+        (branches_of_leaves(sizes, Series(holder, party)), paths.ByteSize(), 0.6),  # most of the leaves are less deep
+    ):
+        assert counted <= bound * (1 + close)
+        assert bound <= counted * (1 + close)
+
+
+def _counted(bodies: Iterable[CountedBody]) -> int:
+    return sum(body.counted.ByteSize() for body in bodies)

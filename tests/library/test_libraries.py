@@ -26,7 +26,7 @@ import importlib, pkgutil, sys
 for top in ("treetap.commands", "treetap.protocols", "treetap.tables", "party", "coordinator", "attacks.view"):
     package = importlib.import_module(top)
     for module in pkgutil.walk_packages(package.__path__, f"{top}."):
-        if not module.name.startswith(("party.splitnn.", "party.lattice.")):
+        if not module.name.startswith(("party.splitnn.", "party.eini.lattice")):
             importlib.import_module(module.name)
 from treetap.protocols.libraries import installed_version, libraries
 names = [each.name for each in libraries()]

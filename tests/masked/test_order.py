@@ -8,8 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import party.masked.member
-import party.masked.recipient
 from party.runtime.step_order import id_of
 from tests.blindness.observed import Observed
 from tests.masked.predictions import implied_scores, predicted, scores_of, trained
@@ -17,7 +15,7 @@ from tests.pivodl.federations import transparent
 from tests.pivodl.jobs import DEEP, fitting
 from tests.replay import CLOSING, Conducted, Replay, ask
 from tests.simulator import COORDINATOR, Faults, Message, run
-from tests.step_tables import Asked, Line, TableReader, lines_of, taken
+from tests.step_tables import Asked, Line, TableReader, lines_of, table_at, taken
 from tests.worlds import PARTIES, world
 from treetap.errors import ConfigError, OutOfOrder
 from treetap.protocols.prediction import predict_request
@@ -33,8 +31,8 @@ GIVEN_UP_S = 200.0
 
 def _reader(name: str) -> TableReader:
     if name == RECIPIENT:
-        return TableReader(party.masked.recipient.STEPS, "compare_digests")
-    return TableReader(party.masked.member.STEPS, "send_digest")
+        return TableReader(table_at("masked.recipient"), "compare_digests")
+    return TableReader(table_at("masked.member"), "send_digest")
 
 
 async def _recorded(federation: Observed, job: str) -> Conducted:
@@ -92,8 +90,8 @@ def test_every_wrong_order_is_refused_and_every_repeat_answered(tmp_path: Path) 
         for name in PARTIES:
             steps: list[Asked] = [id_of(request) for request, _ in replay.answers[name]]
             lines[name] |= taken(_reader(name), steps)
-        assert lines[RECIPIENT] == lines_of(party.masked.recipient.STEPS)
-        assert lines[FIRST] == lines_of(party.masked.member.STEPS)
+        assert lines[RECIPIENT] == lines_of(table_at("masked.recipient"))
+        assert lines[FIRST] == lines_of(table_at("masked.member"))
         assert refused > 20
         assert repeated > 40
         path = replay.answers[RECIPIENT][-1][1].prediction.written_predictions.path

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from party.masked.routes import Routes
 from tests.blindness.observed import Observed
 from tests.masked.predictions import implied_scores, predicted, scores_of, trained
 from tests.pivodl.federations import federation_of, job_of, transparent
-from tests.pivodl.jobs import DEEP, NUMBERS, fitting
+from tests.pivodl.jobs import DEEP, fitting
 from tests.replay import ask
 from tests.simulator import run
 from tests.worlds import PARTIES, spec, world
@@ -156,26 +155,6 @@ def test_models_of_a_label_holder_have_other_protocols(tmp_path: Path) -> None:
         filled(request, "open_model", opening)
         with pytest.raises(DataError, match="model job was trained by boosting, and masked does not predict with it"):
             await ask(federation, B, request)
-        await federation.close()
-
-    with transparent():
-        run(main())
-
-
-def test_the_unit_of_a_regression_that_one_party_knows(tmp_path: Path) -> None:
-    """With all labels at one party, another one could not say what the scores mean: it is not to be the recipient."""
-    params = replace(NUMBERS, centralised_labels=True)
-    here = fitting(world(30, (1, 1, 1), objective="reg:squarederror", seed=25, fresh=6), params)
-
-    async def main() -> None:
-        federation = await trained(tmp_path, here, params)
-        for name in PARTIES:
-            _restarted(federation, name, emits={"MASKED_SHARE": list(PARTIES)})
-        status = await predicted(federation)
-        assert (scores_of(status.predictions) == implied_scores(federation.states, here)).all()
-        status = await federation.predict(predict_request(model="job", recipient=C))
-        assert (status.state, status.bad_input) == ("failed", True)
-        assert f"recipient = '{C}': the unit of the labels of model job is known to the party" in status.error
         await federation.close()
 
     with transparent():

@@ -18,7 +18,7 @@ from tests.worlds import FOUR, World, spread, world
 from treetap.models.store import read_model
 from treetap.trees.centralised_pivodl import CentralPivodlModel
 from treetap.trees.pivodl_params import PivodlParams
-from treetap.trees.role_draws import RoleDraws
+from treetap.trees.pivodl_rules import RoleDraws
 from treetap.wire.frame import content_of, name_of
 from treetap.wire.transcript import TranscriptReader
 from treetap.wire.v2 import exchange_pb2
@@ -68,7 +68,7 @@ class Crossed:
 
 @cache
 def crossed(form: str) -> Crossed:
-    """A training as this project has it, "ours", or with the paper's lists of records, thresholds, draws and sums."""
+    """A training as this project has it, "ours", or "as published"."""
     if form == "ours":
         return _crossing(HERE, PARAMS)
     params = replace(
@@ -76,10 +76,7 @@ def crossed(form: str) -> Crossed:
         objective="binary:logistic",
         n_estimators=1,
         instance_threshold=2,
-        wire_form="paper",
-        child_sums="paper",
-        split_draws="paper",
-        instance_check="paper",
+        as_published=True,
     )
     return _crossing(spread(world(N, (1, 2, 1, 1), seed=7, fresh=2), [i % 3 for i in range(N)]), params)
 

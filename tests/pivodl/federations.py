@@ -18,7 +18,7 @@ from tests.worlds import World, spec
 from treetap.models.store import read_model
 from treetap.trees.centralised_pivodl import CentralPivodlModel, CentralPivodlTree, train
 from treetap.trees.pivodl_params import PivodlParams
-from treetap.trees.role_draws import barred
+from treetap.trees.pivodl_rules import barred
 from treetap.wire.v2 import setup_pb2
 
 #: Of keys in these tests, which hide nothing unless a test says so.
@@ -71,8 +71,7 @@ def assert_central_model(states: dict[str, Path], model: CentralPivodlModel, job
     """The shards are the centralised trees: split for split, leaf for leaf, weights bit for bit.
 
     Every party knows the same shape. A split's source alone knows its meaning, its opener is another party that no
-    draw bars, and keeps the weights of the leaves below it, which no other party keeps. Of centralised labels the party
-    that has them is every opener.
+    draw bars, and keeps the weights of the leaves below it, which no other party keeps.
     """
     shards = {name: read_model(state / "models" / job)[1] for name, state in states.items()}
     for shard in shards.values():
@@ -94,10 +93,9 @@ def _assert_splits(lines: dict[str, Any], nodes: list[dict[str, Any]], model: Ce
         number, source = node["node"], node["source"]
         expected = tree.splits[number]
         assert source == expected.source
-        if not model.params.centralised_labels:
-            known = [leaf for leaf in tree.leaves if _known(leaf, number, tree)]
-            out = barred(number, sources, known) if model.params.split_draws == "guarded" else frozenset[str]()
-            assert node["opener"] in set(lines) - {source} - out
+        known = [leaf for leaf in tree.leaves if _known(leaf, number, tree)]
+        out = frozenset[str]() if model.params.as_published else barred(number, sources, known)
+        assert node["opener"] in set(lines) - {source} - out
         (own,) = [each for each in lines[source]["splits"] if each["handle"] == node["handle"]]
         threshold = math.inf if own["threshold"] is None else own["threshold"]
         found = (own["node"], own["feature"], own["bin"], own["missing_left"], threshold)

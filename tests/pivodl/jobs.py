@@ -22,26 +22,20 @@ EMITTING = {
     "gains announced, by psi": spec(DEEP, alignment="psi"),
     "gains compared in secret": spec(replace(PARAMS, gain_comparison="secure", n_estimators=1)),
     "moments of the labels": spec(NUMBERS),
-    "as in the paper": spec(
-        replace(DEEP, wire_form="paper", instance_check="paper", split_draws="paper", child_sums="paper")
-    ),
+    "as published": spec(replace(DEEP, as_published=True)),
     "noise": spec(replace(DEEP, epsilon=8.0)),
-    "one party with all labels": spec(replace(DEEP, centralised_labels=True)),
 }
 train_naively = pivodl_train
 #: A world in which all three parties label records and win splits, in both trees of `SMALL`.
 SMALL = replace(PARAMS, n_estimators=2)
 SPREAD = spread(world(30, (1, 1, 1), seed=33, fresh=6), [i % 3 for i in range(30)])
-#: The same with all labels at the second party.
-GATHERED = spread(SPREAD, [1] * 30)
 #: Modules of the party's roles in this protocol's package.
-ROLES = ("several_owners", "one_owner")
+ROLES = ("party",)
 
 
 def fitting(here: World, params: PivodlParams) -> World:
-    """The world with labels by turns; where they are centralised all are the first party's."""
-    if params.centralised_labels:
-        return here
+    """The world with labels by turns."""
+    del params
     return spread(here, [i % len(here.tables) for i in range(len(here.y))])
 
 
@@ -61,7 +55,7 @@ def policies(job: setup_pb2.JobSpec, **changes: Any) -> dict[str, dict[str, Any]
         party: {
             "emits": {name: sorted(receivers) for name, receivers in sorted(emits.items())},
             "min_label_parties": 2,
-            "centralised_labels": True,
+            "pivodl_as_published": True,
             **changes,
         }
         for party, emits in found.items()

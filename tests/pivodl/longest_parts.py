@@ -13,13 +13,12 @@ from party.pivodl import candidate_bins
 from party.pivodl.candidate_bins import SourceBins, candidate_sets
 from party.pivodl.division import _space
 from party.pivodl.label_owner import SHARE_BYTES
-from party.pivodl.secure_gains import RANK_BITS
-from party.runtime.messages import as_chunk, batches, counted_bodies, counted_items
-from party.runtime.outbox import Body
+from party.runtime.messages import Body, as_chunk, batches, counted_bodies, counted_items
 from treetap.privacy.masks import KEY_BYTES
+from treetap.protocols.pivodl import RANK_BITS
 from treetap.trees.candidates import CandidateList
 from treetap.trees.pivodl_params import MOST_CLASSES
-from treetap.trees.role_draws import NONCE_BYTES
+from treetap.trees.pivodl_rules import NONCE_BYTES
 from treetap.wire.v2 import pivodl_pb2
 
 #: Bytes of a ciphertext under the longest key.
@@ -105,11 +104,6 @@ PARTS: dict[str, Callable[[], Iterable[Body]]] = {
         (pivodl_pb2.LeafWeight(node=FIRST + leaf, weight=[0.1] * MOST_CLASSES) for leaf in range(500)),
     ),
     "metric_share": lambda: [pivodl_pb2.MetricShare(values=[2**63] * 2)],
-    "grown_tree": lambda: _batched(
-        pivodl_pb2.GrownTree,
-        "nodes",
-        (pivodl_pb2.GrownNode(node=FIRST + node, source=NAME, handle=2**40, candidate=2**31) for node in range(NODES)),
-    ),
     "gain_bits": lambda: [pivodl_pb2.GainBits(node=FIRST, ciphertexts=bytes(RANK_BITS * CIPHERTEXT))],
     "blinded_gains": lambda: [pivodl_pb2.BlindedGains(node=FIRST, ciphertexts=bytes(RANK_BITS * CIPHERTEXT))],
     "gain_orders": lambda: [

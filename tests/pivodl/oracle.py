@@ -189,7 +189,7 @@ class _Tree:
         depth = len(f"{node:b}") - 1
         if depth == self.params.max_depth or len(rows) < self.params.min_samples:
             return False
-        if self.params.instance_check == "paper":
+        if self.params.as_published:
             return True
         per_party = [sum(self.owner[i] == name for i in rows) for name in self.owners]
         return all(count == 0 or count >= 2 * self.params.instance_threshold for count in per_party)
@@ -199,7 +199,7 @@ class _Tree:
         least = self.params.instance_threshold
         for name in self.owners:
             on_left, on_right = (sum(self.owner[i] == name for i in side) for side in (left, right))
-            if self.params.instance_check == "paper":
+            if self.params.as_published:
                 if name != source and on_left < least:
                     return False
             elif on_left + on_right > 0 and min(on_left, on_right) < least:
@@ -210,7 +210,7 @@ class _Tree:
         """Whether some party may open the source's sums: one that could not compute a leaf's exact weight from them."""
         names = set(self.candidates)
         openers = names - {source}
-        if self.params.split_draws == "guarded" and not self.params.centralised_labels:
+        if not self.params.as_published:
             while node > 1:
                 sibling = node + 1 if node % 2 == 0 else node - 1
                 if sibling in self.leaves:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tests.worlds import Rows
 from treetap.trees.centralised_pivodl import CentralPivodlModel, CentralPivodlTree
-from treetap.trees.role_draws import RoleDraws, barred
+from treetap.trees.pivodl_rules import RoleDraws, barred
 
 #: (kind, tree, stage, sender, receiver).
 Sent = tuple[str, int, int, str, str]
@@ -38,7 +38,7 @@ class Roles:
     def split_party(self, node: int, source: str) -> str | None:
         """The party that opens a source's candidates at a node."""
         tree, out = self._tree, frozenset[str]()
-        if self.model.params.split_draws == "guarded":
+        if not self.model.params.as_published:
             sources = {split: each.source for split, each in tree.splits.items()}
             known = {
                 leaf
@@ -88,7 +88,7 @@ def expected(roles: Roles, ownership: dict[str, Rows]) -> set[Sent]:
     for level, nodes in roles.levels():
         offering = {source for source in parties if any(roles.split_party(node, source) for node in nodes)}
         found |= {("candidate_shares", t, level, owner, source) for owner in owners for source in offering}
-        if params.wire_form == "paper":
+        if params.as_published:
             found |= {("candidate_records", t, level, source, owner) for owner in owners for source in offering}
         for node in nodes:
             for source in offering:
@@ -101,7 +101,7 @@ def expected(roles: Roles, ownership: dict[str, Rows]) -> set[Sent]:
             found |= {("winning_candidates", t, level, roles.opener(node), source)}
             found |= roles.to_others("divided_nodes", level, source) | roles.to_others("node_records", level, source)
             for child in {2 * node, 2 * node + 1} & tree.divisible:
-                to_know = parties if params.child_sums == "paper" else roles.split_parties(child)
+                to_know = parties if params.as_published else roles.split_parties(child)
                 found |= {("node_sums", t, level + 1, roles.opener(node), party) for party in to_know}
         for leaf in roles.ended(level):
             found |= {("leaf_weights", t, level, roles.keeper(leaf), owner) for owner in owners}

@@ -1,4 +1,4 @@
-"""Lists of records left of candidates, the paper's wire form: the sums that bins give, however lists are cut."""
+"""Lists of records left of candidates, as published: the sums that bins give, however lists are cut."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from treetap.trees.role_draws import RoleDraws, able_sources, barred, commitment
+from treetap.trees.pivodl_rules import RoleDraws, able_sources, barred, commitment
 
 PARTIES = ["a", "b", "c", "d"]
 NONCES = {party: bytes([place]) * 32 for place, party in enumerate(PARTIES)}

@@ -24,14 +24,14 @@ from treetap.wire.v2 import control_pb2, exchange_pb2
 
 
 def test_the_job_has_all_that_a_job_can_have() -> None:
-    """Every party wins a split in each of the two trees, and all words of a job of this wire form are sent."""
+    """Every party wins a split in each of the two trees, and all words of such a job are sent."""
     for tree in ORACLE:
         assert {node.owner for node in tree.nodes.values() if isinstance(node, OracleSplit)} == set(PARTIES)
     told = {message.word for message in messages()}
     ways = {**PATHS[control_pb2.StepRequest], **PATHS[exchange_pb2.PeerMessage]}
     words = {name for name, path in ways.items() if "pivodl" in path}
     secure = {"compare_gains", "blinded_gains", "gain_bits", "gain_orders", "winning_sources"}
-    assert words - told == secure | {"grow_from_bins", "candidate_records", "grown_tree"}
+    assert words - told == secure | {"candidate_records"}
 
 
 @pytest.mark.second_tier(but=1)

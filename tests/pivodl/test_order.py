@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from party.pivodl import one_owner, several_owners
-from party.runtime.step_order import StepTable, id_of
+from party.pivodl.party import Party
+from party.runtime.step_order import id_of, table_of
 from tests.growth.test_order import Answered, every_step_now
 from tests.growth.test_step_tables import attempts
 from tests.pivodl.federations import assert_central_model, centralised, federation_of, job_of, transparent
-from tests.pivodl.jobs import GATHERED, SMALL, SPREAD, WITHOUT_SPLITS
+from tests.pivodl.jobs import SMALL, SPREAD, WITHOUT_SPLITS
 from tests.replay import Replay, steps_of
 from tests.simulator import Federation, Message, run
 from tests.step_tables import Asked, Line, TableReader, lines_of, taken
-from tests.worlds import PARTIES, World, manifest
+from tests.worlds import PARTIES, manifest
 from treetap.trees.pivodl_params import PivodlParams
 
 pytestmark = [
@@ -25,15 +25,13 @@ pytestmark = [
 ]
 
 FIRST, B, C = PARTIES
-CENTRALISED = replace(SMALL, centralised_labels=True)
-
 SECRET = replace(SMALL, gain_comparison="secure", n_estimators=1)
 #: Steps of a level, in order.
 LEVEL = ("sum_candidates", "forward_sums", "open_sums", "divide_nodes", "settle_children")
 
 
 def expects(last: Answered) -> list[Asked]:
-    """The transition table of every party where labels are spread, written down once more; two trees of two levels."""
+    """The transition table of every party, written down once more; two trees of two levels."""
     request, result = last
     word, t, level = id_of(request)
     if word in LEVEL[:-1]:
@@ -65,28 +63,14 @@ def expects_in_secret(last: Answered) -> list[Asked]:
     return [("divide_nodes", t, level)] if word == "compare_gains" else expects(last)
 
 
-def expects_of_one_owner(last: Answered) -> list[Asked]:
-    """The transition table of every party where one has all labels."""
-    word, t, _ = id_of(last[0])
-    own = {
-        "bin": [("share_ownership", 0, 0), ("publish", 0, 0)],
-        "share_ownership": [("share_bins", 0, 0)],
-        "share_bins": [("grow_from_bins", 0, 0), ("publish", 0, 0)],
-        "grow_from_bins": [("close_tree", t, 0)],
-        "store_tree": [("grow_from_bins", t + 1, 0), ("publish", 0, 0)],
-    }
-    return own.get(word) or expects(last)
-
-
 JOBS = {
-    "labels of several": (SPREAD, SMALL, several_owners.STEPS, expects),
-    "gains compared": (SPREAD, SECRET, several_owners.STEPS, expects_in_secret),
-    "labels of one": (GATHERED, CENTRALISED, one_owner.STEPS, expects_of_one_owner),
+    "gains announced": (SMALL, expects),
+    "gains compared": (SECRET, expects_in_secret),
 }
 
 
-def _federation(folder: Path, here: World, params: PivodlParams) -> Federation:
-    return federation_of(folder, here, job_of(here, params))
+def _federation(folder: Path, params: PivodlParams) -> Federation:
+    return federation_of(folder, SPREAD, job_of(SPREAD, params))
 
 
 @pytest.mark.second_tier(but=1)
@@ -96,14 +80,14 @@ def test_every_wrong_order_is_refused(name: str, tmp_path: Path) -> None:
 
     The replay's parties have other nonces, so that their roles are drawn anew; the steps are the same.
     """
-    here, params, _, transitions = JOBS[name]
-    job = job_of(here, params)
+    params, transitions = JOBS[name]
+    job = job_of(SPREAD, params)
 
     async def main() -> None:
-        once = _federation(tmp_path / "once", here, params)
+        once = _federation(tmp_path / "once", params)
         events = await steps_of(once, job)
         await once.close()
-        federation = _federation(tmp_path / "again", here, params)
+        federation = _federation(tmp_path / "again", params)
         replay = Replay(federation, events)
         refused = 0
         async for _ in replay.waves():
@@ -111,27 +95,23 @@ def test_every_wrong_order_is_refused(name: str, tmp_path: Path) -> None:
                 if replay.answers[party]:
                     refused += await every_step_now(replay, party, transitions)
         assert refused > 100
-        assert_central_model(federation.states, centralised(here, params))
+        assert_central_model(federation.states, centralised(SPREAD, params))
         await federation.close()
 
     with transparent():
         run(main())
 
 
-@pytest.mark.second_tier(but=1)
-@pytest.mark.parametrize("name", ["labels of several", "labels of one"])
-def test_every_line_is_taken(name: str, tmp_path: Path) -> None:
+def test_every_line_is_taken(tmp_path: Path) -> None:
     """Interrupted in a tree, while models are published, and when all trees of a model without splits are stored."""
-    here, params, table, _ = JOBS[name]
-    params = replace(params, objective="reg:squarederror")  # its scales outlast the attempt that found them
-    stumps = replace(WITHOUT_SPLITS, centralised_labels=params.centralised_labels)
+    params = replace(SMALL, objective="reg:squarederror")  # its scales outlast the attempt that found them
     lines: set[Line] = set()
 
     def follow(federation: Federation) -> None:
         for party in PARTIES:
             aligning = "compare_digests" if party == FIRST else "send_digest"
             for steps in attempts(federation, party):
-                lines.update(taken(TableReader(table, aligning, resumes=range(4)), steps))
+                lines.update(taken(TableReader(table_of(Party), aligning, resumes=range(4)), steps))
 
     def break_off(
         federation: Federation, step: str, to: str, round: int | None = None, *, served: bool = False
@@ -148,8 +128,8 @@ def test_every_line_is_taken(name: str, tmp_path: Path) -> None:
         federation.hook = hook
 
     async def main() -> None:
-        federation = _federation(tmp_path / "trees", here, params)
-        job = job_of(here, params)
+        federation = _federation(tmp_path / "trees", params)
+        job = job_of(SPREAD, params)
         break_off(federation, "close_tree", B, 2)
         assert (await federation.train(job)).state == "interrupted"
         federation.start(B)
@@ -159,33 +139,26 @@ def test_every_line_is_taken(name: str, tmp_path: Path) -> None:
             assert again.state == "interrupted", again.error
             federation.start(party)
         assert (await federation.resume()).state == "finished"
-        assert_central_model(federation.states, centralised(here, params))
+        assert_central_model(federation.states, centralised(SPREAD, params))
         follow(federation)
         scales = {(each["label_scale"], each["base_score"]) for each in map(manifest, federation.states.values())}
-        loss = centralised(here, params).loss
-        assert scales - {(None, None)} == {(loss.label_scale, loss.base_score)}
+        loss = centralised(SPREAD, params).loss
+        assert scales == {(loss.label_scale, loss.base_score)}
         await federation.close()
-        others = _federation(tmp_path / "stumps", here, stumps)
-        job = job_of(here, stumps)
-        break_off(others, "store_tree", FIRST, stumps.n_estimators, served=True)
+        others = _federation(tmp_path / "stumps", WITHOUT_SPLITS)
+        job = job_of(SPREAD, WITHOUT_SPLITS)
+        break_off(others, "store_tree", FIRST, WITHOUT_SPLITS.n_estimators, served=True)
         assert (await others.train(job)).state == "interrupted"
         others.start(FIRST)
         assert (await others.resume()).state == "finished"
-        assert_central_model(others.states, centralised(here, stumps))
+        assert_central_model(others.states, centralised(SPREAD, WITHOUT_SPLITS))
         follow(others)
         await others.close()
-        if not params.centralised_labels:
-            compared = _federation(tmp_path / "compared", here, SECRET)
-            assert (await compared.train(job_of(here, SECRET))).state == "finished"
-            follow(compared)
-            await compared.close()
+        compared = _federation(tmp_path / "compared", SECRET)
+        assert (await compared.train(job_of(SPREAD, SECRET))).state == "finished"
+        follow(compared)
+        await compared.close()
 
     with transparent():
         run(main())
-    assert lines == lines_of(table)
-
-
-@pytest.mark.parametrize("table", [several_owners.STEPS, one_owner.STEPS], ids=["several", "one"])
-def test_every_step_has_a_row(table: StepTable) -> None:
-    """Every step that may come has a row of its own, so no step is a dead end."""
-    assert {line.step for line in lines_of(table)} <= set(table)
+    assert lines == lines_of(table_of(Party))

@@ -13,8 +13,8 @@ import pytest
 
 from tests.blindness.observed import Observed
 from tests.pivodl.federations import assert_central_model, centralised, job_of, transparent
-from tests.pivodl.jobs import GATHERED, SMALL, SPREAD, policies
-from tests.simulator import run
+from tests.pivodl.jobs import SMALL, SPREAD, policies
+from tests.simulator import Message, run
 from tests.worlds import PARTIES, World, spread
 from treetap.errors import ConfigError
 from treetap.trees.pivodl_params import PivodlParams
@@ -101,18 +101,13 @@ CASES: dict[str, tuple[World, dict[str, Any], str]] = {
     ),
     "the paper's threshold": (
         SPREAD,
-        {"instance_threshold": 11, "instance_check": "paper"},
+        {"instance_threshold": 11, "as_published": True},
         "instance_threshold = 11 stops every node",
     ),
     "too few records": (
         SPREAD,
         {"min_samples": 31},
         "min_samples = 31 is larger than every node: there are 30 records",
-    ),
-    "labels of several, said to be centralised": (
-        SPREAD,
-        {"centralised_labels": True},
-        f"centralised_labels: {FIRST} and {B} and {C} have labels, and one party must have them all",
     ),
     "a label beyond the slot": (
         SPREAD,
@@ -161,7 +156,7 @@ def test_a_party_without_labels_is_allowed(tmp_path: Path) -> None:
         ({"subsample": 0.5}, "subsample must be 1"),
         ({"objective": "multi:softprob"}, "classes must list 2 to 1024 names"),
         ({"classes": ["a", "b", "c"]}, "classes must be two for binary:logistic"),
-        ({"centralised_labels": True, "epsilon": 8.0}, "centralised_labels goes without epsilon"),
+        ({"as_published": "paper"}, "as_published must be true or false"),
     ],
 )
 def test_parameters_out_of_range(changes: dict[str, Any], message: str) -> None:
@@ -175,7 +170,6 @@ def test_parameters_out_of_range(changes: dict[str, Any], message: str) -> None:
     [
         (SMALL, {"min_label_parties": 4}, "takes no part in a job of 3 parties that share labels"),
         (SMALL, {"emits": {}}, "does not send AGGREGATE, BIN_ASSIGNMENT, LEAF_WEIGHT, MASKED_SHARE"),
-        (replace(SMALL, centralised_labels=True), {"centralised_labels": False}, "with centralised_labels = true"),
     ],
 )
 def test_policies_that_refuse(params: PivodlParams, policy: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -184,6 +178,51 @@ def test_policies_that_refuse(params: PivodlParams, policy: dict[str, Any], mess
     assert state == "failed"
     assert message in error
     assert crossed == set()
+
+
+@pytest.mark.parametrize("party", PARTIES)
+def test_every_policy_must_allow_the_papers_steps(party: str, tmp_path: Path) -> None:
+    """One that does not is named with the line to write, before anything crosses; so where a job is resumed."""
+    params = replace(SMALL, as_published=True)
+    job = job_of(SPREAD, params)
+    federation = Observed(tmp_path, SPREAD.tables, policies=policies(job))
+    allowed = dict(federation.policies[party])
+    refusal = (
+        f"{party} takes no part in a job with as_published = true: its policy says pivodl_as_published = false; if it "
+        f"should, write pivodl_as_published = true above the tables of {party}'s policy file and restart {party}"
+    )
+
+    def restart(lines: dict[str, Any]) -> None:
+        federation.policies[party] = lines
+        federation.kill(party)
+        federation.configs[party] = federation.configs[party].under(federation.policy(party))
+        federation.start(party)
+
+    def kill(message: Message) -> None:
+        if (message.word, message.to) == ("close_tree", party):
+            federation.hook = None
+            federation.kill(party)
+
+    async def main() -> None:
+        restart({name: line for name, line in allowed.items() if name != "pivodl_as_published"})
+        status = await federation.train(job, "refused")
+        assert (status.state, refusal in status.error) == ("failed", True), status.error
+        assert not [it for it in federation.crossed if isinstance(it.message, exchange_pb2.PeerMessage)]
+        assert [path for part in ("jobs", "models") for path in tmp_path.glob(f"{party}/state/{part}/*")] == []
+        restart(allowed)
+        federation.hook = kill
+        assert (await federation.train(job)).state == "interrupted"
+        restart({**allowed, "pivodl_as_published": False})
+        status = await federation.resume()
+        assert refusal in status.error
+        restart(allowed)
+        status = await federation.resume()
+        assert (status.state, status.error) == ("finished", "")
+        assert_central_model(federation.states, centralised(SPREAD, params))
+        await federation.close()
+
+    with transparent():
+        run(main())
 
 
 def _nonce(content: Any) -> None:
@@ -243,7 +282,7 @@ LIES: dict[str, tuple[str, Callable[[Any], None], str]] = {
     "records twice": ("labelled_records", _records_twice, "records: a range of 30 from 0 cannot follow 30 of 30"),
     "a bin too large": ("record_bins", _bin_too_large, "sent a bin outside column 0's"),
     "no bins": ("record_bins", _bins_missing, "sent bins of no column"),
-    "half of the root": ("label_sums", _a_ciphertext_less, "the sums of a root are one ciphertext"),
+    "half of the root": ("label_sums", _a_ciphertext_less, "sent another number of ciphertexts than 1"),
     "sums of other candidates": ("candidate_shares", _a_ciphertext_less, "than its threshold permits"),
     "no ciphertext": ("forwarded_sums", _no_ciphertext, "a ciphertext is zero or not below n²"),
     "sums of more records": ("node_sums", _sums_of_more_records, "that no records of this job have"),
@@ -254,40 +293,6 @@ LIES: dict[str, tuple[str, Callable[[Any], None], str]] = {
     "a weight that is no number": ("leaf_weights", _no_number, "sent a weight of leaf .* that is none"),
     "a figure more": ("metric_share", _a_figure_more, "figures, not 2"),
 }
-
-
-def _no_tree(content: Any) -> None:
-    del content.nodes[:]
-
-
-def _a_leaf_less(content: Any) -> None:
-    del content.nodes[-1]
-
-
-def _too_deep(content: Any) -> None:
-    content.nodes[-1].source = FIRST
-
-
-@pytest.mark.parametrize("change", [_no_tree, _a_leaf_less, _too_deep])
-def test_a_tree_that_is_none(change: Callable[[Any], None], tmp_path: Path) -> None:
-    """Where one party grows all trees, the others store none that has no root, lacks a leaf or is too deep."""
-    params = replace(SMALL, centralised_labels=True)
-    job = job_of(GATHERED, params)
-    federation = Observed(tmp_path, GATHERED.tables, policies=policies(job))
-
-    def lie(sender: str, to: str, parcel: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
-        if (name_of(parcel), to) == ("grown_tree", C):
-            change(content_of(parcel, "grown_tree"))
-        return parcel
-
-    async def main() -> None:
-        federation.tamper = lie
-        status = await federation.train(job, "lied-to")
-        assert status.state == "failed"
-        assert f"{B} sent nodes that are no tree of the job's depth" in status.error
-        await federation.close()
-
-    run(main())
 
 
 @pytest.mark.second_tier(but=2)

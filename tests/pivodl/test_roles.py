@@ -44,7 +44,7 @@ def _of_a_job(here: Crossed) -> Iterator[Sent]:
     for party in FOUR:
         for other in _others(party):
             yield from ((kind, 0, 0, party, other) for kind in ("party_keys", "party_nonce", "labelled_records"))
-            if other in OWNERS and here.params.wire_form == "compact":
+            if other in OWNERS and not here.params.as_published:
                 yield "record_bins", 0, 0, party, other
     if here.params.needs_moments:
         aggregator, opener = here.roles(0).draws.aggregation_party(0), here.roles(0).draws.encryption_party(0)
@@ -54,7 +54,7 @@ def _of_a_job(here: Crossed) -> Iterator[Sent]:
 
 
 @pytest.mark.second_tier(but=1)
-@pytest.mark.parametrize("form", ["ours", "the paper's"])
+@pytest.mark.parametrize("form", ["ours", "as published"])
 def test_who_sends_what_to_whom(form: str) -> None:
     """Of each step those messages of each role, and no other message of this protocol."""
     here = crossed(form)
@@ -72,8 +72,8 @@ def test_who_sends_what_to_whom(form: str) -> None:
 
 
 _OF_OTHER_JOBS = {
-    "ours": {"candidate_records", "grown_tree", *SECURE},
-    "the paper's": {"record_bins", "moment_share", "joint_moments", "label_moments", "grown_tree", *SECURE},
+    "ours": {"candidate_records", *SECURE},
+    "as published": {"record_bins", "moment_share", "joint_moments", "label_moments", *SECURE},
 }
 
 
@@ -92,7 +92,7 @@ def _place(parcel: exchange_pb2.PeerMessage) -> tuple[int, int, int]:
     return t, stage, LEVEL.index("divided_nodes" if kind == "node_records" else kind)
 
 
-@pytest.mark.parametrize("form", ["ours", "the paper's"])
+@pytest.mark.parametrize("form", ["ours", "as published"])
 def test_the_steps_follow_one_another(form: str) -> None:
     """No message of a step comes after one of a later step, in any tree and level."""
     here = crossed(form)

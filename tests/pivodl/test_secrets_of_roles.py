@@ -42,7 +42,7 @@ def test_descriptors_part_sums_from_records() -> None:
     assert in_the_clear - SECURE == {"label_moments", "node_sums", "best_gains"}
 
 
-@pytest.mark.parametrize("form", ["ours", "the paper's"])
+@pytest.mark.parametrize("form", ["ours", "as published"])
 def test_ciphertexts_are_under_the_key_of_the_party_that_may_open_them(form: str) -> None:
     """Under no other: a source can open none of those that pass through it.
 
@@ -78,7 +78,7 @@ def _content(record: TranscriptRecord) -> Any:
     return content_of(open_message(record), record.step)
 
 
-@pytest.mark.parametrize("form", ["ours", "the paper's"])
+@pytest.mark.parametrize("form", ["ours", "as published"])
 def test_no_source_hears_a_sum_of_its_candidates_under_evaluation(form: str) -> None:
     """Of all that its transcript has up to a level's gains, no sums are those left of its own candidates there."""
     here = crossed(form)
@@ -145,7 +145,7 @@ def test_the_sums_that_are_compared_are_those_on_the_wire() -> None:
                 assert tuple(each.sums) in _left_sums(here, t, each.node >> 1, source)
 
 
-@pytest.mark.parametrize("form", ["ours", "the paper's"])
+@pytest.mark.parametrize("form", ["ours", "as published"])
 def test_a_split_party_hears_of_no_records_of_candidates(form: str) -> None:
     """In a transcript, records come as ownership, as bins or lists of the own labelled ones, and as divided nodes."""
     here = crossed(form)
@@ -164,5 +164,5 @@ def test_a_split_party_hears_of_no_records_of_candidates(form: str) -> None:
             if record.step == "node_records":  # after the candidates of its parent have been opened
                 spaces = _content(record).spaces
                 assert all(space.node.bit_length() - 2 == record.stage for space in spaces)
-    forms = {"ours": "record_bins", "the paper's": "candidate_records"}
+    forms = {"ours": "record_bins", "as published": "candidate_records"}
     assert listed - {"record_digest"} == {"labelled_records", "node_records", forms[form]}

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from party.pivodl.growing_tree import GrowingTree
-from party.pivodl.secure_gains import RANK_BITS, SecureGains, of_comparisons, rank_of
-from party.pivodl.setting import Setting
+from party.pivodl.participant import Participant
+from party.pivodl.secure_gains import SecureGains, rank_of
 from party.pivodl.split_party import Opened, Winner
-from party.runtime.mailbox import Mailbox
+from party.runtime.mailbox import Mailbox, expected_of
 from tests.pivodl.federations import assert_central_model, centralised, federation_of, job_of, transparent
 from tests.pivodl.worlds import some_params, some_world
 from tests.simulator import run
@@ -27,11 +27,13 @@ from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.additive.sums.slots import Slots
 from treetap.errors import Malformed
-from treetap.trees.fixed_gains import LARGEST, Best, least_gain
+from treetap.protocols.key_options import KeyKind
+from treetap.protocols.messages import MessageRow, members_of
+from treetap.protocols.pivodl import PROTOCOL, RANK_BITS, PivodlSizes
 from treetap.trees.pivodl_params import PivodlParams
-from treetap.trees.role_draws import RoleDraws
+from treetap.trees.pivodl_rules import LARGEST, Best, RoleDraws, least_gain
 from treetap.wire.frame import filled, name_of
-from treetap.wire.v2 import exchange_pb2, pivodl_pb2
+from treetap.wire.v2 import exchange_pb2, pivodl_pb2, setup_pb2
 from treetap.workers.engines import InProcessEngine
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
@@ -42,6 +44,11 @@ with warnings.catch_warnings(action="ignore"):  # what is compared does not depe
     KEYS = [SecretKey.generate(512, allow_breakable=True) for _ in range(10)]
 #: Party → node → the best candidates that it has opened.
 OpenedByParty = Mapping[str, Mapping[int, Opened]]
+
+
+def sent_in(job: setup_pb2.JobSpec) -> list[MessageRow]:
+    """The messages of a job."""
+    return [row for row in PROTOCOL.sends if row.when(job)]
 
 
 @dataclass
@@ -73,9 +80,13 @@ class Parties:
         self.spec.key_bits = 512
         self.names = [self.spec.aggregator, *self.spec.feature_parties]
         draws = RoleDraws(self.seed, self.names, {name: bytes(32) for name in self.names})
+        self.tree = GrowingTree(1, 50, draws, guarded=True)
+        self.tree.open = list(NODES)
         self.secrets = dict(zip(self.names, KEYS, strict=False))
-        self.settings = {}
+        self.participants = {}
         self.delays = np.random.default_rng(self.seed)
+        key, members = KeyKind.of(self.spec), members_of(self.spec, "coordinator")
+        sizes = PivodlSizes(members=members, key=key, params=PARAMS, records=len(NODES))
         for name in self.names:
             context = SimpleNamespace(
                 party=name,
@@ -84,20 +95,17 @@ class Parties:
                 costs=SimpleNamespace(operations=Counter(), ciphertexts=Counter()),
                 key_engine=InProcessEngine(),
             )
-            setting = self.settings[name] = Setting(cast(Any, context), self.spec, PARAMS)
-            setting.draws, setting.tree = draws, GrowingTree(1, 50, self.names[0])
-            setting.tree.open = list(NODES)
-            context.mailbox.expect(of_comparisons(setting, lambda: len(NODES)))
+            self.participants[name] = Participant(cast(Any, context), self.spec, PARAMS)
+            context.mailbox.expect(expected_of(sent_in(self.spec), name, sizes))
 
     def opened(self, rng: np.random.Generator) -> OpenedByParty:
         """Gains with ties and gaps, as split parties open them: of each the lowest source with the largest gain."""
         found: dict[str, dict[int, Opened]] = {name: {} for name in self.names}
-        setting = self.settings[self.names[0]]
         choices = [least_gain(PARAMS), least_gain(PARAMS) + 1, 2**40, LARGEST]
         for node in NODES:
             for source in self.names:
                 gain = int(rng.choice(choices))
-                party = setting.split_party(node, source)
+                party = self.tree.split_party(node, source)
                 if party is None or rng.random() < 0.3:
                     continue
                 if node not in found[party] or gain > found[party][node].best.gain:
@@ -107,12 +115,12 @@ class Parties:
     async def compare(self, opened: OpenedByParty) -> list[dict[int, Winner]]:
         """What each party finds."""
         comparisons = []
-        for name, setting in self.settings.items():
-            engine = setting.context.key_engine
+        for name, me in self.participants.items():
+            engine = me.context.key_engine
             holder = KeyHolder(engine, self.secrets[name], Slots((60,)), "short-exponent", name)
             await holder.start()
             keys = SimpleNamespace(holder=holder, of=lambda party: self.secrets[party].public)
-            comparisons.append(SecureGains(setting, cast(Any, keys)))
+            comparisons.append(SecureGains(me, cast(Any, keys), self.tree))
         calls = [each.winners(LEVEL, opened[name]) for each, name in zip(comparisons, self.names, strict=True)]
         async with asyncio.timeout(50), asyncio.TaskGroup() as group:
             tasks = [group.create_task(call) for call in calls]
@@ -129,7 +137,7 @@ class Parties:
                 for _ in range(int(self.delays.integers(0, 30))):  # parties run apart as far as messages let them
                     await asyncio.sleep(0)
                 self.sent.append(Sent(name, to, message))
-                await self.settings[to].context.mailbox.file(name, message)
+                await self.participants[to].context.mailbox.file(name, message)
 
         return send
 
@@ -163,7 +171,7 @@ def test_a_level_without_any_gain_ends(tmp_path: Path) -> None:
     """The public candidate wins: no party names a source, and every comparison was made all the same."""
     parties = Parties(4, tmp_path)
     assert asyncio.run(parties.compare({name: {} for name in parties.names})) == [{}] * 4
-    turns = sum(len(parties.settings[parties.names[0]].split_parties(node)) - 1 for node in NODES)
+    turns = sum(len(parties.tree.split_parties(node)) - 1 for node in NODES)
     assert sum(name_of(each.message) == "blinded_gains" for each in parties.sent) == turns
 
 
@@ -172,17 +180,16 @@ def test_sizes_do_not_depend_on_gains(tmp_path: Path) -> None:
     seen = []
     for gain, rest in ((LARGEST, True), (least_gain(PARAMS), True), (2**30, False)):
         parties = Parties(4, tmp_path)
-        setting = parties.settings[parties.names[0]]
         opened: dict[str, dict[int, Opened]] = {name: {} for name in parties.names}
         for node in NODES:
-            first, *others = setting.split_parties(node)
-            drawn = {setting.split_party(node, source): source for source in reversed(parties.names)}
+            first, *others = parties.tree.split_parties(node)
+            drawn = {parties.tree.split_party(node, source): source for source in reversed(parties.names)}
             opened[first][node] = Opened(drawn[first], Best(gain + 1, [0]), {})
             for party in others if rest else []:
                 opened[party][node] = Opened(drawn[party], Best(gain, [0]), {})
         asyncio.run(parties.compare(opened))
         seen.append(sorted(each.size for each in parties.sent))
-        costs = [parties.settings[name].context.costs for name in parties.names]
+        costs = [parties.participants[name].context.costs for name in parties.names]
         answers = sum(name_of(each.message) == "blinded_gains" for each in parties.sent)
         assert sum(each.ciphertexts["gain_bits"] for each in costs) == RANK_BITS * answers
     assert seen[0] == seen[1] == seen[2]
@@ -237,11 +244,11 @@ def test_what_no_comparison_has_is_refused(alter: Any, tmp_path: Path, monkeypat
     assert refusals.group_contains(Malformed)
 
 
-def test_a_job_that_announces_takes_no_comparisons(tmp_path: Path) -> None:
-    """Its mailboxes expect none, and refuse what is not expected."""
-    parties = Parties(2, tmp_path)
-    setting = parties.settings[parties.names[0]]
-    assert of_comparisons(Setting(setting.context, parties.spec, PivodlParams()), lambda: 1) == {}
+def test_a_job_that_announces_takes_no_comparisons() -> None:
+    """Its mailboxes expect none, and refuse what is not expected; one that compares takes no announcement."""
+    comparing, announcing = ({row.content for row in sent_in(spec(it))} for it in (PARAMS, PivodlParams()))
+    assert comparing - announcing == {"gain_bits", "blinded_gains", "gain_orders", "winning_sources"}
+    assert announcing - comparing == {"best_gains"}
 
 
 def test_a_federation_finds_the_model_of_announced_gains(tmp_path: Path) -> None:

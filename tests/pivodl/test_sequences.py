@@ -19,7 +19,7 @@ from tests.pivodl.worlds import some_params, some_world
 from tests.simulator import run
 from tests.worlds import World
 from treetap.trees.pivodl_params import PivodlParams
-from treetap.trees.role_draws import RoleDraws
+from treetap.trees.pivodl_rules import RoleDraws
 from treetap.wire.disclosure import classes_within
 from treetap.wire.frame import content_of, name_of, type_of
 from treetap.wire.v2 import exchange_pb2
@@ -67,7 +67,7 @@ def _roles(federation: Observed, here: World, params: PivodlParams) -> list[Role
 
 WAYS: dict[str, dict[str, Any]] = {
     "as by default": {},
-    "drawn as in the paper": {"split_draws": "paper", "child_sums": "paper", "wire_form": "paper"},
+    "as published": {"as_published": True},
 }
 
 
@@ -90,7 +90,7 @@ def test_every_message_is_a_roles(parties: int, way: str, tmp_path: Path) -> Non
     assert real == wanted
     kinds = {each[0] for each in real}
     assert {"candidate_shares", "forwarded_sums", "best_gains", "node_records", "leaf_weights"} <= kinds
-    assert parties < 5 or len(kinds) == (12 if params.wire_form == "paper" else 11)
+    assert parties < 5 or len(kinds) == (12 if params.as_published else 11)
     assert sum(len(tree.splits) for tree in centralised(here, params).trees) > 3
 
 

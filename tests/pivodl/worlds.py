@@ -20,10 +20,7 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
 #: What differs between the ways of growing.
 RULES: dict[str, dict[str, Any]] = {
     "of this project": {},
-    "instances as in the paper": {"instance_check": "paper"},
-    "draws as in the paper": {"split_draws": "paper"},
-    "sums of children as in the paper": {"child_sums": "paper"},
-    "lists as in the paper": {"wire_form": "paper"},
+    "as published": {"as_published": True},
 }
 
 

@@ -39,16 +39,14 @@ def test_the_shared_parts_need_no_trees() -> None:
         waiting += [name for name in found if name.startswith("party.prediction.") and name not in seen]
     shared = (
         "records",
+        "order",
         "opened_model",
-        "private_values",
         "record_values",
         "batch",
         "evaluation",
         "served",
         "outcome",
         "scores_on_disk",
-        "feature_names",
-        "step_rows",
     )
     assert seen == {f"party.prediction.{name}" for name in shared}
 

@@ -15,16 +15,19 @@ import pytest
 from google.protobuf.message import Message
 
 from party.alignment.lists import POINTS_PER_MESSAGE
-from party.attributions import layout as attribution_layout
-from party.eini import layout as eini_layout
+from party.eini import column_layout, entry_layout
 from party.growth.feature_party import SUMS_BYTES
-from party.growth.partitions import partition_messages
-from party.growth.paths import LEAVES_PER_MESSAGE, leaf_paths
+from party.growth.messages import (
+    LEAVES_PER_MESSAGE,
+    leaf_paths,
+    partition_messages,
+    sampled_messages,
+    space_messages,
+    won_messages,
+)
+from party.growth.messages import child_messages as children_messages
 from party.interactive.feature_party import ANSWERS_PER_MESSAGE
-from party.lattice import layout as lattice_layout
-from party.runtime.messages import batches, ciphertext_body, sampled_messages, space_messages, won_messages
-from party.runtime.messages import child_messages as children_messages
-from party.runtime.outbox import MESSAGE_BYTES, Body, CountedBody
+from party.runtime.messages import MESSAGE_BYTES, Body, CountedBody, batches, ciphertext_body
 from tests.certificates import role_of
 from tests.masked import longest_parts as masked
 from tests.pivodl import longest_parts as pivodl
@@ -94,7 +97,7 @@ def _columns() -> Iterable[Message]:
             return [[[(LONG, True)] * int(math.log2(LEAVES)) for _ in range(LEAVES)] for _ in range(3)]
 
     columns: Any = Columns
-    return lattice_layout.layout_messages(columns, "feature-b")
+    return column_layout.layout_messages(columns, "feature-b")
 
 
 def _hops() -> list[TreeHop]:
@@ -150,7 +153,7 @@ PARTS: dict[str, Callable[[], Iterable[Body]]] = {
             count=ANSWERS_PER_MESSAGE, left=pack_bits(np.ones(ANSWERS_PER_MESSAGE, dtype=np.bool_))
         )
     ],
-    "entry_layout": lambda: eini_layout.layout_messages(_hops(), list(range(LEAVES))),
+    "entry_layout": lambda: entry_layout.score_layout(_hops(), list(range(LEAVES))),
     "constant_entries": lambda: _stream("constant_entries", CALL_BYTES),
     "leaf_entries": lambda: _stream("leaf_entries", max(CALL_BYTES, MESSAGE_BYTES)),
     "leaf_sums": lambda: _stream("leaf_sums", MESSAGE_BYTES),
@@ -158,7 +161,7 @@ PARTS: dict[str, Callable[[], Iterable[Body]]] = {
     "column_layout": _columns,
     "lattice_columns": lambda: [lattice_pb2.LatticeColumns(ciphertexts=[_lattice(2)])],
     "lattice_sums": lambda: [lattice_pb2.LatticeSums(ciphertexts=[_lattice(2)])],
-    "attribution_layout": lambda: attribution_layout.layout_messages(_attributed(), list(range(LEAVES)), 100),
+    "attribution_layout": lambda: entry_layout.attribution_layout(_attributed(), list(range(LEAVES)), 100),
     "constant_attributions": lambda: _stream("constant_attributions", CALL_BYTES),
     "attribution_entries": lambda: _stream("attribution_entries", max(CALL_BYTES, MESSAGE_BYTES)),
     "attribution_sums": lambda: _stream("attribution_sums", MESSAGE_BYTES),

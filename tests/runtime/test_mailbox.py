@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from party.runtime import mailbox as mailbox_module
-from party.runtime.expected import ALLOWANCE, OVERHEAD, Expected
-from party.runtime.mailbox import Mailbox
+from party.runtime.mailbox import ALLOWANCE, OVERHEAD, Mailbox, expected_of
 from tests.simulator import run
 from treetap.errors import Conflict, Interrupted, Refused, Silent
+from treetap.protocols.messages import JobSizes, Members, MessageRow, each_stage, to_label_holder
 from treetap.wire.frame import filled
 from treetap.wire.v2 import boosting_pb2, exchange_pb2, growth_pb2
 
@@ -25,8 +25,11 @@ KIND = "gradients"
 def _box(folder: Path, waiting: Callable[[str, int], None] | None = None) -> Mailbox:
     """A mailbox that expects messages of two kinds from two senders."""
     box = Mailbox(SILENCE_S, folder, waiting)
-    expected = Expected(("b", "c"), lambda: 100_000, range(5), range(3))
-    box.expect({KIND: expected, "children": expected})
+    sizes = JobSizes(members=Members("coordinator", "a", ("b", "c")), rounds=5, stages=3)
+    rows = [
+        MessageRow(kind, to_label_holder, each_stage, lambda _sizes, _series: 100_000) for kind in (KIND, "children")
+    ]
+    box.expect(expected_of(rows, "a", sizes))
     return box
 
 

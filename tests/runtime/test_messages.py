@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from party.growth.messages import child_messages, drawn_messages, space_messages, take_children, take_drawn, take_spaces
 from party.node import PartyNode
-from party.runtime.expected import Expected
-from party.runtime.mailbox import Mailbox
-from party.runtime.messages import (
-    child_messages,
-    drawn_messages,
-    space_messages,
-    take_children,
-    take_drawn,
-    take_spaces,
-)
+from party.runtime.mailbox import Mailbox, expected_of
 from tests.replay import DIGEST, HERE, JOB, ORACLE, Conducted, Replay
 from tests.simulator import COORDINATOR, Federation, run
 from tests.worlds import PARTIES, assert_oracles_model
 from treetap.errors import Conflict, Malformed, OutOfOrder, Refused, UnknownJob
+from treetap.protocols.messages import JobSizes, Members, MessageRow, each_round, to_label_holder
 from treetap.wire.frame import PATHS, filled, name_of
 from treetap.wire.v2 import exchange_pb2
 
@@ -85,12 +78,13 @@ def test_a_parcel_is_filed_once_or_refused(kind: str, jobs: tuple[Conducted, Con
         federation = Federation(tmp_path, HERE.tables)
         await Replay(federation, jobs[0]).to(before="begin_tree")
         node = federation.node(FEATURE)
-        expected = node._sessions["job"].role.receives.get(kind)
+        expected = node._sessions["job"].context.mailbox._expected.get(kind)
         first, last = parcel(kind), parcel(kind, last=True)
         if expected is not None and LABEL_HOLDER in expected.senders:
-            stages = expected.stages[LABEL_HOLDER] if isinstance(expected.stages, Mapping) else expected.stages
+            assert expected.row.times is not None
+            rounds, stages = expected.row.times(expected.sizes, LABEL_HOLDER, FEATURE)
             for each in (first, last):
-                each.round, each.stage, each.part = expected.rounds[-1], max(stages), 100
+                each.round, each.stage, each.part = rounds[-1], max(stages), 100
             mailbox = node._sessions["job"].context.mailbox
             if (LABEL_HOLDER, kind, first.round, first.stage) in mailbox._series:  # of the set-up, which is done
                 with pytest.raises(Conflict, match=f"{kind} part 100 from label-holder came after the last part"):
@@ -192,7 +186,9 @@ def test_nothing_comes_after_the_last_part(tmp_path: Path) -> None:
 
     async def main() -> None:
         box = Mailbox(60, tmp_path)
-        box.expect({"gradients": Expected(("a", "b"), lambda: 0, range(10))})
+        row = MessageRow("gradients", to_label_holder, each_round, lambda _sizes, _series: 0)
+        sizes = JobSizes(members=Members("coordinator", "c", ("a", "b")), rounds=10)
+        box.expect(expected_of([row], "c", sizes))
         await box.file("a", parcel(part=1, last=True))
         with pytest.raises(Conflict, match="gradients part 2 from a came after the last part 1"):
             await box.file("a", parcel(part=2))

@@ -11,7 +11,7 @@ import pytest
 
 import tests.simulator
 from party.alignment import lists, steps
-from party.attributions import label_holder as attributing
+from party.eini import attributions as attributing
 from tests.replay import HERE, JOB, ORACLE, PARAMS
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, assert_oracles_scores, lattice_tolerance, spec

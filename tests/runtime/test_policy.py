@@ -10,8 +10,8 @@ import pytest
 from party.policy import EVERYBODY, Policy
 from treetap.errors import ConfigError, Refused
 from treetap.names import CLIENTS, COORDINATORS, PARTIES
-from treetap.protocols.emissions import Sent
 from treetap.protocols.key_options import PAILLIER, KeyKind
+from treetap.protocols.messages import Sent
 from treetap.strict import load
 from treetap.wire.disclosure import CLASSES
 
@@ -93,17 +93,19 @@ def test_all_lines_that_a_job_lacks() -> None:
 
 
 def test_parties_that_share_labels() -> None:
-    """A policy asks for three parties with labels, and for its own word before all bins go to one of them."""
+    """A policy asks for three parties with labels, and for its own word before a job has the paper's steps."""
     with pytest.raises(Refused, match=r"job of 2 parties that share labels: its policy says min_label_parties = 3"):
         Policy().check_parties("bank", 2)
     Policy().check_parties("bank", 3)
     Policy(min_label_parties=2).check_parties("bank", 2)
     Policy().check_permissions("bank", [])
-    Policy(centralised_labels=True).check_permissions("bank", ["centralised_labels"])
-    with pytest.raises(Refused, match="its policy says centralised_labels = false; if it should, write"):
-        Policy().check_permissions("bank", ["centralised_labels"])
+    Policy(pivodl_as_published=True).check_permissions("bank", ["pivodl_as_published"])
+    with pytest.raises(
+        Refused, match="a job with as_published = true: its policy says pivodl_as_published = false; if it"
+    ):
+        Policy().check_permissions("bank", ["pivodl_as_published"])
     with pytest.raises(Refused, match="job with reproducible = true: its policy says reproducible = false; if it"):
-        Policy(centralised_labels=True).check_permissions("bank", ["reproducible"])
+        Policy(pivodl_as_published=True).check_permissions("bank", ["reproducible"])
     Policy(reproducible=True).check_permissions("bank", ["reproducible"])
 
 

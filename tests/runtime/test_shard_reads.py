@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from party.growth.handles import Handles
+from party.growth.stored_trees import Handles
 from party.runtime.job_store import Store
 from tests.opens import opened_to_read
 from tests.simulator import Federation, run

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import ast
+import asyncio
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,17 +18,21 @@ from party.runtime.step_order import (
     SAME,
     THIS_ROUND,
     Next,
+    Outcome,
+    StepId,
     StepOrder,
     StepTable,
+    role,
+    step,
+    steps_of,
+    table_of,
 )
-from party.runtime.steps import StepId
 from tests.commands.command import python
 from tests.replay import with_word
-from treetap.errors import OutOfOrder
-from treetap.wire.v2 import control_pb2
+from treetap.errors import ConfigError, OutOfOrder
+from treetap.wire.v2 import control_pb2, setup_pb2
 
-PARTY = Path(__file__).parents[2] / "party"
-DOCS = PARTY.parent / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 TABLE: StepTable = {
     OPENING: (Next("prepare"),),
     "prepare": (Next("aligning"), Next("bin", when="aligned")),
@@ -57,10 +60,10 @@ def _request(name: str, round: int = 0, stage: int = 0) -> control_pb2.StepReque
 def _may_come(order: StepOrder) -> set[StepId]:
     """Steps that the order permits next, of all in the first rounds and stages."""
     found = set()
-    for step in [(name, round, stage) for name in (*STEPS, "publish") for round in range(5) for stage in range(4)]:
+    for asked in [(name, round, stage) for name in (*STEPS, "publish") for round in range(5) for stage in range(4)]:
         try:
-            order.check(_request(*step))
-            found.add(step)
+            order.check(_request(*asked))
+            found.add(asked)
         except OutOfOrder:
             pass
     return found
@@ -116,9 +119,9 @@ def test_a_refusal_names_what_was_expected() -> None:
 def test_conditions_are_asked_of_the_next_round() -> None:
     """A line with a condition lets its step come in rounds in which that holds; a resumed job may have several."""
     order = _order()
-    for t, step in ((0, "begin_tree"), (1, "store_tree")):
+    for t, name in ((0, "begin_tree"), (1, "store_tree")):
         order.done(_request("store_tree", t))
-        assert _may_come(order) == {(step, t + 1, 0)}
+        assert _may_come(order) == {(name, t + 1, 0)}
     order.first_rounds = range(3)
     order.done(_request("bin"))
     assert _may_come(order) == {("store_tree", 0, 0), ("begin_tree", 1, 0), ("store_tree", 2, 0), ("publish", 0, 0)}
@@ -164,32 +167,68 @@ def test_the_pages_show_the_tables_that_are_executed(tmp_path: Path) -> None:
         assert ("protocol-forest.md is stale: run make orders" in checked.err) == bool(status)
 
 
-def _moves(statement: ast.stmt) -> bool:
-    """True for a call of `StepOrder.done`."""
-    call = statement.value if isinstance(statement, ast.Expr) else None
-    return isinstance(call, ast.Call) and ast.unparse(call.func).endswith("order.done")
+class _Part:
+    """A part of the role below."""
+
+    @step()
+    async def publish(self) -> setup_pb2.PublishedModel:
+        return setup_pb2.PublishedModel(trees=3)
 
 
-def _after_moves(body: list[ast.stmt], rest: list[ast.stmt]) -> Iterator[list[ast.stmt]]:
-    """Statements after each move of the order within a function, to its end."""
-    for place, statement in enumerate(body):
-        after = [*body[place + 1 :], *rest]
-        if _moves(statement):
-            yield after
-        for name in ("body", "orelse", "finalbody"):
-            yield from _after_moves(getattr(statement, name, []), after)
+@role({OPENING: (Next("prepare"),)}, _Part)
+class _Role:
+    """A role whose steps report in every way that there is."""
+
+    def __init__(self) -> None:
+        self.done, self.fails = list[str](), True
+        self.steps = steps_of(self, _Part())
+
+    @step(Next("bin", RESUMED, "stored"), Next("prepare", when="not stored"))
+    async def prepare(self) -> Outcome:
+        self.done.append("prepare")
+        return Outcome("stored", answer=setup_pb2.Prepared(stored_rounds=2), first_rounds=(2,))
+
+    @step(Next("publish"))
+    async def bin(self, request: control_pb2.StepRequest) -> None:
+        if self.fails:
+            raise ConfigError(f"round {request.round} fails")
 
 
-def test_the_order_moves_when_the_step_has_succeeded() -> None:
-    """In every step it is the last act before the result: nothing that waits, reads, sends or stores comes after it."""
-    moves = 0
-    for path in sorted(PARTY.rglob("*.py")):
-        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-                continue
-            for after in _after_moves(function.body, []):
-                moves += 1
-                text = "\n".join(map(ast.unparse, after))
-                assert all(isinstance(each, ast.Return | ast.Assign) for each in after), f"{path}: {text}"
-                assert not any(word in text for word in ("await ", ".store", "outbox", "offload")), f"{path}: {text}"
-    assert moves > 30
+def test_a_step_is_checked_before_it_runs_and_moves_the_order_once_it_has_succeeded() -> None:
+    """One out of order has no effect, one that fails changes nothing of what may come; answers are those reported."""
+    made = _Role()
+
+    async def main() -> None:
+        with pytest.raises(OutOfOrder, match=r"^bin of round 0, stage 0 cannot come now"):
+            await made.steps["bin"](_request("bin"))
+        assert (await made.steps["prepare"](_request("prepare"))).setup.prepared.stored_rounds == 2
+        with pytest.raises(OutOfOrder, match=r"expected bin of round 2, stage 0$"):
+            await made.steps["prepare"](_request("prepare"))
+        assert made.done == ["prepare"]
+        with pytest.raises(ConfigError, match="round 2 fails"):
+            await made.steps["bin"](_request("bin", 2))
+        made.fails = False
+        assert (await made.steps["bin"](_request("bin", 2))).setup.HasField("done")
+        assert (await made.steps["publish"](_request("publish"))).setup.published_model.trees == 3
+
+    asyncio.run(main())
+
+
+def test_a_table_has_the_rows_of_parts_in_the_order_in_which_they_may_come() -> None:
+    """`table_of` has each step once, behind one after which it may come."""
+    assert list(table_of(_Role)) == [OPENING, "prepare", "bin", "publish"]
+    assert table_of(_Role)["bin"] == (Next("publish"),)
+
+
+@pytest.mark.parametrize(
+    ("rows", "fault"),
+    [
+        ({OPENING: (Next("publish"),), "publish": ()}, "has two steps publish"),
+        ({OPENING: (Next("publish"), Next("bin"))}, "has no row of bin, which may come"),
+        ({OPENING: ()}, "publish may never come"),
+    ],
+)
+def test_a_role_whose_steps_do_not_fit_is_refused(rows: StepTable, fault: str) -> None:
+    """When its class is made, not when a job meets the step."""
+    with pytest.raises(ValueError, match=fault):
+        role(rows, _Part)(type("Fourth", (), {}))

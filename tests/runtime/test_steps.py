@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from party.runtime import steps
-from party.runtime.step_order import OPENING, SAME, Next, StepOrder
-from party.runtime.steps import HEARTBEAT_S, StepCache, StepId, describe, follow
+from party.runtime.step_order import OPENING, SAME, Next, StepId, StepOrder, describe
+from party.runtime.steps import HEARTBEAT_S, StepCache, follow
 from tests.replay import with_word
 from tests.simulator import run
 from treetap.errors import Conflict, DataError, Interrupted, Malformed, OutOfOrder, TreetapError

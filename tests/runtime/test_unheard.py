@@ -14,7 +14,7 @@ import pytest
 
 from coordinator.runtime.metrics import CoordinatorMetrics
 from coordinator.runtime.roster import Roster
-from party.prediction.chain import send_block
+from party.prediction.blocks import send_block
 from party.runtime.steps import StepCache, follow
 from tests.replay import HERE, JOB
 from tests.simulator import Federation, Message, run
@@ -63,7 +63,7 @@ def test_a_failure_that_no_party_hears_is_logged(
     """With the job, the attempt and the step; once, and only if no caller gets the error."""
     run(_step_that_fails(error, heard=False))
     (record,) = caplog.records
-    assert (record.levelname, record.name) == (level, "party.runtime.unheard")
+    assert (record.levelname, record.name) == (level, "party.runtime.steps")
     assert record.getMessage().startswith("job job, attempt 2: bin of round 0, stage 0")
     assert record.getMessage().endswith(says)
     assert bool(record.exc_info) == (level == "ERROR")
@@ -189,7 +189,7 @@ def test_an_unasked_end_that_fails_is_logged(tmp_path: Path, caplog: pytest.LogC
 
     with caplog.at_level(logging.ERROR):
         run(main())
-    (record,) = [record for record in caplog.records if record.name == "party.runtime.unheard"]
+    (record,) = [record for record in caplog.records if record.name == "party.runtime.steps"]
     assert record.getMessage() == "job job: the end of its session met a defect after its caller had gone"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from party.runtime.outbox import Body
+from party.runtime.messages import Body
 from party.splitnn.bodies import EMBEDDINGS, GRADIENTS, bodies
 
 

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
-from party.runtime.step_order import id_of
+from party.runtime.step_order import id_of, table_in
 from party.splitnn import scoring_feature_party, scoring_label_holder
 from tests.replay import CLOSING, Conducted, Replay, ask
 from tests.serving.served import config
@@ -32,14 +32,16 @@ from treetap.wire.v2 import control_pb2
 
 pytestmark = pytest.mark.second_tier
 
+OF_HOLDER, OF_FEATURE_PARTY = table_in(scoring_label_holder), table_in(scoring_feature_party)
+
 #: Virtual seconds after which everybody who waited for a dead process has given up.
 GIVEN_UP_S = 200.0
 
 
 def _reader(name: str) -> TableReader:
     if name == HOLDER:
-        return TableReader(scoring_label_holder.STEPS, "compare_digests")
-    return TableReader(scoring_feature_party.STEPS, "send_digest")
+        return TableReader(OF_HOLDER, "compare_digests")
+    return TableReader(OF_FEATURE_PARTY, "send_digest")
 
 
 async def _recorded(running: Federation, job: str) -> Conducted:
@@ -110,9 +112,9 @@ def test_every_line_is_taken(tmp_path: Path) -> None:
         await running.close()
 
     run(main())
-    assert lines[HOLDER] == lines_of(scoring_label_holder.STEPS)
-    assert lines[B] == lines[C] == lines_of(scoring_feature_party.STEPS)
-    for table in (scoring_label_holder.STEPS, scoring_feature_party.STEPS):
+    assert lines[HOLDER] == lines_of(OF_HOLDER)
+    assert lines[B] == lines[C] == lines_of(OF_FEATURE_PARTY)
+    for table in (OF_HOLDER, OF_FEATURE_PARTY):
         assert {line.step for line in lines_of(table)} <= set(table)
 
 

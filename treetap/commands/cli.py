@@ -373,6 +373,23 @@ def resume(
 
 
 @app.command()
+def protocol(
+    name: Annotated[str, typer.Argument(help="Name of a protocol; without it, the list of all.")] = "",
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw it, to this file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show a protocol: the steps of each party, what may follow each, and the messages.
+
+    Of a message: the step that sends it, from whom to whom, how often, what it has at most, and its disclosure classes.
+
+    treetap protocol boosting --svg boosting.svg
+    """
+    from treetap.commands.protocol import show
+
+    show(name, svg, as_json=as_json)
+
+
+@app.command()
 def transcript(
     file: Annotated[Path, typer.Argument(help="A transcript's folder or one of its files.")],
     ca: Annotated[Path | None, typer.Option(help="The federation's ca.crt, to verify the signatures.")] = None,

@@ -40,11 +40,11 @@ class LeafWeightPrivacy:
 
     @classmethod
     def of(cls, params: PivodlParams) -> LeafWeightPrivacy | None:
-        """That of a job; None without `epsilon`. Accounting "paper" counts one release per tree, which is no bound."""
+        """That of a job; None without `epsilon`. As published one release per tree counts, which is no bound."""
         if params.epsilon is None:
             return None
         leaves = leaves_of_job(params)
-        releases = params.n_estimators if params.accounting == "paper" else leaves
+        releases = params.n_estimators if params.as_published else leaves
         return cls(params.epsilon, params.delta, params.clip, releases, leaves, params.learning_rate)
 
     @property

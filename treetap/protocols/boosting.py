@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from treetap.protocols.emissions import GROWTH, Emission, label_holder_opens, to_feature_parties
 from treetap.protocols.exclusions import OF_GROWN_TREES, Feature
+from treetap.protocols.growth import GROWTH, ciphertexts
+from treetap.protocols.messages import MessageRow, each_round, label_holder_opens, to_feature_parties
 from treetap.protocols.own_priors import by_own_trees
 from treetap.protocols.registry import Centrally, Floats, Noise, Tables, TrainingProtocol, Trees
 from treetap.trees.params import BoostingParams
@@ -68,7 +69,7 @@ def _permissions(spec: setup_pb2.JobSpec) -> Sequence[str]:
 PROTOCOL = TrainingProtocol(
     field="boosting",
     params=BoostingParams,
-    sends=(*GROWTH, Emission("gradients", to_feature_parties)),
+    sends=(*GROWTH, MessageRow("gradients", to_feature_parties, each_round, ciphertexts, step="begin_tree")),
     opens_sums=label_holder_opens,
     centrally=Centrally(predict_centrally, train_centrally),
     trees=Trees(sequential=True),

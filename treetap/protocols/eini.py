@@ -5,22 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from treetap.protocols.emissions import (
-    BLOCKS,
+from treetap.protocols.exclusions import Feature
+from treetap.protocols.key_options import PAILLIER, KeyKind, key_faults
+from treetap.protocols.messages import (
     PUBLIC_KEY,
-    Emission,
+    MessageRow,
+    Series,
     along_chain,
+    each_round,
     from_last,
     label_holder_opens,
+    once,
     to_feature_parties,
     to_first,
 )
-from treetap.protocols.exclusions import Feature
-from treetap.protocols.key_options import PAILLIER, KeyKind, key_faults
 from treetap.protocols.registry import PredictionProtocol
+from treetap.protocols.scoring import BLOCK_BYTES, MOST_ATTRIBUTING, ScoringSizes, blocks
 
 if TYPE_CHECKING:
     from treetap.wire.v2 import setup_pb2
+
+#: Most bytes of entries that come once, where their number is not known beforehand.
+CONSTANT_BYTES = 16 * BLOCK_BYTES
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,67 @@ class EiniOptions:
         return key_faults(self.scheme or PAILLIER, self.key_bits, self.obfuscation)
 
 
+@dataclass(kw_only=True)
+class ChainSizes(ScoringSizes):
+    """Sizes of a prediction along a chain.
+
+    Attributes:
+        attributed: ciphertexts of a record's attributions that come here, entries or sums; 0 until they are laid out.
+        column_sums: bytes of the sums of a block under the lattice scheme.
+    """
+
+    attributed: int = 0
+    column_sums: int = 0
+
+
+def entries_of_leaves(sizes: ChainSizes, series: Series) -> int:
+    """The entry of each leaf, as it comes and as it goes on."""
+    del series
+    return sizes.layout(1)
+
+
+def constants_of_leaves(sizes: ChainSizes, series: Series) -> int:
+    """A ciphertext for each leaf."""
+    del series
+    return min(CONSTANT_BYTES, sizes.leaves * sizes.ciphertext_bytes)
+
+
+def ciphertexts_of_leaves(sizes: ChainSizes, series: Series) -> int:
+    """A ciphertext for each leaf of each record of a block, which takes no more than fits a block but of one record."""
+    del series
+    return max(BLOCK_BYTES, sizes.leaves * sizes.ciphertext_bytes)
+
+
+def ciphertexts_of_records(sizes: ChainSizes, series: Series) -> int:
+    """A ciphertext for each record of a block."""
+    del series
+    return sizes.block * sizes.ciphertext_bytes
+
+
+def entries_of_sets(sizes: ChainSizes, series: Series) -> int:
+    """An entry for each leaf and each set of feature parties on its way."""
+    del series
+    return sizes.layout(1 << MOST_ATTRIBUTING)
+
+
+def constants_of_sets(sizes: ChainSizes, series: Series) -> int:
+    """Ciphertexts of as many blocks as the layout may have entries."""
+    del sizes, series
+    return CONSTANT_BYTES
+
+
+def ciphertexts_of_sets(sizes: ChainSizes, series: Series) -> int:
+    """The ciphertexts of each entry of each record of a block, which takes no more than fits but of one record."""
+    del series
+    return max(BLOCK_BYTES, sizes.attributed * sizes.ciphertext_bytes)
+
+
+def ciphertexts_of_players(sizes: ChainSizes, series: Series) -> int:
+    """As many ciphertexts for each record of a block as the values of all players need."""
+    del series
+    return sizes.block * sizes.attributed * sizes.ciphertext_bytes
+
+
 PROTOCOL = PredictionProtocol(
     field="eini",
     summary="encrypted, without decision paths",
@@ -51,18 +118,18 @@ PROTOCOL = PredictionProtocol(
     block=1024,  # entries are many and large
     sends=(
         *PUBLIC_KEY,
-        *BLOCKS,
-        Emission("entry_layout", to_feature_parties),
-        Emission("constant_entries", to_first),
-        Emission("leaf_entries", along_chain),
-        Emission("leaf_sums", from_last),
+        *blocks("score_block", "score_block"),
+        MessageRow("entry_layout", to_feature_parties, once, entries_of_leaves, step="make_keys"),
+        MessageRow("constant_entries", to_first, once, constants_of_leaves, step="make_keys"),
+        MessageRow("leaf_entries", along_chain, each_round, ciphertexts_of_leaves, step="score_block"),
+        MessageRow("leaf_sums", from_last, each_round, ciphertexts_of_records, step="mask_block"),
     ),
     opens_sums=label_holder_opens,
     sends_attributions=(
-        Emission("attribution_layout", to_feature_parties),
-        Emission("constant_attributions", to_first),
-        Emission("attribution_entries", along_chain),
-        Emission("attribution_sums", from_last),
+        MessageRow("attribution_layout", to_feature_parties, once, entries_of_sets, step="make_keys"),
+        MessageRow("constant_attributions", to_first, once, constants_of_sets, step="make_keys"),
+        MessageRow("attribution_entries", along_chain, each_round, ciphertexts_of_sets, step="attribute_block"),
+        MessageRow("attribution_sums", from_last, each_round, ciphertexts_of_players, step="mask_attributions"),
     ),
     capabilities=frozenset({Feature.SERVE, Feature.DEGRADE, Feature.EXPLAIN, Feature.ATTRIBUTIONS}),
 )

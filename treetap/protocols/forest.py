@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from treetap.protocols.emissions import GROWTH, Emission, label_holder_opens, to_feature_parties
 from treetap.protocols.exclusions import OF_GROWN_TREES
+from treetap.protocols.growth import GROWTH, ciphertexts
+from treetap.protocols.messages import MessageRow, label_holder_opens, once, to_feature_parties
 from treetap.protocols.own_priors import by_own_trees
 from treetap.protocols.registry import Centrally, Floats, Noise, Tables, TrainingProtocol, Trees
 from treetap.trees.params import ForestParams
@@ -50,7 +51,7 @@ def predict_centrally(
 PROTOCOL = TrainingProtocol(
     field="forest",
     params=ForestParams,
-    sends=(*GROWTH, Emission("encrypted_labels", to_feature_parties)),
+    sends=(*GROWTH, MessageRow("encrypted_labels", to_feature_parties, once, ciphertexts, step="share_labels")),
     opens_sums=label_holder_opens,
     centrally=Centrally(predict_centrally, train_centrally),
     trees=Trees(sequential=False, drawn=True),

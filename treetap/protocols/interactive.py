@@ -5,21 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from treetap.protocols.emissions import (
-    Emission,
+from treetap.protocols.exclusions import Feature
+from treetap.protocols.messages import (
+    MessageRow,
+    Series,
+    each_stage,
     label_holder_opens,
     label_holder_reports,
     to_feature_parties,
     to_label_holder,
 )
-from treetap.protocols.exclusions import Feature
 from treetap.protocols.registry import PredictionProtocol
+from treetap.protocols.scoring import ScoringSizes
 
 if TYPE_CHECKING:
     from treetap.wire.v2 import setup_pb2
 
 #: Order of walking the trees: all at once, or one after the other as the method was published.
 FORMS = ("batched", "per-tree")
+#: Most levels of a tree, the last of which has leaves only.
+MOST_LEVELS = 64
 
 
 @dataclass(frozen=True)
@@ -38,17 +43,45 @@ class InteractiveOptions:
         return [] if self.form in FORMS else [f"form = {self.form!r}: must be one of {', '.join(FORMS)}"]
 
 
+@dataclass(kw_only=True)
+class InteractiveSizes(ScoringSizes):
+    """Sizes of an interactive prediction; stages are the levels at which the label holder asks.
+
+    Attributes:
+        directions: of a record in a level, at the label holder: one in each tree, or at each split if a party is away.
+    """
+
+    directions: int = 0
+
+
+def asked_stages(trees: int) -> int:
+    """The number of levels at which the label holder may ask; they run on from tree to tree if these come in turn."""
+    return MOST_LEVELS * max(trees, 1)
+
+
+def records_at_splits(sizes: InteractiveSizes, series: Series) -> int:
+    """The records that stand at each of the receiver's splits of a level, no record twice in a tree."""
+    del series
+    return sizes.queries()
+
+
+def directions_of_records(sizes: InteractiveSizes, series: Series) -> int:
+    """A bit for each record of a block in each tree, or at each split if a party is away."""
+    del series
+    return sizes.directions * (sizes.block + 8) // 8
+
+
 PROTOCOL = PredictionProtocol(
     field="interactive",
     summary="a round of queries per level of the trees",
     options=InteractiveOptions,
     block=65_536,
     sends=(
-        Emission("route_queries", to_feature_parties),
-        Emission("route_answers", to_label_holder),
-        Emission("asked_directions", label_holder_reports),
+        MessageRow("route_queries", to_feature_parties, each_stage, records_at_splits, step="ask_directions"),
+        MessageRow("route_answers", to_label_holder, each_stage, directions_of_records, step="answer_directions"),
+        MessageRow("asked_directions", label_holder_reports, step="ask_directions"),
     ),
-    sends_served=(Emission("routed_block", label_holder_reports),),
+    sends_served=(MessageRow("routed_block", label_holder_reports, step="route_block"),),
     opens_sums=label_holder_opens,
     capabilities=frozenset({Feature.SERVE, Feature.DEGRADE, Feature.EXPLAIN}),
 )

@@ -5,9 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from treetap.protocols.emissions import BLOCKS, Emission, along_chain, from_last, label_holder_opens, to_feature_parties
+from treetap.protocols.eini import ChainSizes
 from treetap.protocols.exclusions import Feature
+from treetap.protocols.messages import (
+    MessageRow,
+    Series,
+    along_chain,
+    each_round,
+    from_last,
+    label_holder_opens,
+    once,
+    to_feature_parties,
+)
 from treetap.protocols.registry import Needs, PredictionProtocol
+from treetap.protocols.scoring import BLOCK_BYTES, blocks
 
 if TYPE_CHECKING:
     from treetap.wire.v2 import setup_pb2
@@ -27,17 +38,44 @@ class LatticeOptions:
         return []
 
 
+def largest_key(sizes: ChainSizes, series: Series) -> int:
+    """A key of the largest parameters."""
+    # Not above: the command line reads this description, and starts faster without the library of numbers.
+    from treetap.lattice.parameters import MOST_KEY_BYTES
+
+    del sizes, series
+    return MOST_KEY_BYTES
+
+
+def branches_of_columns(sizes: ChainSizes, series: Series) -> int:
+    """The receiver's branches on the way to each column, no more than leaves."""
+    del series
+    return sizes.columns()
+
+
+def ciphertexts_of_columns(sizes: ChainSizes, series: Series) -> int:
+    """The ciphertexts of a block, which are twice as long once a party has passed them on."""
+    del sizes, series
+    return 4 * BLOCK_BYTES
+
+
+def ciphertexts_of_outputs(sizes: ChainSizes, series: Series) -> int:
+    """A ciphertext for each column of the score."""
+    del series
+    return sizes.column_sums
+
+
 PROTOCOL = PredictionProtocol(
     field="lattice",
     summary="the same, much faster for many records, if every party has the native kernels",
     options=LatticeOptions,
     block=16_384,  # one ciphertext holds 8,192 or 16,384 records, and a block never has more than it does
     sends=(
-        *BLOCKS,
-        Emission("lattice_key", to_feature_parties),
-        Emission("column_layout", to_feature_parties),
-        Emission("lattice_columns", along_chain),
-        Emission("lattice_sums", from_last),
+        *blocks("score_block", "score_block"),
+        MessageRow("lattice_key", to_feature_parties, once, largest_key, step="make_keys"),
+        MessageRow("column_layout", to_feature_parties, once, branches_of_columns, step="make_keys"),
+        MessageRow("lattice_columns", along_chain, each_round, ciphertexts_of_columns, step="score_block"),
+        MessageRow("lattice_sums", from_last, each_round, ciphertexts_of_outputs, step="mask_block"),
     ),
     opens_sums=label_holder_opens,
     capabilities=frozenset({Feature.SERVE, Feature.EXPLAIN}),

@@ -5,20 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from treetap.protocols.emissions import (
-    BLOCKS,
-    Emission,
+from treetap.protocols.messages import (
+    MessageRow,
+    Series,
+    each_round,
+    each_stage,
     label_holder_opens,
+    once,
     to_each_other,
     to_label_holder,
 )
 from treetap.protocols.registry import PredictionProtocol
+from treetap.protocols.scoring import ScoringSizes, blocks
 
 if TYPE_CHECKING:
     from treetap.wire.v2 import setup_pb2
 
 #: Leaf weights of which scores are made: as trained, or with the noise of the training's release.
 WEIGHTS = ("exact", "noised")
+#: Most levels of a tree.
+MOST_LEVELS = 64
+#: Bytes of a node's numbers beside its records.
+_NODE = 32
 
 
 @dataclass(frozen=True)
@@ -39,16 +47,50 @@ class MaskedOptions:
         return [f"prediction_weights = {self.prediction_weights!r}: must be one of {', '.join(WEIGHTS)}"]
 
 
+@dataclass(kw_only=True)
+class MaskedSizes(ScoringSizes):
+    """Sizes of a masked prediction; stages are the levels of the trees.
+
+    Attributes:
+        held: the most nodes of a level that this party holds.
+        outputs: of a score.
+    """
+
+    held: int = 0
+    outputs: int = 0
+
+
+def key_of_masks(sizes: MaskedSizes, series: Series) -> int:
+    """A public key, from which the masks of two parties follow."""
+    # Not above: the command line reads this description, and starts faster without the library of keys.
+    from treetap.privacy.masks import KEY_BYTES
+
+    del sizes, series
+    return KEY_BYTES
+
+
+def records_at_nodes(sizes: MaskedSizes, series: Series) -> int:
+    """A bit for each record of a block, of each node of a level that the receiver holds."""
+    del series
+    return sizes.held * (sizes.block // 8 + 1 + _NODE)
+
+
+def shares_of_records(sizes: MaskedSizes, series: Series) -> int:
+    """A number of 64 bits for each output of each record of a block."""
+    del series
+    return 8 * sizes.block * sizes.outputs
+
+
 PROTOCOL = PredictionProtocol(
     field="masked",
     summary="masked sums, for models of parties that share the labels",
     options=MaskedOptions,
     block=16_384,
     sends=(
-        *BLOCKS,
-        Emission("mask_key", to_each_other),
-        Emission("arrived_records", to_each_other),
-        Emission("score_shares", to_label_holder),
+        *blocks("pass_records", "add_shares"),
+        MessageRow("mask_key", to_each_other, once, key_of_masks, step="exchange_mask_keys"),
+        MessageRow("arrived_records", to_each_other, each_stage, records_at_nodes, step="pass_records"),
+        MessageRow("score_shares", to_label_holder, each_round, shares_of_records, step="send_shares"),
     ),
     opens_sums=label_holder_opens,
     roles=("recipient.Recipient", "member.Member"),

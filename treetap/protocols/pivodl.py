@@ -2,25 +2,198 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
 from treetap.protocols import boosting
-from treetap.protocols.emissions import Emission, Members, Pairs, to_each_other
+from treetap.protocols.growth import MOST_COLUMNS
+from treetap.protocols.messages import (
+    JobSizes,
+    Members,
+    MessageRow,
+    Series,
+    all_report,
+    each_round,
+    each_stage,
+    key_with_layout,
+    once,
+    planned_rounds,
+    to_each_other,
+)
 from treetap.protocols.registry import Centrally, Floats, Noise, Tables, TrainingProtocol, Trees
 from treetap.trees.params import BoostingParams
-from treetap.trees.pivodl_params import PivodlParams
+from treetap.trees.pivodl_params import MOST_CLASSES, PivodlParams
+from treetap.trees.pivodl_rules import LARGEST, NONCE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from treetap.protocols.messages import Bound, Times
     from treetap.wire.v2 import setup_pb2
 
+#: Most bytes of a bin.
+CODE_BYTES = 2
+#: More than the parties of a job: factor of a gain, and of a level in the stage of a turn.
+PLACES = 16
+#: Bits of a gain with its source.
+RANK_BITS: int = (LARGEST * PLACES).bit_length()
+#: Bytes of an X25519 key and of a SHA-256.
+_MASK_KEY, _COMMITMENT = 32, 32
+#: Bytes of a number with its tag, of a node's number with those of its message, of a node with an outcome or a name.
+_NUMBER, _NODE, _NAMED = 12, 24, 96
+#: Bytes of a record in a list, and of a place of a candidate.
+_LISTED, _PLACE = 5, 4
 
-def _all_report(members: Members) -> Pairs:
-    return [(party, members.coordinator) for party in members.parties]
+
+@dataclass(kw_only=True)
+class PivodlSizes(JobSizes):
+    """Sizes of a PIVODL job: a round is a tree, a stage is a level.
+
+    Attributes:
+        params: of the job.
+    """
+
+    params: PivodlParams
+
+    def __post_init__(self) -> None:
+        self.rounds, self.stages = self.params.n_estimators, self.params.max_depth
+
+    @property
+    def nodes(self) -> int:
+        """Most nodes of a level: each has a record."""
+        return min(1 << self.params.max_depth, max(self.records, 1))
+
+    @property
+    def candidates(self) -> int:
+        """Most candidates of a source at a node."""
+        return MOST_COLUMNS * min(self.params.max_bin * 2, 2 * max(self.records, 1))
+
+
+def keys_of_party(sizes: PivodlSizes, series: Series) -> int:
+    """A Paillier modulus, an X25519 key and a SHA-256."""
+    return key_with_layout(sizes, series) + _MASK_KEY + _COMMITMENT
+
+
+def nonce(sizes: PivodlSizes, series: Series) -> int:
+    """A nonce."""
+    del sizes, series
+    return NONCE_BYTES
+
+
+def set_of_records(sizes: PivodlSizes, series: Series) -> int:
+    """One set of records."""
+    del series
+    return sizes.record_set()
+
+
+def moments_encrypted(sizes: PivodlSizes, series: Series) -> int:
+    """Three ciphertexts: the sums of y and y², and their number."""
+    del series
+    return 3 * sizes.ciphertext_bytes
+
+
+def two_numbers(sizes: PivodlSizes, series: Series) -> int:
+    """Two numbers of a fixed width."""
+    del sizes, series
+    return 256
+
+
+def bins_of_columns(sizes: PivodlSizes, series: Series) -> int:
+    """A bin for each record in each column."""
+    del series
+    return MOST_COLUMNS * (CODE_BYTES * sizes.records + _NODE)
+
+
+def lists_of_candidates(sizes: PivodlSizes, series: Series) -> int:
+    """For each candidate of each node the records on its left."""
+    del series
+    return sizes.candidates * (sizes.nodes * _NODE + sizes.records * _LISTED)
+
+
+def sums_encrypted(sizes: PivodlSizes, series: Series) -> int:
+    """One ciphertext."""
+    del series
+    return sizes.ciphertext_bytes
+
+
+def sums_of_nodes(sizes: PivodlSizes, series: Series) -> int:
+    """G and H of each node, of each class."""
+    del series
+    return sizes.nodes * (_NODE + 2 * MOST_CLASSES * _NUMBER)
+
+
+def ciphertexts_of_candidates(sizes: PivodlSizes, series: Series) -> int:
+    """A ciphertext for each candidate of each node."""
+    del series
+    return sizes.nodes * (_NODE + sizes.candidates * sizes.ciphertext_bytes)
+
+
+def gains_with_sources(sizes: PivodlSizes, series: Series) -> int:
+    """A gain and the name of its source, for each node."""
+    del series
+    return sizes.nodes * (_NODE + _NUMBER + 64)
+
+
+def bits_of_gains(sizes: PivodlSizes, series: Series) -> int:
+    """A ciphertext for each bit of a gain with its source, of each node."""
+    del series
+    return sizes.nodes * (RANK_BITS * sizes.ciphertext_bytes + _NAMED)
+
+
+def outcomes(sizes: PivodlSizes, series: Series) -> int:
+    """An outcome, or the name of a source, for each node."""
+    del series
+    return sizes.nodes * _NAMED
+
+
+def places_of_winners(sizes: PivodlSizes, series: Series) -> int:
+    """The places of the candidates that won, of each node; all may tie."""
+    del series
+    return sizes.nodes * _NODE + sizes.candidates * _PLACE
+
+
+def shapes_of_divisions(sizes: PivodlSizes, series: Series) -> int:
+    """Handle, open children and place taken, of each node."""
+    del series
+    return sizes.nodes * 2 * _NODE
+
+
+def records_of_children(sizes: PivodlSizes, series: Series) -> int:
+    """The records of both children of each node."""
+    del series
+    return sizes.record_sets(2 * sizes.nodes)
+
+
+def weights_of_children(sizes: PivodlSizes, series: Series) -> int:
+    """A weight of each class for both children of each node."""
+    del series
+    return sizes.nodes * 2 * (_NODE + MOST_CLASSES * _NUMBER)
+
+
+def masked_figures(sizes: PivodlSizes, series: Series) -> int:
+    """Two masked numbers."""
+    del sizes, series
+    return 64
+
+
+def each_frontier(sizes: PivodlSizes, sender: str, receiver: str) -> tuple[range, range]:
+    """Once for the root and once after each level of each tree."""
+    del sender, receiver
+    return range(sizes.rounds), range(sizes.stages + 1)
+
+
+def each_turn(sizes: PivodlSizes, sender: str, receiver: str) -> tuple[range, Sequence[int]]:
+    """Once in each turn of the comparisons of each level of each tree."""
+    del sender, receiver
+    turns = range(1, len(sizes.members.parties))
+    return range(sizes.rounds), [stage_of(level, turn) for level in range(sizes.stages) for turn in turns]
+
+
+def stage_of(level: int, turn: int) -> int:
+    """The stage of a turn's messages; turns count from 1."""
+    return level * PLACES + turn
 
 
 def no_party_opens(members: Members) -> Sequence[str]:
@@ -35,17 +208,28 @@ def _of(spec: setup_pb2.JobSpec) -> PivodlParams:
     return params_as(spec, PivodlParams)
 
 
-def _spread(spec: setup_pb2.JobSpec) -> bool:
-    return not _of(spec).centralised_labels
+def _adds_moments(params: PivodlParams) -> bool:
+    return params.needs_moments
+
+
+def _sends_lists(params: PivodlParams) -> bool:
+    return params.as_published
+
+
+def _announces(params: PivodlParams) -> bool:
+    return params.gain_comparison == "announce"
 
 
 def _compares_in_secret(params: PivodlParams) -> bool:
     return params.gain_comparison == "secure"
 
 
-def _sent(content: str, when: Callable[[PivodlParams], bool] = lambda _: True) -> Emission:
-    """A content that each party sends to each other in some tree, of jobs whose labels are spread."""
-    return Emission(content, to_each_other, when=lambda spec: _spread(spec) and when(_of(spec)))
+def _sent(
+    step: str, content: str, times: Times, bound: Bound, when: Callable[[PivodlParams], bool] | None = None
+) -> MessageRow:
+    """A content that each party sends to each other, if the job has it at all."""
+    row = MessageRow(content, to_each_other, times, bound, step=step)
+    return row if when is None else replace(row, when=lambda spec: when(_of(spec)))
 
 
 def predict_centrally(
@@ -56,8 +240,9 @@ def predict_centrally(
     params: PivodlParams,
     ownership: Mapping[str, npt.NDArray[Any]] | None = None,
 ) -> tuple[Floats, Floats]:
-    """See `Centrally`; without noise. Without `ownership` the first party labels all records.
+    """Scores and outcomes of other records by the joined table's model, without noise.
 
+    Without `ownership` the first party labels all records.
     Of one party's table the model is boosting's: a candidate of PIVODL needs a second party that opens its sums.
     """
     if len(before) == 1:
@@ -87,39 +272,38 @@ PROTOCOL = TrainingProtocol(
     field="pivodl",
     params=PivodlParams,
     sends=(
-        _sent("party_keys"),
-        _sent("party_nonce"),
-        Emission("labelled_records", to_each_other),
-        _sent("moment_share", lambda params: params.needs_moments),
-        _sent("joint_moments", lambda params: params.needs_moments),
-        _sent("label_moments", lambda params: params.needs_moments),
-        Emission("record_bins", to_each_other, when=lambda spec: not _spread(spec) or _of(spec).wire_form == "compact"),
-        _sent("candidate_records", lambda params: params.wire_form == "paper"),
-        _sent("label_sums"),
-        _sent("joint_sums"),
-        _sent("node_sums"),
-        _sent("candidate_shares"),
-        _sent("forwarded_sums"),
-        _sent("best_gains", lambda params: params.gain_comparison == "announce"),
-        _sent("gain_bits", _compares_in_secret),
-        _sent("blinded_gains", _compares_in_secret),
-        _sent("gain_orders", _compares_in_secret),
-        _sent("winning_sources", _compares_in_secret),
-        _sent("winning_candidates"),
-        _sent("divided_nodes"),
-        _sent("node_records"),
-        _sent("leaf_weights"),
-        _sent("metric_share"),
-        Emission("grown_tree", to_each_other, when=lambda spec: not _spread(spec)),
-        Emission("settled_level", _all_report, when=_spread),
-        Emission("closed_tree", _all_report),
+        planned_rounds("bin"),
+        _sent("exchange_party_keys", "party_keys", once, keys_of_party),
+        _sent("open_nonces", "party_nonce", once, nonce),
+        _sent("share_ownership", "labelled_records", once, set_of_records),
+        _sent("share_moments", "moment_share", once, moments_encrypted, _adds_moments),
+        _sent("share_moments", "joint_moments", once, moments_encrypted, _adds_moments),
+        _sent("share_moments", "label_moments", once, two_numbers, _adds_moments),
+        _sent("share_bins", "record_bins", once, bins_of_columns, lambda params: not _sends_lists(params)),
+        _sent("open_root", "label_sums", each_round, sums_encrypted),
+        _sent("open_root", "joint_sums", each_round, sums_encrypted),
+        _sent("open_root", "node_sums", each_frontier, sums_of_nodes),
+        _sent("sum_candidates", "candidate_records", each_stage, lists_of_candidates, _sends_lists),
+        _sent("sum_candidates", "candidate_shares", each_stage, ciphertexts_of_candidates),
+        _sent("forward_sums", "forwarded_sums", each_stage, ciphertexts_of_candidates),
+        _sent("open_sums", "best_gains", each_stage, gains_with_sources, _announces),
+        _sent("compare_gains", "gain_bits", each_turn, bits_of_gains, _compares_in_secret),
+        _sent("compare_gains", "blinded_gains", each_turn, bits_of_gains, _compares_in_secret),
+        _sent("compare_gains", "gain_orders", each_turn, outcomes, _compares_in_secret),
+        _sent("compare_gains", "winning_sources", each_stage, outcomes, _compares_in_secret),
+        _sent("divide_nodes", "winning_candidates", each_stage, places_of_winners),
+        _sent("divide_nodes", "divided_nodes", each_stage, shapes_of_divisions),
+        _sent("divide_nodes", "node_records", each_stage, records_of_children),
+        _sent("settle_children", "leaf_weights", each_stage, weights_of_children),
+        _sent("close_tree", "metric_share", each_round, masked_figures),
+        MessageRow("settled_level", all_report, step="settle_children"),
+        MessageRow("closed_tree", all_report, step="close_tree"),
     ),
     opens_sums=no_party_opens,
     centrally=Centrally(predict_centrally),
     trees=Trees(sequential=True),
     most_equals=10,
-    spreads_labels=_spread,
-    permissions=lambda spec: () if _spread(spec) else ("centralised_labels",),
+    permissions=lambda spec: ("pivodl_as_published",) if _of(spec).as_published else (),
     noise=Noise(statement=_privacy),
     predicts=("masked",),
 )

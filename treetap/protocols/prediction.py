@@ -7,9 +7,10 @@ from typing import Any
 
 from treetap.errors import ConfigError
 from treetap.names import did_you_mean
-from treetap.protocols import codec, emissions
-from treetap.protocols.emissions import Members, Sent
+from treetap.protocols import codec, scoring
+from treetap.protocols.alignment import ALIGNMENTS
 from treetap.protocols.exclusions import PREDICTIONS, Feature, broken
+from treetap.protocols.messages import Members, MessageRow, Sent, sent_by
 from treetap.protocols.registry import PREDICTION, Options, prediction, prediction_name
 from treetap.wire.v2 import jobs_pb2, prediction_pb2
 
@@ -22,8 +23,6 @@ COLUMNS = ("prediction", "probability", "score", "guessed", "class", "expected",
 COLUMN_PREFIXES = ("probability_", "score_", "own:", "party:")
 #: Seconds: progress is sent every second, and an hour is long enough.
 AWAY_DEADLINES = (3, 3600)
-#: Most feature parties of a prediction with attributions.
-MOST_ATTRIBUTING = 4
 
 
 def predict_request(protocol: str = "", **given: Any) -> jobs_pb2.PredictRequest:
@@ -99,17 +98,26 @@ def check_degraded_serving(opening: prediction_pb2.OpenModel, absence: Callable[
 
 def sent_in_prediction(opening: prediction_pb2.OpenModel, coordinator: str) -> Iterator[Sent]:
     """All that a prediction has its parties send, once `check_prediction` has passed it."""
+    return sent_by(rows_of_prediction(opening), members_present(opening, coordinator))
+
+
+def members_present(opening: prediction_pb2.OpenModel, coordinator: str) -> Members:
+    """The members of a prediction without those that are away."""
+    return Members(coordinator, opening.recipient, tuple(present(opening)))
+
+
+def rows_of_prediction(opening: prediction_pb2.OpenModel) -> list[MessageRow]:
+    """The rows of all messages of a prediction that `check_prediction` has passed."""
     protocol = prediction(prediction_name(opening))
-    sends = [
-        *emissions.ALIGNMENTS.get(opening.alignment, ()),
-        *(emissions.OPENED_TREES if protocol.of_trees else emissions.OPENED),
-        *(emissions.SERVING if opening.serve else emissions.PREDICTION),
+    return [
+        *ALIGNMENTS.get(opening.alignment, ()),
+        *(scoring.OPENED_TREES if protocol.of_trees else scoring.OPENED),
+        *(scoring.SERVING if opening.serve else scoring.PREDICTION),
         *protocol.sends,
         *(protocol.sends_served if opening.serve else ()),
-        *(emissions.EXPLANATIONS if opening.explain else ()),
+        *(scoring.EXPLANATIONS if opening.explain else ()),
         *(protocol.sends_attributions if opening.attributions else ()),
     ]
-    return emissions.sent_by(sends, Members(coordinator, opening.recipient, tuple(present(opening))))
 
 
 def features_of(opening: prediction_pb2.OpenModel) -> set[Feature]:
@@ -149,9 +157,9 @@ def _explain_faults(opening: prediction_pb2.OpenModel) -> list[str]:
         faults.append(
             f"explain-limit = {opening.explain_limit}: is an option of explain; leave it out, or ask for that"
         )
-    if opening.attributions and len(opening.feature_parties) > MOST_ATTRIBUTING:
+    if opening.attributions and len(opening.feature_parties) > scoring.MOST_ATTRIBUTING:
         faults.append(
             f"attributions: {len(opening.feature_parties)} feature parties are too many, each doubles the entries of a "
-            f"leaf; at most {MOST_ATTRIBUTING}"
+            f"leaf; at most {scoring.MOST_ATTRIBUTING}"
         )
     return faults

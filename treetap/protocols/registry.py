@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # the command line reads names and summaries alone, and start
     import numpy as np
     import numpy.typing as npt
 
-    from treetap.protocols.emissions import Emission, OpensSums
+    from treetap.protocols.messages import MessageRow, OpensSums
     from treetap.protocols.own_priors import OwnPriors
     from treetap.tables.reading import Table
     from treetap.trees.centralised import CentralTrees
@@ -115,10 +115,9 @@ class TrainingProtocol:
         trees: of its models; None: they are networks, and a job has no key and no bins.
         predicts: the protocols that predict by its models; the first is the default.
         most_equals: the most parties of a job in which all have one role, the class `Party` of the module `party` in
-            the package of its roles; the fewest are two. A job lists them under `parties`; the first is the aggregator.
-            0: a label holder and feature parties.
-        spreads_labels: True for a job in which several parties have labels: a party takes part only if there are as
-            many parties as its policy asks for.
+            the package of its roles; the fewest are two. Several have labels, and a party takes part only if there are
+            as many as its policy asks for. A job lists them under `parties`; the first is the aggregator. 0: a label
+            holder and feature parties.
         permissions: the switches of a party's policy that a job needs.
         capabilities: the features that its jobs can have, of those with a row for other protocols in
             `treetap.protocols.exclusions`.
@@ -128,13 +127,12 @@ class TrainingProtocol:
 
     field: str
     params: type[JobParams]
-    sends: Sequence[Emission]
+    sends: Sequence[MessageRow]
     opens_sums: OpensSums
     centrally: Centrally
     trees: Trees | None = None
     predicts: Sequence[str] = ("interactive", "eini", "eini-lattice")
     most_equals: int = 0
-    spreads_labels: Callable[[setup_pb2.JobSpec], bool] = lambda _: False
     permissions: Callable[[setup_pb2.JobSpec], Sequence[str]] = lambda _: ()
     capabilities: frozenset[Feature] = frozenset()
     needs: Needs = Needs()
@@ -193,10 +191,10 @@ class PredictionProtocol:
     summary: str
     options: type[Options]
     block: int
-    sends: Sequence[Emission]
+    sends: Sequence[MessageRow]
     opens_sums: OpensSums
-    sends_attributions: Sequence[Emission] = ()
-    sends_served: Sequence[Emission] = ()
+    sends_attributions: Sequence[MessageRow] = ()
+    sends_served: Sequence[MessageRow] = ()
     capabilities: frozenset[Feature] = frozenset()
     needs: Needs = Needs()
     roles: tuple[str, str] = ("label_holder.LabelHolder", "feature_party.FeatureParty")

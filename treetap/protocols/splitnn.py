@@ -7,16 +7,20 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from treetap.neural.params import SplitnnParams
-from treetap.protocols.emissions import (
-    Emission,
+from treetap.protocols.exclusions import Feature
+from treetap.protocols.messages import (
+    MessageRow,
+    Series,
+    each_stage,
     label_holder_opens,
     label_holder_reports,
+    planned_rounds,
     to_feature_parties,
     to_label_holder,
 )
-from treetap.protocols.exclusions import Feature
 from treetap.protocols.own_priors import OwnPriors, columns_digest
 from treetap.protocols.registry import Centrally, Floats, Needs, Noise, Tables, TrainingProtocol
+from treetap.protocols.splitnn_prediction import NetworkSizes, embeddings_of_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -73,13 +77,19 @@ def _permissions(spec: setup_pb2.JobSpec) -> Sequence[str]:
     return ("reproducible",) if params_as(spec, SplitnnParams).reproducible else ()
 
 
+def gradients_of_batch(sizes: NetworkSizes, series: Series) -> int:
+    """The gradient in the receiver's embedding of each record of a batch."""
+    return sizes.numbers(series.receiver, sizes.rows)
+
+
 PROTOCOL = TrainingProtocol(
     field="splitnn",
     params=SplitnnParams,
     sends=(
-        Emission("embeddings", to_label_holder),
-        Emission("embedding_gradients", to_feature_parties),
-        Emission("trained_epoch", label_holder_reports),
+        planned_rounds("fit_inputs"),
+        MessageRow("embeddings", to_label_holder, each_stage, embeddings_of_rows, step="train_epoch"),
+        MessageRow("embedding_gradients", to_feature_parties, each_stage, gradients_of_batch, step="train_epoch"),
+        MessageRow("trained_epoch", label_holder_reports, step="train_epoch"),
     ),
     opens_sums=label_holder_opens,
     centrally=Centrally(predict_centrally),

@@ -18,12 +18,10 @@ from treetap.tables.formats import HEAD, NAMES, SUFFIXES, content_of
 from treetap.tables.json_lines import JsonLines
 from treetap.tables.listing import local_files
 from treetap.tables.number_styles import PLAIN
-from treetap.tables.object_store import stored_files
 from treetap.tables.parquet import ParquetFile
 from treetap.tables.several import SeveralFiles
 from treetap.tables.source import Source
 from treetap.tables.source_keys import SourceKeys
-from treetap.tables.sql import Query
 
 
 def source_of(keys: SourceKeys) -> Source:
@@ -41,6 +39,8 @@ def read_here(keys: SourceKeys) -> Source:
     for place in keys.local():
         keys.check_within(place)
     if keys.sql is not None:
+        from treetap.tables.sql import Query  # most tables are files of this machine
+
         return Query(keys.sql)
     files = [each for place in keys.places for each in _files(keys, place)]
     if len(files) == 1:
@@ -63,6 +63,8 @@ def _files(keys: SourceKeys, place: Path | str) -> list[tuple[str, TableFile]]:
     any_name = keys.format is not None
     if isinstance(place, Path):
         return local_files(place, any_name, keys.check_within)
+    from treetap.tables.object_store import stored_files  # see `read_here`
+
     return stored_files(place, keys.endpoint_override, any_name)
 
 

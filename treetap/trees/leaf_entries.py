@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from treetap.trees.ensemble import Ensemble, Split, Tree
 from treetap.trees.local_values import GoesLeft, ValueTable
-from treetap.trees.missing_party import expected_guesses, open_ways, reaching
+from treetap.trees.missing_party import open_ways, reaching
 from treetap.trees.paths import Bools, Decide, Floats, candidate_leaves, paths, spare_bits
 
 Ints = npt.NDArray[np.int64]
@@ -162,17 +162,9 @@ class LeafEntries:
         bits = [np.log2(open_ways(tree, n, decide, self._away)) for tree in self._public.used_trees]
         return spare_bits(self._public, bits, _fraction_bits(self._public, self._away))
 
-    def guessed(self, goes_left: GoesLeft, n: int) -> Floats:
-        """The expected share of each record's path that is guessed (n,), as far as the label holder can compute it."""
-        return expected_guesses(self._trees if self._away else (), n, self._decided(goes_left), self._away)
-
     def weights(self, sums: Ints) -> Floats:
         """Sums (n, outputs) in fixed point as leaf weights."""
         return np.ldexp(sums.astype(np.float64), -self.fraction_bits)
-
-    def scores(self, sums: Ints) -> Floats:
-        """Scores (n, outputs) from sums (n, outputs) in fixed point."""
-        return self._ensemble.from_sums(self.weights(sums))
 
     def _candidates(self, tree: Tree, goes_left: GoesLeft, n: int) -> Bools:
         return candidate_leaves(tree, n, self._decided(goes_left))

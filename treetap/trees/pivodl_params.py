@@ -1,7 +1,7 @@
 """The parameters of PIVODL (Zhu et al. 2023), and the ranges they must lie in.
 
 `learning_rate`, `reg_lambda` and `gamma` are XGBoost's, as in boosting; `gamma` is twice the γ of the paper. Defaults
-are the paper's. Where this project departs from the paper, a parameter has the value "paper": as printed.
+are the paper's. Where this project departs from the paper's steps, `as_published` takes these as printed.
 """
 
 from __future__ import annotations
@@ -35,11 +35,6 @@ _OPTIONAL = {
 _CHOICES = {
     "objective": OBJECTIVES,
     "gain_comparison": ("announce", "secure"),
-    "wire_form": ("compact", "paper"),
-    "accounting": ("zcdp", "paper"),
-    "instance_check": ("both-sides", "paper"),
-    "split_draws": ("guarded", "paper"),
-    "child_sums": ("drawn", "paper"),
 }
 #: Most classes of a label.
 MOST_CLASSES = 1024
@@ -59,12 +54,9 @@ class PivodlParams(TreeParams):
             power of two ≥ the standard deviation, and the mean, by secure sums. `base_score` of a classifier is as
             in boosting; None is ½.
         gain_comparison: "announce" the best gains, or compare them by a "secure" protocol that reveals the order.
-        wire_form: "compact" (bins, once per job) or "paper" (lists of records for each candidate of each node).
-        accounting: "zcdp" (every leaf of the job can depend on a label) or "paper" (one release per tree; no bound).
-        instance_check: "both-sides" of a candidate at every party, or "paper": left sides at parties but the source.
-        split_draws: "guarded": a source that knows a leaf's sibling is not drawn below that sibling; "paper": freely.
-        child_sums: sums of children go to the split parties "drawn" for them, or, "paper", to all.
-        centralised_labels: one party has all labels and gets all bins (§V-F); for reproductions.
+        as_published: the steps as printed, which protect less: thresholds on left sides at parties but the source,
+            split parties drawn freely, sums of children to all parties, lists of records for each candidate of each
+            node in the place of bins once per job, and noise for one release per tree, which is no bound.
     """
 
     always_there: ClassVar[str] = "every party of PIVODL takes part in every tree"
@@ -83,21 +75,16 @@ class PivodlParams(TreeParams):
     label_scale: float | None = None
     base_score: float | None = None
     gain_comparison: str = "announce"
-    wire_form: str = "compact"
-    accounting: str = "zcdp"
-    instance_check: str = "both-sides"
-    split_draws: str = "guarded"
-    child_sums: str = "drawn"
-    centralised_labels: bool = False
+    as_published: bool = False
 
     @property
     def draws_records(self) -> bool:
-        """See `TreeParams`: every tree sums over all records."""
+        """False: every tree sums over all records."""
         return False
 
     @property
     def adds_noise(self) -> bool:
-        """See `TreeParams`: the noise is that of partial differential privacy."""
+        """True if leaf weights have the noise of partial differential privacy."""
         return self.epsilon is not None
 
     @property
@@ -142,7 +129,7 @@ class PivodlParams(TreeParams):
         return self.outputs(len(self.class_names))
 
     def drawn(self, tree: int, records: int) -> Ints:
-        """See `TreeParams`: each record once."""
+        """Ones (N,): every tree takes each record once."""
         del tree
         return np.ones(records, dtype=np.int64)
 
@@ -155,10 +142,8 @@ class PivodlParams(TreeParams):
         wrong = not_a_choice(self, _CHOICES)
         in_order = {field.name: ranges[field.name] for field in fields(self) if field.name in ranges}
         wrong += out_of_range(self, in_order) + self.common_faults() + self._unsupported() + self._classes()
-        if not isinstance(self.centralised_labels, bool):
-            wrong.append(f"centralised_labels must be true or false, not {self.centralised_labels!r}")
-        elif self.centralised_labels and self.epsilon is not None:
-            wrong.append("centralised_labels goes without epsilon: no leaf weight leaves the party with the labels")
+        if not isinstance(self.as_published, bool):
+            wrong.append(f"as_published must be true or false, not {self.as_published!r}")
         if wrong:
             raise ConfigError("pivodl parameters: " + "; ".join(wrong))
 
@@ -191,7 +176,7 @@ class PivodlParams(TreeParams):
         return faults
 
     def to_dict(self) -> dict[str, object]:
-        """See `TreeParams`."""
+        """Plain JSON types; classes as a list."""
         return {**super().to_dict(), "classes": list(self.classes)}
 
 

@@ -60,6 +60,7 @@ class AttributionEntries:
         party: the label holder.
         chain: the feature parties, in the order in which entries travel; players as a whole.
         feature_of: for a handle of the label holder's own, the feature that is the player.
+        score_bits: binary places of the scores, which are sent too.
 
     Attributes:
         players: the label holder's features that the model uses, in alphabetical order, then the chain.
@@ -69,8 +70,10 @@ class AttributionEntries:
         tolerance: how far values may be, added up, from the sum of the exact ones, (outputs,).
     """
 
-    def __init__(self, ensemble: Ensemble, party: str, chain: Sequence[str], feature_of: Mapping[int, str]) -> None:
-        self._ensemble, self._party, self._feature_of = ensemble, party, feature_of
+    def __init__(
+        self, ensemble: Ensemble, party: str, chain: Sequence[str], feature_of: Mapping[int, str], score_bits: int
+    ) -> None:
+        self._ensemble, self._party, self._feature_of, self.score_bits = ensemble, party, feature_of, score_bits
         self._trees, self._chain, self._outputs = ensemble.used_trees, tuple(chain), len(ensemble.base_margin)
         own = {feature_of[split.handle] for tree in self._trees for split in tree.splits if split.owner == party}
         self.players = (*map(_own, sorted(own)), *self._chain)
@@ -102,10 +105,10 @@ class AttributionEntries:
         values: Floats = np.ldexp(sums.astype(np.float64), -self.fraction_bits) / self._ensemble.divisor
         return values.reshape(len(sums), len(self.players), self._outputs)
 
-    def spare(self, goes_left: GoesLeft, n: int, score_bits: int) -> Floats:
+    def spare(self, goes_left: GoesLeft, n: int) -> Floats:
         """Bits by which the candidate leaves of n records exceed all the sums together, and each player's alone: (n,).
 
-        Each value is one more equation about the masks, besides the score's with `score_bits` binary places; that of a
+        Each value is one more equation about the masks, besides the score's; that of a
         player concerns only the trees in which it has a split. Trees that add to different columns are counted apart,
         and the least counts (`paths.spare_bits`).
         """
@@ -115,7 +118,7 @@ class AttributionEntries:
         found = []
         for trees in groups.values():
             bits = [candidate_bits([self._candidates(tree, goes_left, n)]) for tree in trees]
-            known = output_bits(trees, score_bits)
+            known = output_bits(trees, self.score_bits)
             for player in self.players:
                 places = [k for k, tree in enumerate(trees) if any(self._player(s) == player for s in tree.splits)]
                 if places:

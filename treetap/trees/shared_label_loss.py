@@ -44,7 +44,7 @@ class Moments:
                 "the job, or use a smaller unit"
             )
         whole = [round(float(label) * UNIT) for label in labels]
-        return Moments(sum(whole), sum(each * each for each in whole), len(whole))
+        return Moments(sum(whole), sum(number * number for number in whole), len(whole))
 
     def mean(self) -> float:
         """The mean label, correctly rounded."""
@@ -88,9 +88,9 @@ class SharedLabelLoss:
         """Labels (n,) in the units of scores; `DataError` counts those too large for a gradient, and names none."""
         if not self.params.regression:
             return labels
-        found = (np.asarray(labels, dtype=np.float64) - self.base_score) / self.label_scale
-        self._check(found, "labels")
-        return found
+        scaled = (np.asarray(labels, dtype=np.float64) - self.base_score) / self.label_scale
+        self._check(scaled, "labels")
+        return scaled
 
     def gradients(self, scores: Floats, labels: npt.NDArray[Any]) -> Ints:
         """g and h in fixed point, (n, 2K), of scaled labels (n,) at scores (n, K)."""
@@ -117,8 +117,8 @@ class SharedLabelLoss:
 
     def outcome(self, scores: Floats) -> Floats:
         """Scores (n, K) as P(second class) (n,), class probabilities (n, C), or values in the label's own unit (n,)."""
-        found = self._loss.transform(scores)
-        return found * self.label_scale + self.base_score if self.params.regression else found
+        outcome = self._loss.transform(scores)
+        return outcome * self.label_scale + self.base_score if self.params.regression else outcome
 
     def _check(self, values: Floats, what: str) -> None:
         if over := int((~(np.abs(values) <= self.scale)).sum()):

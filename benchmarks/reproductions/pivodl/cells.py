@@ -31,6 +31,7 @@ class Cell:
         system: "pivodl", "pivodl, modified" (the paper's modification for labels of one party) or "boosting"
             (SecureBoost).
         labels: `SPREAD` or `ONE`.
+        accounting, wire_form: this project's, or the paper's way of this step alone.
     """
 
     over: str
@@ -53,6 +54,12 @@ class Cell:
         usual = asdict(Cell(self.over, self.set, self.seed))
         changed = {name: value for name, value in asdict(self).items() if value != usual[name]}
         return {"over": self.over, "set": self.set, "seed": self.seed, **changed}
+
+    @property
+    def of_earlier_code(self) -> bool:
+        """True for a training over processes with one of the paper's ways alone: there is no such job any more."""
+        ways = self.accounting != "zcdp", self.wire_form != "compact", self.system == "pivodl, modified"
+        return self.over != "centralised" and any(ways)
 
     def name(self) -> str:
         """A few words for the line of progress."""

@@ -125,7 +125,7 @@ _ONE = replace(FIRST, labels=ONE)
 _SYSTEMS = {
     "SecureBoost (`boosting`)": ("SecureBoost", replace(_ONE, system="boosting")),
     "PIVODL, unmodified": ("PIVODL", _ONE),
-    "PIVODL, modified (`centralised_labels`)": ("PIVODL", replace(_ONE, system="pivodl, modified")),
+    "PIVODL, modified (§V-F)": ("PIVODL", replace(_ONE, system="pivodl, modified")),
 }
 
 

@@ -33,7 +33,7 @@ from treetap.trees.candidates import column_goes_left  # noqa: E402
 from treetap.trees.centralised_pivodl import CentralPivodlModel, train  # noqa: E402
 from treetap.trees.ensemble import ROOT  # noqa: E402
 from treetap.trees.pivodl_params import PivodlParams  # noqa: E402
-from treetap.trees.role_draws import NONCE_BYTES, RoleDraws, barred  # noqa: E402
+from treetap.trees.pivodl_rules import NONCE_BYTES, RoleDraws, barred  # noqa: E402
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

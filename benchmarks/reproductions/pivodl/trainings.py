@@ -18,25 +18,30 @@ from worlds import Joined, drawn, experiment_of, joined
 
 from treetap.commands.experiment.report import collect
 from treetap.commands.local_federation import LocalFederation, clean_end, working_folder
-from treetap.errors import TreetapError
+from treetap.errors import BadInput, TreetapError
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import read_model
 from treetap.privacy.zcdp import LeafWeightPrivacy
 from treetap.protocols.registry import training
 from treetap.trees import metrics, sampling
 from treetap.trees.candidates import Candidate
-from treetap.trees.centralised_pivodl import CentralPivodlModel, CentralPivodlTree, Release, train
-from treetap.trees.pivodl_grower import SourceSplit
+from treetap.trees.centralised_pivodl import CentralPivodlModel, CentralPivodlTree, Release, SourceSplit, train
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.trees.shared_label_loss import Moments, SharedLabelLoss
 from treetap.wire.v2 import jobs_pb2
 
 Floats = npt.NDArray[np.float64]
 MODEL = "experiment"
+#: The last commit whose jobs could take each of the paper's ways alone.
+LAST_WITH_WAYS = "b21a9b48"
 
 
 def run(cell: Cell) -> dict[str, Any]:
-    """The result of a cell, for the file of results."""
+    """The result of a cell, for the file of results; `BadInput` for one that this code cannot train."""
+    if cell.of_earlier_code:
+        raise BadInput(
+            f"{cell.name()}: jobs with one of the paper's ways alone need the code of commit {LAST_WITH_WAYS}"
+        )
     found = {"centralised": _centralised, "processes": _processes, "plain": _plain}[cell.over](cell)
     return {"trial": cell.key(), **found}
 
@@ -72,6 +77,8 @@ def _noise(params: PivodlParams, cell: Cell) -> Release | None:
     privacy = LeafWeightPrivacy.of(params)
     if privacy is None:
         return None
+    if cell.accounting == "paper":  # one release per tree
+        privacy = replace(privacy, releases=params.n_estimators)
     draw = sampling.generator(cell.seed, "noise of leaf weights", *((cell.draw,) if cell.draw else ()))
 
     def release(tree: int, leaf: int, weight: Floats) -> Floats:

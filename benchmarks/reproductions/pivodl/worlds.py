@@ -77,9 +77,8 @@ def experiment_of(cell: Cell) -> ExperimentFile:
         "key_bits": cell.key_bits,
     }
     if cell.system != "boosting":
-        job |= {"protocol": "pivodl", "wire_form": cell.wire_form, "gain_comparison": cell.gain_comparison}
-        job |= {"centralised_labels": True} if cell.system == "pivodl, modified" else {}
-        job |= {} if cell.epsilon is None else {"epsilon": cell.epsilon, "accounting": cell.accounting}
+        job |= {"protocol": "pivodl", "gain_comparison": cell.gain_comparison}
+        job |= {} if cell.epsilon is None else {"epsilon": cell.epsilon}
     data = {"path": str(Path("$TREETAP_DATA") / here.file), "label": here.label, "drop": list(here.drop)}
     data |= {"encode": here.encode} if here.encode else {}
     return ExperimentFile.model_validate({"data": data | {"seed": cell.seed}, "party": parties, "job": job})

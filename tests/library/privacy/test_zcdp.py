@@ -10,14 +10,14 @@ from treetap.privacy.zcdp import LeafWeightPrivacy, statement
 from treetap.trees.pivodl_params import PivodlParams
 
 
-@pytest.mark.parametrize(("accounting", "sigma", "releases"), [("zcdp", 4.37, 40), ("paper", 1.54, 5)])
-def test_sigma_is_the_stated_one(accounting: str, sigma: float, releases: int) -> None:
+@pytest.mark.parametrize(("as_published", "sigma", "releases"), [(False, 4.37, 40), (True, 1.54, 5)])
+def test_sigma_is_the_stated_one(as_published: bool, sigma: float, releases: int) -> None:
     """Five trees of depth three at ε 8, δ 1e-5."""
-    privacy = LeafWeightPrivacy.of(PivodlParams(epsilon=8.0, accounting=accounting))
+    privacy = LeafWeightPrivacy.of(PivodlParams(epsilon=8.0, as_published=as_published))
     assert privacy is not None
     assert round(privacy.sigma, 2) == sigma
     assert privacy.releases == releases
-    assert privacy.bounds == (accounting == "zcdp")
+    assert privacy.bounds != as_published
     assert privacy.deviation == pytest.approx(0.3 * 4 * privacy.sigma)  # the default rate, twice the default clip
 
 
@@ -38,5 +38,5 @@ def test_the_statement_has_every_figure_and_its_limits() -> None:
     for part in (*says, "Measures of the training records are of scores with this noise"):
         assert part in text
     assert "not a bound" not in text
-    assert "one release per tree; not a bound" in " ".join(statement(PivodlParams(epsilon=8.0, accounting="paper")))
+    assert "one release per tree; not a bound" in " ".join(statement(PivodlParams(epsilon=8.0, as_published=True)))
     assert "exact" in " ".join(statement(PivodlParams()))

@@ -30,7 +30,7 @@ def _trained(case: Case) -> tuple[CentralModel, Tables]:
 def _entries(model: CentralModel, tables: Tables) -> AttributionEntries:
     holder, *chain = [name for name, _ in tables]
     feature_of = {handle: str(candidate.feature) for handle, candidate in enumerate(model.splits[holder])}
-    return AttributionEntries(model.ensemble, holder, chain, feature_of)
+    return AttributionEntries(model.ensemble, holder, chain, feature_of, 0)
 
 
 def _branches(tree: Tree, place: int, member: str) -> list[tuple[Split, bool]]:
@@ -114,7 +114,7 @@ def test_sums_of_single_sets_never_come_into_being() -> None:
     splits = (Split(1, "b", 0, 1.0, 8.0), Split(2, "c", 0, 1.0, 4.0))
     leaves = (Leaf(4, (1.0,), 2.0), Leaf(5, (2.0,), 2.0), Leaf(3, (4.0,), 4.0))
     model = Ensemble("reg:squarederror", 2, (0.0,), (Tree(0, (0,), splits, leaves),), 1)
-    entries = AttributionEntries(model, "a", ["b", "c"], {})
+    entries = AttributionEntries(model, "a", ["b", "c"], {}, 0)
     # b left; c left; both; c right; both; b right
     first = AttributedHop(0, (0,), (0, -1, 0, -1, 1, 2), (0, 1, 1, 2, 2, 0), (0, 1))
     assert entries.hops() == [[first], [AttributedHop(0, (0,), (0, 1), (0, 0), (0, 1))]]
@@ -128,8 +128,8 @@ def test_bits_to_spare_count_every_value() -> None:
     leaves = tuple(Leaf(node, (float(node),), 2.0) for node in (4, 5, 6, 7))
     trees = tuple(Tree(k, (0,), tree, leaves) for k in range(60))
     model = Ensemble("reg:squarederror", 2, (0.0,), trees, 1)
-    entries = AttributionEntries(model, "a", ["b"], {0: "age"})
-    (spare,) = entries.spare(lambda _: np.array([True]), 1, score_bits=0)
+    entries = AttributionEntries(model, "a", ["b"], {0: "age"}, 0)
+    (spare,) = entries.spare(lambda _: np.array([True]), 1)
     # 60 bits of leaves; a score of 181 values; each player one of 361 steps of 2^-fraction_bits
     each = np.log2(360 * 2.0**entries.fraction_bits + 1)
     assert spare == pytest.approx(60 - np.log2(181) - 2 * each)
@@ -143,6 +143,6 @@ def test_a_player_of_one_tree_counts_by_itself() -> None:
     far = (Split(1, "b", 1, 1.0, 4.0),)
     rest = [Tree(k, (0,), far, (Leaf(2, (1e-9,), 2.0), Leaf(3, (2e-9,), 2.0))) for k in range(1, 400)]
     model = Ensemble("reg:squarederror", 2, (0.0,), (first, *rest), 1)
-    entries = AttributionEntries(model, "a", ["b"], {0: "age"})
-    (spare,) = entries.spare(lambda _: np.array([True]), 1, score_bits=0)
+    entries = AttributionEntries(model, "a", ["b"], {0: "age"}, 0)
+    (spare,) = entries.spare(lambda _: np.array([True]), 1)
     assert spare == pytest.approx(1 - np.log2(2 * 2 * 2.0**entries.fraction_bits + 1))

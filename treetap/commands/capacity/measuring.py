@@ -20,14 +20,14 @@ from typing import Any
 import numpy as np
 
 from party.boosting.layout import layout
-from party.runtime.expected import Expected
-from party.runtime.mailbox import Mailbox
+from party.runtime.mailbox import Mailbox, expected_of
 from treetap.additive.sums.kernel_timings import kernel_costs, least_seconds
 from treetap.capacity.measurements import HostCosts, Measurements, kernel_name
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import BadInput, Interrupted
 from treetap.native import arithmetic
 from treetap.protocols.key_options import KeyKind
+from treetap.protocols.messages import JobSizes, Members, MessageRow, each_round, to_feature_parties
 from treetap.trees.binning import bin_table
 from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.growing_tree import GrowingTree
@@ -113,7 +113,9 @@ class _Receiver(exchange_pb2_grpc.ExchangeServicer):
     def __init__(self, folder: Path) -> None:
         self._mailbox = Mailbox(WAIT_S, folder)
         most = 2 * MESSAGES * MIB
-        self._mailbox.expect({"gradients": Expected(["sender"], lambda: most, range(4))})
+        row = MessageRow("gradients", to_feature_parties, each_round, lambda _sizes, _series: most)
+        sizes = JobSizes(members=Members("coordinator", "sender", ("receiver",)), rounds=4)
+        self._mailbox.expect(expected_of([row], "receiver", sizes))
         self._readers: dict[int, asyncio.Task[None]] = {}
 
     async def Deliver(self, request: exchange_pb2.PeerMessage, context: object) -> exchange_pb2.Receipt:

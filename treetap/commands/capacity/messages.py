@@ -8,8 +8,8 @@ import numpy as np
 from google.protobuf.message import Message
 
 from party.growth.feature_party import SUMS_BYTES
-from party.runtime.messages import child_messages, sampled_messages, space_messages
-from party.runtime.outbox import CountedBody
+from party.growth.messages import child_messages, sampled_messages, space_messages
+from party.runtime.messages import CountedBody
 from treetap.additive.sums.kernel_timings import BLOCK
 from treetap.additive.sums.key_holder import SMALLEST_BLOCK
 from treetap.capacity.simulation import Sizes

@@ -138,6 +138,4 @@ def label_faults(parties: Sequence[PartyTable], job: JobTable) -> list[str]:
     shares = [party.label_share for party in parties if party.label_share is not None]
     if shares and abs(sum(shares) - 1) > 1e-9:
         faults.append(f"label_share of all parties add up to {sum(shares):g}, not 1: one party labels each row")
-    if job.params().to_dict().get("centralised_labels") and not (len(given) == 1 or sorted(shares)[-1:] == [1]):
-        faults.append("centralised_labels: one party has label_share = 1, the others none")
     return faults

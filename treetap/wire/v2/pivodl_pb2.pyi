@@ -45,12 +45,7 @@ class PivodlParams(google.protobuf.message.Message):
     LABEL_SCALE_FIELD_NUMBER: builtins.int
     BASE_SCORE_FIELD_NUMBER: builtins.int
     GAIN_COMPARISON_FIELD_NUMBER: builtins.int
-    WIRE_FORM_FIELD_NUMBER: builtins.int
-    ACCOUNTING_FIELD_NUMBER: builtins.int
-    INSTANCE_CHECK_FIELD_NUMBER: builtins.int
-    SPLIT_DRAWS_FIELD_NUMBER: builtins.int
-    CHILD_SUMS_FIELD_NUMBER: builtins.int
-    CENTRALISED_LABELS_FIELD_NUMBER: builtins.int
+    AS_PUBLISHED_FIELD_NUMBER: builtins.int
     objective: builtins.str
     learning_rate: builtins.float
     reg_lambda: builtins.float
@@ -68,18 +63,8 @@ class PivodlParams(google.protobuf.message.Message):
     base_score: builtins.float
     gain_comparison: builtins.str
     """announce or secure."""
-    wire_form: builtins.str
-    """compact (bins once per job) or paper (nested lists of records per node)."""
-    accounting: builtins.str
-    """zcdp or paper."""
-    instance_check: builtins.str
-    """both-sides or paper."""
-    split_draws: builtins.str
-    """guarded or paper."""
-    child_sums: builtins.str
-    """drawn or paper."""
-    centralised_labels: builtins.bool
-    """All labels are one party's, and it gets the bins of all records: the paper's modification, for reproductions."""
+    as_published: builtins.bool
+    """The paper's steps as printed, which protect less; every party's policy has to allow it."""
     @property
     def trees(self) -> treetap.wire.v2.growth_pb2.TreeParams: ...
     @property
@@ -103,15 +88,10 @@ class PivodlParams(google.protobuf.message.Message):
         label_scale: builtins.float | None = ...,
         base_score: builtins.float | None = ...,
         gain_comparison: builtins.str = ...,
-        wire_form: builtins.str = ...,
-        accounting: builtins.str = ...,
-        instance_check: builtins.str = ...,
-        split_draws: builtins.str = ...,
-        child_sums: builtins.str = ...,
-        centralised_labels: builtins.bool = ...,
+        as_published: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_base_score", b"_base_score", "_epsilon", b"_epsilon", "_label_scale", b"_label_scale", "base_score", b"base_score", "epsilon", b"epsilon", "label_scale", b"label_scale", "trees", b"trees"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_base_score", b"_base_score", "_epsilon", b"_epsilon", "_label_scale", b"_label_scale", "accounting", b"accounting", "base_score", b"base_score", "centralised_labels", b"centralised_labels", "child_sums", b"child_sums", "classes", b"classes", "clip", b"clip", "delta", b"delta", "epsilon", b"epsilon", "gain_comparison", b"gain_comparison", "gamma", b"gamma", "instance_check", b"instance_check", "instance_threshold", b"instance_threshold", "label_scale", b"label_scale", "learning_rate", b"learning_rate", "min_samples", b"min_samples", "objective", b"objective", "reg_lambda", b"reg_lambda", "split_draws", b"split_draws", "trees", b"trees", "wire_form", b"wire_form"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_base_score", b"_base_score", "_epsilon", b"_epsilon", "_label_scale", b"_label_scale", "as_published", b"as_published", "base_score", b"base_score", "classes", b"classes", "clip", b"clip", "delta", b"delta", "epsilon", b"epsilon", "gain_comparison", b"gain_comparison", "gamma", b"gamma", "instance_threshold", b"instance_threshold", "label_scale", b"label_scale", "learning_rate", b"learning_rate", "min_samples", b"min_samples", "objective", b"objective", "reg_lambda", b"reg_lambda", "trees", b"trees"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_base_score", b"_base_score"]) -> typing.Literal["base_score"] | None: ...
     @typing.overload
@@ -142,7 +122,6 @@ class PivodlStep(google.protobuf.message.Message):
     COMPARE_GAINS_FIELD_NUMBER: builtins.int
     DIVIDE_NODES_FIELD_NUMBER: builtins.int
     SETTLE_CHILDREN_FIELD_NUMBER: builtins.int
-    GROW_FROM_BINS_FIELD_NUMBER: builtins.int
     CLOSE_TREE_FIELD_NUMBER: builtins.int
     @property
     def exchange_party_keys(self) -> Global___ExchangePartyKeys: ...
@@ -169,8 +148,6 @@ class PivodlStep(google.protobuf.message.Message):
     @property
     def settle_children(self) -> Global___SettleChildren: ...
     @property
-    def grow_from_bins(self) -> Global___GrowFromBins: ...
-    @property
     def close_tree(self) -> Global___CloseTree: ...
     def __init__(
         self,
@@ -187,12 +164,11 @@ class PivodlStep(google.protobuf.message.Message):
         compare_gains: Global___CompareGains | None = ...,
         divide_nodes: Global___DivideNodes | None = ...,
         settle_children: Global___SettleChildren | None = ...,
-        grow_from_bins: Global___GrowFromBins | None = ...,
         close_tree: Global___CloseTree | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["close_tree", b"close_tree", "compare_gains", b"compare_gains", "divide_nodes", b"divide_nodes", "exchange_party_keys", b"exchange_party_keys", "forward_sums", b"forward_sums", "grow_from_bins", b"grow_from_bins", "open_nonces", b"open_nonces", "open_root", b"open_root", "open_sums", b"open_sums", "settle_children", b"settle_children", "share_bins", b"share_bins", "share_moments", b"share_moments", "share_ownership", b"share_ownership", "step", b"step", "sum_candidates", b"sum_candidates"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["close_tree", b"close_tree", "compare_gains", b"compare_gains", "divide_nodes", b"divide_nodes", "exchange_party_keys", b"exchange_party_keys", "forward_sums", b"forward_sums", "grow_from_bins", b"grow_from_bins", "open_nonces", b"open_nonces", "open_root", b"open_root", "open_sums", b"open_sums", "settle_children", b"settle_children", "share_bins", b"share_bins", "share_moments", b"share_moments", "share_ownership", b"share_ownership", "step", b"step", "sum_candidates", b"sum_candidates"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["step", b"step"]) -> typing.Literal["exchange_party_keys", "open_nonces", "share_ownership", "share_moments", "share_bins", "open_root", "sum_candidates", "forward_sums", "open_sums", "compare_gains", "divide_nodes", "settle_children", "grow_from_bins", "close_tree"] | None: ...
+    def HasField(self, field_name: typing.Literal["close_tree", b"close_tree", "compare_gains", b"compare_gains", "divide_nodes", b"divide_nodes", "exchange_party_keys", b"exchange_party_keys", "forward_sums", b"forward_sums", "open_nonces", b"open_nonces", "open_root", b"open_root", "open_sums", b"open_sums", "settle_children", b"settle_children", "share_bins", b"share_bins", "share_moments", b"share_moments", "share_ownership", b"share_ownership", "step", b"step", "sum_candidates", b"sum_candidates"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["close_tree", b"close_tree", "compare_gains", b"compare_gains", "divide_nodes", b"divide_nodes", "exchange_party_keys", b"exchange_party_keys", "forward_sums", b"forward_sums", "open_nonces", b"open_nonces", "open_root", b"open_root", "open_sums", b"open_sums", "settle_children", b"settle_children", "share_bins", b"share_bins", "share_moments", b"share_moments", "share_ownership", b"share_ownership", "step", b"step", "sum_candidates", b"sum_candidates"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["step", b"step"]) -> typing.Literal["exchange_party_keys", "open_nonces", "share_ownership", "share_moments", "share_bins", "open_root", "sum_candidates", "forward_sums", "open_sums", "compare_gains", "divide_nodes", "settle_children", "close_tree"] | None: ...
 
 Global___PivodlStep: typing_extensions.TypeAlias = PivodlStep
 
@@ -385,18 +361,6 @@ class SettledLevel(google.protobuf.message.Message):
 Global___SettledLevel: typing_extensions.TypeAlias = SettledLevel
 
 @typing.final
-class GrowFromBins(google.protobuf.message.Message):
-    """With centralised labels: the party with the labels grows the tree alone from all bins."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-
-Global___GrowFromBins: typing_extensions.TypeAlias = GrowFromBins
-
-@typing.final
 class CloseTree(google.protobuf.message.Message):
     """Update the scores of the own labelled records; add up the training's metrics under masks."""
 
@@ -454,7 +418,6 @@ class PivodlBody(google.protobuf.message.Message):
     NODE_RECORDS_FIELD_NUMBER: builtins.int
     LEAF_WEIGHTS_FIELD_NUMBER: builtins.int
     METRIC_SHARE_FIELD_NUMBER: builtins.int
-    GROWN_TREE_FIELD_NUMBER: builtins.int
     GAIN_BITS_FIELD_NUMBER: builtins.int
     BLINDED_GAINS_FIELD_NUMBER: builtins.int
     GAIN_ORDERS_FIELD_NUMBER: builtins.int
@@ -498,8 +461,6 @@ class PivodlBody(google.protobuf.message.Message):
     @property
     def metric_share(self) -> Global___MetricShare: ...
     @property
-    def grown_tree(self) -> Global___GrownTree: ...
-    @property
     def gain_bits(self) -> Global___GainBits: ...
     @property
     def blinded_gains(self) -> Global___BlindedGains: ...
@@ -529,15 +490,14 @@ class PivodlBody(google.protobuf.message.Message):
         node_records: Global___NodeRecords | None = ...,
         leaf_weights: Global___LeafWeights | None = ...,
         metric_share: Global___MetricShare | None = ...,
-        grown_tree: Global___GrownTree | None = ...,
         gain_bits: Global___GainBits | None = ...,
         blinded_gains: Global___BlindedGains | None = ...,
         gain_orders: Global___GainOrders | None = ...,
         winning_sources: Global___WinningSources | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["best_gains", b"best_gains", "blinded_gains", b"blinded_gains", "body", b"body", "candidate_records", b"candidate_records", "candidate_shares", b"candidate_shares", "divided_nodes", b"divided_nodes", "forwarded_sums", b"forwarded_sums", "gain_bits", b"gain_bits", "gain_orders", b"gain_orders", "grown_tree", b"grown_tree", "joint_moments", b"joint_moments", "joint_sums", b"joint_sums", "label_moments", b"label_moments", "label_sums", b"label_sums", "labelled_records", b"labelled_records", "leaf_weights", b"leaf_weights", "metric_share", b"metric_share", "moment_share", b"moment_share", "node_records", b"node_records", "node_sums", b"node_sums", "party_keys", b"party_keys", "party_nonce", b"party_nonce", "record_bins", b"record_bins", "winning_candidates", b"winning_candidates", "winning_sources", b"winning_sources"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["best_gains", b"best_gains", "blinded_gains", b"blinded_gains", "body", b"body", "candidate_records", b"candidate_records", "candidate_shares", b"candidate_shares", "divided_nodes", b"divided_nodes", "forwarded_sums", b"forwarded_sums", "gain_bits", b"gain_bits", "gain_orders", b"gain_orders", "grown_tree", b"grown_tree", "joint_moments", b"joint_moments", "joint_sums", b"joint_sums", "label_moments", b"label_moments", "label_sums", b"label_sums", "labelled_records", b"labelled_records", "leaf_weights", b"leaf_weights", "metric_share", b"metric_share", "moment_share", b"moment_share", "node_records", b"node_records", "node_sums", b"node_sums", "party_keys", b"party_keys", "party_nonce", b"party_nonce", "record_bins", b"record_bins", "winning_candidates", b"winning_candidates", "winning_sources", b"winning_sources"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["party_keys", "party_nonce", "labelled_records", "moment_share", "joint_moments", "label_moments", "record_bins", "candidate_records", "label_sums", "joint_sums", "node_sums", "candidate_shares", "forwarded_sums", "best_gains", "winning_candidates", "divided_nodes", "node_records", "leaf_weights", "metric_share", "grown_tree", "gain_bits", "blinded_gains", "gain_orders", "winning_sources"] | None: ...
+    def HasField(self, field_name: typing.Literal["best_gains", b"best_gains", "blinded_gains", b"blinded_gains", "body", b"body", "candidate_records", b"candidate_records", "candidate_shares", b"candidate_shares", "divided_nodes", b"divided_nodes", "forwarded_sums", b"forwarded_sums", "gain_bits", b"gain_bits", "gain_orders", b"gain_orders", "joint_moments", b"joint_moments", "joint_sums", b"joint_sums", "label_moments", b"label_moments", "label_sums", b"label_sums", "labelled_records", b"labelled_records", "leaf_weights", b"leaf_weights", "metric_share", b"metric_share", "moment_share", b"moment_share", "node_records", b"node_records", "node_sums", b"node_sums", "party_keys", b"party_keys", "party_nonce", b"party_nonce", "record_bins", b"record_bins", "winning_candidates", b"winning_candidates", "winning_sources", b"winning_sources"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["best_gains", b"best_gains", "blinded_gains", b"blinded_gains", "body", b"body", "candidate_records", b"candidate_records", "candidate_shares", b"candidate_shares", "divided_nodes", b"divided_nodes", "forwarded_sums", b"forwarded_sums", "gain_bits", b"gain_bits", "gain_orders", b"gain_orders", "joint_moments", b"joint_moments", "joint_sums", b"joint_sums", "label_moments", b"label_moments", "label_sums", b"label_sums", "labelled_records", b"labelled_records", "leaf_weights", b"leaf_weights", "metric_share", b"metric_share", "moment_share", b"moment_share", "node_records", b"node_records", "node_sums", b"node_sums", "party_keys", b"party_keys", "party_nonce", b"party_nonce", "record_bins", b"record_bins", "winning_candidates", b"winning_candidates", "winning_sources", b"winning_sources"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["body", b"body"]) -> typing.Literal["party_keys", "party_nonce", "labelled_records", "moment_share", "joint_moments", "label_moments", "record_bins", "candidate_records", "label_sums", "joint_sums", "node_sums", "candidate_shares", "forwarded_sums", "best_gains", "winning_candidates", "divided_nodes", "node_records", "leaf_weights", "metric_share", "gain_bits", "blinded_gains", "gain_orders", "winning_sources"] | None: ...
 
 Global___PivodlBody: typing_extensions.TypeAlias = PivodlBody
 
@@ -551,7 +511,7 @@ class PartyKeys(google.protobuf.message.Message):
     MASK_KEY_FIELD_NUMBER: builtins.int
     NONCE_COMMITMENT_FIELD_NUMBER: builtins.int
     modulus: builtins.bytes
-    """A Paillier modulus; of centralised labels none."""
+    """A Paillier modulus."""
     mask_key: builtins.bytes
     """X25519, for pairwise masks."""
     nonce_commitment: builtins.bytes
@@ -662,9 +622,7 @@ Global___LabelMoments: typing_extensions.TypeAlias = LabelMoments
 
 @typing.final
 class RecordBins(google.protobuf.message.Message):
-    """Source to party with labels: the bins of the records that the receiver labels, once per job. With centralised labels
-    of all records.
-    """
+    """Source to party with labels: the bins of the records that the receiver labels, once per job."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -714,8 +672,8 @@ Global___ColumnBins: typing_extensions.TypeAlias = ColumnBins
 
 @typing.final
 class CandidateRecords(google.protobuf.message.Message):
-    """Source to party with labels, of wire_form paper: for every candidate of every open node the records that go left, of
-    those that the receiver labels (Algorithm 2, line 22).
+    """Source to party with labels, as published: for every candidate of every open node the records that go left, of those
+    that the receiver labels (Algorithm 2, line 22).
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -1198,49 +1156,3 @@ class MetricShare(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["values", b"values"]) -> None: ...
 
 Global___MetricShare: typing_extensions.TypeAlias = MetricShare
-
-@typing.final
-class GrownTree(google.protobuf.message.Message):
-    """With centralised labels, the party with the labels to every other: the tree's nodes, and the receiver's own splits."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    NODES_FIELD_NUMBER: builtins.int
-    @property
-    def nodes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___GrownNode]: ...
-    def __init__(
-        self,
-        *,
-        nodes: collections.abc.Iterable[Global___GrownNode] | None = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["nodes", b"nodes"]) -> None: ...
-
-Global___GrownTree: typing_extensions.TypeAlias = GrownTree
-
-@typing.final
-class GrownNode(google.protobuf.message.Message):
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    NODE_FIELD_NUMBER: builtins.int
-    SOURCE_FIELD_NUMBER: builtins.int
-    HANDLE_FIELD_NUMBER: builtins.int
-    CANDIDATE_FIELD_NUMBER: builtins.int
-    node: builtins.int
-    source: builtins.str
-    """Empty: a leaf."""
-    handle: builtins.int
-    candidate: builtins.int
-    """Of the receiver's own splits: the candidate in canonical order."""
-    def __init__(
-        self,
-        *,
-        node: builtins.int = ...,
-        source: builtins.str = ...,
-        handle: builtins.int = ...,
-        candidate: builtins.int | None = ...,
-    ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_candidate", b"_candidate", "candidate", b"candidate"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_candidate", b"_candidate", "candidate", b"candidate", "handle", b"handle", "node", b"node", "source", b"source"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["_candidate", b"_candidate"]) -> typing.Literal["candidate"] | None: ...
-
-Global___GrownNode: typing_extensions.TypeAlias = GrownNode

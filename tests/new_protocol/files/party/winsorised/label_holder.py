@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from party.alignment.steps import ALIGNED, ALIGNMENT
+from party.alignment.steps import ALIGNMENT
 from party.config import PartyConfig
-from party.growth.label_holder import TREE_STEPS, LabelHolderGrowth
+from party.growth.label_holder import LabelHolderGrowth
 from party.growth.label_holder_job import LabelHolderJob
 from party.growth.label_state import SCORES, Floats
-from party.runtime.context import Step, StepContext, empty_result, required
-from party.runtime.expected import Receives
+from party.runtime.context import StepContext, required
 from party.runtime.job_store import JobStore
-from party.runtime.messages import drawn_messages
-from party.runtime.step_order import OPENING, RESUMED, Next, StepTable
+from party.growth.messages import drawn_messages
+from party.runtime.step_order import OPENING, RESUMED, THIS_ROUND, Next, Outcome, role, step, steps_of
 from party.setup.keys import fitting
 from party.winsorised.layout import layout
 from treetap.additive.sums.slots import Slots
@@ -28,15 +26,6 @@ from treetap.trees import metrics
 from treetap.trees.ensemble import Tree
 from treetap.trees.forest_criterion import ForestCriterion, Targets, targets
 from treetap.wire.v2 import control_pb2, setup_pb2, winsorised_pb2
-
-STEPS: StepTable = {
-    OPENING: (Next("prepare"),),
-    "prepare": (Next(ALIGNMENT), Next("bin", when=ALIGNED)),
-    ALIGNMENT: (Next("bin"),),
-    "bin": (Next("share_targets"), Next("publish")),
-    "share_targets": (Next("begin_tree", RESUMED),),
-    **TREE_STEPS,
-}
 
 
 class MeanScores:
@@ -79,54 +68,40 @@ class MeanScores:
         }
 
 
+@role({OPENING: (Next("prepare"),), ALIGNMENT: (Next("bin"),)}, LabelHolderJob, LabelHolderGrowth)
 class LabelHolder:
     """The winsorised label of every record encrypted once per attempt; per tree only the draw travels."""
 
     def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
         self._context, self._spec = context, spec
         self._params = params_as(spec, WinsorisedParams)
-        job = self._job = LabelHolderJob(config, context, spec, self._params, STEPS, self._slots)
-        self._growth = LabelHolderGrowth(context, spec, job.order, job.stored, job.reached, job.keys.open)
+        job = self._job = LabelHolderJob(config, context, spec, self._params, self._params.n_estimators, self._slots)
+        growth = self._growth = LabelHolderGrowth(context, spec, job.sizes, job.stored, job.reached, job.keys.open)
         self._targets: Targets | None = None
         self._state: MeanScores | None = None
-        growth = ("choose_splits", "apply_splits", "relay_children", "finish_tree", "store_tree")
-        self.steps: Mapping[str, Step] = {
-            "prepare": job.prepare,
-            **job.alignment.steps,
-            "bin": self.bin,
-            "share_targets": self.share_targets,
-            "begin_tree": self.begin_tree,
-            **{name: getattr(self._growth, name) for name in growth},
-            "publish": job.publish,
-        }
+        self.sizes = job.sizes
+        self.steps = steps_of(self, job, growth, phases={ALIGNMENT: job.alignment})
 
-    @property
-    def receives(self) -> Receives:
-        """See `Role.receives`."""
-        return self._job.received(self._params.n_estimators, self._growth.offered)
-
-    async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("share_targets"), Next("publish"))
+    async def bin(self) -> Outcome:
         """Take the common records, winsorise their labels, bin their columns."""
-        self._job.order.check(request)
         data = self._job.select_common()
         self._targets = self._targets_of(data.labels)
         state = self._state = MeanScores(self._params, data.labels, self._context.store)
-        return await self._job.bin(request, state)
+        return await self._job.bin(state)
 
-    async def share_targets(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("begin_tree", RESUMED))
+    async def share_targets(self) -> None:
         """Send the public key, and under it the target and 1 of every record."""
-        self._job.order.check(request)
         found = required(self._targets)
         await self._job.keys.make(self._slots(self._job.data.labels))
         plain, parties = np.hstack([found.values, np.ones_like(found.values)]), list(self._spec.feature_parties)
         await self._job.keys.stream(plain, "encrypted_targets", winsorised_pb2.EncryptedTargets, parties)
-        self._job.order.done(request)
-        return empty_result()
 
-    async def begin_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("choose_splits", THIS_ROUND))
+    async def begin_tree(self, request: control_pb2.StepRequest) -> None:
         """Step 1 of a tree: draw its records, send the draw, plant the tree."""
         t = request.round
-        self._job.order.check(request)
         found, params, split_table = required(self._targets), self._params, self._job.split_table
         drawn = params.drawn(t, len(found.values))
         for party in taking_part(self._spec, t):
@@ -136,8 +111,6 @@ class LabelHolder:
         values = np.hstack([found.values, np.ones_like(found.values)]) * drawn[:, None]
         criterion, state = ForestCriterion(found, params.of_forest()), required(self._state)
         self._growth.plant(t, values, criterion, columns, state, rules=params.expansion, subtract=True)
-        self._job.order.done(request)
-        return empty_result()
 
     async def close(self) -> None:
         """Release the key in the workers."""

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import ConfigError
-from treetap.protocols.emissions import GROWTH, Emission, label_holder_opens, to_feature_parties
+from treetap.protocols.growth import GROWTH, ciphertexts
+from treetap.protocols.messages import MessageRow, label_holder_opens, once, to_feature_parties
 from treetap.protocols.registry import Centrally, Floats, Tables, TrainingProtocol, Trees
 from treetap.trees import sampling
 from treetap.trees.job_params import Range, bad_dropout, bad_missing, out_of_range
@@ -74,7 +75,10 @@ def predict_centrally(
 PROTOCOL = TrainingProtocol(
     field="winsorised",
     params=WinsorisedParams,
-    sends=(*GROWTH, Emission("encrypted_targets", to_feature_parties)),
+    sends=(
+        *GROWTH,
+        MessageRow("encrypted_targets", to_feature_parties, once, ciphertexts, step="share_targets"),
+    ),
     opens_sums=label_holder_opens,
     centrally=Centrally(predict_centrally),
     trees=Trees(sequential=False, drawn=True),

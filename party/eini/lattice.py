@@ -1,0 +1,304 @@
+"""The second cipher of Fed-EINI, a lattice scheme: a number of thousands of records in one ciphertext.
+
+Columns go out encrypted, are masked on the way and come back as sums (docs/protocol-lattice.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from party.eini.chain import Advance, ChainPlace, check_hidden, check_hides
+from party.eini.column_layout import MemberColumns, layout_messages, take_layout
+from party.prediction.blocks import blaming
+from party.prediction.opened_model import OpenedModel
+from party.prediction.tree_scoring import TreeScoring
+from party.protocols import PredictionJob
+from party.runtime.context import StepContext, required
+from party.runtime.messages import MESSAGE_BYTES
+from party.runtime.outbox import Series
+from treetap.errors import Malformed
+from treetap.lattice.columns import NodeColumns, Page, shape_of, widest
+from treetap.lattice.kernels import IN_FLIGHT_PER_WORKER, LatticeKeyHolder, LatticeMember
+from treetap.lattice.key_holder import LatticeKey
+from treetap.lattice.parameters import PARAMETERS_BYTES, Parameters
+from treetap.lattice.scheme import scheme_of
+from treetap.native import lattice as native
+from treetap.process.together import together
+from treetap.protocols.eini import ChainSizes
+from treetap.protocols.scoring import BLOCK_BYTES
+from treetap.trees.local_values import GoesLeft
+from treetap.trees.paths import Floats
+from treetap.wire.v2 import lattice_pb2
+
+log = logging.getLogger(__name__)
+Ints = npt.NDArray[np.int64]
+#: A ciphertext of a block: its page and its output.
+Unit = tuple[Page, int]
+
+
+@dataclass(frozen=True)
+class BlockColumns:
+    """The columns of a block of n records, computed page by page as they are sent.
+
+    `base`: D(root), summed over trees (outputs, n), once all pages have been computed.
+    """
+
+    pages: Sequence[Page]
+    numbers: Iterator[Ints]
+    base: Ints
+
+
+class LabelHolderEnd:
+    """The label holder's end: a column for each node of another party, a ciphertext for each of its pages.
+
+    Attributes:
+        attributions: none under this cipher.
+    """
+
+    attributions = None
+
+    def __init__(self, job: PredictionJob, scoring: TreeScoring, sizes: ChainSizes, advance: Advance) -> None:
+        """Raises BadInput if the scheme has no sizes for such a model."""
+        self._context, self._chain, self._scoring, self._advance = job.context, job.chain, scoring, advance
+        self._shape = shape_of(scoring.trees.public, job.config.name, len(job.chain))
+        self._parameters = self._shape.parameters()
+        sizes.column_sums = self._shape.outputs * self._parameters.ciphertext_bytes
+        self._columns: NodeColumns | None = None
+        self._owner: LatticeKeyHolder | None = None
+        self._block: BlockColumns | None = None  # the one under way
+
+    @property
+    def scores(self) -> LabelHolderEnd:
+        """This end itself: there is one kind of sums."""
+        return self
+
+    def lay_out(self) -> None:
+        """Compute the columns of the model."""
+        trees, modulus = self._scoring.trees, scheme_of(self._parameters).modulus
+        self._columns = NodeColumns(trees.ensemble, self._context.party, modulus, trees.public)
+
+    async def make_keys(self) -> None:
+        """Make a key; to each party go its public part, and the own branches that a column depends on."""
+        context, parameters, columns = self._context, self._parameters, required(self._columns)
+        await check_hidden(context, self._scoring, columns.spare)
+        instructions = native.instructions()
+        log.info("job %s: %d columns, %s, %s instructions", context.job, self._shape.columns, parameters, instructions)
+        key = await context.offload(lambda: LatticeKey(parameters))
+        self._owner = LatticeKeyHolder(context.key_engine, key, f"{context.job}/{context.attempt}")
+        await self._owner.start()
+        # what the owner encrypts has half the size of a ciphertext: its uniform half is a seed
+        fitting = self._shape.records(parameters.degree, 2 * BLOCK_BYTES // parameters.ciphertext_bytes)
+        self._scoring.records.size = min(self._scoring.records.size, fitting)
+        public = lattice_pb2.LatticeKey(public=await context.offload(key.public_bytes))
+
+        async def send(party: str) -> None:
+            await context.outbox.send(party, "lattice_key", [public])
+            await context.outbox.send(party, "column_layout", layout_messages(columns, party))
+
+        await together(*map(send, self._chain))
+
+    def values(self, goes_left: GoesLeft, n: int) -> BlockColumns:
+        """The columns by the own splits, in the place of W_k: each page is computed when it is encrypted."""
+        pages, base = self._shape.pages(n, self._parameters.degree), np.zeros((self._shape.outputs, n), dtype=np.int64)
+        return BlockColumns(pages, required(self._columns).pages(goes_left, n, pages, base), base)
+
+    async def send(self, values: BlockColumns, number: int) -> None:
+        """Encrypt the columns page by page, and send them to the first of the chain while the next are encrypted."""
+        context, n, sent = self._context, values.base.shape[1], 0
+        self._block = values
+        total = sum(len(page.outputs) for page in values.pages)
+        series = context.outbox.open(self._chain[0], "lattice_columns", number)
+        groups = _in_groups(values.numbers, 2 * MESSAGE_BYTES // self._parameters.ciphertext_bytes)
+        async for part in required(self._owner).encrypt(groups):
+            await series.put(lattice_pb2.LatticeColumns(ciphertexts=part))
+            sent += len(part)
+            self._advance(n * sent // total)
+        await series.close()
+        context.costs.operations["encryptions"] += sent
+        context.costs.ciphertexts["lattice_columns"] += sent
+
+    async def receive(self, number: int) -> Floats:
+        """Sums of leaf weights (n, outputs) of the block that was sent, D(root) added to those that come back.
+
+        Raises:
+            Malformed: not one sum for each output, or one that is not under this key or of no leaves.
+        """
+        block, answers = required(self._block), list[bytes]()
+        with blaming(self._chain[-1], number):
+            async for message in self._context.mailbox.series(self._chain[-1], "lattice_sums", number, 0):
+                answers += message.protocol.lattice.lattice_sums.ciphertexts
+            if len(answers) != self._shape.outputs:
+                raise Malformed(f"{len(answers)} sums of {self._shape.outputs} outputs")
+            opened = await required(self._owner).open(answers, widest(block.pages) * block.base.shape[1])
+            self._context.costs.operations["decryptions"] += len(answers)
+            return required(self._columns).weights(opened, block.base)
+
+    async def close(self) -> None:
+        """Make the workers forget the key."""
+        owner, self._owner = self._owner, None
+        if owner is not None:
+            await owner.close()
+
+
+class FeaturePartyEnd:
+    """A feature party's place: the sizes of the key follow from the layout.
+
+    Attributes:
+        attributions: none under this cipher.
+    """
+
+    attributions = None
+
+    def __init__(self, job: PredictionJob, opened: OpenedModel, sizes: ChainSizes, place: ChainPlace) -> None:
+        del sizes  # known from the start
+        self._context, self._opening, self._opened, self._place = job.context, job.opening, opened, place
+        self.scores: ColumnMasking | None = None
+
+    async def take_key(self) -> None:
+        """Take the own branches that each column depends on, and a key of the sizes that follow from them."""
+        context, sender, members = self._context, self._place.label_holder, len(self._opening.feature_parties)
+        messages = context.mailbox.series(sender, "column_layout", 0, 0)
+        layout = await take_layout(messages, self._place, self._opened.shard, members)
+        parameters = layout.shape.parameters()
+        check_hides(context, layout.spare(parameters.plain_bits))
+        public = b""
+        longest = PARAMETERS_BYTES + parameters.seeded_bytes
+        async for message in context.mailbox.series(sender, "lattice_key", 0, 0):
+            public += message.protocol.lattice.lattice_key.public
+            if len(public) > longest:
+                raise Malformed(f"the key of {sender} has more than the {longest} bytes of this job's parameters")
+        token = f"{context.job}/{context.attempt}"
+        member = LatticeMember(context.engine, parameters, public, token, layout.shape.outputs)
+        self.scores = ColumnMasking(context, member, layout, parameters, self._place, self._opening.serve)
+        try:
+            await self.scores.start()
+        except Malformed as failure:
+            raise Malformed(f"the key of {sender} cannot be used: {failure}") from failure
+
+    async def close(self) -> None:
+        """Make the workers forget the ciphertexts."""
+        masking, self.scores = self.scores, None
+        if masking is not None:
+            await masking.close()
+
+
+class ColumnMasking:
+    """A feature party's place in the chain; `serving`: blocks come one by one, and what they need is drawn between."""
+
+    def __init__(
+        self,
+        context: StepContext,
+        member: LatticeMember,
+        layout: MemberColumns,
+        parameters: Parameters,
+        place: ChainPlace,
+        serving: bool,
+    ) -> None:
+        self._context, self._member, self._layout = context, member, layout
+        self._parameters, self._place = parameters, place
+        self._draws_ahead = serving and place.last
+        self._sends = "lattice_sums" if place.last else "lattice_columns"
+
+    async def start(self) -> None:
+        """Hand the public key to the workers."""
+        await self._member.start()
+        if self._draws_ahead:
+            self._member.prepare()
+
+    async def pass_on(self, goes_left: GoesLeft, n: int, number: int) -> None:
+        """Mask the ciphertexts of a block of n records page by page as they come, re-randomise them and pass them on.
+
+        The last of the chain adds them up, floods and returns the sums.
+        """
+        context, member, shape, degree = self._context, self._member, self._layout.shape, self._parameters.degree
+        if n > degree:
+            raise Malformed(f"{n} records, a ciphertext has {degree} slots")
+        pages = shape.pages(n, degree)
+        units = [(page, output) for page in pages for output in page.outputs]
+        left = functools.cache(goes_left)
+        series = context.outbox.open(self._place.after, self._sends, number)
+        under_way: deque[asyncio.Task[list[bytes]]] = deque()
+        came = masked = 0
+        try:
+            async for message in context.mailbox.series(self._place.before, "lattice_columns", number, 0):
+                data = list(message.protocol.lattice.lattice_columns.ciphertexts)
+                mine = units[came : came + len(data)]
+                came += len(data)
+                if len(mine) < len(data):
+                    break
+                if data:
+                    under_way.append(asyncio.ensure_future(self._mask(number, mine, data, left, n)))
+                while len(under_way) > IN_FLIGHT_PER_WORKER * context.engine.workers:
+                    masked += await self._settle(series, under_way)
+                    context.progress.done = n * masked // len(units)
+            if came != len(units):
+                raise Malformed(f"{n} records and {shape.columns} columns are {len(units)} ciphertexts, got {came}")
+            while under_way:
+                masked += await self._settle(series, under_way)
+                context.progress.done = n * masked // len(units)
+            if self._place.last:
+                await self._put(series, await member.finish(number, widest(pages), n))
+        finally:
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
+            await member.drop(number)
+        await series.close()
+        if self._draws_ahead:
+            member.prepare()
+        context.costs.operations["masked_products"] += masked
+
+    async def close(self) -> None:
+        """Make the workers forget the ciphertexts."""
+        await self._member.close()
+
+    async def _mask(
+        self, number: int, units: Sequence[Unit], data: Sequence[bytes], left: GoesLeft, n: int
+    ) -> list[bytes]:
+        """Mask some ciphertexts; returns those to pass on, none at the last of the chain."""
+        pages = list(dict.fromkeys(page for page, _ in units))
+        masks = [self._layout.mask(page, left, n) for page in pages]
+        owns = [pages.index(page) for page, _ in units]
+        if self._place.last:
+            places = [(own, output) for own, (_, output) in zip(owns, units, strict=True)]
+            await self._member.add(number, masks, data, places)
+            return [b""] * len(data)
+        return await self._member.pass_on(masks, data, owns)
+
+    async def _settle(self, series: Series, under_way: deque[asyncio.Task[list[bytes]]]) -> int:
+        """Wait for the oldest and pass it on; returns the number of its ciphertexts."""
+        done = await under_way[0]
+        under_way.popleft()
+        if not self._place.last:
+            await self._put(series, done)
+        return len(done)
+
+    async def _put(self, series: Series, ciphertexts: Sequence[bytes]) -> None:
+        """Send to the next of the chain, in messages of bounded size."""
+        body = lattice_pb2.LatticeSums if self._place.last else lattice_pb2.LatticeColumns
+        count = max(1, MESSAGE_BYTES // self._parameters.ciphertext_bytes)
+        for start in range(0, len(ciphertexts), count):
+            part = ciphertexts[start : start + count]
+            self._context.costs.ciphertexts[self._sends] += len(part)
+            await series.put(body(ciphertexts=part))
+
+
+def _in_groups(pages: Iterable[Ints], count: int) -> Iterator[list[Ints]]:
+    """The numbers of `count` ciphertexts at a time, (slots,) each, in the order of pages and outputs."""
+    group: list[Ints] = []
+    for page in pages:
+        for numbers in page:
+            group.append(numbers)
+            if len(group) >= count:
+                yield group
+                group = []
+    if group:
+        yield group

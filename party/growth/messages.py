@@ -1,0 +1,211 @@
+"""Contents of the messages of a growing tree: messages are bounded in size, received sets are checked.
+
+Partitions of a feature party's categories that won nodes are as long for any outcome: every node of the party's has as
+many entries as the party has such columns, of which all may tie, and every entry as many bits as the column of the most
+categories needs.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from party.runtime.messages import CountedBody, CountedItem, Rows, as_chunk, counted_bodies, counted_items
+from treetap.errors import Malformed
+from treetap.trees.growing_tree import Made
+from treetap.trees.partitions import Partition
+from treetap.wire.records import rows_of
+from treetap.wire.v2 import exchange_pb2, growth_pb2, types_pb2
+
+#: Most leaf paths in one message.
+LEAVES_PER_MESSAGE = 4096
+
+
+def sampled_messages(rows: Rows, total: int) -> Iterator[CountedBody]:
+    """The sampled records of a tree."""
+    return counted_bodies(lambda chunks: growth_pb2.SampledRecords(chunks=chunks), counted_items(as_chunk, rows, total))
+
+
+async def take_sampled(messages: AsyncIterator[exchange_pb2.PeerMessage], total: int) -> Rows:
+    """The sampled records that the label holder sent."""
+    chunks: list[types_pb2.RecordChunk] = []
+    async for message in messages:
+        chunks.extend(message.growth.sampled_records.chunks)
+    return rows_of(chunks, total)
+
+
+def drawn_messages(drawn: Rows, total: int, *, sums_of_all: bool = False) -> Iterator[CountedBody]:
+    """The multiplicity of each record in a tree's draw, (N,), as sets of the records drawn at least `times` times.
+
+    `sums_of_all`: ask for sums over all records of a node besides.
+    """
+    for times in range(1, int(drawn.max(initial=0)) + 1):
+
+        def body(chunks: list[types_pb2.RecordChunk], times: int = times) -> growth_pb2.SampledRecords:
+            return growth_pb2.SampledRecords(chunks=chunks, times=times, sums_of_all=sums_of_all)
+
+        yield from counted_bodies(body, counted_items(as_chunk, np.flatnonzero(drawn >= times), total))
+
+
+async def take_drawn(messages: AsyncIterator[exchange_pb2.PeerMessage], total: int) -> tuple[Rows, bool]:
+    """The multiplicity of each record in a tree's draw, (N,), as the label holder sent it; and its `sums_of_all`."""
+    chunks: dict[int, list[types_pb2.RecordChunk]] = defaultdict(list)
+    sums_of_all = False
+    async for message in messages:
+        sums_of_all |= message.growth.sampled_records.sums_of_all
+        chunks[message.growth.sampled_records.times].extend(message.growth.sampled_records.chunks)
+    drawn = np.zeros(total, dtype=np.int64)
+    for times in sorted(chunks):
+        rows = rows_of(chunks[times], total)
+        if (drawn[rows] != times - 1).any() or not len(rows):
+            raise Malformed(f"records drawn {times} times that were not drawn {times - 1} times")
+        drawn[rows] = times
+        if drawn.sum() > total:
+            raise Malformed(f"a tree draws more records than the {total} that there are")
+    return drawn, sums_of_all
+
+
+def space_messages(spaces: Iterable[tuple[int, Rows]], total: int) -> Iterator[CountedBody]:
+    """Instance spaces of nodes, for a feature party."""
+    items = (item for node, rows in spaces for item in counted_items(partial(_space, node), rows, total))
+    return counted_bodies(lambda spaces: growth_pb2.InstanceSpaces(spaces=spaces), items)
+
+
+def _space(node: int, records: types_pb2.RecordChunk) -> growth_pb2.NodeSpace:
+    return growth_pb2.NodeSpace(node=node, records=records)
+
+
+async def take_spaces(messages: AsyncIterator[exchange_pb2.PeerMessage], total: int) -> dict[int, Rows]:
+    """Instance spaces by node, as a feature party receives them."""
+    chunks: dict[int, list[types_pb2.RecordChunk]] = defaultdict(list)
+    async for message in messages:
+        for space in message.growth.instance_spaces.spaces:
+            chunks[space.node].append(space.records)
+    return dict(_disjoint(chunks, total))
+
+
+def won_messages(owner: str, won: Mapping[int, Sequence[int]]) -> Iterator[CountedBody]:
+    """Node → places of the tied winners, for their owner; each node counts as one with a single winner."""
+
+    def item(node: int, places: Sequence[int]) -> CountedItem[growth_pb2.WonSplit]:
+        counted = growth_pb2.WonSplit(node=node, candidates=[(1 << 32) - 1])
+        split = growth_pb2.WonSplit(node=node, candidates=places)
+        return CountedItem(split, counted, max(split.ByteSize(), counted.ByteSize()))
+
+    items = (item(node, places) for node, places in won.items())
+    return counted_bodies(lambda splits: growth_pb2.WonSplits(owner=owner, splits=splits), items)
+
+
+async def take_won(messages: AsyncIterator[exchange_pb2.PeerMessage]) -> dict[int, list[int]]:
+    """Node → places of the tied winners, as their owner receives them; `Malformed` if a node comes twice."""
+    won: dict[int, list[int]] = {}
+    async for message in messages:
+        for split in message.growth.won_splits.splits:
+            if split.node in won:
+                raise Malformed(f"node {split.node} is split twice")
+            won[split.node] = list(split.candidates)
+    return won
+
+
+def child_messages(children: Iterable[tuple[int, int, Rows]], total: int) -> Iterator[CountedBody]:
+    """(node, handle, rows that go left) of each split, for the label holder."""
+    items = (
+        item for node, handle, rows in children for item in counted_items(partial(_child, node, handle), rows, total)
+    )
+    return counted_bodies(lambda children: growth_pb2.Children(children=children), items)
+
+
+def _child(node: int, handle: int, left: types_pb2.RecordChunk) -> growth_pb2.Child:
+    return growth_pb2.Child(node=node, handle=handle, left=left)
+
+
+async def take_children(messages: AsyncIterator[exchange_pb2.PeerMessage], total: int) -> dict[int, tuple[int, Rows]]:
+    """Node → (handle, rows that go left), as the label holder receives them."""
+    chunks: dict[int, list[types_pb2.RecordChunk]] = defaultdict(list)
+    handles: dict[int, int] = {}
+    async for message in messages:
+        for child in message.growth.children.children:
+            if handles.setdefault(child.node, child.handle) != child.handle:
+                raise Malformed(f"two handles for the split of node {child.node}")
+            chunks[child.node].append(child.left)
+    return {node: (handles[node], rows) for node, rows in _disjoint(chunks, total)}
+
+
+def _disjoint(chunks: Mapping[int, list[types_pb2.RecordChunk]], total: int) -> Iterator[tuple[int, Rows]]:
+    """The rows of each node of a level. Stops before it decodes more than `total` rows in all."""
+    held = 0
+    for node, parts in chunks.items():
+        rows = rows_of(parts, total)
+        held += len(rows)
+        if held > total:
+            raise Malformed(f"the nodes of a level have more than the {total} records together")
+        yield node, rows
+
+
+def partition_messages(won: Mapping[int, Sequence[Partition]], sizes: Sequence[int]) -> Iterator[CountedBody]:
+    """The tied partitions of each node that a party won, none where another candidate did.
+
+    `sizes`: the numbers of categories of the party's columns that are partitioned.
+    """
+    return counted_bodies(
+        lambda entries: growth_pb2.ChosenPartitions(partitions=entries),
+        (
+            _item(node, each, sizes)
+            for node, tied in won.items()
+            for each in (*tied, *[None] * (len(sizes) - len(tied)))
+        ),
+    )
+
+
+async def take_partitions(
+    messages: AsyncIterator[exchange_pb2.PeerMessage], sizes: Sequence[int]
+) -> dict[int, list[Partition]]:
+    """The tied partitions of each node, as the owner receives them.
+
+    Raises:
+        Malformed: one is of a column that was not offered, or does not divide its categories.
+    """
+    found: defaultdict[int, list[Partition]] = defaultdict(list)
+    async for message in messages:
+        for each in message.growth.chosen_partitions.partitions:
+            if not each.column:
+                continue
+            if each.column > len(sizes):
+                raise Malformed(f"a partition of column {each.column} of {len(sizes)} that were offered")
+            right = np.flatnonzero(np.unpackbits(np.frombuffer(each.right, dtype=np.uint8), bitorder="little"))
+            count = sizes[each.column - 1]
+            if not 0 < len(right) < count or right[-1] >= count:
+                raise Malformed(f"a partition of node {each.node} that does not divide the categories of its column")
+            found[each.node].append(Partition(each.column - 1, tuple(right.tolist()), each.missing_left))
+    return dict(found)
+
+
+def _item(node: int, partition: Partition | None, sizes: Sequence[int]) -> CountedItem[growth_pb2.ChosenPartition]:
+    bits = np.zeros(max(sizes), dtype=np.uint8)
+    if partition is not None:
+        bits[list(partition.right)] = 1
+    right = np.packbits(bits, bitorder="little").tobytes()
+    counted = growth_pb2.ChosenPartition(node=node, column=len(sizes), right=right, missing_left=True)
+    entry = growth_pb2.ChosenPartition(node=node, right=right)
+    if partition is not None:
+        entry.column, entry.missing_left = partition.group + 1, partition.missing_left
+    return CountedItem(entry, counted, counted.ByteSize())
+
+
+def leaf_paths(made: Mapping[int, Made], party: int, leaves: Sequence[int]) -> list[growth_pb2.LeafPaths]:
+    """For each leaf in order, the branches at the splits of party number `party`."""
+    paths = []
+    for leaf in leaves:
+        branches = []
+        for up in range(leaf.bit_length() - 1, 0, -1):
+            parent, child = leaf >> up, leaf >> (up - 1)
+            if made[parent].party == party:
+                branches.append(types_pb2.Branch(handle=made[parent].handle, left=child % 2 == 0))
+        paths.append(growth_pb2.LeafPath(branches=branches))
+    return [
+        growth_pb2.LeafPaths(leaves=paths[start : start + LEAVES_PER_MESSAGE])
+        for start in range(0, len(paths), LEAVES_PER_MESSAGE)
+    ]

@@ -1,0 +1,69 @@
+"""Rows of the tables of steps that the roles of several protocols of predictions have, and their conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from party.alignment.steps import ALIGNMENT
+from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, OPENING, THIS_ROUND, Conditions, Next, Step, StepTable
+from treetap.wire.v2 import prediction_pb2
+
+#: The phase in which names of features are sent; it has no step without `explain`.
+NAMES = "names"
+#: Conditions: properties of the prediction.
+BATCH = "the records are those of a table"
+SERVED = "the records are those of clients' requests"
+ATTRIBUTED = "attributions are asked for"
+UNATTRIBUTED = "no attributions are asked for"
+#: Outcomes of `await_requests`.
+REQUESTED = "clients have asked"
+UNREQUESTED = "no client has asked"
+#: Outcomes of the last step of a block.
+MORE_BLOCKS = "the block is done and another one follows"
+LAST_BLOCK = "the last block is done"
+ANSWERED = "the block is done and its clients are answered"
+#: From the opening to the common records and the names of features.
+OPENING_ROWS: StepTable = {OPENING: (Next("open_model"),), ALIGNMENT: (Next(NAMES),)}
+
+
+def first_block(step: str) -> tuple[Next, ...]:
+    """The row of the label holder's last step before the blocks; `step`: the first step of a block."""
+    return Next(step, when=BATCH), Next("await_requests", when=SERVED)
+
+
+def requested_block(step: str) -> tuple[Next, ...]:
+    """The row of `await_requests`; `step`: the first step of a block."""
+    return Next(step, THIS_ROUND, REQUESTED), Next("await_requests", NEXT_STAGE, UNREQUESTED)
+
+
+def after_batch_block(step: str) -> tuple[Next, ...]:
+    """The row of the label holder's last step of a block of a table; `step`: the first step of the next one."""
+    return Next(step, NEXT_ROUND, MORE_BLOCKS), Next("write_predictions", when=LAST_BLOCK)
+
+
+def after_block(step: str) -> tuple[Next, ...]:
+    """The row of the label holder's last step of any block; `step`: the first step of the next one."""
+    return *after_batch_block(step), Next("await_requests", NEXT_ROUND, ANSWERED)
+
+
+def conditions_of(opening: prediction_pb2.OpenModel) -> Conditions:
+    """The conditions by an opening."""
+    serve, attributions = opening.serve, opening.attributions
+    return {
+        BATCH: lambda _: not serve,
+        SERVED: lambda _: serve,
+        ATTRIBUTED: lambda _: attributions,
+        UNATTRIBUTED: lambda _: not attributions,
+    }
+
+
+def steps_asked_for(
+    opening: prediction_pb2.OpenModel,
+    steps: Mapping[str, Step],
+    *,
+    served: Collection[str] = (),
+    attributed: Collection[str] = (),
+) -> Mapping[str, Step]:
+    """A role's steps, without those of served models or of attributions if the opening asks for none."""
+    absent = {*(() if opening.serve else served), *(() if opening.attributions else attributed)}
+    return {name: work for name, work in steps.items() if name not in absent}

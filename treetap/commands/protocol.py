@@ -1,0 +1,325 @@
+"""`treetap protocol`: a protocol's steps and messages, read from what its roles conduct and its rows declare.
+
+The pages of the protocols (docs/render_orders.py) and tests read the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from party.alignment.steps import ALIGNMENT, Alignment
+from party.prediction.feature_names import NamesSent, NamesTaken
+from party.prediction.order import NAMES
+from party.protocols import PREDICTION, TRAINING, roles_for_prediction, roles_for_training
+from party.runtime.step_order import (
+    ANY,
+    LATER,
+    NEXT_ROUND,
+    NEXT_STAGE,
+    ONCE,
+    OPENING,
+    RESUMED,
+    SAME,
+    THIS_ROUND,
+    Next,
+    StepTable,
+    declared_steps,
+    table_of,
+)
+from treetap.commands.protocol_picture import Arrow, Row, Told, picture
+from treetap.errors import ConfigError
+from treetap.names import did_you_mean
+from treetap.protocols import job_spec, scoring
+from treetap.protocols.alignment import ALIGNMENTS
+from treetap.protocols.exclusions import Feature
+from treetap.protocols.libraries import require_library
+from treetap.protocols.messages import Members, MessageRow, always, classes_of
+from treetap.protocols.registry import prediction, training
+from treetap.wire.disclosure import CLASSES
+
+#: Names in a table that are no steps: as what was done, as what may come.
+NO_STEPS = {
+    OPENING: ("opening the job", ""),
+    ALIGNMENT: ("the alignment", "the steps of the alignment"),
+    NAMES: ("the names", "the step of the names"),
+}
+#: Step → the phase whose it is.
+_PHASES = {
+    **dict.fromkeys(declared_steps(Alignment), ALIGNMENT),
+    **dict.fromkeys((*declared_steps(NamesSent), *declared_steps(NamesTaken)), NAMES),
+}
+_COORDINATOR = "coordinator"
+
+
+@dataclass(frozen=True)
+class ShownStep:
+    """A step of an actor, and what may follow it, as a page says it."""
+
+    step: str
+    actor: str
+    often: str
+    may_follow: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ShownMessage:
+    """A message: the step that sends it, its pairs of actors, and its row in words.
+
+    `only`: the jobs that have it; empty: all. `perhaps`: classes that some tables or policies leave out.
+    """
+
+    message: str
+    step: str
+    pairs: tuple[tuple[str, str], ...]
+    route: str
+    often: str
+    at_most: str
+    classes: tuple[str, ...]
+    perhaps: tuple[str, ...]
+    only: str
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A protocol that trains or predicts; its steps in the order in which they come."""
+
+    protocol: str
+    does: str
+    actors: tuple[str, ...]
+    steps: tuple[ShownStep, ...]
+    messages: tuple[ShownMessage, ...]
+
+
+def shown(name: str) -> list[Shown]:
+    """The protocols of that name: its training and its prediction, where both have it.
+
+    Raises:
+        ConfigError: there is none, or it needs a library that is not installed.
+    """
+    found = []
+    if name in TRAINING:
+        require_library(name, training(name))
+        found.append(_shown(name, "trains", tables_of_training(name), list(_rows_of_training(name)), "t"))
+    if name in PREDICTION:
+        require_library(name, prediction(name))
+        found.append(_shown(name, "predicts", tables_of_prediction(name), list(_rows_of_prediction(name)), "b"))
+    if not found:
+        names = dict.fromkeys([*TRAINING, *PREDICTION])
+        raise ConfigError(f"protocol {name!r}: must be one of {', '.join(names)}{did_you_mean(name, names)}")
+    return found
+
+
+def tables_of_training(name: str) -> dict[str, StepTable]:
+    """Actor → the table of its role."""
+    return {actor: table_of(role) for actor, role in roles_for_training(name).items()}
+
+
+def tables_of_prediction(name: str) -> dict[str, StepTable]:
+    """Actor → the table of its role."""
+    return {actor: table_of(role) for actor, role in roles_for_prediction(name).items()}
+
+
+def lines_of(table: StepTable, t: str, mark: str = "") -> Iterator[tuple[str, str, list[str]]]:
+    """Each row of a table: its name, as what was done, and what may come then. `t`: the name of a round.
+
+    `mark`: what stands around names of steps.
+    """
+    often = _often(table)
+    for done, row in table.items():
+        arguments = {"each round": f"({t})", "each stage": f"({t}, l)"}.get(often.get(done, ""), "")
+        after = NO_STEPS[done][0] if done in NO_STEPS else f"{mark}{done}{arguments}{mark}"
+        yield done, after, [_may_come(following, t, often[following.step], mark) for following in row]
+
+
+def _often(table: StepTable) -> dict[str, str]:
+    """Step → how often it comes."""
+    places: dict[str, set[object]] = {}
+    for following in (following for row in table.values() for following in row):
+        places.setdefault(following.step, set()).add(following.place)
+    return {
+        name: "each stage" if at & {SAME, NEXT_STAGE, ANY, LATER} else "each round" if at - {ONCE} else "once"
+        for name, at in places.items()
+    }
+
+
+def _may_come(following: Next, t: str, often: str, mark: str) -> str:
+    if following.step in NO_STEPS:
+        name = NO_STEPS[following.step][1]
+    else:
+        rounds, stages = often != "once", often == "each stage"
+        places = {SAME: f"({t}, l)", NEXT_STAGE: f"({t}, l+1)", ANY: f"({t}, l)", LATER: f"({t}', l')"}
+        places[ONCE] = "(0, 0)" if stages else "(0)" if rounds else ""
+        places |= dict.fromkeys((THIS_ROUND, RESUMED), f"({t}, 0)" if stages else f"({t})")
+        places[NEXT_ROUND] = f"({t}+1, 0)" if stages else f"({t}+1)"
+        name = f"{mark}{following.step}{places[following.place]}{mark}"
+    notes = {
+        RESUMED: f" for a round {t} to go on with",
+        ANY: f" for any {t} and l",
+        LATER: f" for ({t}', l') > ({t}, l)",
+    }
+    note = notes.get(following.place, "")
+    return name + note + (f"{',' if note else ''} if {following.when}" if following.when else "")
+
+
+def _rows_of_training(name: str) -> Iterator[tuple[MessageRow, str]]:
+    """Rows, and the jobs that have them."""
+    yield from ((row, f"alignment {method}") for method, rows in ALIGNMENTS.items() for row in rows)
+    for row in (*job_spec.MESSAGES, *training(name).sends):
+        only = "" if row.when is always else "by the job's parameters"
+        yield row, "by the parties' tables" if row.by_tables else only
+
+
+def _rows_of_prediction(name: str) -> Iterator[tuple[MessageRow, str]]:
+    described = prediction(name)
+    yield from ((row, f"alignment {method}") for method, rows in ALIGNMENTS.items() for row in rows)
+    yield from ((row, "") for row in (scoring.OPENED_TREES if described.of_trees else scoring.OPENED))
+    yield from ((row, "" if row in scoring.SERVING else "of a table") for row in scoring.PREDICTION)
+    if Feature.SERVE in described.capabilities:
+        served = (*scoring.SERVING, *described.sends_served)
+        yield from ((row, "served") for row in served if row not in scoring.PREDICTION)
+    yield from ((row, "") for row in described.sends)
+    if Feature.EXPLAIN in described.capabilities:
+        yield from ((row, "explained") for row in scoring.EXPLANATIONS)
+    yield from ((row, "with attributions") for row in described.sends_attributions)
+
+
+def _shown(name: str, does: str, tables: Mapping[str, StepTable], rows: list[tuple[MessageRow, str]], t: str) -> Shown:
+    first, *others = tables
+    other = others[0] if others else "other parties"
+    members = Members(_COORDINATOR, first, (f"{other} 1", f"{other} 2"))
+    messages = [_message(row, only, members, other) for row, only in rows]
+    order = _in_turn(tables, [message.step for message in messages])
+    steps = [
+        ShownStep(done, actor, often, tuple(may_come))
+        for done in order
+        for actor, often, may_come in _at_actors(tables, done, t)
+    ]
+    actors = (first, other)
+    return Shown(name, does, actors, tuple(steps), tuple(messages))
+
+
+def _at_actors(tables: Mapping[str, StepTable], done: str, t: str) -> Iterator[tuple[str, str, list[str]]]:
+    for actor, table in tables.items():
+        often = _often(table).get(done, "once")
+        yield from ((actor, often, may_come) for name, _, may_come in lines_of(table, t) if name == done)
+
+
+def _message(row: MessageRow, only: str, members: Members, other: str) -> ShownMessage:
+    lanes = dict.fromkeys(members.feature_parties, other)
+    pairs = dict.fromkeys((lanes.get(one, one), lanes.get(to, to)) for one, to in row.route(members))
+    return ShownMessage(
+        message=row.content,
+        step=row.step,
+        pairs=tuple(pairs),
+        route=_sentence(row.route),
+        often=row.times.__name__.replace("_", " ") if row.times else "in answer",
+        at_most=_sentence(row.bound) if row.bound else "",
+        classes=tuple(sorted(classes_of(row.content) - row.perhaps)),
+        perhaps=tuple(sorted(row.perhaps & classes_of(row.content))),
+        only=only,
+    )
+
+
+def _sentence(function: object) -> str:
+    """The first line of a docstring, without its end."""
+    return (function.__doc__ or "").partition("\n")[0].removesuffix(".")
+
+
+def _in_turn(tables: Mapping[str, StepTable], sending: Sequence[str]) -> list[str]:
+    """The names in all tables, each actor's in its order; those of several actors as their messages come.
+
+    `sending`: the steps of the messages, in the order of these. A step that no other actor has comes when its round
+    does, before steps of later messages.
+    """
+    waiting = [[name for name in table if name != OPENING] for table in tables.values()]
+    often = {name: how for table in tables.values() for name, how in _often(table).items()}
+    order = [OPENING]
+    while any(waiting):
+        ranked = []
+        for names in filter(None, waiting):
+            upcoming = [sending.index(later) for later in names if later in sending]
+            begun = any(often.get(name, "once") != "once" for name in order)  # what comes once then is at the end
+            turns = ("each round", "each stage", "once") if begun else ("once", "each round", "each stage")
+            rank = turns.index(often[names[0]]), (upcoming or [len(sending)])[0]
+            ranked.append((any(names[0] in others[1:] for others in waiting), *rank, names[0]))
+        order.append(min(ranked)[-1])
+        waiting = [names[1:] if names[:1] == order[-1:] else names for names in waiting]
+    return order
+
+
+def drawn(one: Shown) -> str:
+    """The protocol as SVG: lanes of actors, steps in order, an arrow for each message."""
+    rows: list[Row] = []
+    by_step: dict[str, list[ShownMessage]] = {}
+    for message in one.messages:
+        if message.step:
+            by_step.setdefault(_PHASES.get(message.step, message.step), []).append(message)
+    names = dict.fromkeys(step.step for step in one.steps if step.step != OPENING)
+    for name in names:
+        at = [step for step in one.steps if step.step == name]
+        arrows = [
+            Arrow(message.message, message.only, _telling(message), pair, both=(pair[1], pair[0]) in message.pairs)
+            for message in by_step.get(name, [])
+            for pair in _drawn_pairs(message.pairs)
+        ]
+        actors = one.actors if len({step.actor for step in one.steps}) == 1 else tuple(step.actor for step in at)
+        rows.append(Row(NO_STEPS.get(name, (name,))[0], actors, at[0].often, tuple(arrows)))
+    used = {arrow.tells for row in rows for arrow in row.arrows}
+    legend = [Told(found.name, found.kind, found.tells) for found in CLASSES.values() if found.name in used]
+    return picture(f"{one.protocol} {one.does}: steps and messages", (_COORDINATOR, *one.actors), rows, legend)
+
+
+def _drawn_pairs(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Pairs of which each has an arrow; where all send to all, the one between the two lanes stands for the others."""
+    if all((to, one) in pairs for one, to in pairs):
+        return [pair for pair in pairs if pair[0] != pair[1]][:1]
+    return list(pairs)
+
+
+def _telling(message: ShownMessage) -> str:
+    """The class of a message that tells most of the records: an open one, else a sealed one, else what runs the job."""
+    kinds, names = ("open", "sealed", "plain"), list(CLASSES)
+    every = ("CONTROL", "SIZE", "USAGE")  # of nearly every message
+    return min(message.classes, key=lambda name: (kinds.index(CLASSES[name].kind), name in every, names.index(name)))
+
+
+def show(name: str, svg: Path | None, *, as_json: bool) -> None:
+    """Print a protocol, or without a name the list of all; also draw it to a file, if asked."""
+    if not name:
+        listed = {each: _does(each) for each in dict.fromkeys([*TRAINING, *PREDICTION])}
+        lines = (f"{each}: {' and '.join(does)}" for each, does in listed.items())
+        print(json.dumps(listed, indent=1) if as_json else "\n".join(lines), flush=True)
+        return
+    found = shown(name)
+    if svg is not None:
+        svg.write_text(drawn(found[0]), encoding="utf-8")
+    if as_json:
+        print(json.dumps([asdict(one) for one in found], indent=1), flush=True)
+    else:
+        for one in found:
+            _print(one)
+
+
+def _does(name: str) -> list[str]:
+    return [does for does, names in (("trains", TRAINING), ("predicts", PREDICTION)) if name in names]
+
+
+def _print(one: Shown) -> None:
+    from treetap import terminal
+
+    terminal.out.print(f"{one.protocol}: {one.does}")
+    steps = terminal.table("step", "of", "may follow")
+    for step in one.steps:
+        steps.add_row(step.step, step.actor, "; ".join(step.may_follow) or "nothing")
+    terminal.out.print(steps)
+    messages = terminal.table("message", "in step", "from and to", "how often", "at most", "classes")
+    for message in one.messages:
+        classes = [*message.classes, *(f"{name} perhaps" for name in message.perhaps)]
+        called = f"{message.message} ({message.only})" if message.only else message.message
+        messages.add_row(
+            called, message.step or "each", message.route, message.often, message.at_most, ", ".join(classes)
+        )
+    terminal.out.print(messages)
