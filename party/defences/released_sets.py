@@ -11,14 +11,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from party.policy import Policy
 from party.runtime.job_store import JobStore
-from party.runtime.metrics import PartyMetrics
 from treetap.errors import Refused
 from treetap.models.store import LEAKAGE
 from treetap.trees.information import (
@@ -28,6 +27,9 @@ from treetap.trees.information import (
     node_bounds,
     permuted_information,
 )
+
+if TYPE_CHECKING:
+    from party.runtime.metrics import PartyMetrics
 
 log = logging.getLogger(__name__)
 Ints = npt.NDArray[np.int64]

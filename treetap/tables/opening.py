@@ -15,7 +15,6 @@ from treetap.tables.csv_file import CsvFile
 from treetap.tables.faults import missing
 from treetap.tables.files import TableFile
 from treetap.tables.formats import HEAD, NAMES, SUFFIXES, content_of
-from treetap.tables.json_lines import JsonLines
 from treetap.tables.listing import local_files
 from treetap.tables.number_styles import PLAIN
 from treetap.tables.parquet import ParquetFile
@@ -109,7 +108,11 @@ def file_source(file: TableFile, kind: str | None = None, given: Given | None = 
         return CsvFile(file, replace(usual, delimiter="\t") if tabs and usual.delimiter is None else usual)
     if named == "feather":
         return ArrowFile(file)
-    return JsonLines(file) if named == "jsonl" else ParquetFile(file)
+    if named == "jsonl":
+        from treetap.tables.json_lines import JsonLines  # see `read_here`
+
+        return JsonLines(file)
+    return ParquetFile(file)
 
 
 def source_at(place: Source | Path) -> Source:
