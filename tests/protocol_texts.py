@@ -20,6 +20,7 @@ from tests.step_tables import lines_of
 from tests.trainings import jobs_of
 from tests.worlds import spec
 from treetap.protocols.alignment import ALIGNMENTS
+from treetap.protocols.exclusions import Feature
 from treetap.protocols.job_spec import sent_in_training
 from treetap.protocols.messages import Sent
 from treetap.protocols.prediction import predict_request, sent_in_prediction
@@ -76,8 +77,8 @@ def predictions(name: str) -> dict[str, list[Sent]]:
     described, trains = prediction(name), next(each for each in TRAINING if name in training(each).predicts)
     job = JOB if trains == "boosting" else spec(jobs_of(trains).PARAMS)
     lacking = {
-        "served": described.no_serving,
-        "explained": described.no_explanation,
+        "served": Feature.SERVE not in described.capabilities,
+        "explained": Feature.EXPLAIN not in described.capabilities,
         "with attributions": not described.sends_attributions,
     }
     found = {}

@@ -14,7 +14,7 @@ from party.config import PartyConfig
 from party.defences.checks import check_own
 from party.defences.settings import Defences
 from party.policy import Policy
-from party.prediction.private_values import check_private_values
+from party.prediction.opened_model import check_private_values
 from tests.commands.command import python
 from tests.trainings import jobs_of
 from tests.worlds import PARTIES, spec
