@@ -73,8 +73,3 @@ def _ledger(config: Path) -> dict[str, Any]:
         "draws": draws,
         "releases": releases,
     }
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(labels)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from treetap.commands.audit.cli import needs
+from treetap.commands.options import needs
 from treetap.errors import BadInput
 
 if TYPE_CHECKING:
@@ -183,8 +183,3 @@ def _numbers(option: str, text: str) -> tuple[int, ...]:
     if not all(part.strip().isdecimal() and len(part) < 10 for part in parts):
         raise BadInput(f"{option} {text}: must be whole numbers with commas between, as 25,25")
     return tuple(int(part) for part in parts)
-
-
-def register(app: typer.Typer) -> None:
-    """Register the sub-command."""
-    app.command()(capacity)
