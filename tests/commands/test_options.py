@@ -16,7 +16,7 @@ from attacks.networks.settings import NetworkSettings
 from treetap.commands.audit.options import LabelOptions, SettingOptions
 from treetap.commands.cli import app, predict
 from treetap.commands.jobs.serve import serve
-from treetap.commands.options import from_dataclasses
+from treetap.commands.options import argument, from_dataclasses, option
 from treetap.errors import BadInput
 
 
@@ -26,9 +26,9 @@ class Cooking:
 
     PANEL: ClassVar = "Kitchen"
 
-    dish: Annotated[str, typer.Argument(help="The dish.")]
-    minutes: Annotated[int, typer.Option("--time", min=1, help="Minutes on the stove.")] = 10
-    salt: bool = False
+    dish: str = argument("The dish.")
+    minutes: int = option(10, "Minutes on the stove.", "--time", min=1)
+    salt: bool = option(False, "With salt.", "--salt")
 
 
 def _made() -> tuple[typer.Typer, list[Any]]:
@@ -88,8 +88,8 @@ def test_the_help_of_attack_names_every_setting_with_its_default() -> None:
         for field in fields(kind):
             if field.name not in ("discount", "columns"):  # by protocol; all
                 assert type(field.default)(said[field.name]) == field.default, field.name
-    for option in ("--discount", "--alpha", "--chunk-size", "--chunk-weight", "--chunk-edges", "--seed", "--known"):
-        assert option in shown  # what a person typed before the settings had one option
+    for name in ("--discount", "--alpha", "--chunk-size", "--chunk-weight", "--chunk-edges", "--seed", "--known"):
+        assert name in shown  # what a person typed before the settings had one option
 
 
 def test_settings_of_a_file_and_of_options(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from treetap.commands.jobs.serve import resumed, serve
 from treetap.commands.labels import labels
 from treetap.commands.leakage import cli as leakage
 from treetap.commands.model.cli import model
-from treetap.commands.options import Ca, Json, Revoked, from_dataclasses, needs
+from treetap.commands.options import CA, REVOKED, Json, from_dataclasses, needs, option
 from treetap.commands.stdout import guarded
 from treetap.errors import BadInput, Malformed, TreetapError
 from treetap.process.limits import keep_memory_private
@@ -231,47 +231,31 @@ def train(
 class PredictionOptions(ModelOptions):
     """Options of a prediction that is written to a file."""
 
-    records_file: Annotated[
-        str,
-        typer.Option(
-            "--records",
-            help="File of ids at the label holder or recipient, below its data folder; without it all records.",
-        ),
-    ] = ""
-    recipient: Annotated[
-        str, typer.Option(help="Of masked: the party that gets the scores; without it the training's first party.")
-    ] = ""
-    prediction_weights: Annotated[
-        str, typer.Option(help="Of masked: exact (default), or noised: leaf weights as the training released them.")
-    ] = ""
-    explain: Annotated[
-        bool,
-        typer.Option(
-            "--explain",
-            help="Also write the candidate paths, with names where the owner's policy emits FEATURE_NAME to the label "
-            "holder.",
-        ),
-    ] = False
-    explain_limit: Annotated[
-        int, typer.Option(min=0, max=2**63 - 1, help="Of --explain: number of records, from the first on; 0: all.")
-    ] = 0
-    attributions: Annotated[
-        bool,
-        typer.Option(
-            "--attributions",
-            help="Of eini: also Shapley values; every feature party's policy must emit EXPLANATION to the label "
-            "holder.",
-        ),
-    ] = False
-    evaluate: Annotated[
-        bool,
-        typer.Option(
-            "--evaluate",
-            help="Also compare with the labels of the label holder's or recipient's table; measures come back if its "
-            "policy lets METRIC go to the coordinator.",
-        ),
-    ] = False
-    format: Annotated[str, typer.Option(help="Of the predictions' file: parquet (default) or csv.")] = ""
+    records_file: str = option(
+        "", "File of ids at the label holder or recipient, below its data folder; without it all records.", "--records"
+    )
+    recipient: str = option("", "Of masked: the party that gets the scores; without it the training's first party.")
+    prediction_weights: str = option(
+        "", "Of masked: exact (default), or noised: leaf weights as the training released them."
+    )
+    explain: bool = option(
+        False,
+        "Also write the candidate paths, with names where the owner's policy emits FEATURE_NAME to the label holder.",
+        "--explain",
+    )
+    explain_limit: int = option(0, "Of --explain: number of records, from the first on; 0: all.", min=0, max=2**63 - 1)
+    attributions: bool = option(
+        False,
+        "Of eini: also Shapley values; every feature party's policy must emit EXPLANATION to the label holder.",
+        "--attributions",
+    )
+    evaluate: bool = option(
+        False,
+        "Also compare with the labels of the label holder's or recipient's table; measures come back if its "
+        "policy lets METRIC go to the coordinator.",
+        "--evaluate",
+    )
+    format: str = option("", "Of the predictions' file: parquet (default) or csv.")
 
 
 @app.command()
@@ -346,8 +330,8 @@ def resume(
 @app.command()
 def transcript(
     file: Annotated[Path, typer.Argument(help="A transcript's folder or one of its files.")],
-    ca: Ca = None,
-    revoked: Revoked = None,
+    ca: Annotated[Path | None, typer.Option(help=CA)] = None,
+    revoked: Annotated[Path | None, typer.Option(help=REVOKED)] = None,
     as_json: Json = False,
 ) -> None:
     """Count a party's messages and bytes by peer, step and disclosure class; verify its chain and signatures."""

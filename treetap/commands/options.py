@@ -6,11 +6,9 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from copy import copy
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, field, fields, is_dataclass
 from inspect import Parameter
-from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 from typer.models import OptionInfo
@@ -18,23 +16,39 @@ from typer.models import OptionInfo
 from treetap.errors import BadInput
 
 R = TypeVar("R")
+T = TypeVar("T")
+_TYPER = "typer"  # the key of a field's metadata
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON on standard output and nothing else.")]
-Ca = Annotated[Path | None, typer.Option(help="The federation's ca.crt, to verify the signatures of transcripts.")]
-Revoked = Annotated[
-    Path | None,
-    typer.Option(help="The authority's crl.pem, with --ca: signatures made after a revocation are refused."),
-]
+CA = "The federation's ca.crt, to verify the signatures of transcripts."
+REVOKED = "The authority's crl.pem, with --ca: signatures made after a revocation are refused."
+
+
+def argument(help: str, metavar: str | None = None) -> Any:
+    """A field of a dataclass of options that is a command's argument and must be given."""
+    return field(metadata={_TYPER: typer.Argument(help=help, metavar=metavar)})
+
+
+def option(
+    default: T,
+    help: str,
+    *names: str,
+    metavar: str | None = None,
+    min: float | None = None,
+    max: float | None = None,
+) -> T:
+    """A field of a dataclass of options: its default, what the help says, and names in the place of the field's own."""
+    made = typer.Option(*names, help=help, metavar=metavar, min=min, max=max)
+    return field(default=default, metadata={_TYPER: made})  # type: ignore[return-value] # as dataclasses.field does
 
 
 def from_dataclasses(command: Callable[..., R]) -> Callable[..., R]:
-    """Expand each parameter of a command whose type is a dataclass into an option for each of the fields.
+    """Expand each parameter of a command whose type is a dataclass into the options that its fields are.
 
-    A field is written as a parameter of a command is: `Annotated` with `typer.Option` or `typer.Argument`, and a
-    default. `PANEL`, a class variable, is the heading of the class's options in the help.
+    `PANEL`, a class variable of such a class, is the heading of its options in the help.
 
         @app.command()
         @from_dataclasses
-        def predict(prediction: PredictionOptions, watching: WatchOptions) -> None: ...
+        def predict(asked: PredictionOptions, detach: Detach = False) -> None: ...
     """
     expanded: list[Parameter] = []
     classes: dict[str, tuple[Any, list[str]]] = {}  # parameter → its class, and the options that it is made of
@@ -58,24 +72,14 @@ def from_dataclasses(command: Callable[..., R]) -> Callable[..., R]:
 
 
 def _options(kind: Any) -> Iterator[Parameter]:
-    hints, panel = get_type_hints(kind, include_extras=True), getattr(kind, "PANEL", None)
-    for field in fields(kind):
-        default = Parameter.empty if field.default is MISSING else field.default
-        yield Parameter(
-            field.name, Parameter.KEYWORD_ONLY, default=default, annotation=_below(panel, hints[field.name])
-        )
-
-
-def _below(panel: str | None, hint: Any) -> Any:
-    """The annotation of an option, with the panel in which the help has it."""
-    if panel is None or get_origin(hint) is not Annotated:
-        return hint
-    kind, *rest = get_args(hint)
-    for place, part in enumerate(rest):
-        if isinstance(part, OptionInfo):
-            rest[place] = copy(part)
-            rest[place].rich_help_panel = panel
-    return Annotated[(kind, *rest)]
+    hints = get_type_hints(kind)
+    for part in fields(kind):
+        made = part.metadata[_TYPER]
+        if isinstance(made, OptionInfo):
+            made.rich_help_panel = getattr(kind, "PANEL", None)
+        default = Parameter.empty if part.default is MISSING else part.default
+        hint = Annotated[hints[part.name], made]  # type: ignore[name-defined] # mypy takes it for a type
+        yield Parameter(part.name, Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 
 @contextmanager

@@ -5,11 +5,9 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
-import typer
-
-from treetap.commands.options import Ca, Revoked
+from treetap.commands.options import CA, REVOKED, argument, option
 from treetap.errors import BadInput
 
 
@@ -17,34 +15,26 @@ from treetap.errors import BadInput
 class AuditOptions:
     """Options of an audit. What is None, or not given, the audit file says."""
 
-    html: Annotated[Path | None, typer.Option(help="File of the report; by default audit.html beside audit.toml.")] = (
-        None
+    html: Path | None = option(None, "File of the report; by default audit.html beside audit.toml.")
+    document: Path | None = option(None, "Also write the report as JSON here.")
+    job: str | None = option(None, "Name of the job, where the transcripts hold several.")
+    ca: Path | None = option(None, CA)
+    revoked: Path | None = option(None, REVOKED)
+    frontier: Path | None = option(None, "What treetap frontier wrote as frontier.json: the advice is by its figures.")
+    attacks: str | None = option(None, "Names, with commas between; see treetap attack --help.")
+    last_tree_only: bool = option(False, "Skip the figures after the first tree, the first two, ….")
+    fail_above: list[str] | None = option(
+        None,
+        "Exit with 1 above it; may be repeated. any: V-measure of every attack but cl; an attack's name: its "
+        "own; accuracy: of every attack but cl; information: share of the label's entropy that all nodes tell; "
+        "label_guess, of pivodl: AUC of the guess of other parties' labels; gradient-clusters and gradient-labels, "
+        "of splitnn: V-measure, and share of labels named right; attributes, decode, match and match-exact, of a "
+        "label holder: accuracy or R² of any column, SSIM of images or share of the mean record's error removed.",
+        metavar="LIMIT=V",
     )
-    document: Annotated[Path | None, typer.Option(help="Also write the report as JSON here.")] = None
-    job: Annotated[str | None, typer.Option(help="Name of the job, where the transcripts hold several.")] = None
-    ca: Ca = None
-    revoked: Revoked = None
-    frontier: Annotated[
-        Path | None, typer.Option(help="What treetap frontier wrote as frontier.json: the advice is by its figures.")
-    ] = None
-    attacks: Annotated[str | None, typer.Option(help="Names, with commas between; see treetap attack --help.")] = None
-    last_tree_only: Annotated[bool, typer.Option(help="Skip the figures after the first tree, the first two, ….")] = (
-        False
+    allow_partial: bool = option(
+        False, "Let --fail-above judge transcripts that end before their job does, or lack trees."
     )
-    fail_above: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="LIMIT=V",
-            help="Exit with 1 above it; may be repeated. any: V-measure of every attack but cl; an attack's name: its "
-            "own; accuracy: of every attack but cl; information: share of the label's entropy that all nodes tell; "
-            "label_guess, of pivodl: AUC of the guess of other parties' labels; gradient-clusters and gradient-labels, "
-            "of splitnn: V-measure, and share of labels named right; attributes, decode, match and match-exact, of a "
-            "label holder: accuracy or R² of any column, SSIM of images or share of the mean record's error removed.",
-        ),
-    ] = None
-    allow_partial: Annotated[
-        bool, typer.Option(help="Let --fail-above judge transcripts that end before their job does, or lack trees.")
-    ] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,25 +43,19 @@ class AttackerOptions:
 
     PANEL: ClassVar = "Attacker"
 
-    transcript: Annotated[
-        Path, typer.Argument(help="A transcript's folder, a state folder, a .tap file or an archive of any.")
-    ]
-    job: Annotated[str | None, typer.Option(help="Name of the job, where the transcript holds several.")] = None
-    party: Annotated[str | None, typer.Option(help="Name of the transcript's party, if it is not in it.")] = None
-    ca: Ca = None
-    revoked: Revoked = None
-    columns: Annotated[Path | None, typer.Option(help="The attacker's own table, CSV or Parquet.")] = None
-    use: Annotated[list[str] | None, typer.Option(help="Only this column of it; may be repeated.")] = None
-    id: Annotated[str, typer.Option(help="The table's id column.")] = "id"
-    model: Annotated[
-        Path | None, typer.Option(help="Folder of the attacker's published model, of splitnn: state/models/JOB.")
-    ] = None
-    received_only: Annotated[bool, typer.Option(help="Use messages alone, without own splits and set differences.")] = (
-        False
+    transcript: Path = argument("A transcript's folder, a state folder, a .tap file or an archive of any.")
+    job: str | None = option(None, "Name of the job, where the transcript holds several.")
+    party: str | None = option(None, "Name of the transcript's party, if it is not in it.")
+    ca: Path | None = option(None, CA)
+    revoked: Path | None = option(None, REVOKED)
+    columns: Path | None = option(None, "The attacker's own table, CSV or Parquet.")
+    use: list[str] | None = option(None, "Only this column of it; may be repeated.")
+    id: str = option("id", "The table's id column.")
+    model: Path | None = option(None, "Folder of the attacker's published model, of splitnn: state/models/JOB.")
+    received_only: bool = option(False, "Use messages alone, without own splits and set differences.")
+    drawn_only: bool = option(
+        False, "Of each leaf use only the records that its tree drew, if the protocol draws records."
     )
-    drawn_only: Annotated[
-        bool, typer.Option(help="Of each leaf use only the records that its tree drew, if the protocol draws records.")
-    ] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,18 +64,14 @@ class LabelOptions:
 
     PANEL: ClassVar = "Labels"
 
-    labels: Annotated[Path | None, typer.Option(help="A table with the same ids and the labels, to score against.")] = (
-        None
+    labels: Path | None = option(None, "A table with the same ids and the labels, to score against.")
+    label: str | None = option(None, "The label's column in it.")
+    label_id: str | None = option(None, "The id column in it; by default as --id.")
+    known_labels: Path | None = option(
+        None,
+        "A table with ids and the column of --label, of splitnn: labels that the attacker is assumed to know. "
+        "Without it some of --labels.",
     )
-    label: Annotated[str | None, typer.Option(help="The label's column in it.")] = None
-    label_id: Annotated[str | None, typer.Option(help="The id column in it; by default as --id.")] = None
-    known_labels: Annotated[
-        Path | None,
-        typer.Option(
-            help="A table with ids and the column of --label, of splitnn: labels that the attacker is assumed to know. "
-            "Without it some of --labels."
-        ),
-    ] = None
 
     def column_of(self, path: Path | None, id_column: str) -> tuple[Path, str, str] | None:
         """A table, its label's column and its id column; None without the table.
@@ -108,13 +88,10 @@ class LabelOptions:
 class SettingOptions:
     """Settings of an attack, which its own schema checks."""
 
-    settings: Annotated[
-        Path | None, typer.Option("--settings", metavar="FILE.toml", help="Settings of the attack: see above.")
-    ] = None
-    given: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="One setting, before the file's; may be repeated."),
-    ] = None
+    settings: Path | None = option(None, "Settings of the attack: see above.", "--settings", metavar="FILE.toml")
+    given: list[str] | None = option(
+        None, "One setting, before the file's; may be repeated.", "--set", metavar="NAME=VALUE"
+    )
 
     def read(self) -> dict[str, Any]:
         """All settings that are given; a value that is no TOML is text, so that a word needs no quotes.

@@ -12,8 +12,8 @@ from party.runtime.messages import child_messages, sampled_messages, space_messa
 from party.runtime.outbox import CountedBody
 from treetap.additive.sums.kernel_timings import BLOCK
 from treetap.additive.sums.key_holder import SMALLEST_BLOCK
-from treetap.capacity.simulation import Sizes
-from treetap.capacity.training import Training
+from treetap.commands.capacity.simulation import Sizes
+from treetap.commands.capacity.training import Training
 from treetap.trees.ensemble import ROOT
 from treetap.wire.frame import filled
 from treetap.wire.v2 import boosting_pb2, exchange_pb2, growth_pb2, types_pb2

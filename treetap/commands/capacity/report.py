@@ -1,43 +1,140 @@
-"""The answer of `treetap capacity` on a terminal: what saturates first, phases with bars, demands, lines, memory."""
+"""The answer of `treetap capacity`: as JSON types, and on a terminal with bars for the phases."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from typing import Any
+
+from rich.table import Table
+
 from treetap import terminal
-from treetap.capacity.processes import PHASES
-from treetap.commands.capacity.document import Answer
+from treetap.commands.capacity.machines import PHASES
+from treetap.commands.capacity.measurements import Measurements
+from treetap.commands.capacity.messages import TreeMessages
+from treetap.commands.capacity.question import Site
+from treetap.commands.capacity.simulation import Tree, simulate
+from treetap.commands.capacity.training import Training
+from treetap.commands.capacity.verdict import judge
 
 #: Characters of the bar of a whole tree.
 BAR = 48
-MEANINGS = {
-    "prepare": "gradients, drawn records",
-    "encrypt": "label holder's workers",
-    "send": "ciphertexts and sums, between parties",
-    "sum": "feature parties' workers",
-    "pack": "feature parties' workers",
-    "open": "label holder's workers",
-    "decide": "own sums, splits, children, scores",
-}
+MEANINGS = dict(
+    zip(
+        PHASES,
+        (
+            "gradients, drawn records",
+            "label holder's workers",
+            "ciphertexts and sums, between parties",
+            "feature parties' workers",
+            "feature parties' workers",
+            "label holder's workers",
+            "own sums, splits, children, scores",
+        ),
+        strict=True,
+    )
+)
 
 
-def show(found: Answer) -> None:
-    """Print the answer."""
-    tree, training, verdict = found.tree, found.training, found.verdict
+def answer(training: Training, site: Site, measured: Measurements) -> Tree:
+    """Simulate; the measurements have the training's kind of key."""
+    kernels = measured.of(training.key, training.obfuscation)
+    assert kernels is not None
+    sizes = TreeMessages(training, "capacity").sizes(site.machines[0] * site.workers_each)
+    return simulate(training, site, measured.host, kernels, sizes)
+
+
+def document(tree: Tree, machine: dict[str, str]) -> dict[str, Any]:
+    """The answer as JSON types; seconds and bytes are of one tree unless the name says otherwise.
+
+    `machine`: on which costs were measured.
+    """
+    training, verdict = tree.training, judge(tree)
+    columns = [training.own, *training.others.values()]
+    return {
+        "machine": machine,
+        "training": {
+            "records": training.records,
+            "drawn": training.drawn,
+            "columns": [len(each.shapes) for each in columns],
+            "max_bin": columns[-1].shapes[0].n_bins,
+            "trees": training.trees,
+            "depth": len(training.levels),
+            "scheme": training.key.scheme,
+            "key_bits": training.key.bits,
+            "obfuscation": training.obfuscation,
+            "candidates_per_ciphertext": training.candidates_per_ciphertext,
+        },
+        "seconds": {"tree": tree.seconds, "streamed": tree.streamed_s, "all_trees": training.trees * tree.seconds},
+        "phases": {
+            name: dict(zip(("seconds", "first", "last"), span, strict=True))
+            for name, span in tree.world.spans().items()
+        },
+        "demands": [asdict(demand) | {"share": demand.seconds / tree.seconds} for demand in verdict.demands],
+        "saturates_first": verdict.first,
+        "line_saturates_below_bits_per_s": verdict.line_bits_per_s,
+        "operations_all_trees": training.operations(tree.counts),
+        "lines": [
+            {
+                "from": line.sender.name,
+                "to": line.receiver.name,
+                "bytes": line.bytes,
+                "messages": line.messages,
+                "bytes_all_trees": line.bytes * training.trees,
+            }
+            for line in (*tree.to.values(), *tree.back.values())
+        ],
+        "memory_bytes": {name: asdict(memory) for name, memory in verdict.memory.items()},
+        "too_full": list(verdict.too_full),
+        "fits": not verdict.too_full,
+    }
+
+
+def show(said: dict[str, Any]) -> None:
+    """Print a document on a terminal."""
+    training, seconds, size = said["training"], said["seconds"], terminal.size
     terminal.out.print(
-        f"{training.records:,} records, {' + '.join(map(str, found.question.columns))} columns, {training.key.scheme} "
-        f"{training.key.bits}: {duration(tree.seconds)} a tree, {duration(found.seconds)} for {training.trees} trees"
+        f"{training['records']:,} records, {' + '.join(map(str, training['columns']))} columns, {training['scheme']} "
+        f"{training['key_bits']}: {duration(seconds['tree'])} a tree, {duration(seconds['all_trees'])} for "
+        f"{training['trees']} trees"
     )
-    terminal.out.print(f"saturates first: {verdict.first}")
-    terminal.out.print(
-        f"a line between parties would saturate first below {rate(verdict.line_bits_per_s)} in one direction"
-    )
-    terminal.out.print(_phases(found))
-    terminal.out.print(_demands(found))
-    terminal.out.print(_lines(found))
-    terminal.out.print(_memory(found))
-    measured = ", ".join(found.measured.machine.get(name, "") for name in ("processor", "arithmetic", "measured"))
+    terminal.out.print(f"saturates first: {said['saturates_first']}")
+    limit = rate(said["line_saturates_below_bits_per_s"])
+    terminal.out.print(f"a line between parties would saturate first below {limit} in one direction")
+    phases = terminal.table("phase", "busy", "from first to last, of one tree", "at")
+    for name, span in said["phases"].items():
+        phases.add_row(
+            name, duration(span["seconds"]), bar(span["first"], span["last"], seconds["tree"]), MEANINGS[name]
+        )
+    demands = terminal.table("resource", "at", "alone a tree would take", "in use")
+    for row in said["demands"]:
+        if row["share"] > 0.005:
+            demands.add_row(row["kind"], row["party"], duration(row["seconds"]), f"{100 * row['share']:.0f} %")
+    lines = terminal.table("line", "bytes a tree", "messages a tree", "bytes of all trees")
+    for row in said["lines"]:
+        name, count = f"{row['from']} to {row['to']}", f"{row['messages']:,}"
+        lines.add_row(name, size(row["bytes"]), count, size(row["bytes_all_trees"]))
+    memory = terminal.table("memory", "main process", "a worker", "first machine", "each further")
+    for name, row in said["memory_bytes"].items():
+        cells = [size(value) if value else "" for value in row.values()]
+        memory.add_row(name + (" (too much)" if name in said["too_full"] else ""), *cells)
+    _print(phases, demands, lines, memory)
+    measured = ", ".join(said["machine"].get(name, "") for name in ("processor", "arithmetic", "measured"))
     terminal.out.print(
         f"by costs measured on: {measured}. Reading, binning, alignment and key generation are not in these figures."
     )
+
+
+def show_costs(measured: Measurements) -> None:
+    """Print measured costs on a terminal."""
+    table = terminal.table("cost", "seconds of a processor, or bytes")
+    for name, value in measured.figures():
+        table.add_row(name, f"{value:.3g}")
+    _print(table)
+
+
+def _print(*tables: Table) -> None:
+    for table in tables:
+        terminal.out.print(table)
 
 
 def duration(seconds: float) -> str:
@@ -60,41 +157,3 @@ def bar(first: float, last: float, whole: float) -> str:
     begin = min(int(BAR * first / whole), BAR - 1)
     length = max(1, min(round(BAR * (last - first) / whole), BAR - begin))
     return " " * begin + "█" * length + " " * (BAR - begin - length)
-
-
-def _phases(found: Answer) -> object:
-    table = terminal.table("phase", "busy", "from first to last, of one tree", "at")
-    for name in PHASES:
-        activity = found.tree.phases[name]
-        if activity.seconds:
-            span = bar(activity.first, activity.last, found.tree.seconds)
-            table.add_row(name, duration(activity.seconds), span, MEANINGS[name])
-    return table
-
-
-def _demands(found: Answer) -> object:
-    table = terminal.table("resource", "at", "alone a tree would take", "in use")
-    for each in found.verdict.demands:
-        if each.seconds > 0.005 * found.tree.seconds:
-            share = f"{100 * each.seconds / found.tree.seconds:.0f} %"
-            table.add_row(each.kind, each.party, duration(each.seconds), share)
-    return table
-
-
-def _lines(found: Answer) -> object:
-    table = terminal.table("line", "bytes a tree", "messages a tree", "bytes of all trees")
-    for each in found.tree.connections:
-        name, trees = f"{each.sender.name} to {each.receiver.name}", found.training.trees
-        table.add_row(
-            name, terminal.size(each.line.bytes), f"{each.line.messages:,}", terminal.size(trees * each.line.bytes)
-        )
-    return table
-
-
-def _memory(found: Answer) -> object:
-    table = terminal.table("memory", "main process", "a worker", "first machine", "each further")
-    for name, each in found.memory.items():
-        further = terminal.size(each.other_node) if each.other_node else ""
-        cells = [terminal.size(value) for value in (each.main, each.worker, each.first_node)]
-        table.add_row(name + (" (too much)" if name in found.verdict.too_full else ""), *cells, further)
-    return table

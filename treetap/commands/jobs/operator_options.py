@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from treetap import logs
+from treetap.commands.options import argument, option
 from treetap.errors import BadInput, Conflict, Incompatible, UnknownJob
 from treetap.protocols.registry import PREDICTION, prediction
 
@@ -32,34 +33,22 @@ class ModelOptions:
     An option that is empty or 0 is left to the protocol, or to the training job.
     """
 
-    model: Annotated[str, typer.Argument(help="Name of the finished training job.")]
-    table: Annotated[str, typer.Option(help="Name of each party's table of the records.")] = "predict"
-    job: Annotated[str, typer.Option("--name", help="Name of the new job; without it, one is made up.")] = ""
-    protocol: Annotated[str, typer.Option(help=f"{_PROTOCOLS}. By default the first that predicts with the model.")] = (
-        ""
+    model: str = argument("Name of the finished training job.")
+    table: str = option("predict", "Name of each party's table of the records.")
+    job: str = option("", "Name of the new job; without it, one is made up.", "--name")
+    protocol: str = option("", f"{_PROTOCOLS}. By default the first that predicts with the model.")
+    form: str = option("", "Of interactive: batched (default) or per-tree, as it was published.")
+    scheme: str = option("", "Of eini: paillier or okamoto-uchiyama; without it the training job's.")
+    key_bits: int = option(0, "Of eini: length of the key; 0: the training job's.", min=0)
+    obfuscation: str = option("", "Of eini: short-exponent, half-length or standard; without it the training job's.")
+    block: int = option(0, "Records per block, or per round; 0: the protocol's own.", min=0, max=2**32 - 1)
+    away_policy: str = option(
+        "",
+        "When a feature party does not answer: fail (default), retry: wait for it, or degrade: go on without "
+        "it (served, until it is back: splitnn alone).",
+        "--away",
     )
-    form: Annotated[str, typer.Option(help="Of interactive: batched (default) or per-tree, as it was published.")] = ""
-    scheme: Annotated[
-        str, typer.Option(help="Of eini: paillier or okamoto-uchiyama; without it the training job's.")
-    ] = ""
-    key_bits: Annotated[int, typer.Option(min=0, help="Of eini: length of the key; 0: the training job's.")] = 0
-    obfuscation: Annotated[
-        str, typer.Option(help="Of eini: short-exponent, half-length or standard; without it the training job's.")
-    ] = ""
-    block: Annotated[
-        int, typer.Option(min=0, max=2**32 - 1, help="Records per block, or per round; 0: the protocol's own.")
-    ] = 0
-    away_policy: Annotated[
-        str,
-        typer.Option(
-            "--away",
-            help="When a feature party does not answer: fail (default), retry: wait for it, or degrade: go on without "
-            "it (served, until it is back: splitnn alone).",
-        ),
-    ] = ""
-    away_deadline_s: Annotated[
-        float, typer.Option("--away-deadline", help="Seconds until a party counts as away, 3 to 3600; 0: 30.")
-    ] = 0
+    away_deadline_s: float = option(0, "Seconds until a party counts as away, 3 to 3600; 0: 30.", "--away-deadline")
 
 
 @contextmanager

@@ -16,48 +16,27 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class HostCosts:
-    """Costs outside the arithmetic of ciphertexts, in seconds of a processor unless named otherwise.
+    """Costs outside the arithmetic of ciphertexts: seconds of a processor at main processes, unless named otherwise."""
 
-    Attributes:
-        send_message_s, send_byte_s: the sender's main process, per message and per byte between parties.
-        receive_message_s, receive_byte_s: the receiver's, until the message is read from its mailbox.
-        call_s: a call to a worker, at the main process.
-        pipe_byte_s: a byte to or from a worker, at the main process.
-        worker_byte_s: the same at the worker.
-        gradient_s: a record's gradients, at the label holder for each tree.
-        histogram_s: a record in a column of the label holder's own, for each node that is summed.
-        split_s: a record of a node that splits, at the owner.
-        check_s: a record of a node that splits, at the label holder, which compares the children's sums.
-        space_s: a record whose place in a node is encoded and sent, or received and decoded.
-        process_mb: memory of a party's main process without records.
-        worker_mb: memory of a worker without ciphertexts.
-    """
-
-    send_message_s: float
+    send_message_s: float  # between parties, at the sender
     send_byte_s: float
-    receive_message_s: float
+    receive_message_s: float  # until it is read from the mailbox
     receive_byte_s: float
-    call_s: float
-    pipe_byte_s: float
-    worker_byte_s: float
-    gradient_s: float
-    histogram_s: float
-    split_s: float
-    check_s: float
-    space_s: float
-    process_mb: float
-    worker_mb: float
+    call_s: float  # of a worker
+    pipe_byte_s: float  # to or from a worker
+    worker_byte_s: float  # the same at the worker
+    gradient_s: float  # a record, at the label holder for each tree
+    histogram_s: float  # a record in a column of the label holder's own, for each node that is summed
+    split_s: float  # a record of a node that splits, at the owner
+    check_s: float  # the same at the label holder, which compares the children's sums
+    space_s: float  # a record whose place in a node is encoded and sent, or received and decoded
+    process_mb: float  # memory of a main process without records
+    worker_mb: float  # and of a worker without ciphertexts
 
 
 @dataclass
 class Measurements:
-    """A file of measurements.
-
-    Attributes:
-        machine: processor, cores, arithmetic, versions and the day, in words.
-        host: costs outside the arithmetic of ciphertexts.
-        kernels: those of it, by `kernel_name`.
-    """
+    """A file of measurements: the machine in words, costs, and those under each kind of key by `kernel_name`."""
 
     machine: dict[str, str]
     host: HostCosts
@@ -69,15 +48,14 @@ class Measurements:
 
     def document(self) -> dict[str, Any]:
         """The file's content as JSON types."""
-        kernels = {name: asdict(costs) for name, costs in self.kernels.items()}
-        return {"version": VERSION, "machine": self.machine, "host": asdict(self.host), "kernels": kernels}
+        return {"version": VERSION, **asdict(self)}
 
     def figures(self) -> list[tuple[str, float]]:
         """All costs with their names."""
-        found = list(asdict(self.host).items())
-        for name, costs in self.kernels.items():
-            found += [(f"{name}: {what}", value) for what, value in asdict(costs).items()]
-        return found
+        kernels = [
+            (f"{name}: {what}", cost) for name, each in self.kernels.items() for what, cost in asdict(each).items()
+        ]
+        return [*asdict(self.host).items(), *kernels]
 
     def save(self, path: Path) -> None:
         """Write the file; the folder is made."""
