@@ -75,6 +75,7 @@ class PartyNode:
         if not kind:
             raise Malformed("a step without content; is the coordinator of another version?")
         name = self._config.name
+        # Needs no session: the attempt may be over, or unknown to this process.
         if kind == "leave":
             leaving = self._own(self._leave_recorded(caller, request), f"job {request.job}: leave")
             async for event in follow(name, leaving):
@@ -92,6 +93,7 @@ class PartyNode:
             session = opening.result()
         else:
             session = self._find(caller, request)
+        # Asked beside the steps, at any time after the opening.
         if kind == "account":
             self._expect_more(session)
             self._record(caller, request)
@@ -102,6 +104,7 @@ class PartyNode:
         work = session.role.steps.get(kind)
         if work is None:
             raise OutOfOrder(f"{name} does not do {kind} in job {request.job}")
+        # A repeat of a step gets the answer of the first call: the book keeps it.
         costs, step = session.context.costs, (kind, request.round, request.stage)
         with costs.clock(kind, f"job {request.job}: {describe(step)}"):
             try:

@@ -112,6 +112,7 @@ class Policy(Strict):
         """
         own = [sent for sent in sends if sent.sender == party]
         classes = {name for sent in own for name in sent.classes}
+        # Only classes that go to no party by default: the others have a line already, or fail by name below.
         lacking = {
             name: list(dict.fromkeys(sent.receiver for sent in own if name in sent.classes))
             for name in sorted(classes)

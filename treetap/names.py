@@ -68,16 +68,16 @@ def on_loopback(address: str) -> bool:
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The most similar of the names that are known, of these one with the same letters; None if no one is similar."""
-    plain = {_plain(each): each for each in known}
-    found = get_close_matches(_plain(name), plain, cutoff=0.65)
-    swapped = [each for each in found if sorted(each) == sorted(_plain(name))]
-    return plain[(swapped or found)[0]] if found else None
+    plain = {_plain(one): one for one in known}
+    alike = get_close_matches(_plain(name), plain, cutoff=0.65)
+    swapped = [other for other in alike if sorted(other) == sorted(_plain(name))]
+    return plain[(swapped or alike)[0]] if alike else None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The end of a message about a name that is not known: "; did you mean …?", or nothing."""
-    found = nearest(name, known)
-    return "" if found is None else f"; did you mean {found!r}?"
+    meant = nearest(name, known)
+    return "" if meant is None else f"; did you mean {meant!r}?"
 
 
 def _plain(name: str) -> str:

@@ -120,8 +120,8 @@ def _schema_at(schema: type[BaseModel], location: list[int | str]) -> type[BaseM
         if named or part not in kinds:
             named = False
             continue
-        found, named = _inside(kinds[str(part)])
-        schema = found or schema
+        inner, named = _inside(kinds[str(part)])
+        schema = inner or schema
     return schema
 
 
@@ -129,10 +129,10 @@ def _inside(kind: Any) -> tuple[type[BaseModel] | None, bool]:
     """The schema that a field's type contains, and whether a table of such tables by name."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return kind, False
-    for each in get_args(kind):
-        found, named = _inside(each)
-        if found is not None:
-            return found, named or get_origin(kind) in (dict, Mapping)
+    for part in get_args(kind):
+        schema, named = _inside(part)
+        if schema is not None:
+            return schema, named or get_origin(kind) in (dict, Mapping)
     return None, False
 
 

@@ -67,16 +67,16 @@ def size(count: float) -> str:
 
 def plain(message: Message) -> dict[str, Any]:
     """A message as JSON types. protobuf's own JSON writes 64-bit numbers as strings."""
-    found: dict[str, Any] = {}
+    content: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)
         if field.message_type is None:
-            found[field.name] = list(value) if field.is_repeated else value
+            content[field.name] = list(value) if field.is_repeated else value
         elif field.is_repeated:
-            found[field.name] = [plain(each) for each in value]
+            content[field.name] = [plain(item) for item in value]
         else:
-            found[field.name] = plain(value)
-    return found
+            content[field.name] = plain(value)
+    return content
 
 
 def table(*headers: str) -> Table:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import logging
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any
 
 from aiohttp import hdrs, web
+from aiohttp.typedefs import Middleware
+from cryptography import x509
 from pydantic import ValidationError
 
 from party.config import ServeConfig
 from party.server.http_answers import problem, respond
 from party.server.http_bodies import Bodies
 from party.server.http_connections import HttpListener, Waiting, awaits_requests, certificate_of
-from party.server.http_hosts import asked_by_name, own_names
 from party.server.http_json import (
     SLOWEST_S,
     STATUS,
@@ -30,6 +31,7 @@ from treetap import errors, logs
 from treetap.errors import BadInput, Refused
 from treetap.visible import one_line
 from treetap.wire.callers import Callers
+from treetap.wire.certificates import dns_names, ip_addresses
 from treetap.wire.credentials import CredentialSource
 from treetap.wire.insecure import NAME_KEY
 from treetap.wire.roles import Role
@@ -37,6 +39,7 @@ from treetap.wire.tls import TlsFiles
 from treetap.wire.v2 import serving_pb2
 
 log = logging.getLogger(__name__)
+_NEAR = ("localhost", "127.0.0.1", "::1")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 #: Error → status. A subclass stands before its base classes.
 STATUSES: list[tuple[type[errors.TreetapError], int]] = [
@@ -107,8 +110,8 @@ class HttpScoring:
 
     async def model(self, request: web.Request) -> web.Response:
         """The description of a served model."""
-        found = self._served_models.describe(self._client(request), request.query.get("model", ""))
-        return respond(200, model_reply(found))
+        description = self._served_models.describe(self._client(request), request.query.get("model", ""))
+        return respond(200, model_reply(description))
 
     async def health(self, request: web.Request) -> web.Response:
         """Status 200 while predictions are served, else 503; open to every holder of a certificate with a role."""
@@ -158,9 +161,9 @@ class HttpScoring:
                 self.callers.shown(certificate_of(request))
             except Refused as fault:
                 log.warning("refused: %s", fault)
-                found = problem(403, str(fault))
-                found.force_close()
-                return found
+                refusal = problem(403, str(fault))
+                refusal.force_close()
+                return refusal
         return await handler(request)
 
 
@@ -213,14 +216,51 @@ async def start(made: HttpScoring, serve: ServeConfig, files: TlsFiles | None) -
     return runner, f"{host}:{listener.port}"
 
 
-def _fault(found: serving_pb2.RecordPrediction) -> web.Response | None:
+def _fault(prediction: serving_pb2.RecordPrediction) -> web.Response | None:
     """The response for a record without a prediction; None if it has one."""
-    if STATUS[found.status] == "unknown_id":
+    if STATUS[prediction.status] == "unknown_id":
         return problem(404, "the label holder's table has no such id")
-    if STATUS[found.status] == "not_common":
+    if STATUS[prediction.status] == "not_common":
         return problem(422, "not all parties hold the record of this id")
     return None
 
 
 def _where(error: Any) -> str:
     return f"{'.'.join(map(str, error['loc'])) or 'the body'}: {error['msg']}"
+
+
+def own_names(listen: str, source: CredentialSource | None, more: Iterable[str]) -> frozenset[str]:
+    """The hosts that a request may name now: `more`, that of `listen`, and the certificate's; else loopback's."""
+    names = [listen.rpartition(":")[0].strip("[]"), *more, *(_NEAR if source is None else _certified(source))]
+    return frozenset(name.lower() for name in names)
+
+
+def _certified(source: CredentialSource) -> list[str]:
+    certificate = x509.load_pem_x509_certificate(source.now().certificate)
+    return dns_names(certificate) + ip_addresses(certificate)
+
+
+def asked_by_name(names: Callable[[], frozenset[str]]) -> Middleware:
+    """Refuse requests for other hosts than `names()`: 421, and 400 where there is none or more than one.
+
+    A foreign name shows a request that was led here, such as by DNS rebinding, in which a page in a client's browser
+    has its own name resolve to this host's address.
+    """
+
+    @web.middleware
+    async def check(
+        request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        hosts = request.headers.getall("Host", [])
+        if len(hosts) != 1:
+            raise web.HTTPBadRequest(reason="a request names one Host")
+        if _without_port(hosts[0]) not in names():
+            raise web.HTTPMisdirectedRequest(reason="this Host is not served here (serve.hosts = ...)")
+        return await handler(request)
+
+    return check
+
+
+def _without_port(host: str) -> str:
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    return name.lower().rstrip(".")

@@ -59,13 +59,13 @@ class Bodies:
 
     async def _whole(self, request: web.Request) -> bytearray:
         """The bytes; unlike `web.Request.read` it leaves no copy at the request."""
-        found = bytearray()
+        body = bytearray()
         async with asyncio.timeout(SLOWEST_S):
             while piece := await request.content.readany():
-                found += piece
-                if len(found) > self._longest:
-                    raise self._too_long(len(found))
-        return found
+                body += piece
+                if len(body) > self._longest:
+                    raise self._too_long(len(body))
+        return body
 
     def _too_long(self, size: int) -> web.HTTPRequestEntityTooLarge:
         return web.HTTPRequestEntityTooLarge(self._longest, size)

@@ -55,7 +55,7 @@ class Waiting:
     """
 
     def __init__(self, share: int, proxies: Iterable[str] = ()) -> None:
-        self._share, self._proxies = share, [ip_network(each) for each in proxies]
+        self._share, self._proxies = share, [ip_network(block) for block in proxies]
         self._by_address: Counter[str] = Counter()
 
     def admits(self, address: str) -> bool:
@@ -64,8 +64,8 @@ class Waiting:
             return False
         if self._by_address[address] < self._share:
             return True
-        found = ip_address(address.partition("%")[0])
-        return any(found in each for each in self._proxies)
+        caller = ip_address(address.partition("%")[0])
+        return any(caller in block for block in self._proxies)
 
     @contextmanager
     def one(self, address: str) -> Iterator[None]:
@@ -97,9 +97,9 @@ class HttpConnection(web.RequestHandler):
         self.expect(None)
         super().connection_lost(exc)
         self._messages.clear()
-        for each in (self.asked, self.lost):
-            if not each.done():
-                each.set_result(None)
+        for future in (self.asked, self.lost):
+            if not future.done():
+                future.set_result(None)
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`: a connection ends whose requests run ahead of their answers."""
@@ -115,9 +115,9 @@ class HttpConnection(web.RequestHandler):
     ) -> web.StreamResponse:
         """See aiohttp: the answer to what is no request."""
         del request, exc, message
-        found = problem(status, "this is no request of HTTP that can be answered")
-        found.force_close()
-        return found
+        refusal = problem(status, "this is no request of HTTP that can be answered")
+        refusal.force_close()
+        return refusal
 
     def expect(self, within_s: float | None) -> None:
         """Close the connection unless a request arrives within `within_s` seconds; None: remove the limit."""

@@ -124,21 +124,21 @@ def predict_request(most_ids: int) -> type[PredictRequest]:
 
 def predict_reply(answer: serving_pb2.PredictedRecords, ids: Sequence[str | int]) -> PredictReply:
     """The answer to a client who requested these ids."""
-    found = [_record(each, value, answer) for each, value in zip(answer.predictions, ids, strict=True)]
-    return PredictReply(model=answer.model, job=answer.job, predictions=found, away=list(answer.away))
+    records = [_record(prediction, value, answer) for prediction, value in zip(answer.predictions, ids, strict=True)]
+    return PredictReply(model=answer.model, job=answer.job, predictions=records, away=list(answer.away))
 
 
-def model_reply(found: serving_pb2.ModelDescription) -> ModelReply:
+def model_reply(description: serving_pb2.ModelDescription) -> ModelReply:
     """The description of a served model."""
     return ModelReply(
-        model=found.model,
-        job=found.job,
-        protocol=found.protocol,
-        objective=found.objective,
-        classes=[_class(name, found.class_type) for name in found.classes],
-        records=found.records,
-        most_ids=found.most_ids,
-        deadline_s=found.deadline_s,
+        model=description.model,
+        job=description.job,
+        protocol=description.protocol,
+        objective=description.objective,
+        classes=[_class(name, description.class_type) for name in description.classes],
+        records=description.records,
+        most_ids=description.most_ids,
+        deadline_s=description.deadline_s,
     )
 
 
@@ -152,17 +152,17 @@ def _class(name: str, kind: serving_pb2.ClassType.ValueType) -> Class:
 
 
 def _record(
-    found: serving_pb2.RecordPrediction, asked: str | int, answer: serving_pb2.PredictedRecords
+    prediction: serving_pb2.RecordPrediction, asked: str | int, answer: serving_pb2.PredictedRecords
 ) -> RecordPrediction:
-    made = RecordPrediction(id=asked, status=STATUS[found.status])
+    made = RecordPrediction(id=asked, status=STATUS[prediction.status])
     if made.status != "predicted":
         return made
-    is_class = found.WhichOneof("prediction") == "label"
-    made.prediction = _class(found.label, answer.class_type) if is_class else found.value
-    if len(found.probabilities) == len(answer.classes) > 0:
-        made.probabilities = dict(zip(answer.classes, found.probabilities, strict=True))
-        made.scores = dict(zip(answer.classes, found.scores, strict=True))
+    is_class = prediction.WhichOneof("prediction") == "label"
+    made.prediction = _class(prediction.label, answer.class_type) if is_class else prediction.value
+    if len(prediction.probabilities) == len(answer.classes) > 0:
+        made.probabilities = dict(zip(answer.classes, prediction.probabilities, strict=True))
+        made.scores = dict(zip(answer.classes, prediction.scores, strict=True))
         return made
-    made.score = found.scores[0]
-    made.probability = found.probabilities[0] if found.probabilities else None
+    made.score = prediction.scores[0]
+    made.probability = prediction.probabilities[0] if prediction.probabilities else None
     return made

@@ -15,11 +15,10 @@ from party.node import PartyNode
 from party.runtime.metrics import PartyMetrics
 from party.runtime.transcript_recorder import Recorders
 from party.runtime.workers import PartyWorkers
-from party.server.control import register
 from party.server.own_paths import outward
 from party.server.scoring import ScoringServers
+from party.server.services import register
 from party.server.threads import Threads
-from party.server.workers import count_workers, start_workers
 from treetap.errors import BadInput, ConfigError
 from treetap.native import arithmetic
 from treetap.process.lifecycle import serve_until_stopped, sole_user
@@ -30,12 +29,20 @@ from treetap.wire.hello import serve_health
 from treetap.wire.roles import Role
 from treetap.wire.signed_heads import signer_of
 from treetap.wire.timeouts import Timeouts
+from treetap.workers.cluster.engine import ClusterEngine
+from treetap.workers.engines import ProcessEngine
+from treetap.workers.entrusted import EntrustedHost
 
 log = logging.getLogger(__name__)
 #: Seconds that calls under way may take to end when the party stops.
 GRACE_S = 2.0
 #: What jobs import, without what needs an extra: imported at the start, so that no job waits for it.
 OF_JOBS = ("party.boosting.label_holder", "party.boosting.feature_party")
+
+#: Of `silence_s`, what a worker may be silent: it is named before those who wait for what it computes give up.
+WORKER_SHARE = 0.8
+#: What workers import, without what needs an extra: imported at the start, so that no job waits for it.
+OF_WORKERS = ("treetap.additive.sums.key_holder", "treetap.additive.sums.tree_sums", "treetap.psi.kernels")
 
 
 def run(config_path: Path, *, until_stdin_closes: bool) -> None:
@@ -111,3 +118,36 @@ async def _serve(
         await front.close(GRACE_S)
         await server.stop(GRACE_S)
         await dialer.close()
+
+
+def start_workers(config: PartyConfig) -> PartyWorkers:
+    """The workers, which start while this process goes on; `PartyWorkers.ready` waits for them.
+
+    Those of a cluster get no key, which stays with processes here, unless the policy entrusts them.
+    """
+    silence_s = WORKER_SHARE * config.silence_s
+    cluster, here = None, None
+    if config.engine == "ray":
+        cluster = ClusterEngine(config.on_cluster, config.cluster_workers, silence_s, OF_WORKERS)
+        cluster.start()
+    if config.processes:
+        here = ProcessEngine(config.processes, silence_s, OF_WORKERS)
+        here.start()
+    if here is not None:
+        return PartyWorkers(here, cluster, nodes=lambda: [] if cluster is None else cluster.nodes)
+    assert cluster is not None, "a party has workers somewhere"
+    return PartyWorkers(EntrustedHost(cluster), named="cluster worker", nodes=lambda: cluster.nodes)
+
+
+def count_workers(config: PartyConfig, workers: PartyWorkers, metrics: PartyMetrics) -> str:
+    """Enter the workers, which are ready, into the metrics; returns them in words, for the log."""
+    holds_key = config.policy.cluster_holds_key
+    here = f"{config.processes} processes here"
+    if config.processes:
+        metrics.workers("process", config.processes, holds_keys=True)
+    if config.engine == "process":
+        return here
+    metrics.workers("ray", config.cluster_workers, holds_keys=holds_key)
+    keys = "which hold the keys too (policy: cluster_holds_key = true)" if holds_key else f"and {here} for the keys"
+    where = f"{config.on_cluster.address} (nodes {', '.join(workers.nodes())})"
+    return f"{config.cluster_workers} on the cluster at {where}, {keys}"

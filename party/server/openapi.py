@@ -29,11 +29,11 @@ MEANINGS = {
 def document(request: type[PredictRequest], *, secured: bool) -> dict[str, Any]:
     """The whole document; `secured`: clients are identified by certificates."""
     models: list[type[BaseModel]] = [PredictReply, ModelReply, HealthReply, Problem]
-    _, found = models_json_schema(
+    _, schemas = models_json_schema(
         [(request, "validation"), *((model, "serialization") for model in models)],
         ref_template="#/components/schemas/{model}",
     )
-    components: dict[str, Any] = {"schemas": found["$defs"]}
+    components: dict[str, Any] = {"schemas": schemas["$defs"]}
     if secured:
         components["securitySchemes"] = {
             "certificate": {"type": "mutualTLS", "description": "A certificate whose name is in [serve] clients."}
@@ -80,11 +80,11 @@ def document(request: type[PredictRequest], *, secured: bool) -> dict[str, Any]:
 
 
 def _responses(reply: type[BaseModel], *problems: int) -> dict[str, Any]:
-    found: dict[str, Any] = {"200": {"description": str(reply.__doc__), "content": _json(reply)}}
+    responses: dict[str, Any] = {"200": {"description": str(reply.__doc__), "content": _json(reply)}}
     for status in problems:
         content = {PROBLEMS: {"schema": _reference(Problem)}}
-        found[str(status)] = {"description": MEANINGS.get(status, HTTPStatus(status).phrase), "content": content}
-    return found
+        responses[str(status)] = {"description": MEANINGS.get(status, HTTPStatus(status).phrase), "content": content}
+    return responses
 
 
 def _json(model: type[BaseModel]) -> dict[str, Any]:

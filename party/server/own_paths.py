@@ -28,7 +28,9 @@ def outward(config: PartyConfig) -> Callable[[str], str]:
         names.setdefault(config.tables_folder, "tables")
     files = [file for table in config.tables.values() for file in table.local()]
     if config.tls is not None:
-        files += [each for each in (config.tls.ca, config.tls.certificate, config.tls.key, config.tls.revoked) if each]
+        files += [
+            named for named in (config.tls.ca, config.tls.certificate, config.tls.key, config.tls.revoked) if named
+        ]
     for file in files:
         names.setdefault(file.parent, "")
     known: dict[str, str] = {}
@@ -42,13 +44,13 @@ def outward(config: PartyConfig) -> Callable[[str], str]:
     if not known:
         return str
     longest_first = sorted(known, key=len, reverse=True)
-    found = re.compile(rf"(?<![\w./-])({'|'.join(map(re.escape, longest_first))})(/(?=[^\s/])|(?![\w-]|\.\w))")
+    pattern = re.compile(rf"(?<![\w./-])({'|'.join(map(re.escape, longest_first))})(/(?=[^\s/])|(?![\w-]|\.\w))")
 
     def shown(match: re.Match[str]) -> str:
         name, below = known[match[1]], match[2]
         return (name and name + "/") if below else name or "its folder"
 
     def hide(text: str) -> str:
-        return _PARTITION.sub(r"\1=…/", found.sub(shown, text))
+        return _PARTITION.sub(r"\1=…/", pattern.sub(shown, text))
 
     return hide

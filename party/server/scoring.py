@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from party.config import PartyConfig
 from party.server.http_json import IDLE_S, MOST_BODY
 from party.server.own_paths import outward
-from party.server.scoring_grpc import register
+from party.server.services import register_for_clients
 from party.serving.registry import ServedModels
 from treetap.errors import BadInput
 from treetap.wire import rpc
@@ -45,7 +45,7 @@ class ScoringServers:
         callers = Callers(config.name, config.transport(), outward(config))
         if served.listen is not None:
             self._server, credentials = rpc.server(callers, MOST_BODY, served.queue, IDLE_S)
-            register(self._server, callers, served_models)
+            register_for_clients(self._server, callers, served_models)
             serve_health(self._server, callers)
             number = rpc.bind(self._server, credentials, served.listen, "serve.listen")
             await self._server.start()

@@ -75,12 +75,12 @@ class Threads:
 
         def run() -> None:
             try:
-                found = context.run(work)
+                returned = context.run(work)
             except BaseException as error:  # noqa: BLE001 - it is raised in the caller
                 failure = error
                 ended = lambda: settle(lambda: outcome.set_exception(failure))  # noqa: E731
             else:
-                ended = lambda: settle(lambda: outcome.set_result(found))  # noqa: E731
+                ended = lambda: settle(lambda: outcome.set_result(returned))  # noqa: E731
             with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(ended)
 

@@ -10,7 +10,7 @@ from typing import Any
 from coordinator.server import service as jobs_service
 from party.config import PartyConfig, ServeConfig
 from party.runtime.metrics import PartyMetrics
-from party.server import control
+from party.server import services
 from party.server.scoring import ScoringServers
 from party.serving.registry import ServedModels
 from tests.campaign.certificates import Certificates
@@ -100,7 +100,7 @@ async def servers(certificates: Certificates, folder: Path) -> AsyncIterator[dic
     behind, found = _Behind(), {}
     async with AsyncExitStack() as held:
         for name, register in (
-            ("party", lambda server, callers: control.register(server, callers, behind)),
+            ("party", lambda server, callers: services.register(server, callers, behind)),
             ("coordinator", lambda server, callers: jobs_service.register(server, callers, behind, ["operator"])),
         ):
             files = certificates.rightful(OWN[name].name, OWN[name].role)

@@ -12,7 +12,7 @@ import pytest
 
 from party.config import PartyConfig
 from party.policy import Policy
-from party.server.workers import start_workers
+from party.server.main import start_workers
 from tests.cluster.memory import forms_of, held_by
 from tests.ray_cluster import RayCluster
 from treetap.additive.paillier.secret_key import SecretKey

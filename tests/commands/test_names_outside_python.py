@@ -28,8 +28,6 @@ MODULE = re.compile(r"(?<![\w./-])(?![\w.-]+\.svc\b)(?:treetap|party|coordinator
 NO_MODULE = re.compile(r"\.(?:toml|yaml|log|csv|crt|key|json|service|example\.org)\b")
 #: Pages with variables of their own such as `party.trees`, and pictures.
 NO_MODULES_IN = (".j2", ".svg", ".html", ".js")
-#: The list of old and new names: of its rows only the last cell, the new one, is of something there.
-RENAMED = "### For operators: what changed its name"
 
 
 @cache
@@ -90,16 +88,11 @@ def faults(file: str, line: str) -> list[str]:
 
 
 def lines(file: str) -> list[str]:
-    """A file's lines, of the list of renamed things only what is new; none where it is not text."""
+    """A file's lines; none where it is not text."""
     try:
-        text = (ROOT / file).read_text(encoding="utf-8")
+        return (ROOT / file).read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError:
         return []
-    judged, in_list = [], False
-    for line in text.splitlines():
-        in_list = line == RENAMED or (in_list and not line.startswith("#"))
-        judged.append(line.strip("| ").rpartition("|")[2] if in_list and line.startswith("|") else line)
-    return judged
 
 
 @pytest.mark.second_tier
@@ -125,7 +118,7 @@ def test_every_name_outside_python_is_of_something_there() -> None:
         ("docs/deploy.md", "See `party/gone/`.", "no such path: party/gone"),
         ("Makefile", "PROTOS := $(wildcard protos/gone/*.proto)", "no such path: protos/gone/*.proto"),
         ("protos/treetap/wire/v2/setup.proto", 'import "treetap/wire/v2/gone.proto";', "no such path: treetap/wire"),
-        ("docs/adr/0001-layout-and-import-rules.md", "As `gone.py` has it.", "no such file: gone.py"),
+        ("docs/adr/0070-the-house-by-folders.md", "As `gone.py` has it.", "no such file: gone.py"),
         ("docs/deploy.md", "[there](gone.md#part)", "no such page: gone.md"),
         ("docs/deploy.md", "[there](deploy/operations.md)", "no such page: deploy/operations.md"),
         ("docs/transcript.md", "from treetap.wire.gone import Reader", "no such module: treetap.wire.gone"),
@@ -153,11 +146,3 @@ def test_what_is_gone_is_found(file: str, line: str, says: str) -> None:
 def test_what_is_there_is_left_alone(file: str, line: str) -> None:
     """Commands, files of operators, hosts, messages and variables are no names of modules."""
     assert faults(file, line) == []
-
-
-def test_of_renamed_things_the_new_name_counts() -> None:
-    """Of each row of the changelog's list all but the last cell is left out, and the last one is judged."""
-    rows = [line for line in lines("CHANGELOG.md") if line.strip() == "`party.runtime.costs`"]
-    assert len(rows) == 1
-    assert "party.ledger" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert not any("party.ledger" in line for line in lines("CHANGELOG.md"))

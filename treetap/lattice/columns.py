@@ -154,11 +154,11 @@ class NodeColumns:
         A column counts the records that go left at its node, hence the path of the node's owner ends with a branch to
         the left there.
         """
-        found = []
+        halves = []
         for tree, remote in zip(self.trees, self._remote, strict=True):
             splits = {split.node: split for split in tree.splits}
-            found.append([_branches(splits, 2 * split.node, member) for split in remote])
-        return found
+            halves.append([_branches(splits, 2 * split.node, member) for split in remote])
+        return halves
 
     def pages(self, goes_left: GoesLeft, n: int, pages: Sequence[Page], base: Ints) -> Iterator[Ints]:
         """The numbers of each page, (outputs, slots), computed on demand.
@@ -183,7 +183,9 @@ class NodeColumns:
         """
         outputs, n = base.shape
         sums = opened.reshape(outputs, -1, n).sum(axis=1) + base
-        return np.stack([fixed.decode(fixed.wrap(each)) for fixed, each in zip(self._fixed, sums, strict=True)], axis=1)
+        return np.stack(
+            [fixed.decode(fixed.wrap(column)) for fixed, column in zip(self._fixed, sums, strict=True)], axis=1
+        )
 
     def spare(self, goes_left: GoesLeft, n: int) -> Floats:
         """Bits by which the candidate leaves of n records exceed the possible sums, (n,)."""
@@ -204,17 +206,17 @@ class NodeColumns:
             left = {split.node: goes_left(split.handle) for split in tree.splits if split.owner == self._party}
             nodes = [split.node for split in remote]
             rows = table.rows(n, goes_left)
-            found = []
+            made = []
             for place, output in enumerate(tree.outputs):
                 leaves = {leaf.node: weights[row, place] for leaf, row in zip(tree.leaves, rows, strict=True)}
                 start, columns = label_columns(leaves, nodes, left, n)
                 base[output] += start
-                found.append(columns)
+                made.append(columns)
             for node in nodes:
                 yield np.stack(
                     [
                         self._fixed[output].wrap(columns[node])
-                        for output, columns in zip(tree.outputs, found, strict=True)
+                        for output, columns in zip(tree.outputs, made, strict=True)
                     ]
                 )
 

@@ -47,6 +47,7 @@ class FixedPoint:
                 f"{trees} trees need a larger plaintext modulus than {modulus} for a tolerance of {tolerance}"
             )
         self.modulus = modulus
+        # The smallest step at which every possible sum stays below half of the modulus, rounding included.
         self.step = reach / (half - trees / 2) if reach > 0 else 1.0
         self._offset = float(sum(middles))
         self.integers: list[Ints] = [

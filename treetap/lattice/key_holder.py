@@ -88,5 +88,5 @@ class LatticeKey:
         primes = self.parameters.primes
         whole = [q // prime * pow(q // prime, -1, prime) for prime in primes]
         scaled = self.modulus * (phase.astype(object) * np.array(whole, dtype=object)[:, np.newaxis]).sum(axis=0) % q
-        most = max(min(int(each), q - int(each)) for each in scaled)
+        most = max(min(int(residue), q - int(residue)) for residue in scaled)
         return max(0, q.bit_length() - most.bit_length() - 1)

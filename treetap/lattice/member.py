@@ -170,6 +170,6 @@ def blinds(ring: Ring, columns: int, n: int) -> Ints:
     """
     drawn = ring.blinds((columns - 1) * n)
     last = -drawn.reshape(columns - 1, n).sum(axis=0) % ring.plain
-    found = np.concatenate([drawn, last])
-    found[found > ring.plain // 2] -= ring.plain
-    return found
+    numbers = np.concatenate([drawn, last])
+    numbers[numbers > ring.plain // 2] -= ring.plain
+    return numbers

@@ -191,8 +191,8 @@ class Ring:
     def _call(self, name: str, *arguments: Any) -> int:
         """Call a kernel: arrays and bytes go as addresses, numbers as size_t."""
         function = getattr(self._library, f"treetap_lattice_{name}")
-        found: int = function(self._given, *map(_argument, arguments))
-        return found
+        status: int = function(self._given, *map(_argument, arguments))
+        return status
 
 
 def key_stream(seed: bytes, number: int, blocks: int) -> Polynomial:
@@ -215,7 +215,7 @@ def instructions(wanted: int = -1) -> str:
 def _root(prime: int, order: int) -> int:
     """The smallest primitive root of unity of an order that is a power of two."""
     candidates = (pow(base, (prime - 1) // order, prime) for base in range(2, prime))
-    root = next(each for each in candidates if pow(each, order // 2, prime) == prime - 1)
+    root = next(number for number in candidates if pow(number, order // 2, prime) == prime - 1)
     square, smallest, power = root * root % prime, root, root
     for _ in range(order // 2):  # all primitive roots are odd powers of one
         smallest, power = min(smallest, power), power * square % prime

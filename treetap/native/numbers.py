@@ -266,8 +266,8 @@ def _check_words(limbs: int) -> None:
 
 def _call(name: str, *args: Any) -> int:
     """Call a kernel: arrays and bytes go as addresses, None as a null pointer, numbers as size_t or uint64."""
-    found: int = getattr(library.load(), name)(*[_argument(each) for each in args])
-    return found
+    status: int = getattr(library.load(), name)(*[_argument(argument) for argument in args])
+    return status
 
 
 def _argument(value: Any) -> Any:

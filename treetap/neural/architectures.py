@@ -262,5 +262,5 @@ class _Resnet(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(n, channels, h, w) → (n, width)."""
         y = self.blocks(torch.relu(self.norm(self.conv(x))))
-        found: torch.Tensor = self.linear(self.pool(y))
-        return found
+        embedding: torch.Tensor = self.linear(self.pool(y))
+        return embedding

@@ -209,8 +209,8 @@ class CentralNetwork:
             return gradient
 
         cut: Any = _Cut
-        found: torch.Tensor = cut.apply(embeddings, self.params.wire_type, returned)
-        return found
+        received: torch.Tensor = cut.apply(embeddings, self.params.wire_type, returned)
+        return received
 
     def _validation_scores(self, epoch: int) -> Floats:
         own = {party.name: party.inputs for party in self.parties if party.inputs is not None}

@@ -67,13 +67,13 @@ class Dimip:
         if self._random_labels:
             k = self._draws.integers(len(labels), len(labels), "dimip", self._party, epoch, batch)
             term = term + functional.cross_entropy(scores, truth[torch.from_numpy(k)])  # L_R
-        (found,) = torch.autograd.grad(term, e)
-        return self._weight * found
+        (slope,) = torch.autograd.grad(term, e)
+        return self._weight * slope
 
     def state(self) -> dict[str, Array]:
         """q_ψ and its optimiser as arrays, by name."""
         kept = arrays_of(self._optimiser.kept)
-        return {**weights_of({_PREDICTOR: self.predictor}), **{f"{_ADAM}{name}": each for name, each in kept.items()}}
+        return {**weights_of({_PREDICTOR: self.predictor}), **{f"{_ADAM}{name}": array for name, array in kept.items()}}
 
     def load(self, arrays: Mapping[str, Array]) -> None:
         """Continue from a state that `state` has returned.
@@ -82,7 +82,7 @@ class Dimip:
             ValueError: it is the state of another predictor, or of none.
         """
         load_weights({_PREDICTOR: self.predictor}, arrays)
-        kept = {name.removeprefix(_ADAM): each for name, each in arrays.items() if name.startswith(_ADAM)}
+        kept = {name.removeprefix(_ADAM): array for name, array in arrays.items() if name.startswith(_ADAM)}
         self._optimiser.kept = tensors_of(kept, dict(self.predictor.named_parameters()))
 
 

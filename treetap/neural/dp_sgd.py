@@ -36,11 +36,11 @@ def noised_gradients(
         draws: the party's private ones; `path`: the name of the noise.
     """
     total = clipped_sum(model, x, gradient, defence.clip)
-    deviation, found = defence.noise * defence.clip, {}
-    for name, each in total.items():
-        noise = draws.gaussian(deviation, each.numel(), *path, name, digest_of(each), repr(defence))
-        found[name] = (each + torch.from_numpy(noise).to(each.dtype).reshape(each.shape)) / len(x)
-    return found
+    deviation, noised = defence.noise * defence.clip, {}
+    for name, clipped in total.items():
+        noise = draws.gaussian(deviation, clipped.numel(), *path, name, digest_of(clipped), repr(defence))
+        noised[name] = (clipped + torch.from_numpy(noise).to(clipped.dtype).reshape(clipped.shape)) / len(x)
+    return noised
 
 
 def clipped_sum(model: nn.Module, x: torch.Tensor, gradient: torch.Tensor, clip: float) -> dict[str, torch.Tensor]:
@@ -54,18 +54,20 @@ def clipped_sum(model: nn.Module, x: torch.Tensor, gradient: torch.Tensor, clip:
     squares = torch.zeros(len(x))
     for name, slope in slopes.items():
         squares += slope.square().sum(dim=1) * (inputs[name].square().sum(dim=1) + 1)
+    # What is no linear layer needs each record's gradient, a piece of the batch at a time.
     of_linear = {f"{name}.{kind}" for name in slopes for kind in ("weight", "bias")}
-    others = {name: torch.zeros_like(each) for name, each in model.named_parameters() if name not in of_linear}
+    others = {name: torch.zeros_like(weight) for name, weight in model.named_parameters() if name not in of_linear}
     factors = [_factors(squares, clip)] if not others else []
     if others:
-        at_once = max(1, _HELD // sum(each.numel() for each in others.values()))
+        at_once = max(1, _HELD // sum(weight.numel() for weight in others.values()))
         for start in range(0, len(x), at_once):
             piece = slice(start, start + at_once)
-            found = record_gradients(model, x[piece], len(x) * gradient[piece], others)
-            more = torch.stack([each.flatten(1).square().sum(dim=1) for each in found.values()]).sum(dim=0)
+            by_record = record_gradients(model, x[piece], len(x) * gradient[piece], others)
+            more = torch.stack([rows.flatten(1).square().sum(dim=1) for rows in by_record.values()]).sum(dim=0)
             factors.append(_factors(squares[piece] + more, clip))
-            for name, each in found.items():
-                others[name] += torch.tensordot(factors[-1], each, dims=1)
+            for name, rows in by_record.items():
+                others[name] += torch.tensordot(factors[-1], rows, dims=1)
+    # The sums of linear layers follow from the factors, without any gradient of a single record.
     scale, total = torch.cat(factors)[:, None], others
     for name, slope in slopes.items():
         total |= {f"{name}.weight": (scale * slope).T @ inputs[name], f"{name}.bias": (scale * slope).sum(dim=0)}
@@ -83,8 +85,8 @@ def record_gradients(
         embedding: torch.Tensor = functional_call(model, {**held, **weights}, (record[None],))[0]
         return (embedding * gradient).sum()
 
-    found: dict[str, torch.Tensor] = vmap(grad(product), in_dims=(None, 0, 0))(weights, x, gradient)
-    return found
+    by_record: dict[str, torch.Tensor] = vmap(grad(product), in_dims=(None, 0, 0))(weights, x, gradient)
+    return by_record
 
 
 def _of_linear_layers(

@@ -64,10 +64,10 @@ class Draws:
     def signs(self, count: int, *path: str | int) -> npt.NDArray[np.float32]:
         """Numbers (count,), each 1 or -1."""
         bits = np.unpackbits(self._stream(-(-count // 64), *path).view(np.uint8), count=count)
-        found = bits.astype(np.float32)
-        found *= 2.0
-        found -= 1.0
-        return found
+        drawn = bits.astype(np.float32)
+        drawn *= 2.0
+        drawn -= 1.0
+        return drawn
 
     def _stream(self, count: int, *path: str | int) -> npt.NDArray[np.uint64]:
         """Numbers of 64 bits (count,), for draws of a million: the draw is the key of AES-256 in counter mode."""
@@ -89,9 +89,9 @@ class Draws:
 
 
 def _uniform(keys: npt.NDArray[np.uint64]) -> Floats:
-    found: Floats = (keys >> np.uint64(11)).astype(np.float64)
-    found *= 2.0**-53
-    return found
+    drawn: Floats = (keys >> np.uint64(11)).astype(np.float64)
+    drawn *= 2.0**-53
+    return drawn
 
 
 def new_key() -> bytes:

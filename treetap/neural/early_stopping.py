@@ -45,5 +45,5 @@ class EarlyStopping:
 
     def load(self, arrays: Mapping[str, npt.NDArray[np.generic]]) -> None:
         """Continue from a state that `state` has returned."""
-        best, epoch, stale = (float(each) for each in np.asarray(arrays["stopping"], dtype=np.float64))
+        best, epoch, stale = (float(number) for number in np.asarray(arrays["stopping"], dtype=np.float64))
         self.best, self.best_epoch, self.stale = best, None if epoch < 0 else int(epoch), int(stale)

@@ -78,12 +78,12 @@ class FeatureSide:
 
     def state(self) -> dict[str, Array]:
         """All that a later epoch depends on, by name."""
-        return {**self.weights(), **{f"optimiser:{name}": each for name, each in self._optimiser.state().items()}}
+        return {**self.weights(), **{f"optimiser:{name}": array for name, array in self._optimiser.state().items()}}
 
     def load(self, arrays: Mapping[str, Array]) -> None:
         """Continue from a state that `state` has returned."""
         load_weights({BOTTOM: self._model}, arrays)
-        own = {name.partition(":")[2]: each for name, each in arrays.items() if name.startswith("optimiser:")}
+        own = {name.partition(":")[2]: array for name, array in arrays.items() if name.startswith("optimiser:")}
         self._optimiser.load(own)
 
 

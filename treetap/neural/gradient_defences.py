@@ -28,14 +28,14 @@ def applied(defence: GradientDefence, gradient: torch.Tensor, draws: Draws, *pat
     flat = gradient.reshape(-1)
     path = (*path, digest_of(flat), repr(defence))
     if defence.kind == "noise":
-        found = flat + _noise(defence, flat, draws, *path)
+        changed = flat + _noise(defence, flat, draws, *path)
     elif defence.kind == "compression":
-        found = _compressed(flat, defence.share)
+        changed = _compressed(flat, defence.share)
     elif defence.kind == "ppdl":
-        found = _selected(defence, flat, draws, *path)
+        changed = _selected(defence, flat, draws, *path)
     else:
-        found = _levelled(flat, defence.levels) + _noise(defence, flat, draws, *path)
-    return found.reshape(gradient.shape)
+        changed = _levelled(flat, defence.levels) + _noise(defence, flat, draws, *path)
+    return changed.reshape(gradient.shape)
 
 
 def digest_of(gradient: torch.Tensor) -> str:
@@ -55,9 +55,9 @@ def _selected(defence: GradientDefence, flat: torch.Tensor, draws: Draws, *path:
     passes = flat.abs() + _noise(defence, flat, draws, *path, "size") >= least
     order = torch.from_numpy(draws.order(flat.numel(), *path, "order"))
     chosen = order[passes[order]][: math.ceil(defence.share * flat.numel())]
-    found = torch.zeros_like(flat)
-    found[chosen] = (flat + _noise(defence, flat, draws, *path, "sent"))[chosen]
-    return found
+    sent = torch.zeros_like(flat)
+    sent[chosen] = (flat + _noise(defence, flat, draws, *path, "sent"))[chosen]
+    return sent
 
 
 def _levelled(flat: torch.Tensor, levels: int) -> torch.Tensor:
@@ -69,6 +69,6 @@ def _levelled(flat: torch.Tensor, levels: int) -> torch.Tensor:
 def _compressed(flat: torch.Tensor, share: float) -> torch.Tensor:
     """The numbers (n,), of which the smallest `share` by size are 0."""
     dropped = min(flat.numel(), round(share * flat.numel()))
-    found = flat.clone()
-    found[torch.argsort(flat.abs(), stable=True)[:dropped]] = 0.0
-    return found
+    kept = flat.clone()
+    kept[torch.argsort(flat.abs(), stable=True)[:dropped]] = 0.0
+    return kept

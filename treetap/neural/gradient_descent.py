@@ -99,5 +99,7 @@ class Sgd(GradientDescent):
             maximize=False,
         )
         self.kept |= {
-            name: {"momentum_buffer": each} for name, each in zip(weights, momenta, strict=True) if each is not None
+            name: {"momentum_buffer": momentum}
+            for name, momentum in zip(weights, momenta, strict=True)
+            if momentum is not None
         }

@@ -98,7 +98,7 @@ class InputScaler:
                     f"{table.path}: column {name!r} has images of {_sizes(_channels_first(pixels).shape[1:])}, and "
                     f"those of the training have {_sizes(self.images[name].shape)}"
                 )
-        images = [_channels_first(each) for each in table.tensors.values()]
+        images = [_channels_first(tensor) for tensor in table.tensors.values()]
         return Inputs(self._standardised(table), images, list(self.images.values()), self.shape)
 
     def _standardised(self, table: Table) -> npt.NDArray[np.float32]:
@@ -117,8 +117,8 @@ class InputScaler:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types, for the manifest."""
         images = {
-            name: {"shape": list(each.shape), "mean": list(each.mean), "deviation": list(each.deviation)}
-            for name, each in self.images.items()
+            name: {"shape": list(scaler.shape), "mean": list(scaler.mean), "deviation": list(scaler.deviation)}
+            for name, scaler in self.images.items()
         }
         return {
             "columns": list(self.columns),
@@ -131,7 +131,7 @@ class InputScaler:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> InputScaler:
         """The scaler of a manifest; `KeyError`, `TypeError`, `ValueError` or `AttributeError` where it is none."""
-        images = {str(name): _image_scaler(each) for name, each in content["images"].items()}
+        images = {str(name): _image_scaler(written) for name, written in content["images"].items()}
         columns, indicated = tuple(map(str, content["columns"])), tuple(map(int, content["indicated"]))
         mean, deviation = (tuple(map(float, content[name])) for name in ("mean", "deviation"))
         if not len(columns) == len(mean) == len(deviation) or not set(indicated) <= set(range(len(columns))):
@@ -150,7 +150,7 @@ def _image_scaler(entry: Mapping[str, Any]) -> ImageScaler:
 
 def _repeated(table: Table) -> set[str]:
     """Features that are missing with another one: all but the first of a column of text."""
-    return {name for each in table.categories.values() for name in each.features[1:]}
+    return {name for encoding in table.categories.values() for name in encoding.features[1:]}
 
 
 def has_inputs(table: Table) -> bool:

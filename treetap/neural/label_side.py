@@ -77,7 +77,7 @@ class LabelSide:
         for model in self.models.values():
             model.train()
         self._optimiser.clear()
-        received = {name: each.detach().requires_grad_(True) for name, each in embeddings.items()}
+        received = {name: embedding.detach().requires_grad_(True) for name, embedding in embeddings.items()}
         labels = self._labels[rows]
         outputs = self._outputs(rows, received)
         loss = self.objective.loss(outputs, labels)
@@ -85,8 +85,10 @@ class LabelSide:
             raise DataError(f"the loss of {_place(epoch, batch)} is not finite; a smaller learning_rate keeps it so")
         torch.autograd.backward(loss)
         self._optimiser.step(rate)
-        gradients = {name: self._returned(name, each, labels, epoch, batch) for name, each in received.items()}
-        if not all(bool(torch.isfinite(each).all()) for each in gradients.values()):
+        gradients = {
+            name: self._returned(name, embedding, labels, epoch, batch) for name, embedding in received.items()
+        }
+        if not all(bool(torch.isfinite(gradient).all()) for gradient in gradients.values()):
             raise DataError(f"a gradient of {_place(epoch, batch)} is not finite; a smaller learning_rate keeps it so")
         return Trained(float(loss.detach()), self.objective.scores(outputs), gradients)
 
@@ -104,17 +106,17 @@ class LabelSide:
 
     def state(self) -> dict[str, Array]:
         """All that a later epoch depends on, by name."""
-        found = {**self.weights(), **{f"optimiser:{name}": each for name, each in self._optimiser.state().items()}}
+        arrays = {**self.weights(), **{f"optimiser:{name}": array for name, array in self._optimiser.state().items()}}
         for party, term in self._dimip.items():
-            found |= {f"dimip {party}:{name}": each for name, each in term.state().items()}
-        return found
+            arrays |= {f"dimip {party}:{name}": array for name, array in term.state().items()}
+        return arrays
 
     def load(self, arrays: Mapping[str, Array]) -> None:
         """Continue from a state that `state` has returned; a DIMIP term that it lacks, added since, begins anew."""
         parts: dict[str, dict[str, Array]] = {}
-        for name, each in arrays.items():
+        for name, array in arrays.items():
             part, colon, rest = name.rpartition(":")
-            parts.setdefault(part, {})[rest if colon else name] = each
+            parts.setdefault(part, {})[rest if colon else name] = array
         load_weights(self.models, parts.get("", {}))
         self._optimiser.load(parts.get("optimiser", {}))
         for party, term in self._dimip.items():
@@ -124,20 +126,20 @@ class LabelSide:
     def _outputs(self, rows: Rows, embeddings: Mapping[str, torch.Tensor]) -> torch.Tensor:
         own = [self.models[BOTTOM](self._inputs.batch(rows))] if self._inputs is not None else []
         joined = [embeddings.get(name, torch.zeros(len(rows), width)) for name, width in self.widths.items()]
-        found: torch.Tensor = self.models[TOP](torch.cat([*own, *joined], dim=1))
-        return found
+        outputs: torch.Tensor = self.models[TOP](torch.cat([*own, *joined], dim=1))
+        return outputs
 
     def _returned(
         self, party: str, received: torch.Tensor, labels: npt.NDArray[Any], epoch: int, batch: int
     ) -> torch.Tensor:
         """The gradient that a party gets, as it reads it: that of the loss, with DIMIP's term, after the defence."""
         assert received.grad is not None
-        found = received.grad
+        gradient = received.grad
         if party in self._dimip:
-            found = found + self._dimip[party].gradient(received, labels, epoch, batch)
+            gradient = gradient + self._dimip[party].gradient(received, labels, epoch, batch)
         if self._defence is not None:
-            found = applied(self._defence, found, self._draws, "gradient", party, epoch, batch)
-        return rounded(found, self._params.wire_type)
+            gradient = applied(self._defence, gradient, self._draws, "gradient", party, epoch, batch)
+        return rounded(gradient, self._params.wire_type)
 
 
 def _place(epoch: int, batch: int) -> str:

@@ -72,8 +72,8 @@ class Objective:
 
     def scores(self, outputs: torch.Tensor) -> Floats:
         """Scores (n, K) with the meaning that a tree's have: margins of classes, or the value of a regression."""
-        found = outputs.detach().to(torch.float64).numpy()
-        return np.asarray(found * self.spread + self.centre)
+        scores = outputs.detach().to(torch.float64).numpy()
+        return np.asarray(scores * self.spread + self.centre)
 
     def metrics(self, scores: Floats, labels: Labels) -> dict[str, float]:
         """Measures of scores (n, K) against labels (n,): see `treetap.trees.metrics.evaluate`."""

@@ -48,18 +48,18 @@ class Optimiser:
 
     def state(self) -> dict[str, Array]:
         """Momenta and counts as arrays, by name."""
-        found = arrays_of({name: self._descent.kept.get(name, {}) for name in self._weights})
+        arrays = arrays_of({name: self._descent.kept.get(name, {}) for name in self._weights})
         for name, gradient in (self._before or {}).items():
-            found[f"{name}/before"] = gradient.numpy().copy()
-        return found
+            arrays[f"{name}/before"] = gradient.numpy().copy()
+        return arrays
 
     def load(self, arrays: Mapping[str, Array]) -> None:
         """Continue from a state that `state` has returned."""
-        kept = {key: each for key, each in arrays.items() if not _is_before(key)}
+        kept = {key: array for key, array in arrays.items() if not _is_before(key)}
         self._descent.kept = tensors_of(kept, self._weights)
         if self._before is not None:
-            before = {key.rpartition("/")[0]: each for key, each in arrays.items() if _is_before(key)}
-            self._before = {name: torch.from_numpy(np.array(each)) for name, each in before.items()}
+            before = {key.rpartition("/")[0]: array for key, array in arrays.items() if _is_before(key)}
+            self._before = {name: torch.from_numpy(np.array(array)) for name, array in before.items()}
 
     def _amplify(self, before: dict[str, torch.Tensor]) -> None:
         for name, weight in self._weights.items():
@@ -94,13 +94,13 @@ def tensors_of(arrays: Mapping[str, Array], weights: Mapping[str, torch.Tensor])
     Raises:
         ValueError: a quantity is of another weight, or of another shape.
     """
-    found: dict[str, dict[str, torch.Tensor]] = {}
-    for name, each in arrays.items():
+    tensors: dict[str, dict[str, torch.Tensor]] = {}
+    for name, array in arrays.items():
         weight, _, key = name.rpartition("/")
-        if weight not in weights or np.shape(each) not in {(), tuple(weights[weight].shape)}:
+        if weight not in weights or np.shape(array) not in {(), tuple(weights[weight].shape)}:
             raise ValueError(f"state {name} of an optimiser is of no weight of this model")
-        found.setdefault(weight, {})[key] = torch.from_numpy(np.array(each))
-    return found
+        tensors.setdefault(weight, {})[key] = torch.from_numpy(np.array(array))
+    return tensors
 
 
 def weights_of(models: Mapping[str, nn.Module]) -> dict[str, Array]:
@@ -119,7 +119,7 @@ def load_weights(models: Mapping[str, nn.Module], arrays: Mapping[str, Array]) -
         ValueError: a weight is missing, superfluous, or of another shape or type.
     """
     for prefix, model in models.items():
-        own = {key[len(prefix) + 1 :]: each for key, each in arrays.items() if key.startswith(f"{prefix}/")}
+        own = {key[len(prefix) + 1 :]: array for key, array in arrays.items() if key.startswith(f"{prefix}/")}
         expected = model.state_dict()
         if set(own) != set(expected):
             raise ValueError(f"weights of {prefix}: {sorted(set(own) ^ set(expected))} are missing or superfluous")

@@ -67,19 +67,20 @@ class Bottom:
 
     def faults(self, where: str) -> list[str]:
         """The faults of the fields, each with its path below `where`."""
-        found = not_a_choice(self, {"kind": KINDS, "norm": NORMS, "pool": POOLS}) + out_of_range(self, {"width": _SIZE})
+        wrong = not_a_choice(self, {"kind": KINDS, "norm": NORMS, "pool": POOLS}) + out_of_range(self, {"width": _SIZE})
+        # Which sizes a kind has: others are a mistake rather than ignored.
         for name, kinds in (("hidden", ("mlp",)), ("channels", ("cnn", "resnet")), ("blocks", ("resnet",))):
             sizes = getattr(self, name)
-            found += _bad_sizes(name, sizes, _BLOCKS if name == "blocks" else _SIZE)
+            wrong += _bad_sizes(name, sizes, _BLOCKS if name == "blocks" else _SIZE)
             if sizes and self.kind in KINDS and self.kind not in kinds:
-                found.append(f"{name} is of {' and '.join(kinds)}, not of {self.kind}; leave it out")
+                wrong.append(f"{name} is of {' and '.join(kinds)}, not of {self.kind}; leave it out")
             if not sizes and self.kind in kinds and name != "hidden":
-                found.append(f"{name} is missing, a list of sizes")
+                wrong.append(f"{name} is missing, a list of sizes")
         if self.pool == "none" and self.kind in KINDS and self.kind != "resnet":
-            found.append(f"pool is of resnet, not of {self.kind}; leave it out")
-        if self.kind == "resnet" and not found:
-            found += self._resnet_faults()
-        return [f"{where}.{each}" for each in found]
+            wrong.append(f"pool is of resnet, not of {self.kind}; leave it out")
+        if self.kind == "resnet" and not wrong:
+            wrong += self._resnet_faults()
+        return [f"{where}.{fault}" for fault in wrong]
 
     def _resnet_faults(self) -> list[str]:
         """The faults of sizes that are fit by themselves."""
@@ -98,7 +99,7 @@ class Top:
 
     def faults(self) -> list[str]:
         """The faults of the fields, each with its path."""
-        return [f"top.{each}" for each in _bad_sizes("hidden", self.hidden)]
+        return [f"top.{fault}" for fault in _bad_sizes("hidden", self.hidden)]
 
 
 @dataclass(frozen=True)
@@ -137,16 +138,16 @@ class SplitnnParams(JobParams):
 
     def party_faults(self, first: str, others: Sequence[str]) -> list[str]:
         """See `JobParams`: also settings of no party's own model, and parties without settings."""
-        parties, found = [name for name in (first, *others) if name], super().party_faults(first, others)
+        parties, wrong = [name for name in (first, *others) if name], super().party_faults(first, others)
         for name in self.bottom:
             if name not in (DEFAULT, *parties):
-                found.append(f"bottom.{name}: is not a party of the job ({', '.join(parties)})")
+                wrong.append(f"bottom.{name}: is not a party of the job ({', '.join(parties)})")
         for name in parties:
             try:
                 self.bottom_of(name)
             except ConfigError as fault:
-                found.append(str(fault))
-        return found
+                wrong.append(str(fault))
+        return wrong
 
     def outputs(self, classes: int) -> int:
         """Columns of the score: one for each class of `multi:softprob`, otherwise one."""
@@ -166,8 +167,8 @@ class SplitnnParams(JobParams):
             wrong += out_of_range(self, {"early_stopping_rounds": Range(1, 100_000, integer=True)})
         if not isinstance(self.reproducible, bool):
             wrong.append(f"reproducible must be true or false, not {self.reproducible!r}")
-        for name, each in self.bottom.items():
-            wrong += each.faults(f"bottom.{name}")
+        for name, sizes in self.bottom.items():
+            wrong += sizes.faults(f"bottom.{name}")
         wrong += self.top.faults()
         if wrong:
             raise ConfigError("splitnn parameters: " + "; ".join(wrong))

@@ -62,8 +62,8 @@ def _projected(
     """(n, m) numbers, of which the squares of a record's add up to an estimate of the square of its norm."""
     records, width = embeddings.shape
     signs = torch.from_numpy(draws.signs(projections * records * width, *path)).reshape(projections, records, width)
-    found = torch.stack([torch.autograd.grad(embeddings, x, each, create_graph=True)[0] for each in signs], dim=1)
-    return found.reshape(records, -1) / math.sqrt(projections)
+    products = torch.stack([torch.autograd.grad(embeddings, x, sign, create_graph=True)[0] for sign in signs], dim=1)
+    return products.reshape(records, -1) / math.sqrt(projections)
 
 
 def _jacobians(embeddings: torch.Tensor, x: torch.Tensor, *, at_once: bool) -> torch.Tensor:
@@ -73,11 +73,11 @@ def _jacobians(embeddings: torch.Tensor, x: torch.Tensor, *, at_once: bool) -> t
     for all layers, which it lacks for group normalisation.
     """
     if x.numel() >= embeddings.numel():
-        found = _by_each(embeddings, x, at_once)
+        rows = _by_each(embeddings, x, at_once)
     else:
         v = torch.zeros_like(embeddings, requires_grad=True)
-        found = _by_each(torch.autograd.grad(embeddings, x, v, create_graph=True)[0], v, at_once)
-    return found.transpose(0, 1).reshape(len(x), -1)
+        rows = _by_each(torch.autograd.grad(embeddings, x, v, create_graph=True)[0], v, at_once)
+    return rows.transpose(0, 1).reshape(len(x), -1)
 
 
 def _by_each(outputs: torch.Tensor, inputs: torch.Tensor, at_once: bool) -> torch.Tensor:
@@ -85,6 +85,8 @@ def _by_each(outputs: torch.Tensor, inputs: torch.Tensor, at_once: bool) -> torc
     count = outputs[0].numel()
     one_hot = torch.eye(count).reshape(count, 1, *outputs.shape[1:]).expand(count, *outputs.shape)
     if at_once:
-        found: torch.Tensor = torch.autograd.grad(outputs, inputs, one_hot, create_graph=True, is_grads_batched=True)[0]
-        return found
-    return torch.stack([torch.autograd.grad(outputs, inputs, each, create_graph=True)[0] for each in one_hot])
+        slopes: torch.Tensor = torch.autograd.grad(outputs, inputs, one_hot, create_graph=True, is_grads_batched=True)[
+            0
+        ]
+        return slopes
+    return torch.stack([torch.autograd.grad(outputs, inputs, direction, create_graph=True)[0] for direction in one_hot])

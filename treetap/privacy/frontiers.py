@@ -114,7 +114,7 @@ def load_frontier(path: Path) -> Frontier:
         raise BadInput(
             f"{path}: is no frontier of version {VERSION} ({where}: {first['msg']}); make it with treetap frontier"
         ) from None
-    return Frontier(tuple(_point(each, document) for each in document.points), document)
+    return Frontier(tuple(_point(point, document) for point in document.points), document)
 
 
 def _point(it: MeasuredPoint, document: FrontierDocument) -> Point:
@@ -124,7 +124,7 @@ def _point(it: MeasuredPoint, document: FrontierDocument) -> Point:
         auc=it.auc.mean,
         auc_sd=it.auc.sd,
         accuracy=it.accuracy.mean,
-        v_measure={name: (each.mean, each.sd) for name, each in it.v_measure.items() if each.mean is not None},
+        v_measure={name: (spread.mean, spread.sd) for name, spread in it.v_measure.items() if spread.mean is not None},
         protocol=document.protocol,
         seeds=tuple(it.seeds),
         data_digest=document.data_digest,

@@ -79,10 +79,10 @@ def _place(place: int, k: int, other: int, randbelow: RandBelow) -> int:
     """The place of the output among the k likeliest classes, for the place of the label among all."""
     if place >= k:
         return randbelow(k)
-    found = randbelow(_ONE) // other
-    if found >= k - 1:
+    drawn = randbelow(_ONE) // other
+    if drawn >= k - 1:
         return place
-    return found + (found >= place)
+    return drawn + (drawn >= place)
 
 
 def staged(

@@ -59,8 +59,8 @@ class Exponent:
 
 
 def _clamped(number: int) -> int:
-    for each in (number, -number):
-        eighth = (each - 2**254) * _EIGHTH % ORDER
+    for signed in (number, -number):
+        eighth = (signed - 2**254) * _EIGHTH % ORDER
         if eighth < 2**251:
             return 2**254 + 8 * eighth
     raise NotClamped(

@@ -120,11 +120,11 @@ def common(files: Open, own: PointList, *others: PointList) -> Iterator[tuple[Po
         try:
             parted += [_by_first_byte(file, other, number) for file, other in zip(opened, others, strict=True)]
             for group in range(number):
-                found, places = _sorted(parted[0].rows(group))
+                shared, places = _sorted(parted[0].rows(group))
                 for other in parted[1:]:
-                    kept = _held(found, _sorted(other.rows(group))[0])
-                    found, places = found[kept], places[kept]
-                yield found, places
+                    kept = _held(shared, _sorted(other.rows(group))[0])
+                    shared, places = shared[kept], places[kept]
+                yield shared, places
         finally:
             for file in opened:
                 file.close()

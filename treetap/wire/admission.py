@@ -146,8 +146,8 @@ class Admission(grpc.aio.ServerInterceptor):
                 _Admitted(self, context, method) as message,
                 aclosing(handler(message.pop(), context)) as answers,
             ):
-                async for each in answers:
-                    yield each
+                async for part in answers:
+                    yield part
 
         return answer
 

@@ -72,8 +72,8 @@ class Callers:
             Refused: a certificate that names no process, or one that is revoked.
         """
         if self.credentials is not None:
-            found = self.identity(_certificate(context))
-            return found.name, found.role
+            caller = self.identity(_certificate(context))
+            return caller.name, caller.role
         return str(dict(context.invocation_metadata() or ()).get(NAME_KEY, "-")), None
 
     def shown(self, certificate: bytes | None, *roles: Role) -> str:

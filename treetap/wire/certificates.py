@@ -69,7 +69,7 @@ def common_name(certificate: x509.Certificate) -> str:
 
 def common_names(certificate: x509.Certificate | x509.CertificateSigningRequest) -> list[str]:
     """All common names of a certificate, or of a request for one: one, as treetap makes them."""
-    return [str(each.value) for each in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    return [str(attribute.value) for attribute in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
 
 
 def dns_names(certificate: x509.Certificate) -> list[str]:
@@ -81,7 +81,7 @@ def dns_names(certificate: x509.Certificate) -> list[str]:
 def ip_addresses(certificate: x509.Certificate) -> list[str]:
     """The IP addresses among the certificate's alternative names."""
     shown = extension(certificate, x509.SubjectAlternativeName)
-    return [str(each) for each in shown.get_values_for_type(x509.IPAddress)] if shown else []
+    return [str(address) for address in shown.get_values_for_type(x509.IPAddress)] if shown else []
 
 
 def extension(certificate: x509.Certificate, kind: type[_Extension]) -> _Extension | None:

@@ -88,11 +88,11 @@ class Channels:
         task = asyncio.current_task()
         return not self._closed and self._open.get(to) is not channel and not (task and task.cancelling())
 
-    def error(self, found: Diagnosis, more: str = "") -> Unreachable | Incompatible:
+    def error(self, diagnosis: Diagnosis, more: str = "") -> Unreachable | Incompatible:
         """The error of a server that could not be called; while our own files change, a repeat may succeed."""
-        changing = found.own and self._credentials is not None and self._credentials.unsettled
-        kind = Unanswered if changing or (found.there and not found.lasting) else Unreachable
-        return (Incompatible if found.lasting and not changing else kind)(f"{found.line}{more}")
+        changing = diagnosis.own and self._credentials is not None and self._credentials.unsettled
+        kind = Unanswered if changing or (diagnosis.there and not diagnosis.lasting) else Unreachable
+        return (Incompatible if diagnosis.lasting and not changing else kind)(f"{diagnosis.line}{more}")
 
     def look_on(self) -> None:
         """Also look at the files while no call begins: calls may last for days."""

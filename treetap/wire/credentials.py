@@ -58,14 +58,14 @@ class Credentials:
         Raises:
             Refused: it names no process, is out of its dates, revoked, or not of an authority that is trusted now.
         """
-        found, until = self._known.get(certificate, (None, None))
-        if found is not None and until is not None and lists.now() < until:
-            return found
-        found, until = self._examine(certificate, needed)
+        known, until = self._known.get(certificate, (None, None))
+        if known is not None and until is not None and lists.now() < until:
+            return known
+        known, until = self._examine(certificate, needed)
         if len(self._known) >= _KEPT:
             self._known.clear()
-        self._known[certificate] = found, until
-        return found
+        self._known[certificate] = known, until
+        return known
 
     def _examine(self, certificate: bytes, needed: Role | None) -> tuple[Identity, datetime]:
         """The caller, and until when it need not be looked at again."""
@@ -73,15 +73,15 @@ class Credentials:
             pem = certificate.startswith(b"-----")
             read = x509.load_pem_x509_certificate if pem else x509.load_der_x509_certificate
             shown = read(certificate)
-            found = identity(shown, needed)
+            caller = identity(shown, needed)
         except NoIdentity as fault:
             raise Refused(str(fault)) from None
         except ValueError:
             raise Refused("the caller's certificate cannot be read") from None
         if reason := certificate_fault(shown, self.authorities, None, None, self.revoked):
-            raise Refused(f"{found}: {reason}")
-        ends = [shown.not_valid_after_utc, *(each.not_valid_after_utc for each in self.authorities)]
-        return found, min([*ends, *([self.revoked.until] if self.revoked else [])])
+            raise Refused(f"{caller}: {reason}")
+        ends = [shown.not_valid_after_utc, *(authority.not_valid_after_utc for authority in self.authorities)]
+        return caller, min([*ends, *([self.revoked.until] if self.revoked else [])])
 
 
 class CredentialSource:
@@ -154,18 +154,18 @@ def _read(files: TlsFiles, number: int, own: Identity | None = None) -> Credenti
     authorities = tuple(read_certificates(files.ca))
     certificate, _ = files.pair()
     try:
-        found = identity(certificate)
+        itself = identity(certificate)
     except NoIdentity as fault:
         raise ConfigError(f"{files.certificate}: {fault}") from None
-    if own is not None and found != own:
-        raise ConfigError(f"{files.certificate}: the certificate is that of {found}, and this process is {own}")
-    return Credentials(number, *files.read(), found, authorities, files.revocations(authorities))
+    if own is not None and itself != own:
+        raise ConfigError(f"{files.certificate}: the certificate is that of {itself}, and this process is {own}")
+    return Credentials(number, *files.read(), itself, authorities, files.revocations(authorities))
 
 
 def _stamp(path: str) -> _Stamp:
     """Values that change when a file is replaced, written, or becomes readable; None where there is none."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
+    return status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size

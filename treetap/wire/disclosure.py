@@ -100,15 +100,15 @@ def disclosure_table(files: Iterable[FileDescriptor], sources: FileDescriptorSet
 
 def classes_within(message: Descriptor) -> frozenset[str]:
     """The classes of all fields that a message of this type can hold, at any depth."""
-    found: set[str] = set()
+    classes: set[str] = set()
     pending, seen = [message], {message.full_name}
     while pending:
         for disclosure, inner in _plan(pending.pop()).values():
-            found.update({disclosure} if disclosure is not None else ())
+            classes.update({disclosure} if disclosure is not None else ())
             if inner is not None and inner.full_name not in seen:
                 seen.add(inner.full_name)
                 pending.append(inner)
-    return frozenset(found)
+    return frozenset(classes)
 
 
 def own_classes(message: Descriptor) -> frozenset[str]:
@@ -150,6 +150,7 @@ def _count(data: bytes, at: int, end: int, descriptor: Descriptor, around: str, 
     plan = _plan(descriptor)
     while at < end:
         begin = at
+        # Most varints are one byte long, and the loop runs for every field of every message.
         tag, at = (data[at], at + 1) if data[at] < 0x80 else _varint(data, at, end)
         wire = tag & 7
         known = plan.get(tag >> 3)
@@ -166,6 +167,7 @@ def _count(data: bytes, at: int, end: int, descriptor: Descriptor, around: str, 
             raise Malformed(f"{descriptor.full_name}: byte {begin} starts no field (wire type {wire})")
         if at > end:
             raise Malformed(f"{descriptor.full_name}: the field at byte {begin} runs past the end")
+        # Tag and length belong to the field that holds the message, its content to the fields inside.
         if inner is not None and wire == 2:
             counts[disclosure] = counts.get(disclosure, 0) + content - begin
             _count(data, content, at, inner, disclosure, counts)
@@ -186,15 +188,15 @@ def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 def _comments(sources: FileDescriptorSet) -> dict[str, str]:
     """Full name of a field → its comment. Paths of source locations are those of descriptor.proto."""
-    found: dict[str, str] = {}
+    comments: dict[str, str] = {}
     for file in sources.file:
         texts = {
             tuple(place.path): " ".join((place.leading_comments or place.trailing_comments).split())
             for place in file.source_code_info.location
         }
         for k, message in enumerate(file.message_type):
-            found.update(_field_comments(message, file.package, (file.MESSAGE_TYPE_FIELD_NUMBER, k), texts))
-    return found
+            comments.update(_field_comments(message, file.package, (file.MESSAGE_TYPE_FIELD_NUMBER, k), texts))
+    return comments
 
 
 def _field_comments(

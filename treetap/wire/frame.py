@@ -52,12 +52,12 @@ def paths_of(frame: type[Message]) -> dict[str, Path]:
     Raises:
         ValueError: two have one name.
     """
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for path, _ in _contents(cast(Descriptor, frame.DESCRIPTOR)):
-        if path[-1] in found:
-            raise ValueError(f"two contents of {frame.__name__} are called {path[-1]}: {found[path[-1]]} and {path}")
-        found[path[-1]] = path
-    return found
+        if path[-1] in paths:
+            raise ValueError(f"two contents of {frame.__name__} are called {path[-1]}: {paths[path[-1]]} and {path}")
+        paths[path[-1]] = path
+    return paths
 
 
 #: Frame → name of a content → its path.

@@ -28,12 +28,13 @@ def identity(certificate: x509.Certificate, needed: Role | None = None) -> Ident
         f"renew it: treetap certs issue {name} --role {needed or 'ROLE'} --ca FOLDER, or on separate hosts "
         "treetap certs request and sign"
     )
+    # Names of hosts may stand beside it; below `DOMAIN` exactly one name, of one role.
     below = [host.lower() for host in dns_names(certificate) if reserved(host)]
     if not below:
         raise NoIdentity(f"the certificate of {name!r} has no role, as those of earlier releases; {renewal}")
     for role in Role:
-        if below == [(found := Identity(name, role)).dns]:
-            return found
+        if below == [(known := Identity(name, role)).dns]:
+            return known
     shown = ", ".join(repr(host[:80]) for host in below[:4])
     raise NoIdentity(
         f"the certificate of {name!r} has other names below {DOMAIN} than one of its own: {shown}; {renewal}"

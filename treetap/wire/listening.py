@@ -34,8 +34,8 @@ def bound(host: str, port: int, backlog: int | None = None) -> list[socket.socke
         OSError: there is no such name, or an address cannot be bound, which `strerror` names where there are several;
             no socket is left open.
     """
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    places = list(dict.fromkeys((family, place) for family, _, _, _, place in found))
+    resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    places = list(dict.fromkeys((family, place) for family, _, _, _, place in resolved))
     tries = TRIES if port == 0 and len(places) > 1 else 1
     while True:
         tries -= 1

@@ -23,27 +23,29 @@ def columns(rounds: Sequence[Metrics]) -> list[types_pb2.MetricHistory]:
 
 def rows(history: Iterable[types_pb2.MetricHistory]) -> list[dict[str, float | None]]:
     """Columns of a message as rows, each with the metrics that it has; a value that is no finite number is None."""
-    found = list(history)
-    made: list[dict[str, float | None]] = [{} for _ in range(max((len(each.values) for each in found), default=0))]
-    for each in found:
-        for row, value in zip(made, each.values, strict=False):
+    metrics = list(history)
+    made: list[dict[str, float | None]] = [
+        {} for _ in range(max((len(metric.values) for metric in metrics), default=0))
+    ]
+    for metric in metrics:
+        for row, value in zip(made, metric.values, strict=False):
             if not math.isnan(value):
-                row[each.name] = value if math.isfinite(value) else None
+                row[metric.name] = value if math.isfinite(value) else None
     return made
 
 
 def append(history: MutableSequence[types_pb2.MetricHistory], metrics: Iterable[types_pb2.NamedMetric]) -> None:
     """Add a round to the columns of a message; of a round beyond `MOST_ROUNDS` it keeps nothing."""
-    rounds = max((len(each.values) for each in history), default=0)
+    rounds = max((len(series.values) for series in history), default=0)
     if rounds >= MOST_ROUNDS:
         return
-    found = {metric.name: metric.value for metric in metrics}
-    known = {each.name for each in history}
+    values = {metric.name: metric.value for metric in metrics}
+    known = {series.name for series in history}
     history.extend(
-        types_pb2.MetricHistory(name=name, values=[math.nan] * rounds) for name in found if name not in known
+        types_pb2.MetricHistory(name=name, values=[math.nan] * rounds) for name in values if name not in known
     )
-    for each in history:
-        each.values.append(found.get(each.name, math.nan))
+    for series in history:
+        series.values.append(values.get(series.name, math.nan))
 
 
 def merged(histories: Iterable[Sequence[Metrics]]) -> list[dict[str, float | None]]:

@@ -27,14 +27,14 @@ class _Refusal(grpc.GenericRpcHandler):
 
     def service(self, call: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
         """See gRPC: None where the call is for others to answer."""
-        found = _METHOD.match(call.method)
-        if found is None or found[1] == str(version.WIRE_VERSION):
+        method = _METHOD.match(call.method)
+        if method is None or method[1] == str(version.WIRE_VERSION):
             return None
 
         async def refuse(_request: bytes, context: Context) -> bytes:
             async with answering(context, self._callers):
                 told = dict(context.invocation_metadata() or ()).get(version.PROTOCOL_KEY)
-                theirs = told if isinstance(told, str) else found[1]
+                theirs = told if isinstance(told, str) else method[1]
                 raise version.incompatible(theirs, self._callers.certified(context), self._callers.own)
             return b""
 

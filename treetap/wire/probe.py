@@ -77,16 +77,16 @@ def refusal(to: Address, tls: TlsFiles, timeout: float) -> Diagnosis | None:
     """With a list of revoked certificates, the look at a server that gRPC is not let connect to; None if it is."""
     if tls.revoked is None:
         return None
-    found = look(to, tls, timeout)
-    return found if found.lasting or not found.trusted else None
+    diagnosis = look(to, tls, timeout)
+    return diagnosis if diagnosis.lasting or not diagnosis.trusted else None
 
 
 def _found(probe: _Probe, timeout: float) -> Diagnosis:
     thread = threading.Thread(target=probe.run, name="treetap-probe", daemon=True)
     thread.start()
     thread.join(timeout + 0.25)  # the sockets' own deadlines, with more precise messages, come first
-    found = probe.finding or f"{probe.where}: no answer within {timeout:g} s while {probe.phase}"
-    line = visible(" ".join(found.split()))
+    finding = probe.finding or f"{probe.where}: no answer within {timeout:g} s while {probe.phase}"
+    line = visible(" ".join(finding.split()))
     if not probe.finding:
         return Diagnosis(line)
     return Diagnosis(line, probe.lasting, probe.there, probe.trusted, probe.own)
@@ -134,6 +134,7 @@ class _Probe:
             return str(fault)
         if self.proxy is not None:
             host, port = self.proxy.host, self.proxy.port
+        # From here on `phase` says how far the look came, should the time run out.
         unused = "" if self.tls.proxied else not_used(self.to.location)
         self.phase = f"looking up the name {host!r}"
         try:

@@ -115,6 +115,7 @@ def _excepted(location: str) -> bool:
         if wanted == "*" or wanted == location.lower():
             return True
         if address is None:
+            # `example.org`, `.example.org` and `*.example.org` all mean the domain and what is below it.
             domain = wanted.removeprefix("*").lstrip(".")
             if domain and (host == domain or host.endswith(f".{domain}")):
                 return True

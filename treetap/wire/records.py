@@ -128,6 +128,7 @@ def decode(chunks: Iterable[RecordChunk], total: int) -> Positions:
             raise Malformed(
                 f"records: a range of {chunk.span} from {chunk.start} cannot follow {reached} of {total} records"
             )
+        # One coding for each set: what comes twice or says nothing would be a second.
         if closed or (chunk.span == 0 and total > 0):
             raise Malformed(f"records: a needless range at {chunk.start} of {total} records")
         if (chunk.bitmap is None) == (chunk.deltas is None):

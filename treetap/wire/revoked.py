@@ -51,10 +51,10 @@ def read_revoked(path: Path, authorities: Sequence[x509.Certificate]) -> Revoked
     Raises:
         ConfigError: as `read_lists`, and where a list has ended.
     """
-    found = read_lists(path, authorities)
-    if now() > found.until:
-        raise ConfigError(f"{path}: the list of revoked certificates ended on {date(found.until)}: {REMEDY}")
-    return found
+    revoked = read_lists(path, authorities)
+    if now() > revoked.until:
+        raise ConfigError(f"{path}: the list of revoked certificates ended on {date(revoked.until)}: {REMEDY}")
+    return revoked
 
 
 def read_lists(path: Path, authorities: Sequence[x509.Certificate]) -> Revoked:
@@ -71,9 +71,10 @@ def read_lists(path: Path, authorities: Sequence[x509.Certificate]) -> Revoked:
         raise ConfigError(f"{path}: not a list of revoked certificates in PEM form: {REMEDY}") from None
     newest = [(_newest(path, lists, authority), authority.public_key()) for authority in authorities]
     serials = {
-        spki(public): {each.serial_number: each.revocation_date_utc for each in found} for found, public in newest
+        spki(public): {entry.serial_number: entry.revocation_date_utc for entry in newest_list}
+        for newest_list, public in newest
     }
-    return Revoked(path, serials, min(_until(path, found) for found, _ in newest))
+    return Revoked(path, serials, min(_until(path, newest_list) for newest_list, _ in newest))
 
 
 def now() -> datetime:
@@ -84,22 +85,22 @@ def now() -> datetime:
 def _newest(
     path: Path, lists: Sequence[x509.CertificateRevocationList], authority: x509.Certificate
 ) -> x509.CertificateRevocationList:
-    own = [each for each in lists if _signed(each, authority)]
+    own = [candidate for candidate in lists if _signed(candidate, authority)]
     if not own:
         name = authority.subject.rfc4514_string()
         raise ConfigError(f"{path}: has no list of revoked certificates of the authority {name!r} that is trusted here")
-    return max(own, key=lambda each: each.last_update_utc)
+    return max(own, key=lambda signed: signed.last_update_utc)
 
 
-def _signed(found: x509.CertificateRevocationList, authority: x509.Certificate) -> bool:
+def _signed(revocations: x509.CertificateRevocationList, authority: x509.Certificate) -> bool:
     try:
         public = authority.public_key()
-        return found.issuer == authority.subject and found.is_signature_valid(public)  # type: ignore[arg-type]
+        return revocations.issuer == authority.subject and revocations.is_signature_valid(public)  # type: ignore[arg-type]
     except (TypeError, ValueError, UnsupportedAlgorithm):
         return False
 
 
-def _until(path: Path, found: x509.CertificateRevocationList) -> datetime:
-    if found.next_update_utc is None:
+def _until(path: Path, revocations: x509.CertificateRevocationList) -> datetime:
+    if revocations.next_update_utc is None:
         raise ConfigError(f"{path}: the list of revoked certificates does not say until when it holds: {REMEDY}")
-    return found.next_update_utc
+    return revocations.next_update_utc

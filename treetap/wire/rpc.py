@@ -242,8 +242,8 @@ class GrpcDialer:
         await self._channels.broken(to)
         if isinstance(self._transport, Insecure):
             return Unanswered(str(error)) if await _listens(to.location, self._timeouts.diagnosis_s) else error
-        found = await asyncio.to_thread(examine, to, self._transport, self._timeouts.diagnosis_s)
-        return self._channels.error(found, f" (gRPC: {' '.join((failure.details() or 'no details').split())})")
+        diagnosis = await asyncio.to_thread(examine, to, self._transport, self._timeouts.diagnosis_s)
+        return self._channels.error(diagnosis, f" (gRPC: {' '.join((failure.details() or 'no details').split())})")
 
     async def _other_version(self, to: Address) -> Incompatible | None:
         """The error of a server that lacks our services since it speaks another version; None where it does not."""

@@ -192,14 +192,14 @@ def _certificate(head: TranscriptHead) -> tuple[x509.Certificate, str]:
     """The certificate beside a signature, and the party that it names."""
     try:
         certificate = x509.load_der_x509_certificate(head.certificate)
-        found = identity(certificate, Role.PARTY)
+        signer = identity(certificate, Role.PARTY)
     except NoIdentity as fault:
         raise Malformed(f"its signature is no party's: {fault}") from None
     except ValueError:
         raise Malformed("its certificate cannot be read: the signature was changed") from None
-    if found.role is not Role.PARTY:
-        raise Malformed(f"its signature is that of {found}, not of a party")
-    return certificate, found.name
+    if signer.role is not Role.PARTY:
+        raise Malformed(f"its signature is that of {signer}, not of a party")
+    return certificate, signer.name
 
 
 def _fault(
@@ -233,7 +233,7 @@ def _revoked(
     """Since when a certificate is revoked by its signer; None if it is not, as far as is known."""
     if lists is None:
         return None
-    signer = next((each for each in authorities or () if signed_by(certificate, each)), None)
+    signer = next((authority for authority in authorities or () if signed_by(certificate, authority)), None)
     return None if signer is None else lists.since(certificate, signer)
 
 

@@ -57,10 +57,10 @@ def pages(statuses: Iterable[jobs_pb2.JobStatus], most: int = PART_BYTES) -> Ite
     yield page
 
 
-async def joined(found: AsyncIterator[jobs_pb2.JobStatus]) -> AsyncIterator[jobs_pb2.JobStatus]:
+async def joined(statuses: AsyncIterator[jobs_pb2.JobStatus]) -> AsyncIterator[jobs_pb2.JobStatus]:
     """The statuses of which these are the parts."""
     whole = jobs_pb2.JobStatus()
-    async for part in found:
+    async for part in statuses:
         more = part.more
         whole.MergeFrom(part)
         if more:
@@ -71,9 +71,9 @@ async def joined(found: AsyncIterator[jobs_pb2.JobStatus]) -> AsyncIterator[jobs
         whole = jobs_pb2.JobStatus()
 
 
-async def jobs_of(found: AsyncIterator[jobs_pb2.StatusReply]) -> AsyncIterator[jobs_pb2.JobStatus]:
+async def jobs_of(replies: AsyncIterator[jobs_pb2.StatusReply]) -> AsyncIterator[jobs_pb2.JobStatus]:
     """The parts in pages."""
-    async for page in found:
+    async for page in replies:
         for part in page.jobs:
             yield part
 
@@ -95,9 +95,9 @@ def _rows(accounts: Iterable[jobs_pb2.PartyAccount], most: int) -> Iterator[jobs
 
 def _join_accounts(status: jobs_pb2.JobStatus) -> None:
     """One account for each party, where parts had several."""
-    found: dict[str, setup_pb2.Accounted] = {}
+    accounts: dict[str, setup_pb2.Accounted] = {}
     for piece in status.accounts:
-        found.setdefault(piece.party, setup_pb2.Accounted()).MergeFrom(piece.account)
-    if len(found) < len(status.accounts):
+        accounts.setdefault(piece.party, setup_pb2.Accounted()).MergeFrom(piece.account)
+    if len(accounts) < len(status.accounts):
         del status.accounts[:]
-        status.accounts.extend(jobs_pb2.PartyAccount(party=name, account=account) for name, account in found.items())
+        status.accounts.extend(jobs_pb2.PartyAccount(party=name, account=account) for name, account in accounts.items())

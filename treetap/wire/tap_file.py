@@ -101,6 +101,7 @@ def frames(path: Path, file: BinaryIO) -> Iterator[Frame]:
     version = VERSIONS.get(header)
     written = _written(file, size)
     if version is None:
+        # A header that a crash cut short is a torn file, not a foreign one.
         if written > len(HEADER) or not any(line.startswith(header[:written]) for line in VERSIONS):
             raise Malformed(f"{path}: byte 0: not a treetap transcript, or one of another version")
         yield Frame(path, file, 0, 0, 0, whole=False)
@@ -112,6 +113,7 @@ def frames(path: Path, file: BinaryIO) -> Iterator[Frame]:
         end = at + 4 + length
         if len(field) == 4 and 0 < length <= _LONGEST and end <= size:
             frame = Frame(path, file, version, at, length, whole=True)
+            # File systems may leave zeros behind what was written: then the digest decides.
             if end <= written or not _zeroed(at, written, size) or frame.sound():
                 yield frame
                 at = end

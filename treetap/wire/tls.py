@@ -116,7 +116,7 @@ def certificate_fault(
         return fault
     signer = next((authority for authority in authorities if signed_by(certificate, authority)), None)
     if signer is None:
-        trusted = " or ".join(f"SHA-256 {fingerprint(each)}, key {_key_id(each)}" for each in authorities)
+        trusted = " or ".join(f"SHA-256 {fingerprint(issuer)}, key {_key_id(issuer)}" for issuer in authorities)
         return (
             f"the certificate (SHA-256 {fingerprint(certificate)}) is not signed by the authority "
             f"trusted here ({trusted}) but by another (key {_signer_id(certificate)}); "
@@ -146,11 +146,13 @@ def _name_fault(certificate: x509.Certificate, expected_name: str | None, role: 
     if expected_name is not None and len(shown) == 1 and shown[0] != expected_name:
         return f"the certificate is that of {shown[0]!r}, not of {expected_name!r}; correct the name, address or files"
     try:
-        found = identity(certificate, role)
+        holder = identity(certificate, role)
     except NoIdentity as fault:
         return str(fault)
-    if role is not None and found.role is not role:
-        return f"the certificate is that of {found}, not of {Identity(found.name, role)}; correct the address or files"
+    if role is not None and holder.role is not role:
+        return (
+            f"the certificate is that of {holder}, not of {Identity(holder.name, role)}; correct the address or files"
+        )
     uses = extension(certificate, x509.ExtendedKeyUsage)
     if uses is not None and not set(BOTH_ENDS) <= set(uses):
         return "the certificate's extended key usage must allow both clientAuth and serverAuth"

@@ -75,6 +75,7 @@ class TranscriptReader:
                     if not frame.whole:
                         continue
                     record, digest = frame.open()
+                    # A selection of files begins where its first record says; its predecessor is not known.
                     if expected is None:
                         expected = (record.sequence, record.previous if record.sequence else ORIGIN)
                     if (record.sequence, record.previous) != expected:
@@ -121,12 +122,12 @@ def counted(record: TranscriptRecord) -> dict[str, int]:
     """
     open_message(record)
     if record.message_type.startswith(convert.PACKAGE):
-        found = convert.bytes_by_class(record.message_type, record.message)
+        counts = convert.bytes_by_class(record.message_type, record.message)
     else:
-        found = bytes_by_class_of(record.message, message_class(record.message_type))
-    if found != dict(record.bytes_by_class):
+        counts = bytes_by_class_of(record.message, message_class(record.message_type))
+    if counts != dict(record.bytes_by_class):
         raise Malformed(f"record {record.sequence}: its bytes by class are not those of its message")
-    return found
+    return counts
 
 
 def _check_kind(record: TranscriptRecord) -> None:
@@ -137,8 +138,8 @@ def _check_kind(record: TranscriptRecord) -> None:
 def _elsewhere(folder: Path) -> str:
     """The end of an error: the folders below that have transcripts, down to a few levels."""
     files = (path for depth in range(1, _BELOW + 1) for path in folder.glob("*/" * depth + "*.tap"))
-    found = sorted({str(path.parent) for path in files if TAP.fullmatch(path.name)})
-    if not found:
+    folders = sorted({str(path.parent) for path in files if TAP.fullmatch(path.name)})
+    if not folders:
         return f", and no folder within {_BELOW} levels below it does"
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    return f"; these do: {', '.join(found[:_NAMED])}{more}"
+    more = f" and {len(folders) - _NAMED} more" if len(folders) > _NAMED else ""
+    return f"; these do: {', '.join(folders[:_NAMED])}{more}"

@@ -42,9 +42,9 @@ class _Reader(pickle.Unpickler):
         """The type or function that a pickle names; `Malformed` for one that no answer needs."""
         if module_name == __name__ and global_name in _OF_NUMPY:
             return _OF_NUMPY[global_name]
-        found = getattr(sys.modules.get(module_name), global_name, None)
-        if isinstance(found, type) and issubclass(found, Exception):
-            return found
+        kind = getattr(sys.modules.get(module_name), global_name, None)
+        if isinstance(kind, type) and issubclass(kind, Exception):
+            return kind
         raise Malformed(f"a compute worker answers with {module_name}.{global_name}, which is no value of a kernel")
 
 
@@ -77,8 +77,8 @@ def array_of(dtype: str, shape: tuple[int, ...], order: str, content: bytes) -> 
 def scalar_of(dtype: str, content: bytes) -> np.generic:
     """A scalar; ValueError where its size is not that of the type."""
     (value,) = _plain(dtype, content)
-    found: np.generic = value
-    return found
+    scalar: np.generic = value
+    return scalar
 
 
 def _plain(dtype: str, content: bytes) -> npt.NDArray[Any]:

@@ -170,7 +170,7 @@ class ProcessEngine(Workers[WorkerProcess]):
     @property
     def pids(self) -> list[int]:
         """Process ids of the workers, by worker."""
-        return [each.incarnation.pid for each in self.started]
+        return [worker.incarnation.pid for worker in self.started]
 
 
 def _answer(_state: dict[str, Any]) -> None:

@@ -252,9 +252,9 @@ class Workers(Generic[Life]):
 
     async def close(self) -> None:
         """See `EngineHost.close`."""
-        for each in self.started:
-            each.stop_watching()
-        await asyncio.gather(*(asyncio.to_thread(each.close) for each in self.started))
+        for worker in self.started:
+            worker.stop_watching()
+        await asyncio.gather(*(asyncio.to_thread(worker.close) for worker in self.started))
 
     def _start(self, begin: Callable[[int], Life]) -> None:
         """Start the workers. `begin`: starts an incarnation of a worker, by its number."""

@@ -15,10 +15,9 @@ from tests.library.psi.naive import A, cosets, is_member, is_square, multiple, o
 from treetap.errors import Malformed
 from treetap.native import arithmetic, curve
 from treetap.psi import kernels
+from treetap.psi.backends import IfmaGroup, SodiumGroup
 from treetap.psi.exponents import Exponent
 from treetap.psi.group import ORDER, POINT_BYTES, PRIME, Group, uniform_bytes
-from treetap.psi.ifma_group import IfmaGroup
-from treetap.psi.sodium_group import SodiumGroup
 from treetap.tables.record_ids import Ids
 
 pytestmark = pytest.mark.usefixtures("ifma_kernels", "same_arithmetic_after")

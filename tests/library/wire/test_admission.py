@@ -15,7 +15,7 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from party.server.control import register
+from party.server.services import register
 from tests.certificates import dns_of, namesake, role_of
 from treetap import version
 from treetap.commands.certs.authority import create_authority, issue

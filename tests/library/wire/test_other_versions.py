@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from coordinator.jobs import Jobs
 from coordinator.server import service as jobs_service
-from party.server import control, scoring_grpc
+from party.server import services
 from party.serving.registry import ServedModels
 from tests.certificates import role_of
 from treetap import version
@@ -86,8 +86,8 @@ def _version_1(server: grpc.aio.Server, _callers: Callers) -> None:
 def _today(server: grpc.aio.Server, callers: Callers) -> None:
     """All services of today under one roof."""
     nothing: Any = _Called()
-    control.register(server, callers, cast(PartyPort, nothing))
-    scoring_grpc.register(server, callers, cast(ServedModels, nothing))
+    services.register(server, callers, cast(PartyPort, nothing))
+    services.register_for_clients(server, callers, cast(ServedModels, nothing))
     jobs_service.register(server, callers, cast(Jobs, nothing), [])
     serve_health(server, callers)
 

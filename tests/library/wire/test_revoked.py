@@ -15,7 +15,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
-from party.server.control import register
+from party.server.services import register
 from tests.certificates import role_of
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.commands.certs.revocation import revoke

@@ -89,6 +89,7 @@ class SecretKey:
             raise BadInput("an Okamoto-Uchiyama key needs two distinct primes")
         if p % 4 != 3 or q % 4 != 3 or gmpy2.gcd(p - 1, q - 1) != 2 or p.bit_length() != q.bit_length():
             raise BadInput("these primes make no key: p ≡ q ≡ 3 (mod 4), gcd(p-1, q-1) = 2 and one length are needed")
+        # With g = −y² and primes 3 modulo 4 every ciphertext has the same Jacobi symbol.
         residue = any(gmpy2.legendre(g, prime) != -1 for prime in (p, q))
         if residue or gmpy2.powmod(g, p - 1, mpz(p) ** 2) == 1:
             raise BadInput(
@@ -188,11 +189,11 @@ class SecretKey:
         bits = self._plain_bits
         raised = _little_endian([(1 << bits) + message for message in messages], bits + 1)
         back = gmpy2.powmod(gmpy2.invert(self._g, self.public.n), mpz(1) << bits, self.public.n)
-        found = []
+        powers = []
         for ring, of_g, of_h in zip(self._rings, self._of_g, self._of_h, strict=True):
             hidden = of_h.powers(random_exponents(len(messages), SHORT_EXPONENT_BITS))
-            found.append(ring.multiply(ring.multiply(of_g.powers(raised), hidden), ring.batch([back])))
-        return found[0], found[1]
+            powers.append(ring.multiply(ring.multiply(of_g.powers(raised), hidden), ring.batch([back])))
+        return powers[0], powers[1]
 
 
 def _little_endian(numbers: Sequence[int], bits: int) -> Exponents:

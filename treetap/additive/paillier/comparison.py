@@ -52,16 +52,16 @@ def blinded(public: PublicKey, encrypted_bits: bytes, value: int) -> bytes:
     modulus, n = public.n_squared, public.n
     theirs = public.ring.numbers(public.read(encrypted_bits))
     own = bits_of(value, len(theirs))
-    found = []
+    blinded_bits = []
     differing = mpz(1)  # ciphertext of Σ (x_j ⊕ y_j) over higher bits
     for bit, y in zip(reversed(theirs), reversed(own), strict=True):
         c = bit * (1 + (1 - y) * n) * gmpy2.powmod(differing, 3, modulus) % modulus
         # A uniform unit as factor hides all of a nonzero plaintext; the obfuscator hides the factor's traces.
-        found.append(gmpy2.powmod(c, random_unit(n), modulus))
+        blinded_bits.append(gmpy2.powmod(c, random_unit(n), modulus))
         finish_unit()
         differing = differing * (_negated(bit, modulus) * (1 + n) if y else bit) % modulus
-    secrets.SystemRandom().shuffle(found)
-    return public.write(public.rerandomise_standard(public.ring.batch(found)))
+    secrets.SystemRandom().shuffle(blinded_bits)
+    return public.write(public.rerandomise_standard(public.ring.batch(blinded_bits)))
 
 
 def _negated(ciphertext: mpz, modulus: mpz) -> mpz:
@@ -129,8 +129,8 @@ class GainComparison:
 
 def _encrypt(state: dict[str, Any], name: str, bits: list[int]) -> bytes:
     secret, _, obfuscation = state[name]
-    found: bytes = secret.encrypt_many(bits, obfuscation)
-    return found
+    ciphertexts: bytes = secret.encrypt_many(bits, obfuscation)
+    return ciphertexts
 
 
 def _blind(state: dict[str, Any], key: bytes, bits: bytes, value: int) -> bytes:

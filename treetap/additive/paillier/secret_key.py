@@ -138,12 +138,12 @@ class SecretKey:
             self.public.check_plain(message)
         n, width = int(self.public.n), -(-self.public.bits // 8)
         residues_of_n = b"".join([(message % n).to_bytes(width, "big") for message in messages])
-        found = []
+        halves = []
         for ring, obfuscators in zip(self._rings, self._obfuscators(len(messages), kind), strict=True):
             # 1 + m·n modulo p² or q²: modulo n² it is the same, joined
             plain = ring.add(ring.multiples(residues_of_n, width, n), ring.ones(1))
-            found.append(ring.multiply(plain, obfuscators))
-        return self._rings[0].join(found[0], self._rings[1], found[1], self.public.ciphertext_bytes)
+            halves.append(ring.multiply(plain, obfuscators))
+        return self._rings[0].join(halves[0], self._rings[1], halves[1], self.public.ciphertext_bytes)
 
     def _obfuscators(self, count: int, kind: str) -> tuple[Batch, Batch]:
         """`count` fresh obfuscators, modulo p² and modulo q²."""

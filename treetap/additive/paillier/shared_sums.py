@@ -104,8 +104,8 @@ def _obfuscators(state: dict[str, Any], name: str, key: bytes, kind: str) -> tup
     if (key, kind) not in held:
         public = PublicKey.from_bytes(key, allow_breakable=True)  # the size was accepted where the key was received
         held[key, kind] = public, Obfuscators(public, kind)
-    found: tuple[PublicKey, Obfuscators] = held[key, kind]
-    return found
+    key_and_obfuscators: tuple[PublicKey, Obfuscators] = held[key, kind]
+    return key_and_obfuscators
 
 
 def _encrypt(state: dict[str, Any], name: str, key: bytes, kind: str, plains: Sequence[int]) -> bytes:

@@ -102,11 +102,11 @@ class Gmpy2Residues:
     def _powers_alone(self, base: Batch, program: Powers) -> Batch:
         """GMP's own power, which is faster than a program of products."""
         exponent = sum(mpz(-1 - 2 * operand) << position for position, operand in program.factors)
-        found = []
+        powers = []
         for number in base:
-            found.append(gmpy2.powmod(number, exponent, self.modulus))
+            powers.append(gmpy2.powmod(number, exponent, self.modulus))
             finish_unit()
-        return _array(found)
+        return _array(powers)
 
     def _power(self, base: mpz, program: Powers, values: Batch) -> mpz:
         modulus = self.modulus
@@ -135,6 +135,6 @@ class Gmpy2Residues:
 
 
 def _array(numbers: list[mpz]) -> Batch:
-    found = np.empty(len(numbers), dtype=object)
-    found[:] = numbers
-    return found
+    held = np.empty(len(numbers), dtype=object)
+    held[:] = numbers
+    return held

@@ -101,10 +101,10 @@ class IfmaResidues:
         ]
         if len(parts) > 1:  # a cell may go on in the next part
             joined = np.concatenate([part for part, _ in parts])
-            parts = [self._pairwise(joined, np.arange(len(joined)), np.concatenate([found for _, found in parts]))]
+            parts = [self._pairwise(joined, np.arange(len(joined)), np.concatenate([numbers for _, numbers in parts]))]
         products = self.ones(count)
-        for part, found in parts:
-            products[found] = part
+        for part, numbers in parts:
+            products[numbers] = part
         return products
 
     def _pairwise(self, values: Batch, places: Places, cells: Places) -> tuple[Batch, Places]:

@@ -71,9 +71,9 @@ class CountedProducts:
             return 0
         counted = min(rows, len(self._codes))
         codes, places = self._codes[:counted], np.arange(counted, dtype=np.int64)
-        found = bin_products(self._ring, self._ring.ones(counted), [(places, codes)], self._radices)
+        counts = bin_products(self._ring, self._ring.ones(counted), [(places, codes)], self._radices)
         further = rows - counted
-        return found.computed + (further * len(plan(codes, self._radices)) if further else 0)
+        return counts.computed + (further * len(plan(codes, self._radices)) if further else 0)
 
     @cached_property
     def root_groups(self) -> list[tuple[int, ...]]:

@@ -103,7 +103,7 @@ class ForestSums:
         """
         if self.received < len(self._worker_of):
             raise ValueError(f"{self.received} of {len(self._worker_of)} ciphertexts are there")
-        kinds = [Shape(*each) for each in shapes]
+        kinds = [Shape(*kind) for kind in shapes]
         radices = [shape.n_bins + shape.has_missing for shape in kinds]
         count = sum(shape.sums for shape in kinds)
         for node in nodes:
@@ -113,6 +113,7 @@ class ForestSums:
                 raise ValueError("a bin is outside its feature's range")
         if not nodes or not count:
             return b""
+        # A node's records lie in the workers where their ciphertexts are kept.
         parts: list[list[tuple[Ints, Ints]]] = [[] for _ in range(self._engine.workers)]
         for node in nodes:
             worker_of = self._worker_of[node.rows]
@@ -122,6 +123,7 @@ class ForestSums:
         answers = await self._kernels.everywhere(pool_bins, *[(part, radices) for part in parts])
         partial = [products for products, _ in answers]
         packed, additions = await self._kernels.finish(partial, kinds, [node.order for node in nodes])
+        # What was multiplied is known to this party alone; what it reports follows from the layout.
         self.products += additions + sum(products for _, products in answers)
         self.operations["additions"] += candidate_products(drawn, kinds, len(nodes), self._engine.workers)
         self.operations["packings"] += len(packed) // self._public.ciphertext_bytes

@@ -55,6 +55,7 @@ def plan(codes: Codes, radices: Sequence[int], rows: int | None = None) -> list[
     for feature in sorted(range(len(radices)), key=lambda feature: (occupied[feature], feature)):
         radix = radices[feature]
         if group and size * radix < _LARGEST_CELL:
+            # The group with the feature against both apart; never a group whose cells hardly merge records.
             wider, total = _number(cells * radix + sample[:, feature])
             saved = _cost(considered, count, len(group)) + _cost(considered, occupied[feature], 1)
             if total <= _WORTHWHILE * considered and _cost(considered, total, len(group) + 1) < saved:
@@ -140,27 +141,27 @@ def bin_products(
         joint_cells: True if features may share joint cells; otherwise each feature is summed by itself.
     """
     width = sum(radices)
-    found = BinProducts(ring.ones(len(nodes) * width), np.zeros(len(nodes) * width, dtype=np.bool_))
+    products = BinProducts(ring.ones(len(nodes) * width), np.zeros(len(nodes) * width, dtype=np.bool_))
     everything = tuple(range(len(radices)))
     tasks = [CellTask(places, codes, everything, node * width) for node, (places, codes) in enumerate(nodes)]
-    _multiply(ring, values, tasks, radices, found, joint_cells)
-    return found
+    _multiply(ring, values, tasks, radices, products, joint_cells)
+    return products
 
 
 def marginals(ring: Residues, values: Batch, tasks: Sequence[CellTask], radices: Sequence[int]) -> BinProducts:
     """Products per bin of one node from those of joint cells, the tasks' places, which hold every feature once."""
     width = sum(radices)
-    found = BinProducts(ring.ones(width), np.zeros(width, dtype=np.bool_))
+    products = BinProducts(ring.ones(width), np.zeros(width, dtype=np.bool_))
     starts = _starts(radices)
     several = []
     for task in tasks:
         if len(task.features) == 1:
             at = task.first + starts[task.features[0]] + task.codes[:, 0]
-            found.values[at], found.occupied[at] = values[task.places], True
+            products.values[at], products.occupied[at] = values[task.places], True
         else:
             several.append(task)
-    _multiply(ring, values, several, radices, found, joint_cells=True)
-    return found
+    _multiply(ring, values, several, radices, products, joint_cells=True)
+    return products
 
 
 def _multiply(
@@ -168,7 +169,7 @@ def _multiply(
     values: Batch,
     tasks: Sequence[CellTask],
     radices: Sequence[int],
-    found: BinProducts,
+    products: BinProducts,
     joint_cells: bool,
 ) -> None:
     """The tasks' products, in batches of bounded size; what a batch leaves of several features follows it at once."""
@@ -179,21 +180,21 @@ def _multiply(
         for group in plan(task.codes, inner) if shared else [(column,) for column in range(len(inner))]:
             batch.add(task, group, inner)
             if batch.size >= BATCH:
-                _multiply_batch(ring, values, batch, radices, found, joint_cells)
+                _multiply_batch(ring, values, batch, radices, products, joint_cells)
                 batch = _Cells()
-    _multiply_batch(ring, values, batch, radices, found, joint_cells)
+    _multiply_batch(ring, values, batch, radices, products, joint_cells)
 
 
 def _multiply_batch(
-    ring: Residues, values: Batch, batch: _Cells, radices: Sequence[int], found: BinProducts, joint_cells: bool
+    ring: Residues, values: Batch, batch: _Cells, radices: Sequence[int], bins: BinProducts, joint_cells: bool
 ) -> None:
     """The products of a batch, until every group of joint cells has come down to single features."""
     if not batch.size:
         return
     products = batch.products(ring, values)
-    found.computed += batch.computed
-    if left := batch.settle(found, products, radices):
-        _multiply(ring, products, left, radices, found, joint_cells)
+    bins.computed += batch.computed
+    if left := batch.settle(bins, products, radices):
+        _multiply(ring, products, left, radices, bins, joint_cells)
 
 
 class RootCells:
@@ -291,7 +292,7 @@ class _Cells:
         """The product of each cell."""
         return ring.cell_products(values, np.concatenate(self._places), np.concatenate(self._cells), self._count)
 
-    def settle(self, found: BinProducts, values: Batch, radices: Sequence[int]) -> list[CellTask]:
+    def settle(self, products: BinProducts, values: Batch, radices: Sequence[int]) -> list[CellTask]:
         """Put the products of single features where they belong; the tasks that are left, of several."""
         starts, first, left = _starts(radices), 0, []
         for task, group, codes in self._groups:
@@ -300,7 +301,7 @@ class _Cells:
             features = tuple(task.features[column] for column in group)
             if len(features) == 1:
                 at = task.first + starts[features[0]] + codes[:, 0]
-                found.values[at], found.occupied[at] = values[places], True
+                products.values[at], products.occupied[at] = values[places], True
             else:
                 left.append(CellTask(places, codes, features, task.first))
         return left

@@ -134,9 +134,9 @@ def _memory(values: Batch) -> float:
 
 def least_seconds(action: Callable[[], object], rounds: int = ROUNDS) -> float:
     """Processor seconds of the quickest round."""
-    found = []
+    seconds = []
     for _ in range(rounds):
         start = time.process_time()
         action()
-        found.append(time.process_time() - start)
-    return min(found)
+        seconds.append(time.process_time() - start)
+    return min(seconds)

@@ -115,8 +115,8 @@ def node_bins(state: dict[str, Any], name: str, nodes: list[npt.NDArray[np.int64
     empty = np.empty((0, len(worker.tree.radices)), dtype=np.int64)
     tasks = [(places, worker.codes[0][places] if len(places) else empty) for places in nodes]
     tree = worker.tree
-    found = bin_products(worker.public.ring, worker.values, tasks, tree.radices, tree.joint_cells)
-    return _written(worker.public, found)
+    products = bin_products(worker.public.ring, worker.values, tasks, tree.radices, tree.joint_cells)
+    return _written(worker.public, products)
 
 
 def pool_bins(
@@ -130,9 +130,9 @@ def pool_bins(
     return _written(held.public, bin_products(held.public.ring, held.values, nodes, radices))
 
 
-def _written(public: PublicKey, found: BinProducts) -> tuple[bytes, int]:
+def _written(public: PublicKey, products: BinProducts) -> tuple[bytes, int]:
     """Bins as bytes, an empty one as the trivial ciphertext 1; products computed."""
-    return public.write(found.values), found.computed
+    return public.write(products.values), products.computed
 
 
 def left_sums(state: dict[str, Any], name: str, partial: list[bytes], shapes: list[Shape]) -> tuple[bytes, int]:
@@ -141,6 +141,7 @@ def left_sums(state: dict[str, Any], name: str, partial: list[bytes], shapes: li
     `shapes`: those of the features. The bins of categories that are to be partitioned stay as they are.
     """
     held: Held = state[name]
+    # Each worker has the bins of its own records: their products are the bins of all.
     bins = _Sums.read(held.public, partial[0])
     for part in partial[1:]:
         bins.multiply(np.arange(len(bins.values)), _Sums.read(held.public, part))
@@ -148,6 +149,7 @@ def left_sums(state: dict[str, Any], name: str, partial: list[bytes], shapes: li
     first = np.cumsum([0, *(shape.sums for shape in shapes)])
     sums = _Sums.ones(held.public, int(first[-1]))
     kinds = {kind: [f for f, shape in enumerate(shapes) if shape.kind is kind] for kind in Kind}
+    # The label holder orders the categories of a partition itself, and gets one sum for each.
     for f in kinds[Kind.PARTITIONS]:
         categories = np.arange(shapes[f].n_bins)
         sums.put(first[f] + categories, bins.take(starts[f] + categories))
@@ -291,7 +293,7 @@ class CandidateKernels:
         """
         width = self._public.ciphertext_bytes
         tasks = list(shapes) * nodes
-        ends = np.cumsum([0, *(each.n_bins + each.has_missing for each in tasks)])  # first bin of each task
+        ends = np.cumsum([0, *(task.n_bins + task.has_missing for task in tasks)])  # first bin of each task
         cuts = np.searchsorted(ends, np.linspace(0, ends[-1], self._engine.workers + 1)).tolist()
         args = [
             ([part[ends[first] * width : ends[last] * width] for part in partial], tasks[first:last])

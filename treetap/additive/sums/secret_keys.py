@@ -53,8 +53,8 @@ class SecretKey(Protocol):
 
 def generate(scheme: str, bits: int, *, allow_breakable: bool = False) -> SecretKey:
     """A fresh key whose n has exactly `bits` bits; `BadInput` for a size that is not offered."""
-    found: SecretKey = _class(scheme).generate(bits, allow_breakable)
-    return found
+    key: SecretKey = _class(scheme).generate(bits, allow_breakable)
+    return key
 
 
 def handed(secret: SecretKey) -> HandedSecret:
@@ -65,8 +65,8 @@ def handed(secret: SecretKey) -> HandedSecret:
 def in_worker(key: HandedSecret) -> SecretKey:
     """The key in the worker."""
     scheme, data = key
-    found: SecretKey = _class(scheme).from_worker(data)
-    return found
+    secret: SecretKey = _class(scheme).from_worker(data)
+    return secret
 
 
 def _class(scheme: str) -> Any:

@@ -83,7 +83,7 @@ class EncryptedSums:
     ) -> None:
         if codes.ndim != 2 or codes.shape[1] != len(shapes):
             raise ValueError(f"codes of shape {codes.shape} do not have one column for each of {len(shapes)} features")
-        self._shapes = [Shape(*each) for each in shapes]
+        self._shapes = [Shape(*kind) for kind in shapes]
         radices = [shape.n_bins + shape.has_missing for shape in self._shapes]
         if codes.size and ((codes.min(axis=0) < 0).any() or (codes.max(axis=0) >= np.array(radices)).any()):
             raise ValueError("a bin is outside its feature's range")

@@ -30,10 +30,10 @@ def is_own(host: str) -> bool:
     if on_loopback(f"{host}:0"):
         return True
     try:
-        found = {each[4][0] for each in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+        numeric = {resolved[4][0] for resolved in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
     except OSError:
         return False
-    return all(_can_be_bound(str(number)) for number in found)
+    return all(_can_be_bound(str(number)) for number in numeric)
 
 
 def _can_be_bound(number: str) -> bool:

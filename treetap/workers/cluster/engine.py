@@ -54,7 +54,7 @@ class ClusterEngine(Workers[WorkerActor]):
     @property
     def nodes(self) -> list[str]:
         """Addresses of the nodes on which workers are placed by now."""
-        return sorted({each.incarnation.node for each in self.started} - {""})
+        return sorted({worker.incarnation.node for worker in self.started} - {""})
 
     def usage(self) -> list[Usage]:
         """See `EngineHost.usage`: what the actors have sent last."""

@@ -92,11 +92,11 @@ class Relay(threading.Thread):
             return self._room.lack()
         if not self._within(BOOT_S, reported):
             return f"the cluster has reserved room for worker {self._worker}, but not started it within {BOOT_S:g} s"
-        found: dict[str, Any] = ray.get(report)
-        self._node_id = found["node_id"]
-        if "missing" not in found:
-            found["lacks"] = ray.get(self._actor.prepare.remote(self._plan.backend, self._plan.modules))
-        return found
+        software: dict[str, Any] = ray.get(report)
+        self._node_id = software["node_id"]
+        if "missing" not in software:
+            software["lacks"] = ray.get(self._actor.prepare.remote(self._plan.backend, self._plan.modules))
+        return software
 
     def _within(self, patience_s: float, happened: Callable[[], object]) -> bool:
         """Wait until something has happened, at most `patience_s`; EOFError if the party gives the worker up."""

@@ -50,25 +50,26 @@ def survey(plan: Plan, within_s: float) -> Survey:
 def _survey(pipe: Connection, plan: Plan) -> None:
     """In the child: connect, ask, send."""
     settle()
-    found = Survey()
+    heard = Survey()
     if lack := why_unconnected(plan, SimpleNamespace()):
-        found.faults.append(lack)
+        heard.faults.append(lack)
     else:
         import ray
 
         nodes = [node for node in ray.nodes() if node["Alive"]]
-        _ask(plan, nodes, found)
-        _count(plan, nodes, ray.available_resources(), found)
-    pipe.send_bytes(json.dumps(asdict(found)).encode())
+        _ask(plan, nodes, heard)
+        _count(plan, nodes, ray.available_resources(), heard)
+    pipe.send_bytes(json.dumps(asdict(heard)).encode())
 
 
-def _ask(plan: Plan, nodes: list[dict[str, Any]], found: Survey) -> None:
+def _ask(plan: Plan, nodes: list[dict[str, Any]], heard: Survey) -> None:
     """Have each node report its software, in an actor that reserves nothing."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     from treetap.workers.cluster.relay import remote_class
 
+    # An actor on each node, which a node without treetap can run too.
     actors = {}
     for node in nodes:
         there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
@@ -81,18 +82,18 @@ def _ask(plan: Plan, nodes: list[dict[str, Any]], found: Survey) -> None:
             fault = fault_of(ray.get(answer), own)
             if not fault and (lacks := ray.get(actor.prepare.remote(plan.backend, []))):
                 fault = f"node {host} of the cluster: {lacks}"
-            found.faults += [fault] if fault else []
-    found.faults += [f"node {host} of the cluster runs nothing within {REPORT_S:g} s" for host, _ in silent.values()]
-    found.facts.append(f"{len(nodes)} nodes ({', '.join(sorted({host for host, _ in actors.values()}))})")
+            heard.faults += [fault] if fault else []
+    heard.faults += [f"node {host} of the cluster runs nothing within {REPORT_S:g} s" for host, _ in silent.values()]
+    heard.facts.append(f"{len(nodes)} nodes ({', '.join(sorted({host for host, _ in actors.values()}))})")
     for _, actor in actors.values():
         ray.kill(actor)
 
 
-def _count(plan: Plan, nodes: list[dict[str, Any]], free: dict[str, float], found: Survey) -> None:
+def _count(plan: Plan, nodes: list[dict[str, Any]], free: dict[str, float], heard: Survey) -> None:
     """Compare what the workers need with what the cluster has."""
     needs = plan.needs
     room = sum(int(min(node["Resources"].get(name, 0.0) / amount for name, amount in needs.items())) for node in nodes)
     left = ", ".join(f"{free.get(name, 0.0):g} {name}" for name in needs)
     said = f"room for {room} workers of {plan.needs_in_words} each, workers = {plan.workers}; free now: {left}"
-    (found.facts if room >= plan.workers else found.faults).append(said)
-    found.facts.append("Ray encrypts" if addresses.encrypted() else "Ray does not encrypt")
+    (heard.facts if room >= plan.workers else heard.faults).append(said)
+    heard.facts.append("Ray encrypts" if addresses.encrypted() else "Ray does not encrypt")
