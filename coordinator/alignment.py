@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from coordinator.runtime.roster import Roster
 from treetap.process.together import together
-from treetap.protocols.alignment_routes import turns
+from treetap.protocols.alignment import turns
 
 
 async def align(roster: Roster, parties: Sequence[str], mode: str) -> None:

@@ -29,6 +29,7 @@ from party.runtime.step_order import (
     THIS_ROUND,
     Next,
     StepTable,
+    table_in,
 )
 from treetap.protocols.registry import prediction
 
@@ -59,10 +60,11 @@ def main() -> int:
         for role in BEGIN.findall(old):
             t = "b" if f"party.{role}" in PREDICTING else "t"  # a round is a block of records, or a tree or epoch
             try:
-                steps = importlib.import_module(f"party.{role}").STEPS
+                module = importlib.import_module(f"party.{role}")
             except ModuleNotFoundError as absent:
                 print(f"{page}: steps of {role} left as they are: {absent.name} is not installed", file=sys.stderr)
                 continue
+            steps = module.STEPS if hasattr(module, "STEPS") else table_in(module)
             new = with_table(new, f"steps of {role}", rendered(steps, t))
         if options.check and new != old:
             print(f"{page} is stale: run make orders", file=sys.stderr)

@@ -9,6 +9,7 @@ from party.protocols import role_for_prediction, role_for_training
 from party.runtime.attempts import Attempts
 from party.runtime.context import Offload, Role, Session, StepContext
 from party.runtime.costs import CostAccount
+from party.runtime.expected import expected_of
 from party.runtime.job_store import Store
 from party.runtime.mailbox import Mailbox
 from party.runtime.metrics import PartyMetrics
@@ -21,11 +22,11 @@ from party.serving.registry import ServedModels
 from party.setup.membership import check_members
 from treetap.errors import BadInput, Refused
 from treetap.protocols.agreement import attempt_digest, job_digest
-from treetap.protocols.emissions import members_of
-from treetap.protocols.job_spec import check_spec, sent_in_training
+from treetap.protocols.job_spec import check_spec, rows_of_training, sent_in_training
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.libraries import require_library
-from treetap.protocols.prediction import check_prediction, sent_in_prediction
+from treetap.protocols.messages import members_of
+from treetap.protocols.prediction import check_prediction, rows_of_prediction, sent_in_prediction
 from treetap.protocols.registry import prediction, prediction_name, training, training_name
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.timeouts import Timeouts
@@ -76,7 +77,9 @@ class Opener:
             role = self._role(context, opening)
         except BadInput as failure:
             raise failure.at(self._config.name) from None
-        context.mailbox.expect(role.receives)
+        rows = rows_of_training(spec) if isinstance(spec, setup_pb2.JobSpec) else rows_of_prediction(spec)
+        receives = role.receives if hasattr(role, "receives") else expected_of(rows, self._config.name, role.sizes)
+        context.mailbox.expect(receives)
         return Session(context, role, caller, frozenset(members - {self._config.name}), content, submission)
 
     def _role(self, context: StepContext, opening: setup_pb2.Prepare | prediction_pb2.OpenModel) -> Role:

@@ -14,8 +14,8 @@ from pydantic import Field, field_validator, model_validator
 
 from treetap.errors import Refused
 from treetap.names import CLIENTS, COORDINATORS, KINDS, NAME, PARTIES, ProcessName
-from treetap.protocols.emissions import Sent
 from treetap.protocols.key_options import PAILLIER, SCHEMES, KeyKind
+from treetap.protocols.messages import Sent
 from treetap.strict import Strict
 from treetap.trees.paths import Floats, paths_hidden
 from treetap.wire.disclosure import CLASSES, UNSPECIFIED

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from party.alignment.steps import ALIGNMENT
 from party.prediction.feature_names import NAMES
-from party.runtime.step_order import OPENING, StepTable
+from party.runtime.step_order import OPENING, StepTable, table_in
 
 Asked = tuple[str, int, int]
 
@@ -19,6 +20,13 @@ class Line(NamedTuple):
     step: str
     place: str
     when: str | None
+
+
+def table_at(module: str) -> StepTable:
+    """The table of the role in a module below `party`."""
+    loaded = importlib.import_module(f"party.{module}")
+    table: StepTable = loaded.STEPS if hasattr(loaded, "STEPS") else table_in(loaded)
+    return table
 
 
 def lines_of(table: StepTable) -> set[Line]:

@@ -5,12 +5,14 @@ A list is in memory a few messages or calls at a time only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from party.runtime.context import StepContext
 from treetap.errors import Malformed
 from treetap.process.together import together
+from treetap.protocols.alignment import owners
+from treetap.protocols.messages import JobSizes
 from treetap.psi import kernels
 from treetap.psi.exponents import Exponent
 from treetap.psi.group import POINT_BYTES
@@ -25,19 +27,14 @@ POINTS_PER_MESSAGE = 32_768
 POINTS_PER_CALL = 4_096
 #: Calls that wait at a worker or run there: one is sent while another is at work.
 CALLS_PER_WORKER = 2
-#: Most ids of a party's list.
-MOST_IDS = 1 << 27
 
 
 class BlindedLists:
     """Makes, checks, raises, sends and receives lists for one attempt at a job."""
 
-    def __init__(
-        self, context: StepContext, members: Sequence[str], owners: Mapping[tuple[int, int], int | None], place: int
-    ) -> None:
-        """`owners`: whose list comes to this party's `place` among the members, by (from, stage)."""
-        self._context, self._members, self._owners, self._place = context, list(members), owners, place
-        self._lengths: dict[int, int] = {}  # of the others' lists, once they have been here
+    def __init__(self, context: StepContext, sizes: JobSizes) -> None:
+        """`sizes`: take the lengths of the others' lists, once they have been here."""
+        self._context, self._sizes, self._members = context, sizes, sizes.members.parties
 
     async def blinded(self, ids: Ids, order: Rows, exponent: Exponent) -> PointList:
         """The ids at these places, in this order, hashed to the group and raised."""
@@ -95,13 +92,6 @@ class BlindedLists:
         """The lists that these members send, by their places."""
         return await together(*(self._take(self._members[sender], stage) for sender in senders))
 
-    def most_bytes(self, own: int, sender: str, stage: int) -> int:
-        """Of a list: no longer than its owner's ids, nor the common ones than one's own, of which there are `own`."""
-        owner = self._owners.get((self._members.index(sender), stage))
-        if owner is None or owner == self._place:
-            return POINT_BYTES * own
-        return POINT_BYTES * self._lengths.get(owner, MOST_IDS)
-
     async def _take(self, sender: str, stage: int) -> PointList:
         made, rest = self.empty(), b""
         async for message in self._context.mailbox.series(sender, "blinded_ids", 0, stage):
@@ -112,8 +102,9 @@ class BlindedLists:
         if rest:
             size = len(made) * POINT_BYTES + len(rest)
             raise Malformed(f"{sender} sent {size} bytes of blinded identifiers, no whole number of points")
-        if (owner := self._owners.get((self._members.index(sender), stage))) is not None:
-            self._lengths.setdefault(owner, len(made))
+        whose = owners(len(self._members), self._members.index(self._context.party))
+        if (owner := whose.get((self._members.index(sender), stage))) is not None:
+            self._sizes.lists.setdefault(owner, len(made))
         return made
 
     @property

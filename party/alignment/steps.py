@@ -1,7 +1,7 @@
 """Alignment: the records that all parties hold, in one common order (docs/alignment.md).
 
 sorted-ids   send_digest (feature party), compare_digests (label holder): for tables that were aligned beforehand
-psi          the turns of `treetap.protocols.alignment_routes`; between two turns a party keeps its lists in files
+psi          the turns of `treetap.protocols.alignment`; between two turns a party keeps its lists in files
 
 The outcome is row numbers: the places of the common records in the party's own table, in the common order.
 """
@@ -10,24 +10,22 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from party.alignment.lists import MOST_IDS, BlindedLists
-from party.runtime.context import Step, StepContext, empty_result, required
-from party.runtime.expected import Expected, Receives
+from party.alignment.lists import BlindedLists
+from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
-from party.runtime.step_order import StepOrder
+from party.runtime.step_order import step
 from party.runtime.steps import StepId
 from treetap.errors import ConfigError, DataError, Malformed, Refused
 from treetap.process.together import together
-from treetap.protocols.alignment_routes import AlignmentTurn, owners, turns
+from treetap.protocols.alignment import AlignmentTurn, turns
+from treetap.protocols.messages import JobSizes
 from treetap.psi.exponents import Exponent
-from treetap.psi.group import POINT_BYTES
 from treetap.psi.lists import PointList, permutation
 from treetap.tables.evaluated import JobRecords
 from treetap.tables.record_ids import Ids
@@ -56,22 +54,6 @@ def alignment_steps(members: Sequence[str], mode: str, party: str) -> list[StepI
     if mode == "psi":
         return [(turn.step, 0, turn.stage) for turn in _own_turns(members, party)]
     raise ConfigError(f"alignment = {mode!r}: this party supports psi and sorted-ids")
-
-
-def received(members: Sequence[str], mode: str, party: str, most: Callable[[str, int, int], int]) -> Receives:
-    """Messages that a party receives: lists of points in the passes of its turns, and digests.
-
-    `most`: bytes of a list, by sender, round and stage.
-    """
-    me, stages = members.index(party), defaultdict(set)
-    for turn in _own_turns(members, party) if mode == "psi" else ():
-        for here, there in turn.routes:
-            if there == me != here:
-                stages[members[here]].add(turn.stage)
-    digesting = members[1:] if me == 0 else members[:1] if mode == "sorted-ids" else []
-    digests = {"record_digest": Expected(digesting, lambda: 0)} if digesting else {}
-    longest = MOST_IDS * POINT_BYTES
-    return {"blinded_ids": Expected(list(stages), lambda: longest, stages=stages, of_series=most), **digests}
 
 
 def _own_turns(members: Sequence[str], party: str) -> list[AlignmentTurn]:
@@ -107,16 +89,12 @@ def begin_alignment(alignment: Alignment, records: JobRecords) -> int:
 class Alignment:
     """One party's part in finding the common records, for one attempt at a job."""
 
-    def __init__(
-        self, context: StepContext, members: Sequence[str], mode: str, order: StepOrder, rule: CommonRecords
-    ) -> None:
-        """`members`: the label holder, then the feature parties. `order`: the role's, with the phase `ALIGNMENT`.
-
-        `rule`: the one of the policy that says how many records must be common.
-        """
-        self._context, self._members = context, list(members)
+    def __init__(self, context: StepContext, mode: str, rule: CommonRecords, sizes: JobSizes) -> None:
+        """`rule`: the one of the policy that says how many records must be common. `sizes`: of the role's job."""
+        self._context, self._members, self._sizes = context, list(sizes.members.parties), sizes
         self._rule, self._minimum = rule, int(getattr(context.policy, rule))
-        self._order = order
+        #: The phase `ALIGNMENT` of the role's steps.
+        self.sequence = alignment_steps(self._members, mode, context.party)
         self._place = self._members.index(context.party)
         self._ids = Ids.of([])
         self._rows: Rows = np.zeros(0, dtype=np.int64)
@@ -130,13 +108,7 @@ class Alignment:
         self._common: PointList | None = None
         self._found: tuple[Rows, bytes] = (self._shuffle, b"")  # the label holder's result, until all parties agree
         self._exponent, self._fresh, self._once = (Exponent.draw() for _ in range(3))
-        self._lists = BlindedLists(
-            context, members, owners(len(self._members), self._place) if mode == "psi" else {}, self._place
-        )
-        self.receives = received(self._members, mode, context.party, self._most_bytes)
-        self.steps: dict[str, Step] = {
-            name: getattr(self, name) for name, _, _ in alignment_steps(self._members, mode, context.party)
-        }
+        self._lists = BlindedLists(context, sizes)
 
     def begin(self, ids: Ids, rows: Rows, path: Origin, *, keep: bool, training: int | None = None) -> int:
         """Set the ids of the party's own table; returns the earlier attempt that aligned them, or 0.
@@ -149,7 +121,8 @@ class Alignment:
             DataError: the table holds other ids than when the job was aligned.
         """
         self._ids, self._rows, self._path, self._keep, self._training = ids, rows, path, keep, training
-        if not self.steps:  # there is no other party
+        self._sizes.ids = len(ids)
+        if not self.sequence:  # there is no other party
             self._finish(np.arange(len(ids)))
             return self._context.attempt
         stored = self._context.store.load_arrays(STORED) if keep else None
@@ -176,40 +149,37 @@ class Alignment:
 
     # ---- sorted-ids
 
-    async def send_digest(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step()
+    async def send_digest(self) -> None:
         """Send the digest of the sorted ids to the label holder, if there are enough, and compare its own."""
-        self._order.check(request)
         self._enough_of(np.arange(len(self._ids)))
         await self._send_digest(self._members[0])
         async for party, records in self._differing(self._ids.digest(), self._members[:1]):
             raise self._other_ids(party, records)
         self._finish(np.arange(len(self._ids)))
-        return self._end(request)
 
-    async def compare_digests(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step()
+    async def compare_digests(self) -> None:
         """Compare the parties' digests, and answer with the own; `DataError` unless every party holds the same ids.
 
         By the answer each party knows, before it sends anything of its columns, that its peers have the same job.
         """
-        self._order.check(request)
         async for party, records in self._differing(self._ids.digest(), self._members[1:]):
             raise self._other_ids(party, records)
         await together(*map(self._send_digest, self._members[1:]))
         self._finish(np.arange(len(self._ids)))
-        return self._end(request)
 
     # ---- psi
 
-    async def blind_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step()
+    async def blind_ids(self) -> None:
         """Hash the party's own ids to the group and raise them, in a random order that the party keeps."""
-        self._order.check(request)
         self._shuffle = await self._context.offload(lambda: permutation(len(self._ids)))
         self._hold(await self._lists.blinded(self._ids, self._shuffle, self._exponent))
-        return self._end(request)
 
-    async def pass_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step()
+    async def pass_ids(self, request: control_pb2.StepRequest) -> None:
         """Send the lists held to the next parties of the turn's routes, and receive theirs."""
-        self._order.check(request)
         turn = next(turn for turn in self._turns if turn.stage == request.stage)
         me = self._place
         to = [self._members[there] for here, there in turn.routes if here == me != there]
@@ -218,29 +188,26 @@ class Alignment:
         sending = (self._lists.send(party, points, turn.stage) for party in to)
         taken, *_ = await together(self._lists.take_all(senders, turn.stage), *sending)
         self._hold(*(self._held if (me, me) in turn.routes else []), *taken)
-        return self._end(request)
 
-    async def raise_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step()
+    async def raise_ids(self) -> None:
         """Raise the received list in its order: by the first exponent with two parties, by the fresh one in a ring."""
-        self._order.check(request)
         (points,) = self._held
         ring = len(self._members) > 2
         raised = await self._lists.raised(points, self._fresh if ring else self._exponent)
         if not ring:
             self._common = raised
         self._hold(raised)
-        return self._end(request)
 
-    async def relay_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step()
+    async def relay_ids(self) -> None:
         """Raise the received list and shuffle it."""
-        self._order.check(request)
         (points,) = self._held
         self._hold(await self._lists.shuffled(await self._lists.raised(points, self._exponent)))
-        return self._end(request)
 
-    async def combine_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step()
+    async def combine_ids(self) -> None:
         """Combiner: intersect all lists. It cannot link a point to an id, and learns only the sizes of overlaps."""
-        self._order.check(request)
         # Raising has checked the points of its own list, the first; the others are only compared.
         for points in self._held[1:]:
             await self._lists.check(points)
@@ -249,29 +216,26 @@ class Alignment:
         self._hold(found)
         self._enough(len(found))
         await self._refresh(found)
-        return self._end(request)
 
-    async def refresh_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step()
+    async def refresh_ids(self) -> None:
         """Replace this party's exponent on the common points by a fresh one."""
-        self._order.check(request)
         (points,) = self._held
         await self._refresh(points)
-        return self._end(request)
 
-    async def trace_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step()
+    async def trace_ids(self) -> None:
         """Blind the party's own list again, under a one-time exponent.
 
         That exponent stays on the list until the list returns: otherwise the last party before the owner would see the
         points that the owner finally sees, and could find its own ids among them (docs/adr/0013-one-time-exponent.md).
         """
-        self._order.check(request)
         (self._common,) = self._held
         self._hold(await self._lists.blinded(self._ids, self._shuffle, self._once))
-        return self._end(request)
 
-    async def match_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step()
+    async def match_ids(self) -> None:
         """Find the common records: the points of the party's own list, raised by every party, in the common list."""
-        self._order.check(request)
         (own,), common = self._held, required(self._common)
         if len(own) != len(self._shuffle):
             raise Malformed(
@@ -300,11 +264,10 @@ class Alignment:
             body = alignment_pb2.RecordDigest(digest=digest, records=len(places))
             await self._context.outbox.send(self._members[0], "record_digest", [body])
             self._finish(self._shuffle[places])
-        return self._end(request)
 
-    async def agree_ids(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step()
+    async def agree_ids(self) -> None:
         """Label holder: check that every party has found the same points; detects a party that changed a list."""
-        self._order.check(request)
         records, digest = self._found
         async for party, theirs in self._differing(digest, self._members[1:]):
             raise Malformed(
@@ -312,13 +275,8 @@ class Alignment:
                 "changed a list of blinded identifiers"
             )
         self._finish(records)
-        return self._end(request)
 
     # ---- parts of the steps
-
-    def _end(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
-        self._order.done(request)
-        return empty_result()
 
     async def _send_digest(self, to: str) -> None:
         """Send the digest of the sorted ids."""
@@ -349,9 +307,6 @@ class Alignment:
             if each is not self._common and each not in lists:
                 each.close()
         self._held = list(lists)
-
-    def _most_bytes(self, sender: str, _round: int, stage: int) -> int:
-        return self._lists.most_bytes(len(self._ids), sender, stage)
 
     def _enough(self, count: int) -> None:
         if count == 0:

@@ -12,9 +12,10 @@ from party.prediction.entry_scheme import EntryMasking
 from party.prediction.expected import ShardSize, entries
 from party.prediction.opened_model import OpenedModel
 from party.prediction.tree_model import OwnSplits
-from party.runtime.context import Step, StepContext, empty_result, required
+from party.runtime.context import StepContext, empty_result, required
 from party.runtime.expected import Expected, Receives
 from party.runtime.messages import Rows
+from party.runtime.steps import Step
 from treetap.additive.sums.masked_sums import EntryMember, ciphertexts_of, entry_slots
 from treetap.additive.sums.public_keys import PublicKey
 from treetap.protocols.key_options import KeyKind

@@ -17,9 +17,10 @@ from party.prediction.records import RecordSource
 from party.prediction.scores_on_disk import AT_ONCE, Imputed, ScoreStore
 from party.prediction.tree_model import TreeModel
 from party.prediction.tree_results import TreeResults
-from party.runtime.context import Step, StepContext, required
+from party.runtime.context import StepContext, required
 from party.runtime.expected import BLOCKS, Expected, Receives
 from party.runtime.messages import Rows
+from party.runtime.steps import Step
 from treetap.additive.sums.masked_sums import EntryKeyHolder, ciphertexts_of
 from treetap.additive.sums.secret_keys import SecretKey
 from treetap.errors import Malformed

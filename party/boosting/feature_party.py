@@ -2,72 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 
-from party.alignment.steps import ALIGNED, ALIGNMENT
+from party.alignment.steps import ALIGNMENT
 from party.boosting.layout import implied
 from party.config import PartyConfig
-from party.growth.expected import MOST_CLASSES, of_ciphertexts
-from party.growth.feature_party import SITS_OUT, TAKES_PART, TREE_STEPS, FeaturePartyGrowth, OwnTree, nodes_of, since
+from party.growth.feature_party import (
+    AFTER_HISTOGRAMS,
+    AFTER_STORING,
+    SITS_OUT,
+    TAKES_PART,
+    FeaturePartyGrowth,
+    OwnTree,
+    nodes_of,
+    since,
+)
 from party.growth.feature_party_job import FeaturePartyJob
-from party.runtime.context import Step, StepContext, empty_result, required
-from party.runtime.expected import Receives
+from party.runtime.context import StepContext, required
 from party.runtime.messages import take_sampled
-from party.runtime.step_order import OPENING, RESUMED, Next, StepTable
-from party.setup.steps import PUBLISHED, UNPUBLISHED
+from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.errors import Malformed
+from treetap.protocols.growth import MOST_CLASSES
 from treetap.protocols.job_spec import params_as
 from treetap.trees.params import BoostingParams
 from treetap.wire.v2 import control_pb2, setup_pb2
 
-STEPS: StepTable = {
-    OPENING: (Next("prepare"),),
-    "prepare": (
-        Next(ALIGNMENT, when=UNPUBLISHED),
-        Next("bin", when=ALIGNED),
-        Next("publish", when=PUBLISHED),
-    ),
-    ALIGNMENT: (Next("bin"),),
-    "bin": (Next("take_key"), Next("publish")),
-    "take_key": (
-        Next("build_histograms", RESUMED, TAKES_PART),
-        Next("store_tree", RESUMED, SITS_OUT),
-        Next("publish"),
-    ),
-    **TREE_STEPS,
-}
 
-
+@role({OPENING: (Next("prepare"),), ALIGNMENT: (Next("bin"),)}, FeaturePartyJob, FeaturePartyGrowth)
 class FeatureParty:
     """Sums the ciphertexts of each tree's gradients while they arrive."""
 
     def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
         self._context, self._spec = context, spec
         self._params = params_as(spec, BoostingParams)
-        job = self._job = FeaturePartyJob(config, context, spec, self._params, STEPS, partial(implied, self._params))
-        self._growth = FeaturePartyGrowth(context, spec.aggregator, job.order, job.stored)
+        trees = self._params.n_estimators * self._params.trees_per_round(MOST_CLASSES)
+        job = self._job = FeaturePartyJob(config, context, spec, self._params, trees, partial(implied, self._params))
+        growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored)
         self._sums: EncryptedSums | None = None
-        self.steps: Mapping[str, Step] = {
-            "prepare": job.prepare,
-            **job.alignment.steps,
-            "bin": job.bin,
-            "take_key": job.take_key,
-            "build_histograms": self.build_histograms,
-            "apply_splits": self._growth.apply_splits,
-            "store_tree": self.store_tree,
-            "publish": job.publish,
-        }
+        self.sizes = job.sizes
+        self.steps = steps_of(self, job, growth, phases={ALIGNMENT: job.alignment}, conditions=job.conditions)
 
-    @property
-    def receives(self) -> Receives:
-        """See `Role.receives`."""
-        trees = self._job.base_trees + self._params.n_estimators * self._params.trees_per_round(MOST_CLASSES)
-        gradients = of_ciphertexts(self._spec, self._job.records, range(trees))
-        return {**self._job.received(trees), "gradients": gradients}
+    @step(Next("take_key"), Next("publish"))
+    async def bin(self) -> Outcome:
+        """Select the common records, and bin their columns."""
+        return await self._job.bin()
 
-    async def build_histograms(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("build_histograms", RESUMED, TAKES_PART), Next("store_tree", RESUMED, SITS_OUT), Next("publish"))
+    async def take_key(self) -> None:
+        """Receive the public key of the label holder."""
+        await self._job.receive_key()
+
+    @step(*AFTER_HISTOGRAMS)
+    async def build_histograms(self, request: control_pb2.StepRequest) -> None:
         """Step 2 of a tree.
 
         1. At the root: multiply the tree's ciphertexts into histogram cells while they arrive. Below: receive the
@@ -76,7 +63,6 @@ class FeatureParty:
         3. Send them to the label holder.
         """
         t, stage = request.round, request.stage
-        self._job.order.check(request)
         nodes = nodes_of(request)
         tree = await self._growth.take_spaces(t, stage) if stage else await self._begin_tree(t)
         sums = required(self._sums)
@@ -86,16 +72,12 @@ class FeatureParty:
         self._context.costs.operations.update(since(before, sums.operations))
         public, _ = self._job.key
         await self._growth.send_sums(tree, stage, nodes, packed, public.ciphertext_bytes)
-        self._job.order.done(request)
-        return empty_result()
 
-    async def store_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(*AFTER_STORING)
+    async def store_tree(self, request: control_pb2.StepRequest) -> None:
         """Step 7 of a tree: store this party's part of it before answering, and release the tree's ciphertexts."""
-        self._job.order.check(request)
         await self._growth.store(request.round, takes_part=self._job.takes_part(request.round))
         await self._drop_tree()
-        self._job.order.done(request)
-        return empty_result()
 
     async def close(self) -> None:
         """Release the ciphertexts in the workers."""

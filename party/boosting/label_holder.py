@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 
 import numpy as np
 
-from party.alignment.steps import ALIGNED, ALIGNMENT
+from party.alignment.steps import ALIGNMENT
 from party.boosting.gradients import BoostingState
 from party.boosting.layout import layout
 from party.config import PartyConfig
-from party.growth.expected import MOST_CLASSES
-from party.growth.label_holder import TREE_STEPS_WITH_OWN, LabelHolderGrowth
+from party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth
 from party.growth.label_holder_job import LabelHolderJob
 from party.growth.label_state import stored_trees
 from party.growth.split_table import with_zeros
-from party.runtime.context import Step, StepContext, empty_result, required
-from party.runtime.expected import Receives
+from party.runtime.context import StepContext, required
 from party.runtime.messages import sampled_messages
-from party.runtime.step_order import OPENING, RESUMED, Next, StepTable
+from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from party.setup.keys import fitting
 from treetap.additive.sums.slots import Slots
 from treetap.errors import DataError
 from treetap.process.together import together
+from treetap.protocols.growth import MOST_CLASSES
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind
 from treetap.tables.labels import Labels
@@ -33,16 +31,9 @@ from treetap.trees.params import BoostingParams
 from treetap.wire.v2 import boosting_pb2, control_pb2, setup_pb2
 
 log = logging.getLogger(__name__)
-STEPS: StepTable = {
-    OPENING: (Next("prepare"),),
-    "prepare": (Next(ALIGNMENT), Next("bin", when=ALIGNED)),
-    ALIGNMENT: (Next("bin"),),
-    "bin": (Next("make_keys"), Next("publish")),
-    "make_keys": (Next("begin_tree", RESUMED), Next("publish")),
-    **TREE_STEPS_WITH_OWN,
-}
 
 
+@role({OPENING: (Next("prepare"),), ALIGNMENT: (Next("bin"),)}, LabelHolderJob, LabelHolderGrowth)
 class LabelHolder:
     """Sends new encrypted gradients of the sampled records for every tree."""
 
@@ -52,32 +43,17 @@ class LabelHolder:
         withholding = self._withholding = config.withholding
         withholding.check_leaves(self._params.max_leaves)
         self._limited = withholding.xi is not None
-        job = self._job = LabelHolderJob(
-            config, context, spec, self._params, STEPS, self._slots, self._classes_in_slots
-        )
-        self._growth = LabelHolderGrowth(context, spec, job.order, job.stored, job.reached, job.keys.open)
-        self._state: BoostingState | None = None
-        self.steps: Mapping[str, Step] = {
-            "prepare": job.prepare,
-            **job.alignment.steps,
-            "bin": self.bin,
-            "make_keys": job.make_keys,
-            "begin_tree": self.begin_tree,
-            "choose_splits": self._growth.choose_splits,
-            "apply_splits": self._growth.apply_splits,
-            "relay_children": self._growth.relay_children,
-            "finish_tree": self._growth.finish_tree,
-            "store_tree": self._growth.store_tree,
-            "publish": job.publish,
-        }
-
-    @property
-    def receives(self) -> Receives:
-        """See `Role.receives`."""
         trees = self._params.n_estimators * self._params.trees_per_round(MOST_CLASSES)
-        return self._job.received(self._job.base_trees + trees, self._growth.offered)
+        job = self._job = LabelHolderJob(
+            config, context, spec, self._params, trees, self._slots, self._classes_in_slots
+        )
+        growth = self._growth = LabelHolderGrowth(context, spec, job.sizes, job.stored, job.reached, job.keys.open)
+        self._state: BoostingState | None = None
+        self.sizes = job.sizes
+        self.steps = steps_of(self, job, growth, phases={ALIGNMENT: job.alignment})
 
-    async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("make_keys"), Next("publish"))
+    async def bin(self) -> Outcome:
         """Report the number of trees to grow.
 
         1. Select the common records and their labels.
@@ -85,7 +61,6 @@ class LabelHolder:
            model's trees and the scores after them.
         3. Bin the own columns, once for the job.
         """
-        self._job.order.check(request)
         data = self._job.select_common()
         loss = self._loss(data.labels)
         loss.check(data.labels.values)
@@ -99,9 +74,15 @@ class LabelHolder:
             state.save()
         self._state = state
         self._growth.account(self._job.released_sets())
-        return await self._job.bin(request, state)
+        return await self._job.bin(state)
 
-    async def begin_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("begin_tree", RESUMED), Next("publish"))
+    async def make_keys(self) -> None:
+        """Generate the attempt's key pair, and send the public key."""
+        await self._job.make_keys()
+
+    @step(*AFTER_BEGINNING)
+    async def begin_tree(self, request: control_pb2.StepRequest) -> Outcome:
         """Step 1 of a tree.
 
         1. Compute g and h at the scores of the round's start, and draw the records.
@@ -111,7 +92,6 @@ class LabelHolder:
         3. Begin the tree, which the label holder may grow alone.
         """
         t = request.round
-        self._job.order.check(request)
         values, scale, sampled = required(self._state).derivatives(t)
         labels, withholding = self._job.data.labels, self._withholding
         values, limit = withholding.counted(values, labels.values, len(labels.classes), sampled)
@@ -138,8 +118,7 @@ class LabelHolder:
             limit=limit,
             alone=alone,
         )
-        self._job.order.done(request, shared)
-        return empty_result()
+        return Outcome(shared)
 
     async def close(self) -> None:
         """Delete the key in the workers."""

@@ -15,10 +15,11 @@ from party.prediction.member_entries import MemberEntries
 from party.prediction.opened_model import OpenedModel
 from party.prediction.step_rows import ATTRIBUTED, OPENING_ROWS, UNATTRIBUTED
 from party.prediction.tree_model import OwnSplits
-from party.runtime.context import Step, StepContext, empty_result, required
+from party.runtime.context import StepContext, empty_result, required
 from party.runtime.expected import Expected, Receives
 from party.runtime.job_store import Store
 from party.runtime.step_order import NEXT_ROUND, THIS_ROUND, Next, StepTable
+from party.runtime.steps import Step
 from party.setup.steps import take_key
 from treetap.additive.sums.masked_sums import EntryMember, entry_slots
 from treetap.protocols.key_options import KeyKind

@@ -30,10 +30,11 @@ from party.prediction.step_rows import (
 )
 from party.prediction.tree_model import TreeModel, open_trees
 from party.prediction.tree_results import TreeResults
-from party.runtime.context import Step, StepContext, empty_result, required
+from party.runtime.context import StepContext, empty_result, required
 from party.runtime.expected import Receives
 from party.runtime.job_store import Store
 from party.runtime.step_order import THIS_ROUND, Next, StepTable
+from party.runtime.steps import Step
 from party.serving.registry import ServedModels
 from party.setup.steps import make_key, send_key
 from treetap.additive.sums.masked_sums import EntryKeyHolder

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
 
-from party.alignment.steps import ALIGNED, ALIGNMENT
+from party.alignment.steps import ALIGNMENT
 from party.config import PartyConfig
 from party.forest.layout import implied
-from party.growth.expected import of_ciphertexts
-from party.growth.feature_party import SITS_OUT, TAKES_PART, TREE_STEPS, FeaturePartyGrowth, OwnTree, nodes_of, since
+from party.growth.feature_party import (
+    AFTER_HISTOGRAMS,
+    AFTER_STORING,
+    SITS_OUT,
+    TAKES_PART,
+    FeaturePartyGrowth,
+    OwnTree,
+    nodes_of,
+    since,
+)
 from party.growth.feature_party_job import FeaturePartyJob
-from party.runtime.context import Step, StepContext, empty_result, required
-from party.runtime.expected import Receives
+from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows, take_drawn
-from party.runtime.step_order import OPENING, RESUMED, Next, StepTable
-from party.setup.steps import PUBLISHED, UNPUBLISHED
+from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from treetap.additive.sums.forest_sums import ForestSums, NodeTask
 from treetap.errors import Malformed
 from treetap.protocols.job_spec import params_as
@@ -25,56 +30,36 @@ from treetap.trees.params import ForestParams
 from treetap.trees.tree_bins import NodeBins
 from treetap.wire.v2 import control_pb2, setup_pb2
 
-STEPS: StepTable = {
-    OPENING: (Next("prepare"),),
-    "prepare": (
-        Next(ALIGNMENT, when=UNPUBLISHED),
-        Next("bin", when=ALIGNED),
-        Next("publish", when=PUBLISHED),
-    ),
-    ALIGNMENT: (Next("bin"),),
-    "bin": (Next("take_key"), Next("publish")),
-    "take_key": (Next("take_labels"), Next("publish")),
-    "take_labels": (
-        Next("build_histograms", RESUMED, TAKES_PART),
-        Next("store_tree", RESUMED, SITS_OUT),
-    ),
-    **TREE_STEPS,
-}
 
-
+@role({OPENING: (Next("prepare"),), ALIGNMENT: (Next("bin"),)}, FeaturePartyJob, FeaturePartyGrowth)
 class FeatureParty:
     """Sums the same ciphertexts for every tree, over the records that the tree draws, with their multiplicities."""
 
     def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
         self._context, self._spec = context, spec
         self._params = params_as(spec, ForestParams)
-        job = self._job = FeaturePartyJob(config, context, spec, self._params, STEPS, partial(implied, self._params))
-        self._growth = FeaturePartyGrowth(context, spec.aggregator, job.order, job.stored)
+        trees = self._params.n_estimators
+        job = self._job = FeaturePartyJob(config, context, spec, self._params, trees, partial(implied, self._params))
+        growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored)
         self._pool: ForestSums | None = None
         self._drawn: Rows | None = None
         self._sums_of_all = False  # of the current tree
-        self.steps: Mapping[str, Step] = {
-            "prepare": job.prepare,
-            **job.alignment.steps,
-            "bin": job.bin,
-            "take_key": job.take_key,
-            "take_labels": self.take_labels,
-            "build_histograms": self.build_histograms,
-            "apply_splits": self._growth.apply_splits,
-            "store_tree": self.store_tree,
-            "publish": job.publish,
-        }
+        self.sizes = job.sizes
+        self.steps = steps_of(self, job, growth, phases={ALIGNMENT: job.alignment}, conditions=job.conditions)
 
-    @property
-    def receives(self) -> Receives:
-        """See `Role.receives`."""
-        values = of_ciphertexts(self._spec, self._job.records)
-        return {**self._job.received(self._params.n_estimators), "encrypted_labels": values}
+    @step(Next("take_key"), Next("publish"))
+    async def bin(self) -> Outcome:
+        """Select the common records, and bin their columns."""
+        return await self._job.bin()
 
-    async def take_labels(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("take_labels"), Next("publish"))
+    async def take_key(self) -> None:
+        """Receive the public key of the label holder."""
+        await self._job.receive_key()
+
+    @step(Next("build_histograms", RESUMED, TAKES_PART), Next("store_tree", RESUMED, SITS_OUT))
+    async def take_labels(self) -> None:
         """Receive the ciphertext of the label of each of the training's records into the workers, for the attempt."""
-        self._job.order.check(request)
         public, slots = self._job.key
         total, sender = self._job.split_table.training, self._spec.aggregator
         token = f"{self._context.job}/{self._context.attempt}"
@@ -88,10 +73,9 @@ class FeatureParty:
             self._context.progress.done = pool.received
         if pool.received != total:
             raise Malformed(f"{sender} sent encrypted labels of {pool.received} of {total} records")
-        self._job.order.done(request)
-        return empty_result()
 
-    async def build_histograms(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(*AFTER_HISTOGRAMS)
+    async def build_histograms(self, request: control_pb2.StepRequest) -> None:
         """Step 2 of a tree.
 
         1. At the root: receive the draw. Below: receive the instance spaces that the label holder relayed.
@@ -101,7 +85,6 @@ class FeatureParty:
         4. Send them to the label holder.
         """
         t, stage = request.round, request.stage
-        self._job.order.check(request)
         nodes = nodes_of(request)
         tree = await self._growth.take_spaces(t, stage) if stage else await self._begin_tree(t)
         pool = required(self._pool)
@@ -115,16 +98,12 @@ class FeatureParty:
         self._context.costs.operations.update(since(before, pool.operations))
         public, _ = self._job.key
         await self._growth.send_sums(tree, stage, nodes, packed, public.ciphertext_bytes)
-        self._job.order.done(request)
-        return empty_result()
 
-    async def store_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(*AFTER_STORING)
+    async def store_tree(self, request: control_pb2.StepRequest) -> None:
         """Step 7 of a tree: store this party's part of it before answering."""
-        self._job.order.check(request)
         await self._growth.store(request.round, takes_part=self._job.takes_part(request.round))
         self._drawn = None
-        self._job.order.done(request)
-        return empty_result()
 
     async def close(self) -> None:
         """Release the ciphertexts in the workers."""

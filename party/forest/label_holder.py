@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 
-from party.alignment.steps import ALIGNED, ALIGNMENT
+from party.alignment.steps import ALIGNMENT
 from party.config import PartyConfig
 from party.forest.forest_scores import ForestScores
 from party.forest.layout import layout
-from party.growth.label_holder import TREE_STEPS_WITH_OWN, LabelHolderGrowth
+from party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth
 from party.growth.label_holder_job import LabelHolderJob
 from party.growth.split_table import with_zeros
-from party.runtime.context import Step, StepContext, empty_result, required
-from party.runtime.expected import Receives
+from party.runtime.context import StepContext, required
 from party.runtime.messages import drawn_messages
 from party.runtime.outbox import CountedBody
-from party.runtime.step_order import OPENING, RESUMED, Next, StepTable
+from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from party.setup.keys import fitting
 from treetap.additive.sums.slots import Slots
 from treetap.process.together import together
@@ -29,17 +28,8 @@ from treetap.trees.growing_tree import Ints
 from treetap.trees.params import ForestParams
 from treetap.wire.v2 import control_pb2, forest_pb2, setup_pb2
 
-STEPS: StepTable = {
-    OPENING: (Next("prepare"),),
-    "prepare": (Next(ALIGNMENT), Next("bin", when=ALIGNED)),
-    ALIGNMENT: (Next("bin"),),
-    "bin": (Next("make_keys"), Next("publish")),
-    "make_keys": (Next("share_labels"), Next("publish")),
-    "share_labels": (Next("begin_tree", RESUMED),),
-    **TREE_STEPS_WITH_OWN,
-}
 
-
+@role({OPENING: (Next("prepare"),), ALIGNMENT: (Next("bin"),)}, LabelHolderJob, LabelHolderGrowth)
 class LabelHolder:
     """Sends the encrypted label of every record once per attempt, and per tree only the draw."""
 
@@ -49,58 +39,46 @@ class LabelHolder:
         withholding = self._withholding = config.withholding
         #: Eq. 6 of ID-LMID counts all records of a node, gains count the drawn ones.
         self._sums_of_all = withholding.xi is not None and withholding.shown
-        job = self._job = LabelHolderJob(config, context, spec, self._params, STEPS, self._slots)
-        self._growth = LabelHolderGrowth(context, spec, job.order, job.stored, job.reached, self._open_sums)
+        job = self._job = LabelHolderJob(config, context, spec, self._params, self._params.n_estimators, self._slots)
+        growth = self._growth = LabelHolderGrowth(context, spec, job.sizes, job.stored, job.reached, self._open_sums)
         self._state: ForestScores | None = None
         self._targets: Targets | None = None
-        self.steps: Mapping[str, Step] = {
-            "prepare": job.prepare,
-            **job.alignment.steps,
-            "bin": self.bin,
-            "make_keys": job.make_keys,
-            "share_labels": self.share_labels,
-            "begin_tree": self.begin_tree,
-            "choose_splits": self._growth.choose_splits,
-            "apply_splits": self._growth.apply_splits,
-            "relay_children": self._growth.relay_children,
-            "finish_tree": self._growth.finish_tree,
-            "store_tree": self._growth.store_tree,
-            "publish": job.publish,
-        }
+        self.sizes = job.sizes
+        self.sizes.sums_of_each += self._sums_of_all
+        self.steps = steps_of(self, job, growth, phases={ALIGNMENT: job.alignment})
 
-    @property
-    def receives(self) -> Receives:
-        """See `Role.receives`."""
-        return self._job.received(self._params.n_estimators, self._growth.offered, 1 + self._sums_of_all)
-
-    async def bin(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("make_keys"), Next("publish"))
+    async def bin(self) -> Outcome:
         """Report the number of trees to grow.
 
         1. Select the common records and their labels.
         2. Load the scores after the last stored tree.
         3. Bin the own columns, once for the job.
         """
-        self._job.order.check(request)
         data = self._job.select_common()
         self._targets = self._targets_of(data.labels)
         least = self._context.policy.min_evaluated_records
         state = self._state = ForestScores(self._params, data.labels, self._context.store, data.measured, least)
         self._growth.account(self._job.released_sets())
-        return await self._job.bin(request, state)
+        return await self._job.bin(state)
 
-    async def share_labels(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("share_labels"), Next("publish"))
+    async def make_keys(self) -> None:
+        """Generate the attempt's key pair, and send the public key."""
+        await self._job.make_keys()
+
+    @step(Next("begin_tree", RESUMED))
+    async def share_labels(self) -> None:
         """Send the feature parties every record's encrypted label (one-hot, or fixed point), once per attempt."""
-        self._job.order.check(request)
         plain = required(self._targets).values
         if not self._counts:
             plain = np.concatenate([plain, _ones(plain)], axis=1)
         await self._job.keys.stream(
             plain, "encrypted_labels", forest_pb2.EncryptedLabels, list(self._spec.feature_parties)
         )
-        self._job.order.done(request)
-        return empty_result()
 
-    async def begin_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(*AFTER_BEGINNING)
+    async def begin_tree(self, request: control_pb2.StepRequest) -> Outcome:
         """Step 1 of a tree.
 
         1. Draw its records, and take the own columns in the bins of the job or of its nodes.
@@ -108,7 +86,6 @@ class LabelHolder:
         3. Begin the tree, which the label holder may grow alone.
         """
         t = request.round
-        self._job.order.check(request)
         params, found, table = self._params, required(self._targets), self._job.data.records.table
         total = len(table.ids)
         drawn = params.drawn(t, len(found.values))
@@ -139,8 +116,7 @@ class LabelHolder:
             limit=limit,
             alone=alone,
         )
-        self._job.order.done(request, shared)
-        return empty_result()
+        return Outcome(shared)
 
     async def close(self) -> None:
         """Delete the key in the workers."""

@@ -15,9 +15,9 @@ import numpy as np
 from party.growth.partitions import take_partitions
 from party.growth.split_table import TreeColumns
 from party.growth.stored_trees import StoredTrees
-from party.runtime.context import StepContext, empty_result
+from party.runtime.context import StepContext
 from party.runtime.messages import Rows, child_messages, take_spaces, take_won
-from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, StepOrder, StepTable
+from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, step
 from treetap.errors import Malformed, OutOfOrder
 from treetap.models.own_split import OwnSplit
 from treetap.trees.ensemble import ROOT
@@ -31,21 +31,17 @@ SUMS_BYTES = 1024 * 1024
 TAKES_PART = "the party takes part in that tree"
 SITS_OUT = "the party sits that tree out"
 
-#: Steps from one tree to the next. Of a tree that the party sits out it does `store_tree` only.
-TREE_STEPS: StepTable = {
-    "build_histograms": (
-        Next("apply_splits", SAME),
-        Next("build_histograms", NEXT_STAGE),
-        Next("store_tree", THIS_ROUND),
-    ),
-    "apply_splits": (Next("build_histograms", NEXT_STAGE), Next("store_tree", THIS_ROUND)),
-    "store_tree": (
-        Next("build_histograms", NEXT_ROUND, TAKES_PART),
-        Next("store_tree", NEXT_ROUND, SITS_OUT),
-        Next("publish"),
-    ),
-    "publish": (),
-}
+#: After the steps of a tree that a protocol's feature party adds. Of a tree that it sits out it does `store_tree` only.
+AFTER_HISTOGRAMS = (
+    Next("apply_splits", SAME),
+    Next("build_histograms", NEXT_STAGE),
+    Next("store_tree", THIS_ROUND),
+)
+AFTER_STORING = (
+    Next("build_histograms", NEXT_ROUND, TAKES_PART),
+    Next("store_tree", NEXT_ROUND, SITS_OUT),
+    Next("publish"),
+)
 
 
 class OwnTree:
@@ -68,8 +64,8 @@ class OwnTree:
 class FeaturePartyGrowth:
     """A growing tree at a feature party, from the root to the stored line of the shard."""
 
-    def __init__(self, context: StepContext, label_holder: str, order: StepOrder, stored: StoredTrees) -> None:
-        self._context, self._label_holder, self._order, self._stored = context, label_holder, order, stored
+    def __init__(self, context: StepContext, label_holder: str, stored: StoredTrees) -> None:
+        self._context, self._label_holder, self._stored = context, label_holder, stored
         self._tree: OwnTree | None = None
 
     def plant(self, t: int, columns: TreeColumns, total: int) -> OwnTree:
@@ -113,7 +109,8 @@ class FeaturePartyGrowth:
         ]
         await self._context.outbox.send(self._label_holder, "candidate_sums", bodies, round=tree.index, stage=stage)
 
-    async def apply_splits(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("build_histograms", NEXT_STAGE), Next("store_tree", THIS_ROUND))
+    async def apply_splits(self, request: control_pb2.StepRequest) -> None:
         """Step 4 of a tree, for the nodes whose best split is this party's.
 
         1. Receive the winning candidates from the label holder.
@@ -122,7 +119,6 @@ class FeaturePartyGrowth:
         3. Send the handle and the left instance space of each node to the label holder.
         """
         t, stage = request.round, request.stage
-        self._order.check(request)
         tree = self._growing(t)
         won = await take_won(self._context.mailbox.series(self._label_holder, "won_splits", t, stage))
         partitions = await self._take_partitions(tree, stage)
@@ -141,8 +137,6 @@ class FeaturePartyGrowth:
         await self._context.outbox.send(
             self._label_holder, "children", child_messages(children, tree.total), round=t, stage=stage
         )
-        self._order.done(request)
-        return empty_result()
 
     async def store(self, t: int, *, takes_part: bool) -> None:
         """Store this party's part of a tree: its splits, and its branches on the path to each leaf."""

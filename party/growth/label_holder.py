@@ -21,12 +21,13 @@ from party.growth.paths import leaf_paths
 from party.growth.round_history import keep_round
 from party.growth.split_table import TreeColumns
 from party.growth.stored_trees import StoredTrees
-from party.runtime.context import StepContext, empty_result, required
+from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows, space_messages, take_children, won_messages
-from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, StepOrder, StepTable
+from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, Outcome, step
 from treetap.errors import ConfigError, Malformed, OutOfOrder
 from treetap.models.own_split import OwnSplit
 from treetap.process.together import together
+from treetap.protocols.growth import TreeSizes
 from treetap.protocols.job_spec import taking_part
 from treetap.trees.criterion import Criterion
 from treetap.trees.ensemble import ROOT, Tree
@@ -36,7 +37,6 @@ from treetap.trees.marks import MARKS
 from treetap.trees.partitions import Group
 from treetap.trees.tree_bins import left_sums_of
 from treetap.trees.withholding import InformationLimit
-from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, growth_pb2, setup_pb2, types_pb2
 
 OWN_WON = "it won a node itself"
@@ -47,28 +47,8 @@ ALONE = "the label holder grows the tree alone"
 SPLITTABLE = "a node may be split"
 NONE_SPLITTABLE = "no node may be split"
 
-#: From `begin_tree(t)` to the next tree.
-TREE_STEPS: StepTable = {
-    "begin_tree": (Next("choose_splits", THIS_ROUND),),
-    "choose_splits": (
-        Next("apply_splits", SAME, OWN_WON),
-        Next("relay_children", SAME, OTHERS_WON),
-        Next("finish_tree", THIS_ROUND, NONE_SPLITS),
-    ),
-    "apply_splits": (Next("relay_children", SAME),),
-    "relay_children": (
-        Next("choose_splits", NEXT_STAGE, SPLITTABLE),
-        Next("finish_tree", THIS_ROUND, NONE_SPLITTABLE),
-    ),
-    "finish_tree": (Next("store_tree", THIS_ROUND),),
-    "store_tree": (Next("begin_tree", NEXT_ROUND), Next("publish")),
-    "publish": (),
-}
-#: The same of a protocol in which the label holder may grow trees alone.
-TREE_STEPS_WITH_OWN: StepTable = {
-    **TREE_STEPS,
-    "begin_tree": (Next("choose_splits", THIS_ROUND, SHARED), Next("finish_tree", THIS_ROUND, ALONE)),
-}
+#: After `begin_tree` of a protocol in which the label holder may grow trees alone.
+AFTER_BEGINNING = (Next("choose_splits", THIS_ROUND, SHARED), Next("finish_tree", THIS_ROUND, ALONE))
 
 #: Opens packed sums: (ciphertexts, groups) → the criterion's slots (groups, S).
 OpenSums = Callable[[bytes, int], Awaitable[Ints]]
@@ -101,18 +81,17 @@ class LabelHolderGrowth:
         self,
         context: StepContext,
         spec: setup_pb2.JobSpec,
-        order: StepOrder,
+        sizes: TreeSizes,
         stored: StoredTrees,
         reached: ReachedLeaves,
         open_sums: OpenSums,
     ) -> None:
-        self._context, self._spec, self._order, self._stored, self._open_sums = context, spec, order, stored, open_sums
+        self._context, self._spec, self._sizes, self._stored, self._open_sums = context, spec, sizes, stored, open_sums
         self._reached = reached
         self._feature_parties = list(spec.feature_parties)
         self._parties = [spec.aggregator, *self._feature_parties]
         self._tree: PlantedTree | None = None
         self._released: ReleasedSets | None = None
-        self._offered: dict[str, tuple[int, int]] = {}  # tree, and a party's candidates at its root
 
     def account(self, released: ReleasedSets | None) -> None:
         """Account for the sets of records that feature parties come to know; None where labels are no classes."""
@@ -131,7 +110,7 @@ class LabelHolderGrowth:
         limit: InformationLimit | None = None,
         alone: bool = False,
     ) -> str:
-        """Begin a tree; returns the outcome of `begin_tree` by `TREE_STEPS_WITH_OWN`.
+        """Begin a tree; returns the outcome of `begin_tree` by `AFTER_BEGINNING`.
 
         `rules`: the order of splits, and their limits. `subtract`: derive the candidate sums of a sibling by
         subtraction from the parent's. `limit`: on what other parties may see. `alone`: no other party takes part.
@@ -147,12 +126,12 @@ class LabelHolderGrowth:
             self._released.begin_tree()
         return ALONE if alone else SHARED
 
-    def offered(self, party: str, tree: int) -> int:
-        """The number of candidates that a feature party has offered at the root of the tree; 0 before."""
-        at, candidates = self._offered.get(party, (tree, 0))
-        return candidates if at == tree else 0
-
-    async def choose_splits(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(
+        Next("apply_splits", SAME, OWN_WON),
+        Next("relay_children", SAME, OTHERS_WON),
+        Next("finish_tree", THIS_ROUND, NONE_SPLITS),
+    )
+    async def choose_splits(self, request: control_pb2.StepRequest) -> Outcome:
         """Step 3 of a tree.
 
         1. Compute the candidate sums of the own columns, and decrypt those of the feature parties that take part.
@@ -161,7 +140,6 @@ class LabelHolderGrowth:
            sees these.
         """
         t, stage = request.round, request.stage
-        self._order.check(request)
         tree = self._growing(t)
         growing = tree.growing
         rows = [growing.rows[node] for node in growing.build]
@@ -181,25 +159,25 @@ class LabelHolderGrowth:
         )
         decisions = [growth_pb2.Decision(node=c.node, owner=self._parties[c.party]) for c in choices]
         own_won = any(choice.party == 0 for choice in choices)
-        self._order.done(request, OWN_WON if own_won else OTHERS_WON if choices else NONE_SPLITS)
-        return result(growth_pb2.ChosenSplits(decisions=decisions))
+        return Outcome(
+            OWN_WON if own_won else OTHERS_WON if choices else NONE_SPLITS,
+            answer=growth_pb2.ChosenSplits(decisions=decisions),
+        )
 
-    async def apply_splits(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("relay_children", SAME))
+    async def apply_splits(self, request: control_pb2.StepRequest) -> None:
         """Step 4 of a tree, for the nodes whose best split is the label holder's own."""
-        self._order.check(request)
         tree = self._growing(request.round)
         for node, choice in tree.growing.choices.items():
             if choice.party == 0:
                 split, left = tree.columns.split(node, tree.growing.rows[node], choice.candidates, choice.partitions)
                 tree.splits.append(split)
                 tree.growing.split(node, split.handle, left)
-        self._order.done(request)
-        return empty_result()
 
-    async def relay_children(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("choose_splits", NEXT_STAGE, SPLITTABLE), Next("finish_tree", THIS_ROUND, NONE_SPLITTABLE))
+    async def relay_children(self, request: control_pb2.StepRequest) -> Outcome:
         """Step 5 of a tree: receive the owners' children, relay splittable ones to the parties that lack them."""
         t, stage = request.round, request.stage
-        self._order.check(request)
         tree = self._growing(t)
         growing = tree.growing
         for number, party in enumerate(self._feature_parties, start=1):
@@ -218,16 +196,18 @@ class LabelHolderGrowth:
             for party in taking_part(self._spec, t):
                 self._check_spaces(party, tree)
             await together(*(self._relay(party, t, stage + 1) for party in taking_part(self._spec, t)))
-        self._order.done(request, SPLITTABLE if growing.build else NONE_SPLITTABLE)
-        return result(growth_pb2.RelayedChildren(frontier=growing.frontier, build=growing.build))
+        return Outcome(
+            SPLITTABLE if growing.build else NONE_SPLITTABLE,
+            answer=growth_pb2.RelayedChildren(frontier=growing.frontier, build=growing.build),
+        )
 
-    async def finish_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("store_tree", THIS_ROUND))
+    async def finish_tree(self, request: control_pb2.StepRequest) -> growth_pb2.FinishedTree:
         """Step 6 of a tree: compute leaves and scores, send each feature party its branches on the leaf paths.
 
         Nodes that are withdrawn from the other parties are leaves to them; the label holder grows these further alone.
         """
         t = request.round
-        self._order.check(request)
         tree = self._growing(t)
         growing, state = tree.growing, tree.state
         leaves = growing.leaves()
@@ -242,19 +222,16 @@ class LabelHolderGrowth:
                 for number, party in enumerate(self._feature_parties, start=1)
             )
         )
-        self._order.done(request)
-        return result(
-            growth_pb2.FinishedTree(
-                leaves=len(leaves),
-                metrics=[types_pb2.NamedMetric(name=k, value=v) for k, v in state.metrics.items()],
-                stop=state.stopped,
-            )
+        return growth_pb2.FinishedTree(
+            leaves=len(leaves),
+            metrics=[types_pb2.NamedMetric(name=k, value=v) for k, v in state.metrics.items()],
+            stop=state.stopped,
         )
 
-    async def store_tree(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("begin_tree", NEXT_ROUND), Next("publish"))
+    async def store_tree(self, request: control_pb2.StepRequest) -> None:
         """Step 7 of a tree: store it and the scores after it before answering; the label holder stores last."""
         t = request.round
-        self._order.check(request)
         tree = self._growing(t)
         own = [split.to_dict() for split in tree.splits]
         self._reached.keep(t, {leaf: tree.growing.rows[leaf] for leaf in tree.growing.leaves()}, len(tree.values))
@@ -265,8 +242,6 @@ class LabelHolderGrowth:
         tree.state.save()
         self._tree = None
         self._context.mailbox.forget(t)
-        self._order.done(request)
-        return empty_result()
 
     def _finished(self, tree: PlantedTree) -> tuple[Tree, Floats]:
         """The tree with the subtrees of withdrawn nodes, and the values (N, outputs) that it gives to the records."""
@@ -312,7 +287,7 @@ class LabelHolderGrowth:
                 raise Malformed(f"{party} changed its number of candidates within tree {t}, stage {stage}")
         if nodes != build or candidates is None:
             raise Malformed(f"{party} sent candidates of nodes {nodes}, expected {build}")
-        self._offered[party] = t, candidates
+        self._sizes.offered[party] = t, candidates
         if partitioned:
             self._take_groups(party, t, stage, partitioned, candidates)
         try:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, alignment_steps, begin_alignment, check_evaluated
+from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, begin_alignment, check_evaluated
 from party.config import PartyConfig
 from party.defences.checks import check_own_trees
 from party.defences.clean_labels import Use
@@ -20,15 +20,13 @@ from party.defences.reached_leaves import ReachedLeaves
 from party.defences.released_sets import SIGNATURES, ReleasedSets
 from party.defences.repair import Repair, published_values
 from party.growth.base_model import BaseModel, Start, keep_continuation
-from party.growth.expected import of_feature_parties
 from party.growth.label_state import LabelState, finite, stored_trees
 from party.growth.published_model import published_model
 from party.growth.round_history import stored_rounds
 from party.growth.split_table import SplitTable
 from party.growth.stored_trees import StoredTrees
-from party.runtime.context import StepContext, empty_result, required
-from party.runtime.expected import Receives
-from party.runtime.step_order import StepOrder, StepTable
+from party.runtime.context import StepContext, required
+from party.runtime.step_order import Next, Outcome, step
 from party.setup.keys import JobKeys
 from party.setup.labelled_table import LabelledTable, load_labelled_table
 from party.setup.steps import bin_features, manifest_of, without_columns
@@ -38,20 +36,22 @@ from treetap.models.durable import write_whole
 from treetap.models.history import read_history
 from treetap.models.line_file import Line
 from treetap.models.store import CLEAN_METRICS, CONTINUATION, HIDES_CONSTANTS, HISTORY, LEAKAGE, REPAIRED, TREES, VALUES
+from treetap.protocols.growth import TreeSizes
+from treetap.protocols.key_options import KeyKind
+from treetap.protocols.messages import members_of
 from treetap.tables.labels import Labels
 from treetap.trees.ensemble import Tree, deciding_splits, importance_by_owner
 from treetap.trees.params import TreeParams
 from treetap.trees.withholding import NOTHING
-from treetap.wire.frame import result
 from treetap.wire.metric_history import columns
-from treetap.wire.v2 import control_pb2, setup_pb2
+from treetap.wire.v2 import setup_pb2
 
 
 class LabelHolderJob:
     """The labelled table of a job with the trees that are stored of it.
 
     Attributes:
-        order: the steps of the job that may come next.
+        sizes: those of the job, as far as they are known.
         alignment: this party's part in finding the common records.
         keys: the key pair.
         withholding: what the other parties do not see.
@@ -65,11 +65,11 @@ class LabelHolderJob:
         context: StepContext,
         spec: setup_pb2.JobSpec,
         params: TreeParams,
-        table: StepTable,
+        trees: int,
         slots: Callable[[Labels], Slots],
         label_slots: Callable[[Labels], int] = lambda _: 0,
     ) -> None:
-        """`table`: the role's steps, with the phase `ALIGNMENT`.
+        """`trees`: the most that the job grows.
 
         `slots`: the layout of a record's plaintext; raises `BadInput` if the labels do not fit the job. `label_slots`:
         the number of its last slots that hold a record's class beside what the protocol sums.
@@ -77,28 +77,29 @@ class LabelHolderJob:
         self.withholding = config.withholding
         self._label_slots = label_slots
         self._config, self._context, self._spec, self._params, self._slots = config, context, spec, params, slots
-        members = [spec.aggregator, *spec.feature_parties]
-        self.order = StepOrder(table, {ALIGNMENT: alignment_steps(members, spec.alignment, context.party)})
-        self.alignment = Alignment(context, members, spec.alignment, self.order, "min_common_records")
         self.keys = JobKeys(context, spec)
         self.stored = StoredTrees(context, "own")
         self.reached = ReachedLeaves(context.store, kept=config.defences.private_values)
         self._base = BaseModel.of(context, spec, params, noisy=config.defences.label_dp is not None)
+        members, rounds = members_of(spec, context.coordinator), self.base_trees + trees
+        self.sizes = TreeSizes(members=members, key=KeyKind.of(spec), params=params, rounds=rounds)
+        self.alignment = Alignment(context, spec.alignment, "min_common_records", self.sizes)
         self._data: LabelledTable | None = None
         self._split_table: SplitTable | None = None
         self._state: LabelState | None = None
 
-    async def prepare(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next(ALIGNMENT), Next("bin", when=ALIGNED))
+    async def prepare(self) -> Outcome:
         """Report the progress of the job.
 
         1. Read the table and decode its labels; with label differential privacy noisy ones take their place.
         2. Refuse labels that do not fit the job, before the alignment.
         3. Look up the records that an earlier attempt aligned, and the stored trees.
         """
-        self.order.check(request)
         data = self._data = await load_labelled_table(
             self._context, self._config, self._spec, missing=self._params.missing, objective=self._params.objective
         )
+        self.sizes.records = len(data.records.table.ids)
         if not self._context.store.published:
             classes, before = len(data.labels.classes), self.base_trees
             check_own_trees(self._context.party, self._config.defences, self._params, classes, before)
@@ -117,16 +118,16 @@ class LabelHolderJob:
             history = columns(read_history(self._base.folder))
         else:
             history = columns(stored_rounds(self._context.store, stored))
-        self.order.done(request, *([ALIGNED] if aligned else []))
-        return result(
-            setup_pb2.Prepared(
+        return Outcome(
+            *([ALIGNED] if aligned else []),
+            answer=setup_pb2.Prepared(
                 stored_rounds=stored,
                 published=published,
                 aligned_attempt=aligned,
                 model=model,
                 history=history,
                 without_columns=without_columns(self._config, self._spec),
-            )
+            ),
         )
 
     async def start(self) -> Start | None:
@@ -151,24 +152,24 @@ class LabelHolderJob:
             Refused: fewer records of the eval table than the policy asks for have a weight above 0, hence count.
         """
         self._data = self.data.take(self.alignment.records)
+        self.sizes.records = len(self._data.records.table.ids)
         measured = self._data.measured
         if measured is not None and measured.weights is not None:
             check_evaluated(self._context, int(np.count_nonzero(measured.weights)), scores=True)
         return self._data
 
-    async def bin(self, request: control_pb2.StepRequest, state: LabelState) -> control_pb2.StepResult:
+    async def bin(self, state: LabelState) -> Outcome:
         """Bin the own columns, once for the job, and report the number of trees to grow.
 
-        `state`: the scores after the last stored tree. The role checks the order of the steps.
+        `state`: the scores after the last stored tree.
         """
         table, training = self.data.records.table, self.data.records.training
         binned = await bin_features(self._context, table, self._params, training)
         self._split_table, self._state = SplitTable(self._context.party, table.columns, binned, training), state
-        self.order.first_rounds = (state.trees,)
-        self.order.done(request)
-        own = self.withholding.own_trees
-        return result(
-            setup_pb2.Binned(rounds=state.planned, stopped=state.stopped, own_rounds=own, base_rounds=self.base_trees)
+        own, base = self.withholding.own_trees, self.base_trees
+        return Outcome(
+            answer=setup_pb2.Binned(rounds=state.planned, stopped=state.stopped, own_rounds=own, base_rounds=base),
+            first_rounds=(state.trees,),
         )
 
     def released_sets(self) -> ReleasedSets | None:
@@ -188,43 +189,26 @@ class LabelHolderJob:
             None if self.data.clean is None else self.clean.values,
         )
 
-    async def make_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    async def make_keys(self) -> None:
         """Generate the attempt's key pair; feature parties get the public key, the workers the secret key."""
-        self.order.check(request)
         labels = self.data.labels
         label_slots, own_rounds = self._label_slots(labels), self.withholding.own_trees
         await self.keys.make(self._slots(labels), label_slots=label_slots, own_rounds=own_rounds)
-        self.order.done(request)
-        return empty_result()
 
-    async def publish(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step()
+    async def publish(self) -> setup_pb2.PublishedModel:
         """Publish the stored trees as a model, and report it; delete the secret key in the workers.
 
         Raises:
             OutOfOrder: trees are missing, whatever the coordinator believes.
         """
-        self.order.check(request)
         if not self._context.store.published:
             state = required(self._state)
             if state.trees < state.planned and not state.stopped:
                 raise OutOfOrder(f"publish cannot come now: {state.trees} of {state.planned} trees are stored")
             await self._publish(state)
         await self.keys.close()
-        model = published_model(self._context.store.manifest())
-        self.order.done(request)
-        return result(model)
-
-    def received(self, trees: int, offered: Callable[[str, int], int], sums: int = 1) -> Receives:
-        """Messages that the party receives.
-
-        `trees`: the most that the job can have. `offered`: see `LabelHolderGrowth`. `sums`: of each candidate.
-        """
-        found = of_feature_parties(self._spec, self._params, trees, self.records, offered, sums)
-        return {**self.alignment.receives, **found}
-
-    def records(self) -> int:
-        """The number of the party's records; after `select_common`, of the common ones."""
-        return 0 if self._data is None else len(self._data.records.table.ids)
+        return published_model(self._context.store.manifest())
 
     @property
     def data(self) -> LabelledTable:

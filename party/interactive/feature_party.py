@@ -14,11 +14,12 @@ from party.prediction.feature_names import NAMES
 from party.prediction.opened_model import OpenedModel
 from party.prediction.step_rows import OPENING_ROWS
 from party.prediction.tree_model import OwnSplits
-from party.runtime.context import Step, StepContext, empty_result
+from party.runtime.context import StepContext, empty_result
 from party.runtime.expected import BLOCKS, Expected, Receives
 from party.runtime.job_store import Store
 from party.runtime.messages import Rows
 from party.runtime.step_order import ANY, LATER, Next, StepTable
+from party.runtime.steps import Step
 from treetap.errors import Malformed
 from treetap.trees.paths import Bools
 from treetap.wire import records

@@ -31,11 +31,12 @@ from party.prediction.step_rows import (
 )
 from party.prediction.tree_model import TreeModel, open_trees
 from party.prediction.tree_results import TreeResults
-from party.runtime.context import Step, StepContext, empty_result, required
+from party.runtime.context import StepContext, empty_result, required
 from party.runtime.expected import BLOCKS, Expected, Receives
 from party.runtime.job_store import Store
 from party.runtime.messages import CountedItem, Rows, counted_bodies
 from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, StepTable
+from party.runtime.steps import Step
 from party.serving.registry import ServedModels
 from treetap.errors import Malformed
 from treetap.process.together import together

@@ -14,10 +14,11 @@ from party.prediction.member_entries import spare_of
 from party.prediction.opened_model import OpenedModel
 from party.prediction.step_rows import OPENING_ROWS
 from party.prediction.tree_model import OwnSplits
-from party.runtime.context import Step, StepContext, empty_result, required
+from party.runtime.context import StepContext, empty_result, required
 from party.runtime.expected import BLOCKS, Expected, Receives
 from party.runtime.job_store import Store
 from party.runtime.step_order import NEXT_ROUND, Next, StepTable
+from party.runtime.steps import Step
 from treetap.errors import Malformed
 from treetap.lattice.kernels import LatticeMember
 from treetap.lattice.parameters import MOST_KEY_BYTES, PARAMETERS_BYTES

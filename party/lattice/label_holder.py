@@ -16,10 +16,11 @@ from party.prediction.records import record_source
 from party.prediction.step_rows import OPENING_ROWS, after_block, first_block, record_rows
 from party.prediction.tree_model import TreeModel, open_trees
 from party.prediction.tree_results import TreeResults
-from party.runtime.context import Step, StepContext, empty_result, required
+from party.runtime.context import StepContext, empty_result, required
 from party.runtime.expected import BLOCKS, Expected, Receives
 from party.runtime.job_store import Store
 from party.runtime.step_order import Next, StepTable
+from party.runtime.steps import Step
 from party.serving.registry import ServedModels
 from treetap.lattice.columns import NodeColumns, shape_of
 from treetap.lattice.kernels import LatticeKeyHolder

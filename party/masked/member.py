@@ -14,12 +14,13 @@ from party.prediction.chain import take_block
 from party.prediction.expected import block_records
 from party.prediction.opened_model import OpenedModel
 from party.prediction.step_rows import OPENING_ROWS
-from party.runtime.context import Step, StepContext, empty_result
+from party.runtime.context import StepContext, empty_result
 from party.runtime.expected import Receives
 from party.runtime.job_store import Store
 from party.runtime.messages import Rows
 from party.runtime.outbox import MESSAGE_BYTES
 from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, THIS_ROUND, Next, StepTable
+from party.runtime.steps import Step
 from treetap.errors import Malformed
 from treetap.privacy.ring import Ring
 from treetap.wire.v2 import control_pb2, masked_pb2, prediction_pb2

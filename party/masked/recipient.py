@@ -17,11 +17,12 @@ from party.prediction.chain import scored_block, send_block
 from party.prediction.opened_model import OpenedModel
 from party.prediction.records import record_source
 from party.prediction.step_rows import OPENING_ROWS, after_batch_block
-from party.runtime.context import Step, StepContext, empty_result
+from party.runtime.context import StepContext, empty_result
 from party.runtime.expected import BLOCKS, Expected, Receives
 from party.runtime.job_store import Store
 from party.runtime.messages import Rows
 from party.runtime.step_order import NEXT_STAGE, THIS_ROUND, Next, StepTable
+from party.runtime.steps import Step
 from party.serving.registry import ServedModels
 from treetap.errors import DataError, Malformed
 from treetap.privacy.ring import Ring, decode

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from party.growth.expected import MOST_COLUMNS
 from party.growth.split_table import TreeColumns
 from party.pivodl.setting import Rows, Setting
 from party.runtime.messages import batches
 from party.runtime.outbox import MESSAGE_BYTES
 from treetap.errors import Malformed
+from treetap.protocols.growth import MOST_COLUMNS
 from treetap.trees.candidates import CandidateList
 from treetap.trees.histogram import left_sums
 from treetap.trees.shapes import Shape

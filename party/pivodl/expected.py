@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from party.growth.expected import MOST_COLUMNS
 from party.pivodl.candidate_bins import CODE_BYTES
 from party.pivodl.secure_gains import of_comparisons
 from party.pivodl.setting import Setting
 from party.runtime.expected import Expected, Receives, public_key_size, record_set, record_sets
 from treetap.privacy.masks import KEY_BYTES
+from treetap.protocols.growth import MOST_COLUMNS
 from treetap.protocols.key_options import KeyKind
 from treetap.trees.pivodl_params import MOST_CLASSES
 from treetap.trees.role_draws import NONCE_BYTES

@@ -9,7 +9,7 @@ import logging
 
 import numpy as np
 
-from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, alignment_steps
+from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment
 from party.config import PartyConfig
 from party.defences.clean_labels import LabelRules, Use, read_some
 from party.growth.label_state import stored_trees
@@ -20,11 +20,14 @@ from party.growth.stored_trees import StoredTrees
 from party.pivodl.own_labels import OwnLabels
 from party.pivodl.setting import Setting
 from party.runtime.context import empty_result, required
+from party.runtime.expected import expected_of
 from party.runtime.step_order import StepOrder, StepTable
 from party.setup.steps import PUBLISHED, UNPUBLISHED, bin_features, load_job_table, manifest_of, table_config
 from treetap.errors import DataError, OutOfOrder
 from treetap.models.store import HISTORY, TREES
 from treetap.models.trained_ids import TRAINED_IDS, trained_ids
+from treetap.protocols.alignment import ALIGNMENTS
+from treetap.protocols.messages import JobSizes, members_of
 from treetap.tables.partial_labels import PartialLabels
 from treetap.tables.reading import Table
 from treetap.trees.shared_label_loss import Moments, SharedLabelLoss
@@ -50,8 +53,10 @@ class PivodlJob:
         """`table`: the role's steps, with the phase `ALIGNMENT`."""
         self._config, self._setting = config, setting
         context, spec = setting.context, setting.spec
-        self.order = StepOrder(table, {ALIGNMENT: alignment_steps(setting.parties, spec.alignment, context.party)})
-        self.alignment = Alignment(context, setting.parties, spec.alignment, self.order, "min_common_records")
+        self.sizes = JobSizes(members=members_of(spec, context.coordinator))
+        self.alignment = Alignment(context, spec.alignment, "min_common_records", self.sizes)
+        self.order = StepOrder(table, {ALIGNMENT: self.alignment.sequence})
+        self.receives = expected_of(ALIGNMENTS[spec.alignment], context.party, self.sizes)
         self.stored = StoredTrees(context, "splits")
         self._table: Table | None = None
         self._labels = PartialLabels(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))

@@ -13,7 +13,6 @@ import numpy as np
 
 from party.alignment.steps import ALIGNED, ALIGNMENT
 from party.config import PartyConfig
-from party.growth.expected import MOST_COLUMNS
 from party.pivodl.candidate_bins import CODE_BYTES, SourceBins, own_bins, receive_bins, send_bins
 from party.pivodl.expected import of_any_job
 from party.pivodl.growing_tree import Division, GrowingTree
@@ -21,13 +20,15 @@ from party.pivodl.job import PivodlJob
 from party.pivodl.metrics import closed, named
 from party.pivodl.ownership import share_ownership
 from party.pivodl.setting import Rows, Setting
-from party.runtime.context import Step, StepContext, empty_result
+from party.runtime.context import StepContext, empty_result
 from party.runtime.expected import Expected, Receives
 from party.runtime.messages import batches
-from party.runtime.step_order import NEXT_ROUND, OPENING, RESUMED, THIS_ROUND, Next, StepTable
+from party.runtime.step_order import NEXT_ROUND, OPENING, RESUMED, THIS_ROUND, Next, StepTable, steps_of_phase
+from party.runtime.steps import Step
 from party.setup.steps import PUBLISHED, UNPUBLISHED
 from treetap.errors import Malformed
 from treetap.process.together import together
+from treetap.protocols.growth import MOST_COLUMNS
 from treetap.protocols.job_spec import params_as
 from treetap.trees.ensemble import ROOT
 from treetap.trees.fixed_gains import best_of, weights_of
@@ -62,7 +63,7 @@ class OneOwner:
         self._bins: dict[str, SourceBins] = {}
         self.steps: Mapping[str, Step] = {
             "prepare": job.prepare,
-            **job.alignment.steps,
+            **steps_of_phase(job.order, job.alignment),
             "bin": job.bin,
             "share_ownership": self.share_ownership,
             "share_bins": self.share_bins,
@@ -78,7 +79,7 @@ class OneOwner:
         setting, records = self._setting, self._job.records
         nodes = 2 << setting.params.max_depth
         return {
-            **self._job.alignment.receives,
+            **self._job.receives,
             **of_any_job(setting, records),
             "record_bins": Expected(setting.others, lambda: MOST_COLUMNS * (CODE_BYTES * records() + _NODE)),
             "grown_tree": Expected(setting.others, lambda: nodes * _NODE, range(setting.params.n_estimators)),

@@ -39,9 +39,20 @@ from party.pivodl.secure_gains import SecureGains
 from party.pivodl.setting import Setting
 from party.pivodl.source import Source
 from party.pivodl.split_party import SplitParty, Winner
-from party.runtime.context import Step, StepContext, empty_result, required
+from party.runtime.context import StepContext, empty_result, required
 from party.runtime.expected import Receives
-from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, OPENING, RESUMED, SAME, THIS_ROUND, Next, StepTable
+from party.runtime.step_order import (
+    NEXT_ROUND,
+    NEXT_STAGE,
+    OPENING,
+    RESUMED,
+    SAME,
+    THIS_ROUND,
+    Next,
+    StepTable,
+    steps_of_phase,
+)
+from party.runtime.steps import Step
 from party.setup.steps import PUBLISHED, UNPUBLISHED
 from treetap.additive.paillier.shared_sums import SharedSums
 from treetap.privacy.zcdp import LeafWeightPrivacy
@@ -97,7 +108,7 @@ class SeveralOwners:
         self._divisions: Divisions | None = None
         self.steps: Mapping[str, Step] = {
             "prepare": job.prepare,
-            **job.alignment.steps,
+            **steps_of_phase(job.order, job.alignment),
             "bin": job.bin,
             "exchange_party_keys": self.exchange_party_keys,
             "open_nonces": self.open_nonces,
@@ -119,7 +130,7 @@ class SeveralOwners:
     @property
     def receives(self) -> Receives:
         """See `Role.receives`."""
-        return {**self._job.alignment.receives, **of_spread_labels(self._setting, self._job.records)}
+        return {**self._job.receives, **of_spread_labels(self._setting, self._job.records)}
 
     async def exchange_party_keys(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Make this attempt's keys, and exchange their public halves and commitments to nonces."""

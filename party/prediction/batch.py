@@ -15,9 +15,10 @@ from party.prediction.opened_model import OpenedModel
 from party.prediction.outcome import Outcome
 from party.prediction.scores_on_disk import AT_ONCE, Array, Imputed, ScoreStore
 from party.prediction.step_rows import LAST_BLOCK, MORE_BLOCKS
-from party.runtime.context import Step, StepContext, required
+from party.runtime.context import StepContext, required
 from party.runtime.job_store import Arrays, Store
 from party.runtime.messages import Rows
+from party.runtime.steps import Step
 from party.setup.steps import fingerprint
 from treetap.errors import DataError
 from treetap.models.durable import writing_whole

@@ -10,15 +10,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 
-from party.runtime.context import Step, StepContext, empty_result, required
+from party.runtime.context import StepContext, empty_result, required
 from party.runtime.expected import Expected, Receives
 from party.runtime.job_store import Store
 from party.runtime.messages import batches
 from party.runtime.step_order import StepOrder
-from party.runtime.steps import StepId
+from party.runtime.steps import Step, StepId
 from treetap.errors import Malformed
-from treetap.protocols.emissions import CLASSES_OF_NAMES
 from treetap.protocols.prediction import present
+from treetap.protocols.scoring import CLASSES_OF_NAMES
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
 log = logging.getLogger(__name__)

@@ -12,21 +12,25 @@ from typing import Any
 
 import pyarrow as pa
 
-from party.alignment.steps import ALIGNMENT, Alignment, alignment_steps
+from party.alignment.steps import ALIGNMENT, Alignment
 from party.config import PartyConfig
 from party.prediction.feature_names import NAMES, Naming, naming_steps
 from party.prediction.private_values import check_private_values
 from party.prediction.record_values import RecordValues, values_of
 from party.prediction.step_rows import conditions_of
-from party.runtime.context import Step, StepContext, required
+from party.runtime.context import StepContext, required
+from party.runtime.expected import expected_of
 from party.runtime.job_store import Store
 from party.runtime.messages import Rows
-from party.runtime.step_order import StepOrder, StepTable
+from party.runtime.step_order import StepOrder, StepTable, steps_of_phase
+from party.runtime.steps import Step
 from party.setup.steps import load_table, table_config
 from treetap.errors import DataError
 from treetap.models.arrays import Array
 from treetap.models.store import VALUES, read_manifest, read_model, read_repaired, read_weights
-from treetap.protocols.prediction import present
+from treetap.protocols.alignment import ALIGNMENTS
+from treetap.protocols.messages import JobSizes
+from treetap.protocols.prediction import members_present
 from treetap.protocols.registry import prediction_name, training
 from treetap.tables.categories import Category
 from treetap.tables.reading import Table
@@ -76,21 +80,19 @@ class OpenedModel:
             log.warning("job %s: goes on without %s, which does not answer", context.job, ", ".join(opening.away))
         if opening.away_deadline_s:
             context.outbox.timeouts = Timeouts(min(context.outbox.timeouts.silence_s, opening.away_deadline_s))
-        members = [opening.recipient, *present(opening)]
-        phases = {
-            ALIGNMENT: alignment_steps(members, opening.alignment, config.name),
-            NAMES: naming_steps(opening, config.name),
-        }
+        self.sizes = JobSizes(members=members_present(opening, context.coordinator))
+        self._alignment = Alignment(context, opening.alignment, "min_prediction_records", self.sizes)
+        phases = {ALIGNMENT: self._alignment.sequence, NAMES: naming_steps(opening, config.name)}
         self.order = StepOrder(table, phases, conditions_of(opening))
         self.names = Naming(context, store, opening, self.order)
-        self._alignment = Alignment(context, members, opening.alignment, self.order, "min_prediction_records")
         self._table: Table | None = None  # the own one, until the common records are known
         self._common: Table | None = None
         self._compared: set[int] | None = None
         self._values: RecordValues | None = None
-        aligning = {name: self._then_values(step) for name, step in self._alignment.steps.items()}
+        aligning = {name: self._then_values(step) for name, step in steps_of_phase(self.order, self._alignment).items()}
         self.steps = {**aligning, **self.names.steps}
-        self.receives = {**self._alignment.receives, **self.names.receives}
+        aligned = expected_of(ALIGNMENTS.get(opening.alignment, ()), config.name, self.sizes)
+        self.receives = {**aligned, **self.names.receives}
 
     @cached_property
     def shard(self) -> list[dict[str, Any]]:

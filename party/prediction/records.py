@@ -14,9 +14,10 @@ from party.prediction.batch import BatchPrediction, Beside
 from party.prediction.opened_model import OpenedModel
 from party.prediction.scores_on_disk import Imputed
 from party.prediction.served import ServedPrediction
-from party.runtime.context import Step, StepContext
+from party.runtime.context import StepContext
 from party.runtime.job_store import Arrays, Store
 from party.runtime.messages import Rows
+from party.runtime.steps import Step
 from party.serving.registry import ServedModels
 from treetap.tables.reading import Floats, Table
 from treetap.wire.v2 import prediction_pb2

@@ -17,9 +17,10 @@ from party.prediction.opened_model import OpenedModel
 from party.prediction.outcome import Outcome
 from party.prediction.scores_on_disk import Imputed
 from party.prediction.step_rows import ANSWERED, REQUESTED, UNREQUESTED
-from party.runtime.context import Step, StepContext, required
+from party.runtime.context import StepContext, required
 from party.runtime.job_store import Arrays
 from party.runtime.messages import Rows
+from party.runtime.steps import Step
 from party.serving.registry import ServedModels
 from party.serving.request_queue import RequestQueue
 from treetap.errors import ConfigError, NotServed

@@ -10,21 +10,20 @@ from typing import Protocol, TypeVar
 from party.policy import Policy
 from party.runtime.attempts import check_latest
 from party.runtime.costs import CostAccount
-from party.runtime.expected import Receives
 from party.runtime.job_store import JobStore
 from party.runtime.mailbox import Mailbox
 from party.runtime.metrics import PartyMetrics
 from party.runtime.outbox import Outbox
 from party.runtime.scratch import Scratch
-from party.runtime.steps import ProgressCounter, StepCache
+from party.runtime.steps import ProgressCounter, Step, StepCache
 from party.runtime.transcript_recorder import Recorder
 from treetap.errors import Refused, UnknownJob
 from treetap.native import arithmetic
+from treetap.protocols.messages import JobSizes
 from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, setup_pb2
 from treetap.workers.engines import Engine, KeyEngine
 
-Step = Callable[[control_pb2.StepRequest], Awaitable[control_pb2.StepResult]]
 T = TypeVar("T")
 
 
@@ -68,7 +67,7 @@ class StepContext:
 
 
 class Role(Protocol):
-    """A party's part in a protocol: named steps, what it can receive from other parties, and an end."""
+    """A party's part in a protocol: named steps, sizes of its messages, and an end."""
 
     @property
     def steps(self) -> Mapping[str, Step]:
@@ -76,8 +75,8 @@ class Role(Protocol):
         ...
 
     @property
-    def receives(self) -> Receives:
-        """Messages that other parties may send for these steps, by kind; the mailbox refuses all others."""
+    def sizes(self) -> JobSizes:
+        """The numbers of the job from which the lengths of its messages follow, as far as the role knows them."""
         ...
 
     async def close(self) -> None:

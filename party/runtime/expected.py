@@ -6,10 +6,11 @@ bounds, not forecasts: what a peer sends in good order is smaller.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from treetap.errors import Refused
+from treetap.protocols.messages import JobSizes, MessageRow, Series
 
 #: Rounds of a prediction, which are its blocks: as many as records are asked for.
 BLOCKS = range(1 << 62)
@@ -75,3 +76,22 @@ def record_sets(total: int, sets: int) -> int:
 def public_key_size(bits: int) -> int:
     """Bytes of a public key with the layout of a plaintext, of one slot per bit at most."""
     return bits // 8 + bits
+
+
+def expected_of(rows: Iterable[MessageRow], receiver: str, sizes: JobSizes) -> Receives:
+    """Messages that go to a party by the rows of its job; the sizes are read when a message comes."""
+    found: dict[str, Expected] = {}
+    for row in rows:
+        senders = [sender for sender, to in row.route(sizes.members) if to == receiver]
+        if row.times is None or row.bound is None or not senders:
+            continue
+        times = {sender: row.times(sizes, sender, receiver) for sender in senders}
+        rounds, _ = times[senders[0]]
+
+        def bound(sender: str, round: int, stage: int, row: MessageRow = row) -> int:
+            assert row.bound is not None
+            return row.bound(sizes, Series(sender, receiver, round, stage))
+
+        stages = {sender: stages for sender, (_, stages) in times.items()}
+        found[row.content] = Expected(senders, lambda: 1 << 62, rounds, stages, bound)
+    return found

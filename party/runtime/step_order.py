@@ -1,22 +1,32 @@
-"""The order of steps: each role declares it as a table, executes that, and its protocol's page shows it.
+"""The order of steps: each step declares what may come after it, its role conducts that, its protocol's page shows it.
 
-A table has one row per step, which lists the steps that may come after it:
+A step is a method, of a role or of a part that it is composed of, whose name is the step's on the wire:
 
-    "relay_children": (Next("choose_splits", NEXT_STAGE, when=SPLITTABLE), Next("finish_tree", THIS_ROUND, when=ENDS))
+    @step(Next("choose_splits", NEXT_STAGE, when=SPLITTABLE), Next("finish_tree", THIS_ROUND, when=NONE_SPLITTABLE))
+    async def relay_children(self, request: control_pb2.StepRequest) -> Outcome: ...
 
-Two kinds of names are not steps. `OPENING` is the row of the first steps. A phase, such as the alignment, stands for a
-sequence of steps that depends on the job; its row lists the steps that may come after the last one of the sequence.
+These rows make the table of a role (`@role`, `table_of`), by which `steps_of` checks each step before it runs and moves
+on after it has succeeded.
+
+Two kinds of rows are no steps' and stand beside the role's class. `OPENING` is the row of the first steps. A phase,
+such as the alignment, stands for a sequence of steps that depends on the job; its row lists the steps that may come
+after the last one of the sequence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from types import ModuleType
+from typing import Protocol, TypeAlias, TypeVar
 
-from party.runtime.steps import StepId, Untimely, describe
-from treetap.wire.frame import name_of
-from treetap.wire.v2 import control_pb2
+from google.protobuf.message import Message
+
+from party.runtime.steps import Step, StepId, Untimely, describe
+from treetap.wire.frame import name_of, result
+from treetap.wire.v2 import control_pb2, setup_pb2
 
 #: The row of the steps that may come first.
 OPENING = "opening"
@@ -139,3 +149,138 @@ class StepOrder:
                 place
             ]
         ]
+
+
+class Outcome:
+    """What a step that has succeeded reports.
+
+    Attributes:
+        says: outcomes of its row, by which some steps may come and others not.
+        answer: the body of its answer; None: an empty one.
+        first_rounds: those of the order from now on; None: as they were.
+    """
+
+    def __init__(self, *says: str, answer: Message | None = None, first_rounds: Sequence[int] | None = None) -> None:
+        self.says, self.answer, self.first_rounds = says, answer, first_rounds
+
+
+#: What a step's method returns: an outcome, the body of its answer, or None for an empty one.
+Reported: TypeAlias = Outcome | Message | None
+#: A step's method, which takes the request if it needs that.
+Method = TypeVar("Method", bound=Callable[..., Awaitable[Reported]])
+Declaring = TypeVar("Declaring", bound=type)
+_ROW = "_steps_after"
+_TABLES: dict[type, StepTable] = {}
+
+
+class Phase(Protocol):
+    """A part whose steps follow one after another as the job has it."""
+
+    @property
+    def sequence(self) -> Sequence[StepId]:
+        """Its steps at one party, in order; there may be none."""
+        ...
+
+
+def step(*following: Next) -> Callable[[Method], Method]:
+    """Declare a method as the step of its name, with the steps that may come after it; none after one of a phase."""
+
+    def declare(method: Method) -> Method:
+        setattr(method, _ROW, following)
+        return method
+
+    return declare
+
+
+def role(rows: StepTable, *parts: type) -> Callable[[Declaring], Declaring]:
+    """Declare a class as a role, which has the steps of its own and of its parts.
+
+    `rows`: those that are no steps', of `OPENING` and of phases.
+
+    Raises:
+        ValueError: two steps have one name, one that may come has no row, or a row is never reached.
+    """
+
+    def declare(declaring: Declaring) -> Declaring:
+        table, whole = dict(rows), tuple[type, ...]((declaring, *parts))
+        for part in whole:
+            for name, following in _declared(part).items():
+                if name in table:
+                    raise ValueError(f"{declaring.__name__} has two steps {name}")
+                table[name] = following
+        _TABLES[declaring] = _in_order(declaring, table)
+        return declaring
+
+    return declare
+
+
+def table_of(declared: type) -> StepTable:
+    """The table of a role, its rows in the order in which their steps may come."""
+    return _TABLES[declared]
+
+
+def table_in(module: ModuleType) -> StepTable:
+    """The table of the one role that a module has."""
+    (declared,) = (table for kind, table in _TABLES.items() if kind.__module__ == module.__name__)
+    return declared
+
+
+def steps_of(
+    own: object, *parts: object, phases: Mapping[str, Phase] | None = None, conditions: Conditions | None = None
+) -> Mapping[str, Step]:
+    """The steps of a role by name: those of its own, of its parts and of its phases."""
+    phases = phases or {}
+    order = StepOrder(table_of(type(own)), {name: phase.sequence for name, phase in phases.items()}, conditions)
+    steps: dict[str, Step] = {}
+    for part in (own, *parts):
+        steps |= {name: _conducted(order, part, name) for name in _declared(type(part))}
+    for phase in phases.values():
+        steps |= steps_of_phase(order, phase)
+    return steps
+
+
+def steps_of_phase(order: StepOrder, phase: Phase) -> dict[str, Step]:
+    """The steps of a phase by name."""
+    return {name: _conducted(order, phase, name) for name, _, _ in phase.sequence}
+
+
+def _declared(part: type) -> dict[str, Sequence[Next]]:
+    """The steps of a class with their rows."""
+    methods = ((name, getattr(part, name)) for name in dir(part) if not name.startswith("__"))
+    return {name: getattr(method, _ROW) for name, method in methods if hasattr(method, _ROW)}
+
+
+def _conducted(order: StepOrder, part: object, name: str) -> Step:
+    """A step that comes in order only, and moves the order once it has succeeded."""
+    method: Callable[..., Awaitable[Reported]] = getattr(part, name)
+    takes_request = bool(inspect.signature(method).parameters)
+
+    async def conduct(request: control_pb2.StepRequest) -> control_pb2.StepResult:
+        order.check(request)
+        reported = await (method(request) if takes_request else method())
+        outcome = reported if isinstance(reported, Outcome) else Outcome(answer=reported)
+        answer = result(setup_pb2.Done() if outcome.answer is None else outcome.answer)
+        if outcome.first_rounds is not None:
+            order.first_rounds = outcome.first_rounds
+        order.done(request, *outcome.says)
+        return answer
+
+    return conduct
+
+
+def _in_order(declaring: type, table: StepTable) -> StepTable:
+    """The rows in the order in which their steps may come, depth first."""
+    reached: dict[str, Sequence[Next]] = {}
+
+    def visit(name: str) -> None:
+        if name not in table:
+            raise ValueError(f"{declaring.__name__} has no row of {name}, which may come")
+        if name not in reached:
+            reached[name] = table[name]
+            for following in table[name]:
+                visit(following.step)
+
+    visit(OPENING)
+    if never := sorted(set(table) - set(reached)):
+        raise ValueError(f"{declaring.__name__}: {', '.join(never)} may never come")
+    return reached

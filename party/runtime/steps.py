@@ -23,6 +23,8 @@ HEARTBEAT_S = 1.0
 MOST_STEPS = 4096
 
 StepId = tuple[str, int, int]
+#: A step that a party conducts.
+Step = Callable[[control_pb2.StepRequest], Awaitable[control_pb2.StepResult]]
 
 
 def describe(step: StepId) -> str:

@@ -11,7 +11,7 @@ import json
 from party.config import PartyConfig
 from treetap.errors import Malformed, Refused
 from treetap.names import NAME
-from treetap.protocols.emissions import Members, OpensSums
+from treetap.protocols.messages import Members, OpensSums
 
 
 def check_members(config: PartyConfig, members: Members, opens_sums: OpensSums) -> None:

@@ -3,90 +3,79 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Any
 
 from party.alignment.steps import ALIGNED, ALIGNMENT
 from party.config import PartyConfig
-from party.runtime.context import Step, StepContext, empty_result, required
-from party.runtime.expected import Expected, Receives
-from party.runtime.step_order import OPENING, Next, StepTable
+from party.runtime.context import StepContext, required
+from party.runtime.step_order import (
+    NEXT_ROUND,
+    OPENING,
+    RESUMED,
+    THIS_ROUND,
+    Next,
+    Outcome,
+    role,
+    step,
+    steps_of,
+)
 from party.setup.steps import PUBLISHED, UNPUBLISHED, load_job_table, manifest_of, without_columns
-from party.splitnn.bodies import BATCHES, EMBEDDINGS, GRADIENTS, size_of
-from party.splitnn.job import EPOCH_STEPS, NetworkJob
+from party.splitnn.bodies import EMBEDDINGS, GRADIENTS
+from party.splitnn.job import NetworkJob
 from party.splitnn.numbers import send, send_blocks, take
 from treetap.errors import BadInput, DataError, Malformed
 from treetap.neural.accountant import DELTA, epsilon, says
 from treetap.neural.feature_side import FeatureSide
 from treetap.neural.inputs import Inputs
 from treetap.tables.reading import Table
-from treetap.wire.frame import result
 from treetap.wire.v2 import control_pb2, setup_pb2
 
 log = logging.getLogger(__name__)
 #: Times `silence_s` that a batch may take: the label holder waits once for the others, and computes as long itself.
 WAITS = 2
-STEPS: StepTable = {
-    OPENING: (Next("prepare"),),
-    "prepare": (
-        Next(ALIGNMENT, when=UNPUBLISHED),
-        Next("fit_inputs", when=ALIGNED),
-        Next("publish", when=PUBLISHED),
-    ),
-    **EPOCH_STEPS,
-}
 
 
+@role({OPENING: (Next("prepare"),), ALIGNMENT: (Next("fit_inputs"),)})
 class FeatureParty:
     """Sends an embedding of every record once an epoch, unless it sits the record's batch out."""
 
     def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
         self._context, self._spec = context, spec
-        self._job = NetworkJob(config, context, spec, STEPS)
+        self._job = NetworkJob(config, context, spec)
         self._params = self._job.params
         self._amplified, self._defences = config.optimizer == "amplified", config.defences.of_columns
         self._table: Table | None = None
         self._side: FeatureSide | None = None
         self._epochs = 0  # after which the state in memory is
-        self.steps: Mapping[str, Step] = {
-            "prepare": self.prepare,
-            **self._job.alignment.steps,
-            "fit_inputs": self.fit_inputs,
-            "train_epoch": self.train_epoch,
-            "store_epoch": self.store_epoch,
-            "publish": self.publish,
-        }
+        self.sizes = self._job.sizes
+        self.steps = steps_of(self, phases={ALIGNMENT: self._job.alignment})
 
-    @property
-    def receives(self) -> Receives:
-        """See `Role.receives`."""
-        width, rounds = self._params.bottom_of(self._context.party).width, range(self._params.epochs)
-        most = size_of(self._params.batch_size + 1, width, self._params.wire_type)
-        gradients = Expected([self._spec.aggregator], lambda: most, rounds, BATCHES)
-        return {**self._job.alignment.receives, GRADIENTS: gradients}
-
-    async def prepare(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next(ALIGNMENT, when=UNPUBLISHED), Next("fit_inputs", when=ALIGNED), Next("publish", when=PUBLISHED))
+    async def prepare(self) -> Outcome:
         """Report the progress of the job at this party: the records that an earlier attempt aligned, stored epochs."""
         job, store = self._job, self._context.store
-        job.order.check(request)
         table = self._table = await load_job_table(
             self._context, job.config, self._spec, with_label=False, missing=self._params.missing
         )
         aligned = job.alignment.begin(table.ids, table.rows, table.path, keep=True)
         published = store.published
         stored = 0 if published else await self._context.offload(lambda: job.states.epochs)
-        job.order.first_rounds = range(stored + 1)  # the label holder may have stored one less
-        job.order.done(request, PUBLISHED if published else UNPUBLISHED, *([ALIGNED] if aligned else []))
         bare = without_columns(job.config, self._spec)
-        return result(
-            setup_pb2.Prepared(stored_rounds=stored, published=published, aligned_attempt=aligned, without_columns=bare)
+        return Outcome(
+            PUBLISHED if published else UNPUBLISHED,
+            *([ALIGNED] if aligned else []),
+            answer=setup_pb2.Prepared(
+                stored_rounds=stored, published=published, aligned_attempt=aligned, without_columns=bare
+            ),
+            first_rounds=range(stored + 1),  # the label holder may have stored one less
         )
 
-    async def fit_inputs(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("train_epoch", RESUMED), Next("publish"))
+    async def fit_inputs(self) -> None:
         """Select the common records, scale their columns, and make the own model."""
         job = self._job
-        job.order.check(request)
         table = self._table = required(self._table).take(job.alignment.records)
         inputs = await job.fit(table) or Inputs.without_columns(len(table.ids))
         if self._amplified:
@@ -104,10 +93,9 @@ class FeatureParty:
             )
         except BadInput as failure:
             raise failure.at(self._context.party) from None
-        job.order.done(request)
-        return empty_result()
 
-    async def train_epoch(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("store_epoch", THIS_ROUND))
+    async def train_epoch(self, request: control_pb2.StepRequest) -> None:
         """One epoch. Of each batch in which this party takes part:
 
         1. Compute the embeddings of its records, and send them.
@@ -120,7 +108,6 @@ class FeatureParty:
             DataError: an embedding is not finite.
         """
         epoch, job = request.round, self._job
-        job.order.check(request)
         side, holder, progress = required(self._side), self._spec.aggregator, self._context.progress
         if self._epochs != epoch:
             await self._context.offload(lambda: side.load(job.states.load(epoch)))
@@ -145,16 +132,14 @@ class FeatureParty:
             await send_blocks(context, holder, EMBEDDINGS, self._validation(epoch), wire_type, epoch, len(batches))
         context.mailbox.forget(epoch)
         self._epochs = epoch + 1
-        job.order.done(request)
-        return empty_result()
 
-    async def store_epoch(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("train_epoch", NEXT_ROUND), Next("publish"))
+    async def store_epoch(self, request: control_pb2.StepRequest) -> None:
         """Store the state after the epoch, before the label holder stores its own.
 
         Raises:
             Malformed: the epoch is not the best one, where without early stopping each is.
         """
-        self._job.order.check(request)
         side, is_best = required(self._side), request.protocol.splitnn.store_epoch.best
         if not is_best and self._params.early_stopping_rounds is None:
             raise Malformed(
@@ -162,12 +147,10 @@ class FeatureParty:
             )
         best = side.weights() if is_best else None
         await self._context.offload(lambda: self._job.states.save(request.round + 1, side.state(), best), whole=True)
-        self._job.order.done(request)
-        return empty_result()
 
-    async def publish(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step()
+    async def publish(self) -> None:
         """Publish the own model."""
-        self._job.order.check(request)
         if not self._context.store.published:
             manifest = {
                 "role": "feature_party",
@@ -179,8 +162,6 @@ class FeatureParty:
                 **self._job.described(),
             }
             await self._job.publish(manifest)
-        self._job.order.done(request)
-        return empty_result()
 
     async def close(self) -> None:
         """Do nothing: this role has no workers' state."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from party.alignment.steps import ALIGNMENT, Alignment, alignment_steps
+from party.alignment.steps import Alignment
 from party.config import PartyConfig
 from party.runtime.context import StepContext, required
-from party.runtime.step_order import NEXT_ROUND, RESUMED, THIS_ROUND, Next, StepOrder, StepTable
-from party.splitnn.bodies import size_of
 from party.splitnn.stored_states import StoredStates
 from treetap.errors import BadInput
 from treetap.models.store import WEIGHTS
@@ -18,17 +16,13 @@ from treetap.neural.inputs import Inputs, InputScaler, has_inputs
 from treetap.neural.params import SplitnnParams
 from treetap.neural.schedule import Schedule
 from treetap.protocols.job_spec import params_as
+from treetap.protocols.messages import members_of
+from treetap.protocols.splitnn_prediction import NetworkSizes
 from treetap.tables.reading import Table
 from treetap.wire.v2 import setup_pb2
 
-#: The rows of every role's step table from the inputs on.
-EPOCH_STEPS: StepTable = {
-    ALIGNMENT: (Next("fit_inputs"),),
-    "fit_inputs": (Next("train_epoch", RESUMED), Next("publish")),
-    "train_epoch": (Next("store_epoch", THIS_ROUND),),
-    "store_epoch": (Next("train_epoch", NEXT_ROUND), Next("publish")),
-    "publish": (),
-}
+#: Stages of an epoch: its batches, whose number is known once the records are aligned.
+BATCHES = 1 << 31
 
 
 class NetworkJob:
@@ -36,20 +30,24 @@ class NetworkJob:
 
     Attributes:
         params: the job's parameters.
-        order: the steps of the job that may come next.
+        sizes: those of the job, as far as they are known.
         alignment: this party's part in finding the common records.
         states: those on disk.
     """
 
-    def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec, table: StepTable) -> None:
-        """`table`: the role's steps, with the phase `ALIGNMENT`."""
+    def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
         self.config, self._context, self.spec = config, context, spec
         self.params = params_as(spec, SplitnnParams)
-        members = [spec.aggregator, *spec.feature_parties]
-        for party in members:
-            self.params.bottom_of(party)
-        self.order = StepOrder(table, {ALIGNMENT: alignment_steps(members, spec.alignment, context.party)})
-        self.alignment = Alignment(context, members, spec.alignment, self.order, "min_common_records")
+        members = members_of(spec, context.coordinator)
+        self.sizes = NetworkSizes(
+            members=members,
+            rounds=self.params.epochs,
+            stages=BATCHES,
+            widths={party: self.params.bottom_of(party).width for party in members.parties},
+            wire_type=self.params.wire_type,
+            rows=self.params.batch_size + 1,
+        )
+        self.alignment = Alignment(context, spec.alignment, "min_common_records", self.sizes)
         self.states = StoredStates(context)
         self._schedule: Schedule | None = None
         self._scaler: InputScaler | None = None
@@ -62,7 +60,9 @@ class NetworkJob:
             DataError: the records are fewer than a batch.
         """
         try:
-            self._schedule = Schedule.of(self.params, len(table.ids))
+            schedule = self._schedule = Schedule.of(self.params, len(table.ids))
+            self.sizes.held = len(schedule.validation)
+            self.sizes.blocks = -(-len(schedule.validation) // self.params.batch_size)
             self._draws = self.states.draws(self.params, self._context.party)
             scaler = self._scaler = await self._context.offload(lambda: InputScaler.fit(table, self.schedule.training))
             return await self._context.offload(lambda: scaler.apply(table)) if has_inputs(table) else None
@@ -89,15 +89,6 @@ class NetworkJob:
             "threads": params.threads,
             "reproducible": params.reproducible,
         }
-
-    def most_bytes(self, width: int) -> int:
-        """Most bytes of a series: that of a batch or, once the records are aligned, of the validation records."""
-        wire_type, schedule = self.params.wire_type, self._schedule
-        of_batch = size_of(self.params.batch_size + 1, width, wire_type)
-        if schedule is None:
-            return of_batch
-        held = len(schedule.validation)
-        return max(of_batch, size_of(held, width, wire_type, -(-held // self.params.batch_size)))
 
     async def publish(self, manifest: dict[str, Any], kinds: tuple[str, ...] = ()) -> None:
         """Publish the best epoch's weights as a model with a manifest, and further files of these kinds."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -13,15 +12,24 @@ import torch
 from party.alignment.steps import ALIGNED, ALIGNMENT
 from party.config import PartyConfig
 from party.defences.clean_labels import Use
-from party.runtime.context import Step, StepContext, empty_result, required
-from party.runtime.expected import Expected, Receives
+from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
-from party.runtime.step_order import OPENING, Next, StepTable
+from party.runtime.step_order import (
+    NEXT_ROUND,
+    OPENING,
+    RESUMED,
+    THIS_ROUND,
+    Next,
+    Outcome,
+    role,
+    step,
+    steps_of,
+)
 from party.setup.labelled_table import LabelledTable, load_labelled_table
 from party.setup.steps import manifest_of, without_columns
-from party.splitnn.bodies import BATCHES, EMBEDDINGS, GRADIENTS
+from party.splitnn.bodies import EMBEDDINGS, GRADIENTS
 from party.splitnn.epoch_figures import EpochFigures, Scored, published_network
-from party.splitnn.job import EPOCH_STEPS, NetworkJob
+from party.splitnn.job import NetworkJob
 from party.splitnn.numbers import send, take
 from treetap.errors import BadInput, Malformed, OutOfOrder
 from treetap.models.durable import write_whole
@@ -32,45 +40,27 @@ from treetap.neural.objective import Objective
 from treetap.process.together import together
 from treetap.tables.labels import Labels
 from treetap.trees.loss import loss_for
-from treetap.wire.frame import result
 from treetap.wire.metric_history import columns
 from treetap.wire.v2 import control_pb2, setup_pb2, splitnn_pb2
 
-STEPS: StepTable = {
-    OPENING: (Next("prepare"),),
-    "prepare": (Next(ALIGNMENT), Next("fit_inputs", when=ALIGNED)),
-    **EPOCH_STEPS,
-}
 
-
+@role({OPENING: (Next("prepare"),), ALIGNMENT: (Next("fit_inputs"),)})
 class LabelHolder:
     """Trains the top model on the embeddings of all parties."""
 
     def __init__(self, config: PartyConfig, context: StepContext, spec: setup_pb2.JobSpec) -> None:
         self._context, self._spec = context, spec
-        self._job = NetworkJob(config, context, spec, STEPS)
+        self._job = NetworkJob(config, context, spec)
         self._params = self._job.params
         self._data: LabelledTable | None = None
         self._side: LabelSide | None = None
+        self._stored = 0  # epochs, when the attempt began
         self._figures = EpochFigures(self._params.early_stopping_rounds)
-        self.steps: Mapping[str, Step] = {
-            "prepare": self.prepare,
-            **self._job.alignment.steps,
-            "fit_inputs": self.fit_inputs,
-            "train_epoch": self.train_epoch,
-            "store_epoch": self.store_epoch,
-            "publish": self.publish,
-        }
+        self.sizes = self._job.sizes
+        self.steps = steps_of(self, phases={ALIGNMENT: self._job.alignment})
 
-    @property
-    def receives(self) -> Receives:
-        """See `Role.receives`."""
-        parties, rounds = list(self._spec.feature_parties), range(self._params.epochs)
-        width = max(self._params.bottom_of(party).width for party in parties)
-        embeddings = Expected(parties, lambda: self._job.most_bytes(width), rounds, BATCHES)
-        return {**self._job.alignment.receives, EMBEDDINGS: embeddings}
-
-    async def prepare(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next(ALIGNMENT), Next("fit_inputs", when=ALIGNED))
+    async def prepare(self) -> Outcome:
         """Report the progress of the job.
 
         1. Read the table and decode its labels; with label differential privacy noisy ones take their place.
@@ -78,7 +68,6 @@ class LabelHolder:
         3. Look up the records that an earlier attempt aligned, and the stored epochs.
         """
         job, store = self._job, self._context.store
-        job.order.check(request)
         data = self._data = await load_labelled_table(
             self._context, job.config, self._spec, missing=self._params.missing, objective=self._params.objective
         )
@@ -96,27 +85,28 @@ class LabelHolder:
             history = self._figures.history
         else:
             history = []
-        job.order.first_rounds = (stored,)
-        job.order.done(request, *([ALIGNED] if aligned else []))
-        return result(
-            setup_pb2.Prepared(
+        self._stored = stored
+        return Outcome(
+            *([ALIGNED] if aligned else []),
+            answer=setup_pb2.Prepared(
                 stored_rounds=stored,
                 published=published,
                 aligned_attempt=aligned,
                 model=model,
                 history=columns(history),
                 without_columns=without_columns(job.config, self._spec),
-            )
+            ),
+            first_rounds=(stored,),
         )
 
-    async def fit_inputs(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("train_epoch", RESUMED), Next("publish"))
+    async def fit_inputs(self) -> setup_pb2.Binned:
         """Report the number of epochs.
 
         1. Select the common records and their labels; scale the own columns.
         2. Make the own model and the top, or load them as they were after the last stored epoch.
         """
         job, spec = self._job, self._spec
-        job.order.check(request)
         data = self._data = self.data.take(job.alignment.records)
         self._check_labels(data)
         inputs = await job.fit(data.table)
@@ -130,14 +120,14 @@ class LabelHolder:
             )
         except BadInput as failure:
             raise failure.at(self._context.party) from None
-        if (stored := job.order.first_rounds[0]) and not self._context.store.published:
+        if (stored := self._stored) and not self._context.store.published:
             arrays = await self._context.offload(lambda: job.states.load(stored))
             self._figures.load(arrays)
             side.load({name: each for name, each in arrays.items() if name not in self._figures.state()})
-        job.order.done(request)
-        return result(setup_pb2.Binned(rounds=self._params.epochs, stopped=self._figures.stopped))
+        return setup_pb2.Binned(rounds=self._params.epochs, stopped=self._figures.stopped)
 
-    async def train_epoch(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("store_epoch", THIS_ROUND))
+    async def train_epoch(self, request: control_pb2.StepRequest) -> splitnn_pb2.TrainedEpoch:
         """One epoch, batch after batch.
 
         1. Receive the embeddings of the parties that take part; those of others are 0.
@@ -147,7 +137,6 @@ class LabelHolder:
         Then the validation records are scored, if there are some.
         """
         epoch, job = request.round, self._job
-        job.order.check(request)
         context, side, schedule, progress = self._context, required(self._side), job.schedule, self._context.progress
         batches = schedule.epoch(epoch)
         progress.done, progress.total = 0, len(batches)
@@ -179,42 +168,36 @@ class LabelHolder:
         )
         context.metrics.epoch_loss(float(np.mean(losses)))
         context.mailbox.forget(epoch)
-        job.order.done(request)
-        return result(
-            splitnn_pb2.TrainedEpoch(best=best, stopped=self._figures.stopped, metrics=self._figures.published())
-        )
+        return splitnn_pb2.TrainedEpoch(best=best, stopped=self._figures.stopped, metrics=self._figures.published())
 
-    async def store_epoch(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step(Next("train_epoch", NEXT_ROUND), Next("publish"))
+    async def store_epoch(self, request: control_pb2.StepRequest) -> None:
         """Store the state after the epoch; every other party has stored its own.
 
         Raises:
             Malformed: the coordinator says of the best epoch another thing than this party has said.
         """
-        self._job.order.check(request)
         side, is_best = required(self._side), request.protocol.splitnn.store_epoch.best
         if is_best != (self._figures.best_epoch == request.round):
             raise Malformed(f"store_epoch of round {request.round} comes with another choice of the best epoch")
         best = side.weights() if is_best else None
         state = {**side.state(), **self._figures.state()}
         await self._context.offload(lambda: self._job.states.save(request.round + 1, state, best), whole=True)
-        self._job.order.done(request)
-        return empty_result()
 
-    async def publish(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
+    @step()
+    async def publish(self) -> setup_pb2.PublishedModel:
         """Publish the own model and the top of the best epoch, and report its figures.
 
         Raises:
             OutOfOrder: epochs are missing, whatever the coordinator believes.
         """
-        self._job.order.check(request)
         store = self._context.store
         if not store.published:
             epochs = await self._context.offload(lambda: self._job.states.epochs)
             if epochs < self._params.epochs and not self._figures.stopped:
                 raise OutOfOrder(f"publish cannot come now: {epochs} of {self._params.epochs} epochs are stored")
             await self._job.publish(self._manifest(epochs), self._clean_metrics())
-        self._job.order.done(request)
-        return result(published_network(store.manifest()))
+        return published_network(store.manifest())
 
     async def close(self) -> None:
         """Do nothing: this role has no workers' state."""

@@ -11,11 +11,12 @@ from party.config import PartyConfig
 from party.prediction.chain import take_block
 from party.prediction.expected import block_records
 from party.prediction.opened_model import OpenedModel
-from party.runtime.context import Step, StepContext, empty_result
+from party.runtime.context import StepContext, empty_result
 from party.runtime.expected import Receives
 from party.runtime.job_store import Store
 from party.runtime.messages import Rows
 from party.runtime.step_order import NEXT_ROUND, OPENING, Next, StepTable
+from party.runtime.steps import Step
 from party.splitnn.bodies import EMBEDDINGS
 from party.splitnn.numbers import send_blocks
 from party.splitnn.published import trained_bottom

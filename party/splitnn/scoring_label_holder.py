@@ -16,17 +16,19 @@ from party.prediction.chain import scored_block, send_block
 from party.prediction.opened_model import OpenedModel
 from party.prediction.records import record_source
 from party.prediction.step_rows import after_block, first_block, record_rows
-from party.runtime.context import Step, StepContext
-from party.runtime.expected import BLOCKS, Expected, Receives
+from party.runtime.context import StepContext
+from party.runtime.expected import Receives, expected_of
 from party.runtime.job_store import Store
 from party.runtime.messages import Rows
 from party.runtime.step_order import OPENING, Next, StepTable
+from party.runtime.steps import Step
 from party.serving.registry import ServedModels
-from party.splitnn.bodies import EMBEDDINGS, size_of
+from party.splitnn.bodies import EMBEDDINGS
 from party.splitnn.numbers import take
 from party.splitnn.published import trained_top
 from treetap.process.together import together
 from treetap.protocols.prediction import present
+from treetap.protocols.splitnn_prediction import PROTOCOL, NetworkSizes
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
 #: Most bytes of the embeddings of a block, of all parties together, as the label holder holds them.
@@ -72,16 +74,14 @@ class LabelHolder:
     @property
     def receives(self) -> Receives:
         """See `Role.receives`: a row of each party for each record of a block."""
-        sizes = {
-            party: size_of(self._records.size, self._network.widths[party], self._wire_type) for party in self._present
-        }
-        embeddings = Expected(
-            self._present,
-            lambda: max(sizes.values(), default=0),
-            BLOCKS,
-            of_series=lambda party, _round, _stage: sizes[party],
+        sizes = NetworkSizes(
+            members=self._opened.sizes.members,
+            rounds=1 << 62,
+            widths=self._network.widths,
+            wire_type=self._wire_type,
+            rows=self._records.size,
         )
-        return {**self._opened.receives, EMBEDDINGS: embeddings}
+        return {**self._opened.receives, **expected_of(PROTOCOL.sends, self._context.party, sizes)}
 
     async def open_model(self, request: control_pb2.StepRequest) -> control_pb2.StepResult:
         """Load the table and begin to align it."""

@@ -21,7 +21,7 @@ from tests import replay
 from tests.campaign.cipher import KeysMade, ciphers
 from tests.simulator import COORDINATOR, Federation, Message, run
 from tests.worlds import PARTIES, World, assert_oracles_model, spec
-from treetap.protocols.alignment_routes import turns
+from treetap.protocols.alignment import turns
 from treetap.protocols.job_spec import put_params
 from treetap.protocols.prediction import predict_request
 from treetap.psi import kernels

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from treetap.protocols.alignment_routes import turns
+from treetap.protocols.alignment import POINT_BYTES, turns
+from treetap.psi import group
 
 
 @pytest.mark.parametrize("parties", [2, 3, 4, 5, 8])
@@ -54,3 +55,8 @@ def test_every_list_meets_every_exponent_once(parties: int) -> None:
     assert {tuple(sorted(each)) for each in common.values()} == {
         tuple(sorted(f"fresh {place}" for place in range(parties)))
     }
+
+
+def test_a_list_is_as_long_as_its_points() -> None:
+    """The bound of a list counts points of the group's encoding."""
+    assert POINT_BYTES == group.POINT_BYTES

@@ -6,7 +6,6 @@ the first rounds and stages, except for those that may come now and those that a
 
 from __future__ import annotations
 
-import importlib
 import time
 from collections import Counter
 from pathlib import Path
@@ -19,7 +18,7 @@ from party.runtime.step_order import StepTable, id_of
 from tests.campaign.small_jobs import PREDICTIONS, TRAININGS, begin, play, trained, training_of, wrong
 from tests.replay import CLOSING, Conducted, Replay, ask, with_word
 from tests.simulator import Federation, run
-from tests.step_tables import Asked, TableReader
+from tests.step_tables import Asked, TableReader, table_at
 from tests.trainings import protocol_of
 from tests.worlds import PARTIES
 from treetap.errors import Conflict, OutOfOrder, TreetapError
@@ -48,8 +47,7 @@ def table_of(story: str, party: str) -> StepTable:
         name = {"per-tree": "interactive", "network": "splitnn"}.get(story, story)
         of_recipient, of_others = prediction(name).roles
         package, role = PREDICTION[name], (of_recipient if party == LABEL_HOLDER else of_others).partition(".")[0]
-    table: StepTable = importlib.import_module(f"{package}.{role}").STEPS
-    return table
+    return table_at(f"{package}.{role}".removeprefix("party."))
 
 
 class Reader:

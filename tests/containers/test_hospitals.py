@@ -13,9 +13,9 @@ import pytest
 from party import config as party_config
 from tests.containers.composed import ROOT
 from treetap.commands.jobs.job_file import JobFile
-from treetap.protocols.emissions import members_of
 from treetap.protocols.job_spec import sent_in_training
 from treetap.protocols.key_options import KeyKind
+from treetap.protocols.messages import members_of
 from treetap.protocols.registry import training
 from treetap.strict import load, read_toml
 from treetap.tables.partial_labels import read_partial_labels

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from party.growth.expected import of_feature_parties
 from party.runtime import expected
 from tests.campaign.small_jobs import FOREST
 from tests.replay import HERE, PARAMS
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, spec
+from treetap.protocols.growth import GROWTH, TreeSizes
+from treetap.protocols.key_options import KeyKind
+from treetap.protocols.messages import Members
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import ForestParams, TreeParams
 from treetap.wire.frame import name_of
@@ -41,9 +43,11 @@ def test_what_a_job_needs_is_within_its_bounds(
 def test_a_party_without_candidates_may_name_all_nodes_of_a_level() -> None:
     """Its columns are constant: a level's message has the numbers of its nodes, three bytes each from 16,384 on."""
     params = ForestParams(1, max_depth=17, max_bin=4)
-    bounds = of_feature_parties(spec(params), params, 1, lambda: 1 << 20, lambda _party, _tree: 0)
+    members, key = Members("coordinator", PARTIES[0], PARTIES[1:]), KeyKind.of(spec(params))
+    sizes = TreeSizes(members=members, key=key, params=params, records=1 << 20, offered={PARTIES[1]: (0, 0)})
     sums = growth_pb2.CandidateSums(nodes=range(1 << 16, 1 << 17))
-    assert bounds["candidate_sums"].most(PARTIES[1], 0, 16) > len(sums.SerializeToString())
+    bound = expected.expected_of(GROWTH, PARTIES[0], sizes)["candidate_sums"]
+    assert bound.most(PARTIES[1], 0, 16) > len(sums.SerializeToString())
 
 
 def test_sums_below_the_root_are_bounded_by_those_of_the_root(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ Here of trainings with a label holder; a protocol of one role has such a test in
 
 from __future__ import annotations
 
-import importlib
 from collections import defaultdict
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from party.protocols import TRAINING
 from party.runtime.step_order import StepTable, id_of
 from tests.replay import CLOSING, HERE
 from tests.simulator import Federation, Message, run
-from tests.step_tables import Asked, Line, TableReader, lines_of, taken
+from tests.step_tables import Asked, Line, TableReader, lines_of, table_at, taken
 from tests.trainings import TWO_ROLES, jobs_of, oracle
 from tests.worlds import PARTIES, assert_oracles_model, spec
 from treetap.wire.frame import name_of
@@ -28,7 +27,7 @@ LABEL_HOLDER, B, C = PARTIES
 def _tables(word: str) -> tuple[StepTable, StepTable]:
     """The tables of a protocol's label holder and feature party."""
     roles = ("label_holder", "feature_party")
-    label_holder, feature_party = (importlib.import_module(f"{TRAINING[word]}.{role}").STEPS for role in roles)
+    label_holder, feature_party = (table_at(f"{TRAINING[word]}.{role}".removeprefix("party.")) for role in roles)
     return label_holder, feature_party
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from party.policy import Policy
 from tests.simulator import Federation
-from treetap.protocols.emissions import Sent
+from treetap.protocols.messages import Sent
 from treetap.wire.disclosure import CLASSES, UNSPECIFIED
 
 Emits = dict[str, list[str]]

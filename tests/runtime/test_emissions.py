@@ -20,8 +20,8 @@ from tests.simulator import COORDINATOR, run
 from tests.trainings import fitting, jobs_of, policies
 from tests.worlds import PARTIES, world
 from treetap.errors import Malformed
-from treetap.protocols.emissions import Emission, Members, Sent, sent_by, to_label_holder
 from treetap.protocols.job_spec import params_of, sent_in_training
+from treetap.protocols.messages import Members, MessageRow, Sent, sent_by, to_label_holder
 from treetap.protocols.prediction import predict_request, sent_in_prediction
 from treetap.protocols.registry import PREDICTION, TRAINING, training, training_name
 from treetap.wire.disclosure import bytes_by_class
@@ -194,4 +194,4 @@ def test_every_protocol_is_watched_here() -> None:
 def test_a_content_that_no_frame_has_cannot_be_declared() -> None:
     """A slip in a name is noticed by whoever asks for the classes."""
     with pytest.raises(Malformed, match="are called 'leaf_sumz'"):
-        list(sent_by([Emission("leaf_sumz", to_label_holder)], Members(COORDINATOR, LABEL_HOLDER, (FEATURE,))))
+        list(sent_by([MessageRow("leaf_sumz", to_label_holder)], Members(COORDINATOR, LABEL_HOLDER, (FEATURE,))))

@@ -20,7 +20,7 @@ from tests.worlds import PARTIES
 from treetap.commands import demo
 from treetap.commands.local_federation import LocalFederation
 from treetap.errors import Malformed, Refused
-from treetap.protocols.emissions import Members, label_holder_opens
+from treetap.protocols.messages import Members, label_holder_opens
 from treetap.protocols.prediction import predict_request
 from treetap.protocols.registry import PREDICTION, TRAINING, prediction, training
 from treetap.strict import read_toml

@@ -85,7 +85,7 @@ def test_a_parcel_is_filed_once_or_refused(kind: str, jobs: tuple[Conducted, Con
         federation = Federation(tmp_path, HERE.tables)
         await Replay(federation, jobs[0]).to(before="begin_tree")
         node = federation.node(FEATURE)
-        expected = node._sessions["job"].role.receives.get(kind)
+        expected = node._sessions["job"].context.mailbox._expected.get(kind)
         first, last = parcel(kind), parcel(kind, last=True)
         if expected is not None and LABEL_HOLDER in expected.senders:
             stages = expected.stages[LABEL_HOLDER] if isinstance(expected.stages, Mapping) else expected.stages

@@ -10,8 +10,8 @@ import pytest
 from party.policy import EVERYBODY, Policy
 from treetap.errors import ConfigError, Refused
 from treetap.names import CLIENTS, COORDINATORS, PARTIES
-from treetap.protocols.emissions import Sent
 from treetap.protocols.key_options import PAILLIER, KeyKind
+from treetap.protocols.messages import Sent
 from treetap.strict import load
 from treetap.wire.disclosure import CLASSES
 

@@ -22,8 +22,9 @@ from tests.trainings import fitting, jobs_of
 from tests.trainings import policies as policies_for
 from tests.worlds import PARTIES, spec
 from treetap.errors import DataError, Refused
-from treetap.protocols.emissions import ALIGNMENTS, Sent
+from treetap.protocols.alignment import ALIGNMENTS
 from treetap.protocols.job_spec import params_of, sent_in_training
+from treetap.protocols.messages import Sent
 from treetap.protocols.prediction import predict_request, sent_in_prediction
 from treetap.protocols.registry import PREDICTION, TRAINING, prediction, training
 from treetap.wire.disclosure import classes_within

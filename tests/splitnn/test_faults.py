@@ -18,14 +18,16 @@ import pytest
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
 import tests.simulator
-from party.runtime.expected import OVERHEAD, Expected
-from party.splitnn.bodies import EMBEDDINGS, bodies, size_of
+from party.runtime.expected import OVERHEAD, expected_of
+from party.splitnn.bodies import EMBEDDINGS, bodies
 from tests.simulator import COORDINATOR, Faults, Federation, Message, run
 from tests.splitnn.jobs import PARAMS
 from tests.splitnn.networks import assert_same_bits, federation, oracle, published, trained
 from tests.worlds import PARTIES, World, spec, world
 from treetap.neural.params import DEFAULT, Bottom, SplitnnParams, Top
 from treetap.neural.schedule import Schedule
+from treetap.protocols.messages import Members
+from treetap.protocols.splitnn_prediction import PROTOCOL, NetworkSizes
 from treetap.wire.frame import filled
 from treetap.wire.v2 import exchange_pb2
 
@@ -151,7 +153,9 @@ def test_a_bad_network_changes_no_bit(network: dict[str, float], tmp_path: Path)
 def test_a_series_has_room_for_blocks_that_go_one_by_one(rows: int, width: int, batch: int) -> None:
     """Many small messages make up the embeddings of the validation records, where each block takes long."""
     blocks = -(-rows // batch)
-    expected = Expected([B], lambda: size_of(rows, width, "bfloat16", blocks))
+    members = Members("coordinator", HOLDER, (B,))
+    sizes = NetworkSizes(members=members, widths={B: width}, wire_type="bfloat16", rows=1, held=rows, blocks=blocks)
+    expected = expected_of(PROTOCOL.sends, HOLDER, sizes)[EMBEDDINGS]
     (body,) = bodies(EMBEDDINGS, bytes(batch * width * 2), width, "bfloat16")
     message = exchange_pb2.PeerMessage(job="j" * 63, attempt=999, round=99_999, stage=99_999, part=99_999)
     filled(message, EMBEDDINGS, body)

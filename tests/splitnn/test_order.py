@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
-from party.runtime.step_order import StepTable, id_of
+from party.runtime.step_order import StepTable, id_of, table_of
 from party.splitnn import feature_party, label_holder
 from tests.growth.test_order import Answered, every_step_now
 from tests.growth.test_step_tables import attempts
@@ -25,7 +25,8 @@ from treetap.wire.v2 import control_pb2
 pytestmark = pytest.mark.second_tier
 
 HOLDER, B, C = PARTIES
-TABLES: dict[str, StepTable] = {HOLDER: label_holder.STEPS, B: feature_party.STEPS, C: feature_party.STEPS}
+OF_HOLDER, OF_FEATURE_PARTY = table_of(label_holder.LabelHolder), table_of(feature_party.FeatureParty)
+TABLES: dict[str, StepTable] = {HOLDER: OF_HOLDER, B: OF_FEATURE_PARTY, C: OF_FEATURE_PARTY}
 
 
 def _expects(last: Answered) -> list[Asked]:
@@ -117,11 +118,15 @@ def test_every_line_is_taken(tmp_path: Path) -> None:
         await early.close()
 
     run(main())
-    assert lines[HOLDER] == lines_of(label_holder.STEPS)
-    assert lines[B] | lines[C] == lines_of(feature_party.STEPS)
+    assert lines[HOLDER] == lines_of(OF_HOLDER)
+    assert lines[B] | lines[C] == lines_of(OF_FEATURE_PARTY)
 
 
-@pytest.mark.parametrize("table", [label_holder.STEPS, feature_party.STEPS], ids=["label holder", "feature party"])
+@pytest.mark.parametrize(
+    "table",
+    [OF_HOLDER, OF_FEATURE_PARTY],
+    ids=["label holder", "feature party"],
+)
 def test_every_step_has_a_row(table: StepTable) -> None:
     """Every step that may come has a row of its own, so no step is a dead end."""
     assert {line.step for line in lines_of(table)} <= set(table)

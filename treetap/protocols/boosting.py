@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from treetap.protocols.emissions import GROWTH, Emission, label_holder_opens, to_feature_parties
+from treetap.protocols.growth import GROWTH, ciphertexts
+from treetap.protocols.messages import MessageRow, each_round, label_holder_opens, to_feature_parties
 from treetap.protocols.own_priors import by_own_trees
 from treetap.protocols.registry import DEFENCES, Floats, Tables, TrainingProtocol
 from treetap.trees.params import BoostingParams
@@ -68,7 +69,7 @@ PROTOCOL = TrainingProtocol(
     field="boosting",
     params=BoostingParams,
     no_continuation="",
-    sends=(*GROWTH, Emission("gradients", to_feature_parties)),
+    sends=(*GROWTH, MessageRow("gradients", to_feature_parties, each_round, ciphertexts, step="begin_tree")),
     opens_sums=label_holder_opens,
     trees_are_sequential=True,
     draws_for_audit=False,

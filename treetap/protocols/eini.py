@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from treetap.protocols.emissions import (
-    BLOCKS,
+from treetap.protocols.key_options import PAILLIER, KeyKind, key_faults
+from treetap.protocols.messages import (
     PUBLIC_KEY,
-    Emission,
+    MessageRow,
     along_chain,
     from_last,
     label_holder_opens,
     to_feature_parties,
     to_first,
 )
-from treetap.protocols.key_options import PAILLIER, KeyKind, key_faults
 from treetap.protocols.registry import PredictionProtocol
+from treetap.protocols.scoring import BLOCKS
 
 if TYPE_CHECKING:
     from treetap.wire.v2 import setup_pb2
@@ -52,17 +52,17 @@ PROTOCOL = PredictionProtocol(
     sends=(
         *PUBLIC_KEY,
         *BLOCKS,
-        Emission("entry_layout", to_feature_parties),
-        Emission("constant_entries", to_first),
-        Emission("leaf_entries", along_chain),
-        Emission("leaf_sums", from_last),
+        MessageRow("entry_layout", to_feature_parties),
+        MessageRow("constant_entries", to_first),
+        MessageRow("leaf_entries", along_chain),
+        MessageRow("leaf_sums", from_last),
     ),
     opens_sums=label_holder_opens,
     sends_attributions=(
-        Emission("attribution_layout", to_feature_parties),
-        Emission("constant_attributions", to_first),
-        Emission("attribution_entries", along_chain),
-        Emission("attribution_sums", from_last),
+        MessageRow("attribution_layout", to_feature_parties),
+        MessageRow("constant_attributions", to_first),
+        MessageRow("attribution_entries", along_chain),
+        MessageRow("attribution_sums", from_last),
     ),
     library="",
     extra="",

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from treetap.protocols.emissions import GROWTH, Emission, label_holder_opens, to_feature_parties
+from treetap.protocols.growth import GROWTH, ciphertexts
+from treetap.protocols.messages import MessageRow, label_holder_opens, once, to_feature_parties
 from treetap.protocols.own_priors import by_own_trees
 from treetap.protocols.registry import DEFENCES, Floats, Tables, TrainingProtocol
 from treetap.trees.params import ForestParams
@@ -50,7 +51,7 @@ PROTOCOL = TrainingProtocol(
     field="forest",
     params=ForestParams,
     no_continuation="its trees are independent of each other: train one with more trees",
-    sends=(*GROWTH, Emission("encrypted_labels", to_feature_parties)),
+    sends=(*GROWTH, MessageRow("encrypted_labels", to_feature_parties, once, ciphertexts, step="share_labels")),
     opens_sums=label_holder_opens,
     trees_are_sequential=False,
     draws_for_audit=True,

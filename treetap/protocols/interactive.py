@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from treetap.protocols.emissions import (
-    Emission,
+from treetap.protocols.messages import (
+    MessageRow,
     label_holder_opens,
     label_holder_reports,
     to_feature_parties,
@@ -44,11 +44,11 @@ PROTOCOL = PredictionProtocol(
     block=65_536,
     no_degrade="",
     sends=(
-        Emission("route_queries", to_feature_parties),
-        Emission("route_answers", to_label_holder),
-        Emission("asked_directions", label_holder_reports),
+        MessageRow("route_queries", to_feature_parties),
+        MessageRow("route_answers", to_label_holder),
+        MessageRow("asked_directions", label_holder_reports),
     ),
-    sends_served=(Emission("routed_block", label_holder_reports),),
+    sends_served=(MessageRow("routed_block", label_holder_reports),),
     opens_sums=label_holder_opens,
     sends_attributions=(),
     library="",

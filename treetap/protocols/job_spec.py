@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from treetap.errors import ConfigError
 from treetap.names import NAME
-from treetap.protocols import codec, emissions
-from treetap.protocols.emissions import Sent
+from treetap.protocols import alignment, codec
 from treetap.protocols.key_options import KEY_FIELDS, SCHEMES, KeyKind, key_faults
+from treetap.protocols.messages import JOB, MessageRow, Sent, all_report, label_holder_reports, members_of, sent_by
 from treetap.protocols.registry import TRAINING, training, training_name
 from treetap.trees.job_params import JobParams
 from treetap.trees.params import TreeParams
@@ -18,7 +18,14 @@ from treetap.wire.v2 import protocols_pb2, setup_pb2
 
 Params = TypeVar("Params", bound=JobParams)
 #: Methods of record alignment; the first is the default.
-ALIGNMENTS = tuple(emissions.ALIGNMENTS)
+ALIGNMENTS = tuple(alignment.ALIGNMENTS)
+#: Of every training. That early stopping had ended it is said only when such a job is resumed.
+MESSAGES = (
+    *JOB,
+    MessageRow("prepared", all_report, step="prepare", perhaps=frozenset({"METRIC"})),  # once a model is published
+    MessageRow("binned", label_holder_reports, step="bin", perhaps=frozenset({"METRIC"})),
+    MessageRow("published_model", label_holder_reports, step="publish"),
+)
 
 
 def params_of(spec: setup_pb2.JobSpec) -> JobParams:
@@ -135,6 +142,10 @@ def _too_few_or_many(spec: setup_pb2.JobSpec, names: Sequence[str]) -> list[str]
 
 def sent_in_training(spec: setup_pb2.JobSpec, coordinator: str) -> Iterator[Sent]:
     """All that a training job has its parties send, once `check_spec` has passed it."""
-    own = [each for each in training(training_name(spec)).sends if each.when(spec)]
-    sends = [*emissions.ALIGNMENTS[spec.alignment], *emissions.TRAINING, *own]
-    return emissions.sent_by(sends, emissions.members_of(spec, coordinator))
+    return sent_by(rows_of_training(spec), members_of(spec, coordinator))
+
+
+def rows_of_training(spec: setup_pb2.JobSpec) -> list[MessageRow]:
+    """The rows of all messages of a training job that `check_spec` has passed."""
+    own = [row for row in training(training_name(spec)).sends if row.when(spec)]
+    return [*alignment.ALIGNMENTS[spec.alignment], *MESSAGES, *own]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from treetap.protocols.emissions import BLOCKS, Emission, along_chain, from_last, label_holder_opens, to_feature_parties
+from treetap.protocols.messages import MessageRow, along_chain, from_last, label_holder_opens, to_feature_parties
 from treetap.protocols.registry import PredictionProtocol
+from treetap.protocols.scoring import BLOCKS
 
 if TYPE_CHECKING:
     from treetap.wire.v2 import setup_pb2
@@ -34,10 +35,10 @@ PROTOCOL = PredictionProtocol(
     no_degrade="the lattice backend cannot; use protocol eini or interactive, or retry",
     sends=(
         *BLOCKS,
-        Emission("lattice_key", to_feature_parties),
-        Emission("column_layout", to_feature_parties),
-        Emission("lattice_columns", along_chain),
-        Emission("lattice_sums", from_last),
+        MessageRow("lattice_key", to_feature_parties),
+        MessageRow("column_layout", to_feature_parties),
+        MessageRow("lattice_columns", along_chain),
+        MessageRow("lattice_sums", from_last),
     ),
     opens_sums=label_holder_opens,
     sends_attributions=(),

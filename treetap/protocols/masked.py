@@ -5,14 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from treetap.protocols.emissions import (
-    BLOCKS,
-    Emission,
-    label_holder_opens,
-    to_each_other,
-    to_label_holder,
-)
+from treetap.protocols.messages import MessageRow, label_holder_opens, to_each_other, to_label_holder
 from treetap.protocols.registry import PredictionProtocol
+from treetap.protocols.scoring import BLOCKS
 
 if TYPE_CHECKING:
     from treetap.wire.v2 import setup_pb2
@@ -47,9 +42,9 @@ PROTOCOL = PredictionProtocol(
     no_degrade="masks cancel only in the sum over all parties, so there is no score without one of them; use retry",
     sends=(
         *BLOCKS,
-        Emission("mask_key", to_each_other),
-        Emission("arrived_records", to_each_other),
-        Emission("score_shares", to_label_holder),
+        MessageRow("mask_key", to_each_other),
+        MessageRow("arrived_records", to_each_other),
+        MessageRow("score_shares", to_label_holder),
     ),
     opens_sums=label_holder_opens,
     sends_attributions=(),

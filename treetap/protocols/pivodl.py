@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from treetap.protocols import boosting
-from treetap.protocols.emissions import Emission, Members, Pairs, to_each_other
 from treetap.protocols.key_options import PAILLIER
+from treetap.protocols.messages import Members, MessageRow, Pairs, to_each_other
 from treetap.protocols.registry import Floats, Tables, TrainingProtocol
 from treetap.trees.params import BoostingParams
 from treetap.trees.pivodl_params import PivodlParams
@@ -44,9 +44,9 @@ def _compares_in_secret(params: PivodlParams) -> bool:
     return params.gain_comparison == "secure"
 
 
-def _sent(content: str, when: Callable[[PivodlParams], bool] = lambda _: True) -> Emission:
+def _sent(content: str, when: Callable[[PivodlParams], bool] = lambda _: True) -> MessageRow:
     """A content that each party sends to each other in some tree, of jobs whose labels are spread."""
-    return Emission(content, to_each_other, when=lambda spec: _spread(spec) and when(_of(spec)))
+    return MessageRow(content, to_each_other, when=lambda spec: _spread(spec) and when(_of(spec)))
 
 
 def predict_centrally(
@@ -92,11 +92,13 @@ PROTOCOL = TrainingProtocol(
     sends=(
         _sent("party_keys"),
         _sent("party_nonce"),
-        Emission("labelled_records", to_each_other),
+        MessageRow("labelled_records", to_each_other),
         _sent("moment_share", lambda params: params.needs_moments),
         _sent("joint_moments", lambda params: params.needs_moments),
         _sent("label_moments", lambda params: params.needs_moments),
-        Emission("record_bins", to_each_other, when=lambda spec: not _spread(spec) or _of(spec).wire_form == "compact"),
+        MessageRow(
+            "record_bins", to_each_other, when=lambda spec: not _spread(spec) or _of(spec).wire_form == "compact"
+        ),
         _sent("candidate_records", lambda params: params.wire_form == "paper"),
         _sent("label_sums"),
         _sent("joint_sums"),
@@ -113,9 +115,9 @@ PROTOCOL = TrainingProtocol(
         _sent("node_records"),
         _sent("leaf_weights"),
         _sent("metric_share"),
-        Emission("grown_tree", to_each_other, when=lambda spec: not _spread(spec)),
-        Emission("settled_level", _all_report, when=_spread),
-        Emission("closed_tree", _all_report),
+        MessageRow("grown_tree", to_each_other, when=lambda spec: not _spread(spec)),
+        MessageRow("settled_level", _all_report, when=_spread),
+        MessageRow("closed_tree", _all_report),
     ),
     opens_sums=no_party_opens,
     trees_are_sequential=True,

@@ -8,8 +8,9 @@ from typing import Any
 
 from treetap.errors import ConfigError
 from treetap.names import did_you_mean
-from treetap.protocols import codec, emissions
-from treetap.protocols.emissions import Members, Sent
+from treetap.protocols import codec, scoring
+from treetap.protocols.alignment import ALIGNMENTS
+from treetap.protocols.messages import Members, MessageRow, Sent, sent_by
 from treetap.protocols.registry import PREDICTION, Options, PredictionProtocol, prediction, prediction_name
 from treetap.wire.v2 import jobs_pb2, prediction_pb2
 
@@ -97,17 +98,26 @@ def check_degraded_serving(opening: prediction_pb2.OpenModel, party_dropout: Map
 
 def sent_in_prediction(opening: prediction_pb2.OpenModel, coordinator: str) -> Iterator[Sent]:
     """All that a prediction has its parties send, once `check_prediction` has passed it."""
+    return sent_by(rows_of_prediction(opening), members_present(opening, coordinator))
+
+
+def members_present(opening: prediction_pb2.OpenModel, coordinator: str) -> Members:
+    """The members of a prediction without those that are away."""
+    return Members(coordinator, opening.recipient, tuple(present(opening)))
+
+
+def rows_of_prediction(opening: prediction_pb2.OpenModel) -> list[MessageRow]:
+    """The rows of all messages of a prediction that `check_prediction` has passed."""
     protocol = prediction(prediction_name(opening))
-    sends = [
-        *emissions.ALIGNMENTS.get(opening.alignment, ()),
-        *(emissions.OPENED_TREES if protocol.of_trees else emissions.OPENED),
-        *(emissions.SERVING if opening.serve else emissions.PREDICTION),
+    return [
+        *ALIGNMENTS.get(opening.alignment, ()),
+        *(scoring.OPENED_TREES if protocol.of_trees else scoring.OPENED),
+        *(scoring.SERVING if opening.serve else scoring.PREDICTION),
         *protocol.sends,
         *(protocol.sends_served if opening.serve else ()),
-        *(emissions.EXPLANATIONS if opening.explain else ()),
+        *(scoring.EXPLANATIONS if opening.explain else ()),
         *(protocol.sends_attributions if opening.attributions else ()),
     ]
-    return emissions.sent_by(sends, Members(coordinator, opening.recipient, tuple(present(opening))))
 
 
 def _foreign(found: PredictionProtocol, option: str, value: object) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # the command line reads names and summaries alone, and start
     import numpy as np
     import numpy.typing as npt
 
-    from treetap.protocols.emissions import Emission, OpensSums
+    from treetap.protocols.messages import MessageRow, OpensSums
     from treetap.protocols.own_priors import OwnPriors
     from treetap.tables.reading import Table
     from treetap.trees.centralised import CentralTrees
@@ -98,7 +98,7 @@ class TrainingProtocol:
 
     field: str
     params: type[JobParams]
-    sends: Sequence[Emission]
+    sends: Sequence[MessageRow]
     opens_sums: OpensSums
     trees_are_sequential: bool
     draws_for_audit: bool
@@ -169,13 +169,13 @@ class PredictionProtocol:
     options: type[Options]
     block: int
     no_degrade: str
-    sends: Sequence[Emission]
+    sends: Sequence[MessageRow]
     opens_sums: OpensSums
-    sends_attributions: Sequence[Emission]
+    sends_attributions: Sequence[MessageRow]
     library: str
     extra: str
     foreign: Mapping[str, str]
-    sends_served: Sequence[Emission] = ()
+    sends_served: Sequence[MessageRow] = ()
     kernels: bool = False
     roles: tuple[str, str] = ("label_holder.LabelHolder", "feature_party.FeatureParty")
     of_trees: bool = True

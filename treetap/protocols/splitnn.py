@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from treetap.neural.params import SplitnnParams
-from treetap.protocols.emissions import (
-    Emission,
+from treetap.protocols.messages import (
+    MessageRow,
+    Series,
+    each_stage,
     label_holder_opens,
     label_holder_reports,
     to_feature_parties,
@@ -16,6 +18,7 @@ from treetap.protocols.emissions import (
 )
 from treetap.protocols.own_priors import OwnPriors, columns_digest
 from treetap.protocols.registry import Floats, Tables, TrainingProtocol
+from treetap.protocols.splitnn_prediction import NetworkSizes, embeddings_of_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -72,6 +75,11 @@ def _permissions(spec: setup_pb2.JobSpec) -> Sequence[str]:
     return ("reproducible",) if params_as(spec, SplitnnParams).reproducible else ()
 
 
+def gradients_of_batch(sizes: NetworkSizes, series: Series) -> int:
+    """The gradient in the receiver's embedding of each record of a batch."""
+    return sizes.numbers(series.receiver, sizes.rows)
+
+
 PROTOCOL = TrainingProtocol(
     no_eval_table="an embedding of each of its records would go to the label holder after every epoch; set records of "
     "the training aside by validation_share",
@@ -79,9 +87,9 @@ PROTOCOL = TrainingProtocol(
     params=SplitnnParams,
     no_continuation="its steps depend on the optimisers' states, which no party publishes",
     sends=(
-        Emission("embeddings", to_label_holder),
-        Emission("embedding_gradients", to_feature_parties),
-        Emission("trained_epoch", label_holder_reports),
+        MessageRow("embeddings", to_label_holder, each_stage, embeddings_of_rows, step="train_epoch"),
+        MessageRow("embedding_gradients", to_feature_parties, each_stage, gradients_of_batch, step="train_epoch"),
+        MessageRow("trained_epoch", label_holder_reports, step="train_epoch"),
     ),
     opens_sums=label_holder_opens,
     trees_are_sequential=False,

@@ -5,14 +5,21 @@ Apart from the training's description, which loads arrays and tables: the comman
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from treetap.protocols.emissions import BLOCKS, Emission, label_holder_opens, to_label_holder
+from treetap.neural.params import NUMBER_BYTES
+from treetap.protocols.messages import JobSizes, MessageRow, Series, each_round, label_holder_opens, to_label_holder
 from treetap.protocols.registry import PredictionProtocol
+from treetap.protocols.scoring import BLOCKS
 
 if TYPE_CHECKING:
     from treetap.wire.v2 import setup_pb2
+
+
+#: Bytes of a short message beside its numbers, as a mailbox counts them.
+_MESSAGE = 384
 
 
 @dataclass(frozen=True)
@@ -29,13 +36,42 @@ class NetworkOptions:
         return []
 
 
+@dataclass(kw_only=True)
+class NetworkSizes(JobSizes):
+    """Sizes of a job of a network, in training and in predictions.
+
+    Attributes:
+        widths: of the embeddings, by feature party.
+        wire_type: of their numbers.
+        rows: most records of a batch or block.
+        held: validation records.
+        blocks: of these, which may go one by one.
+    """
+
+    widths: Mapping[str, int]
+    wire_type: str
+    rows: int
+    held: int = 0
+    blocks: int = 0
+
+    def numbers(self, party: str, rows: int, blocks: int = 1) -> int:
+        """Bytes of the numbers of some rows of a party's embeddings."""
+        return rows * self.widths[party] * NUMBER_BYTES[self.wire_type] + blocks * _MESSAGE
+
+
+def embeddings_of_rows(sizes: NetworkSizes, series: Series) -> int:
+    """The sender's embedding of each record of a batch or block, or of each validation record."""
+    held = sizes.numbers(series.sender, sizes.held, sizes.blocks)
+    return max(sizes.numbers(series.sender, sizes.rows), held)
+
+
 PROTOCOL = PredictionProtocol(
     field="splitnn",
     summary="of models of splitnn: embeddings to the label holder",
     options=NetworkOptions,
     block=16_384,
     no_degrade="",
-    sends=(*BLOCKS, Emission("embeddings", to_label_holder)),
+    sends=(*BLOCKS, MessageRow("embeddings", to_label_holder, each_round, embeddings_of_rows, step="embed_block")),
     opens_sums=label_holder_opens,
     sends_attributions=(),
     library="torch",

@@ -11,7 +11,8 @@ from party.config import PartyConfig
 from party.growth.expected import of_ciphertexts
 from party.growth.feature_party import SITS_OUT, TAKES_PART, TREE_STEPS, FeaturePartyGrowth, OwnTree, since
 from party.growth.feature_party_job import FeaturePartyJob
-from party.runtime.context import Step, StepContext, empty_result, required
+from party.runtime.context import StepContext, empty_result, required
+from party.runtime.steps import Step
 from party.runtime.expected import Receives
 from party.runtime.messages import Rows, take_drawn
 from party.runtime.step_order import OPENING, RESUMED, Next, StepTable

@@ -12,7 +12,8 @@ from party.config import PartyConfig
 from party.growth.label_holder import TREE_STEPS, LabelHolderGrowth
 from party.growth.label_holder_job import LabelHolderJob
 from party.growth.label_state import SCORES, Floats
-from party.runtime.context import Step, StepContext, empty_result, required
+from party.runtime.context import StepContext, empty_result, required
+from party.runtime.steps import Step
 from party.runtime.expected import Receives
 from party.runtime.job_store import JobStore
 from party.runtime.messages import drawn_messages

@@ -1,4 +1,4 @@
-"""The turns of private set intersection, for coordinator and parties alike (docs/alignment.md).
+"""Record alignment: its messages, and the turns of private set intersection (docs/alignment.md).
 
 Computing and sending are turns of their own: a party that still computes sends nothing to its peers but reports to the
 coordinator, and in a pass every party reads while it sends, whatever the length of the lists.
@@ -6,9 +6,26 @@ coordinator, and in a pass every party reads while it sends, whatever the length
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import count
 
+from treetap.protocols.messages import (
+    JobSizes,
+    Members,
+    MessageRow,
+    Pairs,
+    Series,
+    once,
+    to_feature_parties,
+    to_label_holder,
+)
+
+#: Bytes of a blinded id: see `treetap.psi.group`, which the coordinator must not import.
+POINT_BYTES = 32
+#: Most ids of a party's list.
+MOST_IDS = 1 << 27
 Routes = tuple[tuple[int, int], ...]
 
 
@@ -25,14 +42,16 @@ class AlignmentTurn:
     routes: Routes = ()
 
 
-def turns(parties: int) -> list[AlignmentTurn]:
+@cache
+def turns(parties: int) -> Sequence[AlignmentTurn]:
     """All turns in order; places are those of the job's parties, the label holder's is 0. One party has none."""
     if parties == 1:
         return []
     return _between_two() if parties == 2 else _around_a_ring(parties)
 
 
-def owners(parties: int, place: int) -> dict[tuple[int, int], int | None]:
+@cache
+def owners(parties: int, place: int) -> Mapping[tuple[int, int], int | None]:
     """Whose list comes to a place, by (from, stage); None: the list of common points."""
     found: dict[tuple[int, int], int | None] = {}
     held: dict[int, int | None] = {}
@@ -90,3 +109,48 @@ def _around_a_ring(parties: int) -> list[AlignmentTurn]:
     found.append(AlignmentTurn("match_ids", next(number), places))
     found.append(AlignmentTurn("agree_ids", next(number), (0,)))
     return found
+
+
+# ---- messages
+
+
+def _turns_of_psi(members: Members) -> Pairs:
+    """Each party to those to whom it passes a list in some turn of private set intersection."""
+    parties = members.parties
+    passed = {route for turn in turns(len(parties)) for route in turn.routes}
+    return [(parties[here], parties[there]) for here, there in sorted(passed) if here != there]
+
+
+def each_pass(sizes: JobSizes, sender: str, receiver: str) -> tuple[range, set[int]]:
+    """In each turn in which the one passes a list to the other."""
+    parties = sizes.members.parties
+    route = parties.index(sender), parties.index(receiver)
+    return range(1), {turn.stage for turn in turns(len(parties)) if route in turn.routes}
+
+
+def points_of_ids(sizes: JobSizes, series: Series) -> int:
+    """A point for each id of the list's owner; of the common ids, no more than the receiver's own."""
+    parties = sizes.members.parties
+    place, sender = parties.index(series.receiver), parties.index(series.sender)
+    owner = owners(len(parties), place).get((sender, series.stage))
+    length = sizes.ids if owner is None or owner == place else sizes.lists.get(owner, MOST_IDS)
+    return POINT_BYTES * min(length, MOST_IDS)
+
+
+def digest_of_records(sizes: JobSizes, series: Series) -> int:
+    """A digest, and the number of records."""
+    del sizes, series
+    return 0  # the mailbox allows for a short message
+
+
+#: Method of record alignment → its contents; the first is the default.
+ALIGNMENTS: Mapping[str, tuple[MessageRow, ...]] = {
+    "psi": (
+        MessageRow("blinded_ids", _turns_of_psi, each_pass, points_of_ids, step="pass_ids"),
+        MessageRow("record_digest", to_label_holder, once, digest_of_records, step="match_ids"),
+    ),
+    "sorted-ids": (
+        MessageRow("record_digest", to_label_holder, once, digest_of_records, step="send_digest"),
+        MessageRow("record_digest", to_feature_parties, once, digest_of_records, step="compare_digests"),
+    ),
+}

@@ -1,0 +1,180 @@
+"""Messages of a training that grows trees, and the sizes of which their lengths follow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from treetap.protocols.messages import (
+    PUBLIC_KEY,
+    JobSizes,
+    MessageRow,
+    Series,
+    each_round,
+    each_stage,
+    label_holder_reports,
+    to_feature_parties,
+    to_label_holder,
+)
+
+if TYPE_CHECKING:
+    from treetap.trees.params import TreeParams
+
+#: Most classes of a label, of which each may have a tree per round.
+MOST_CLASSES = 1 << 16
+#: Most columns of a party, each of which has up to `max_bin` candidates; more where several sums fit a ciphertext.
+MOST_COLUMNS = 1 << 12
+#: Bytes of a node's number.
+_NODE = 5
+#: Bytes of a place of a candidate, and of a split beside its places.
+_PLACE, _SPLIT = 5, 32
+#: Bytes of a partition beside a bit for each category.
+_PARTITION = 32
+#: Bytes of a branch beside its handle.
+_BRANCH = 6
+
+
+class PlannedTree(NamedTuple):
+    """Nodes of a tree that is known beforehand, in a plan, by stage.
+
+    Attributes:
+        built: those whose sums the feature parties make.
+        won: by feature party, those that it wins.
+        relayed: by feature party, those of which it is sent the records.
+        leaves: of the tree.
+    """
+
+    built: Sequence[int]
+    won: Mapping[str, Sequence[int]]
+    relayed: Mapping[str, Sequence[int]]
+    leaves: int
+
+
+@dataclass(kw_only=True)
+class TreeSizes(JobSizes):
+    """Sizes of a job that grows trees.
+
+    Attributes:
+        params: of the job.
+        drawn: records of which a tree's ciphertexts are sent; None: all.
+        offered: by feature party, the tree whose root it offered candidates at last, and their number.
+        sums_of_each: sums that come for a candidate.
+        per_ciphertext: sums that a ciphertext of candidates holds at least.
+        places: the most places of candidates that a node of this party has.
+        categories: the numbers of this party's categories that are partitioned, by column.
+        handles: the most handles of a party's splits.
+        planned: the tree, where it is known.
+    """
+
+    params: TreeParams
+    drawn: int | None = None
+    offered: dict[str, tuple[int, int]] = field(default_factory=dict)
+    sums_of_each: int = 1
+    per_ciphertext: int = 1
+    places: int = 0
+    categories: Sequence[int] = ()
+    handles: int = 1 << 63
+    planned: PlannedTree | None = None
+
+    def __post_init__(self) -> None:
+        self.stages = self.params.expansion.most_stages
+
+    def nodes(self, depth: int) -> int:
+        """Most nodes of a depth: each has a record."""
+        return min(1 << depth, max(self.records, 1))
+
+    def built(self, stage: int) -> int:
+        """Most nodes whose sums are made at a stage."""
+        if self.planned is not None:
+            return self.planned.built[stage]
+        return min(self.params.expansion.most_compared(stage), self.nodes(self.params.max_depth - 1))
+
+    def candidates(self, series: Series) -> int:
+        """Most candidates of a node: as many as the sender offered at the tree's root, where that is known."""
+        most = MOST_COLUMNS * min(self.params.max_bin + 1, 2 * self.records)
+        tree, offered = self.offered.get(series.sender, (series.round, 0))
+        if self.planned is None and series.stage == 0:
+            return most
+        return min(most, offered if tree == series.round else 0)
+
+
+def ciphertexts(sizes: TreeSizes, series: Series) -> int:
+    """A ciphertext for each record."""
+    del series
+    return (sizes.records if sizes.drawn is None else sizes.drawn) * sizes.ciphertext_bytes
+
+
+def drawn_sets(sizes: TreeSizes, series: Series) -> int:
+    """The drawn records: one set, or those drawn once, twice, and so on."""
+    del series
+    return sizes.record_sets(1 if sizes.counted else sizes.records)
+
+
+def sums_of_nodes(sizes: TreeSizes, series: Series) -> int:
+    """The sums of each candidate of each node that is built, as many in a ciphertext as fit."""
+    nodes = sizes.built(series.stage)
+    sums = sizes.sums_of_each * sizes.candidates(series)
+    if sizes.per_ciphertext == 1:
+        return nodes * (_NODE + sums * sizes.ciphertext_bytes)
+    return nodes * _NODE + -(-nodes * sums // sizes.per_ciphertext) * sizes.ciphertext_bytes
+
+
+def winning_places(sizes: TreeSizes, series: Series) -> int:
+    """The places of the candidates that won, of each node; all may tie."""
+    del series
+    return sizes.nodes(sizes.params.max_depth - 1) * (_SPLIT + _PLACE * sizes.places)
+
+
+def partitions_of_nodes(sizes: TreeSizes, series: Series) -> int:
+    """A bit for each category, of each column of each node; all may tie."""
+    del series
+    one = _PARTITION + max(sizes.categories, default=0) // 8
+    return sizes.nodes(sizes.params.max_depth - 1) * len(sizes.categories) * one
+
+
+def left_records(sizes: TreeSizes, series: Series) -> int:
+    """The records that go left, of each node that the sender won."""
+    if sizes.planned is not None:
+        return sizes.record_sets(sizes.planned.won[series.sender][series.stage])
+    return sizes.record_sets(sizes.nodes(sizes.params.max_depth))
+
+
+def records_of_nodes(sizes: TreeSizes, series: Series) -> int:
+    """The records of each node that may be split and does not come of the receiver's splits."""
+    if sizes.planned is not None:
+        return sizes.record_sets(sizes.planned.relayed[series.receiver][series.stage])
+    return sizes.record_sets(sizes.nodes(sizes.params.max_depth))
+
+
+def branches_of_leaves(sizes: TreeSizes, series: Series) -> int:
+    """The receiver's branches on the path to each leaf; all may be its own."""
+    del series
+    depth = sizes.params.max_depth
+    leaves = sizes.nodes(depth) if sizes.planned is None else sizes.planned.leaves
+    return leaves * (_BRANCH + -(-sizes.handles.bit_length() // 7)) * (depth + 1)
+
+
+#: Of every training that grows trees, in the order in which they come.
+GROWTH = (
+    *PUBLIC_KEY,
+    MessageRow("sampled_records", to_feature_parties, each_round, drawn_sets, step="begin_tree"),
+    MessageRow(
+        "candidate_sums",
+        to_label_holder,
+        each_stage,
+        sums_of_nodes,
+        step="build_histograms",
+        perhaps=frozenset({"MONOTONE_DIRECTION"}),
+    ),
+    MessageRow("chosen_splits", label_holder_reports, step="choose_splits"),
+    MessageRow("won_splits", to_feature_parties, each_stage, winning_places, step="choose_splits"),
+    MessageRow(
+        "chosen_partitions", to_feature_parties, each_stage, partitions_of_nodes, step="choose_splits", by_tables=True
+    ),
+    MessageRow("children", to_label_holder, each_stage, left_records, step="apply_splits"),
+    MessageRow("instance_spaces", to_feature_parties, each_stage, records_of_nodes, step="relay_children"),
+    MessageRow("relayed_children", label_holder_reports, step="relay_children"),
+    MessageRow("leaf_paths", to_feature_parties, each_round, branches_of_leaves, step="finish_tree"),
+    MessageRow("finished_tree", label_holder_reports, step="finish_tree"),
+)

@@ -1,0 +1,264 @@
+"""Messages of a job, a row each: name, who sends it to whom, how often, how long it can be.
+
+A protocol declares the contents of the frame that its roles send beside its parameters. Of a row follow the classes
+that a party would send, and to whom, before a job begins (`sent_by`); what a mailbox takes, and how many bytes of it;
+sizes for plans of capacity; and the rows of the protocol's page (`treetap protocol NAME`).
+
+A bound is a function of a job's sizes (`JobSizes`, with more in the protocols' own classes) and of one series. A role
+fills these in as it comes to know them; a number that is not known yet is the most that it can be. A plan fills in the
+numbers of the job that it plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from treetap.protocols.key_options import KeyKind
+
+if TYPE_CHECKING:
+    from treetap.wire.v2 import prediction_pb2, setup_pb2
+
+#: (sender, receiver).
+Pairs: TypeAlias = "Iterable[tuple[str, str]]"
+#: Bytes of a range of records beside its positions, with the node that it belongs to.
+_RANGE = 64
+#: Records in a range at most.
+_SPAN = 1 << 21
+
+
+@dataclass(frozen=True)
+class Members:
+    """The parties of a job: the feature parties in the order of the chain, those that are away left out.
+
+    Attributes:
+        coordinator: the coordinator's name.
+        aggregator: a training's aggregator or a prediction's recipient; the label holder where it alone has labels.
+        feature_parties: the other parties, in the order of the chain.
+    """
+
+    coordinator: str
+    aggregator: str
+    feature_parties: tuple[str, ...]
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """All parties, the aggregator first."""
+        return (self.aggregator, *self.feature_parties)
+
+
+def members_of(job: setup_pb2.JobSpec | prediction_pb2.OpenModel, coordinator: str) -> Members:
+    """All parties that a training job or an opening names, those that are away included."""
+    from treetap.wire.v2 import setup_pb2  # as in `classes_of`
+
+    first = job.aggregator if isinstance(job, setup_pb2.JobSpec) else job.recipient
+    return Members(coordinator, first, tuple(job.feature_parties))
+
+
+@dataclass(kw_only=True)
+class JobSizes:
+    """Numbers of a job at one party from which the lengths of its messages follow.
+
+    Attributes:
+        members: those that are there.
+        key: of the job, if it has one.
+        records: the party's own ones; the common ones once these are known.
+        ids: of the party's own table.
+        lists: lengths of other parties' lists of blinded ids, by the owner's place, once they are known.
+        rounds: trees, epochs or blocks.
+        stages: of a round.
+        counted: sets of records take what accounts count for them, not the most that their codings take.
+    """
+
+    members: Members
+    key: KeyKind | None = None
+    records: int = 0
+    ids: int = 0
+    lists: dict[int, int] = field(default_factory=dict)
+    rounds: int = 1
+    stages: int = 1
+    counted: bool = False
+
+    @property
+    def ciphertext_bytes(self) -> int:
+        """Bytes of a ciphertext under the job's key."""
+        assert self.key is not None
+        return self.key.ciphertext_bytes
+
+    def record_set(self) -> int:
+        """Bytes of one set of the records."""
+        return self.records // 8 + _RANGE * (1 + self.records // _SPAN)
+
+    def record_sets(self, sets: int) -> int:
+        """Bytes of sets that have at most all records together."""
+        if self.counted:
+            return sets * self.record_set()
+        return 5 * self.records + _RANGE * sets * (1 + self.records // _SPAN)
+
+
+class Series(NamedTuple):
+    """Messages of one content that one party sends to another in a round and stage."""
+
+    sender: str
+    receiver: str
+    round: int = 0
+    stage: int = 0
+
+
+Route: TypeAlias = "Callable[[Members], Pairs]"
+#: (sizes, sender, receiver) → the rounds and stages in which a series can come.
+Times: TypeAlias = "Callable[[Any, str, str], tuple[range, Collection[int]]]"
+#: Most bytes of a series by the job's sizes, of the class that the protocol's roles fill in; its docstring says it.
+Bound: TypeAlias = "Callable[[Any, Series], int]"
+#: The members of a job that open what others compute on their columns: candidate sums, scores or directions.
+OpensSums: TypeAlias = "Callable[[Members], Sequence[str]]"
+
+
+@dataclass(frozen=True)
+class MessageRow:
+    """A content that goes along a route.
+
+    Attributes:
+        content: its name in the frame: a message between parties, or the answer to a step.
+        route: its pairs of sender and receiver.
+        times: how often it goes; None: of an answer, which follows its step.
+        bound: most bytes of one series, without the frames of its messages; None: of an answer.
+        step: the one in which its first sender sends it; empty: each has such an answer.
+        perhaps: classes that it carries where the sender's table or policy has it so; not known when a job begins.
+        when: False for a training job that has no such content.
+        by_tables: it is sent only if columns of the parties' tables are of its kind; not known when a job begins.
+    """
+
+    content: str
+    route: Route
+    times: Times | None = None
+    bound: Bound | None = None
+    step: str = ""
+    perhaps: frozenset[str] = frozenset()
+    when: Callable[[setup_pb2.JobSpec], bool] = lambda _: True
+    by_tables: bool = False
+
+
+# ---- routes
+
+
+def label_holder_reports(members: Members) -> Pairs:
+    """The label holder to the coordinator."""
+    return [(members.aggregator, members.coordinator)]
+
+
+def all_report(members: Members) -> Pairs:
+    """Each party to the coordinator."""
+    return [(party, members.coordinator) for party in members.parties]
+
+
+def feature_parties_report(members: Members) -> Pairs:
+    """Each feature party to the coordinator."""
+    return [(party, members.coordinator) for party in members.feature_parties]
+
+
+def to_feature_parties(members: Members) -> Pairs:
+    """The label holder to each feature party."""
+    return [(members.aggregator, party) for party in members.feature_parties]
+
+
+def to_label_holder(members: Members) -> Pairs:
+    """Each feature party to the label holder."""
+    return [(party, members.aggregator) for party in members.feature_parties]
+
+
+def to_each_other(members: Members) -> Pairs:
+    """Each party to each other."""
+    return [(sender, to) for sender in members.parties for to in members.parties if sender != to]
+
+
+def to_first(members: Members) -> Pairs:
+    """The label holder to the first of the chain."""
+    return list(pairwise(members.parties))[:1]
+
+
+def along_chain(members: Members) -> Pairs:
+    """The label holder to the first of the chain, and each of the chain to the next."""
+    return pairwise(members.parties)
+
+
+def from_last(members: Members) -> Pairs:
+    """The last of the chain to the label holder."""
+    return [(party, members.aggregator) for party in members.feature_parties[-1:]]
+
+
+# ---- times
+
+
+def once(sizes: JobSizes, sender: str, receiver: str) -> tuple[range, range]:
+    """Once in an attempt at the job."""
+    del sizes, sender, receiver
+    return range(1), range(1)
+
+
+def each_round(sizes: JobSizes, sender: str, receiver: str) -> tuple[range, range]:
+    """Once in each round: a tree, an epoch or a block."""
+    del sender, receiver
+    return range(sizes.rounds), range(1)
+
+
+def each_stage(sizes: JobSizes, sender: str, receiver: str) -> tuple[range, range]:
+    """Once in each stage of each round."""
+    del sender, receiver
+    return range(sizes.rounds), range(sizes.stages)
+
+
+# ---- rows that several protocols share
+
+
+def key_with_layout(sizes: JobSizes, series: Series) -> int:
+    """The key's modulus, and the layout of a plaintext with a slot for each bit at most."""
+    del series
+    assert sizes.key is not None
+    return sizes.key.bits // 8 + sizes.key.bits
+
+
+#: Of every job: empty results of steps, and accounts.
+JOB = (MessageRow("done", all_report), MessageRow("accounted", all_report))
+#: A public key of the job.
+PUBLIC_KEY = (MessageRow("public_key", to_feature_parties, once, key_with_layout, step="make_keys"),)
+
+
+def label_holder_opens(members: Members) -> Sequence[str]:
+    """The label holder alone."""
+    return (members.aggregator,)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A content that one member of a job sends to another, and the classes that are certain to go with it.
+
+    `by_tables`: as for `MessageRow`.
+    """
+
+    sender: str
+    receiver: str
+    content: str
+    classes: frozenset[str]
+    by_tables: bool = False
+
+
+def sent_by(rows: Iterable[MessageRow], members: Members) -> Iterator[Sent]:
+    """Every content with each sender and receiver."""
+    for row in rows:
+        certain = classes_of(row.content) - row.perhaps
+        for sender, receiver in row.route(members):
+            yield Sent(sender, receiver, row.content, certain, row.by_tables)
+
+
+@cache
+def classes_of(content: str) -> frozenset[str]:
+    """The disclosure classes of a content, the frame's own included."""
+    # Not above: the command line reads the protocols' descriptions, and starts faster without the messages.
+    from treetap.wire.disclosure import classes_within, own_classes
+    from treetap.wire.frame import frame_of, type_of
+
+    return classes_within(type_of(content)) | own_classes(frame_of(content))
