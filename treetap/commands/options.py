@@ -38,7 +38,7 @@ def option(
 ) -> T:
     """A field of a dataclass of options: its default, what the help says, and names in the place of the field's own."""
     made = typer.Option(*names, help=help, metavar=metavar, min=min, max=max)
-    return field(default=default, metadata={_TYPER: made})  # type: ignore[return-value] # as dataclasses.field does
+    return field(default=default, metadata={_TYPER: made})
 
 
 def from_dataclasses(command: Callable[..., R]) -> Callable[..., R]:
@@ -78,8 +78,8 @@ def _options(kind: Any) -> Iterator[Parameter]:
         if isinstance(made, OptionInfo):
             made.rich_help_panel = getattr(kind, "PANEL", None)
         default = Parameter.empty if part.default is MISSING else part.default
-        hint = Annotated[hints[part.name], made]  # type: ignore[name-defined] # mypy takes it for a type
-        yield Parameter(part.name, Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+        annotation = Annotated.__class_getitem__((hints[part.name], made))  # type: ignore[attr-defined]
+        yield Parameter(part.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 @contextmanager

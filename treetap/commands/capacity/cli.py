@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from treetap.commands.capacity.question import CostOptions, Site, TrainingOptions
-from treetap.commands.options import Json, from_dataclasses, needs
+from treetap.commands.options import Json, from_dataclasses
 from treetap.errors import BadInput
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 def capacity(asked: TrainingOptions, site: Site, costs: CostOptions, as_json: Json = False) -> None:
     """Estimate a boosting job on machines that you plan: time by phase, bytes, memory, and what saturates first.
 
-    A simulation follows one tree message by message. Operations and sizes are the protocol's own; what each operation
+    A model follows one tree stage by stage. Operations and sizes are the protocol's own; what each operation
     costs is measured on this machine, the first time and with --measure, and kept. Measure on a machine like those
     that you plan for, and take the file along: --measurements FILE. docs/capacity.md has the arithmetic behind it.
 
@@ -32,24 +33,23 @@ def capacity(asked: TrainingOptions, site: Site, costs: CostOptions, as_json: Js
     More machines help only where the demand is on workers; a main process is one, whatever the number of machines.
     """
     key, file = asked.key(), costs.measurements or _cache()
-    if not asked.records and not costs.measure:
-        raise BadInput("--records: say how many records the parties have in common, or --measure to measure only")
-    with needs("capacity"):
-        from treetap.commands.capacity import report
     if asked.records:  # faults of the question come before the time of a measurement
         training, _ = asked.training(), site.machines
         if costs.measurements is not None and not costs.measure and not file.exists():
             raise BadInput(f"--measurements {file}: no such file; with --measure this machine's figures go there")
+    elif not costs.measure:
+        raise BadInput("--records: say how many records the parties have in common, or --measure to measure only")
+    from treetap.commands.capacity import report
+    from treetap.commands.capacity.tree import Tree
+
     measured = _measured(file, key, asked.obfuscation, anew=costs.measure)
-    found = (
-        report.document(report.answer(training, site, measured), measured.machine)
-        if asked.records
-        else measured.document()
-    )
+    kernels = measured.of(key, asked.obfuscation)
+    assert kernels is not None
+    said = report.document(Tree(training, site, measured.host, kernels), measured.machine) if asked.records else None
     if as_json:
-        print(json.dumps(found, indent=1, allow_nan=False), flush=True)
-    elif asked.records:
-        report.show(found)
+        print(json.dumps(said or asdict(measured), indent=1, allow_nan=False), flush=True)
+    elif said:
+        report.show(said, site.memory)
     else:
         report.show_costs(measured)
 
@@ -61,20 +61,17 @@ def _cache() -> Path:
 
 
 def _measured(path: Path, key: KeyKind, obfuscation: str, *, anew: bool) -> Measurements:
-    """The file's measurements, of this machine where they are missing.
-
-    Raises:
-        BadInput: the file is none, or cannot be written.
-    """
+    """The file's measurements, of this machine where they are missing. Raises `BadInput` if the file is no good."""
     from treetap import terminal
     from treetap.commands.capacity.measurements import Measurements
-    from treetap.commands.capacity.measuring import add_key, measure
 
     known = Measurements.load(path) if path.exists() and not anew else None
     if known is not None and known.of(key, obfuscation) is not None:
         return known
+    from treetap.commands.capacity.measuring import measure
+
     terminal.err.print(f"measuring this machine under {key.scheme}, {key.bits} bits: some seconds, kept in {path}")
-    measured = measure([(key, obfuscation)]) if known is None else add_key(known, key, obfuscation, path)
+    measured = measure(key, obfuscation, known, path)
     try:
         measured.save(path)
     except OSError as fault:

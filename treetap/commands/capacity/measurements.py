@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal
+
+from pydantic import TypeAdapter
 
 from treetap.additive.sums.kernel_timings import KernelCosts
 from treetap.errors import ConfigError
 from treetap.protocols.key_options import KeyKind
-
-VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -40,57 +40,41 @@ class Measurements:
 
     machine: dict[str, str]
     host: HostCosts
-    kernels: dict[str, KernelCosts] = field(default_factory=dict)
+    kernels: dict[str, KernelCosts]
+    version: Literal[1] = 1
 
     def of(self, key: KeyKind, obfuscation: str) -> KernelCosts | None:
         """The costs under a kind of key; None: not measured."""
         return self.kernels.get(kernel_name(key, obfuscation))
 
-    def document(self) -> dict[str, Any]:
-        """The file's content as JSON types."""
-        return {"version": VERSION, **asdict(self)}
-
     def figures(self) -> list[tuple[str, float]]:
         """All costs with their names."""
-        kernels = [
-            (f"{name}: {what}", cost) for name, each in self.kernels.items() for what, cost in asdict(each).items()
-        ]
-        return [*asdict(self.host).items(), *kernels]
+        kinds = {"": asdict(self.host), **{f"{name}: ": asdict(costs) for name, costs in self.kernels.items()}}
+        return [(kind + name, cost) for kind, costs in kinds.items() for name, cost in costs.items()]
 
     def save(self, path: Path) -> None:
         """Write the file; the folder is made."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(self.document(), indent=1) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: Path) -> Measurements:
-        """Read a file.
-
-        Raises:
-            ConfigError: it cannot be read, or is no such file.
-        """
+        """Read a file. Raises `ConfigError` if it cannot be read, or is no such file."""
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            if content["version"] != VERSION:
-                raise ValueError(f"version {content['version']}, this treetap reads {VERSION}")
-            kernels = {name: KernelCosts(**_positive(costs)) for name, costs in content["kernels"].items()}
-            machine = {str(name): str(value) for name, value in content["machine"].items()}
-            return cls(machine, HostCosts(**_positive(content["host"])), kernels)
+            measured = TypeAdapter(cls).validate_json(path.read_bytes(), strict=True)
+            if wrong := [
+                f"{name} = {cost:g} is no number above 0" for name, cost in measured.figures() if not cost > 0
+            ]:
+                raise ValueError("; ".join(wrong))
         except OSError as fault:
             raise ConfigError(f"{path}: cannot be read: {fault.strerror or fault}") from None
-        except (ValueError, TypeError, KeyError, AttributeError) as fault:
+        except ValueError as fault:  # pydantic's too
             raise ConfigError(
                 f"{path}: is no file of measurements ({fault}); treetap capacity --measure writes a new one"
             ) from None
+        return measured
 
 
 def kernel_name(key: KeyKind, obfuscation: str) -> str:
     """Scheme, bits and obfuscation as one name."""
     return f"{key.scheme} {key.bits} {obfuscation}"
-
-
-def _positive(costs: dict[str, Any]) -> dict[str, float]:
-    for name, value in costs.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-            raise ValueError(f"{name} = {value!r} is no number above 0")
-    return costs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -55,12 +54,13 @@ class TrainingOptions:
         Raises:
             BadInput: it is none, or a record does not fit a plaintext.
         """
-        from party.boosting.layout import layout
         from treetap.commands.capacity.training import PartyColumns, Training, full_levels
         from treetap.trees.params import BoostingParams
         from treetap.trees.shapes import Shape
 
-        params = BoostingParams(self.trees, max_depth=self.depth, max_bin=self.max_bin, subsample=self.subsample)
+        params = BoostingParams(
+            n_estimators=self.trees, max_depth=self.depth, max_bin=self.max_bin, subsample=self.subsample
+        )
         params.validate()
         key, columns = self.key(), whole_numbers("--columns", self.columns)
         if len(columns) < 2 or not all(columns[1:]) or max(columns) > MOST_COLUMNS:
@@ -70,19 +70,17 @@ class TrainingOptions:
             )
         if self.records >> (self.depth - 1) < 2:
             raise BadInput(f"--records {self.records}: too few for {self.depth} levels of splits")
-        slots = layout(params, self.records, 1)
-        try:
-            slots.groups_per_plaintext(key.plain_bits)
-        except PlaintextOverflow as fault:
-            raise BadInput(f"{fault}: use {key.remedy}") from None
         own, *others = [PartyColumns((Shape(self.max_bin, self.missing),) * count) for count in columns]
         names = ["feature party"] if len(others) == 1 else [f"feature party {k + 1}" for k in range(len(others))]
         drawn = round(self.records * self.subsample)
-        levels, parties = (
-            full_levels(drawn, self.depth, columns, self.smaller_share),
-            dict(zip(names, others, strict=True)),
-        )
-        return Training(self.records, drawn, own, parties, levels, self.trees, key, self.obfuscation, slots)
+        levels = full_levels(drawn, self.depth, columns, self.smaller_share)
+        parties = dict(zip(names, others, strict=True))
+        training = Training(self.records, params, own, parties, levels, key, self.obfuscation)
+        try:
+            training.candidates_per_ciphertext  # noqa: B018 # none fits
+        except PlaintextOverflow as fault:
+            raise BadInput(f"{fault}: use {key.remedy}") from None
+        return training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,21 +117,6 @@ class Site:
                 "parties'"
             )
         return counts[0] if self.cluster_holds_key else 1, counts[-1]
-
-    @property
-    def delay_s(self) -> float:
-        """Time of a message between parties, one way."""
-        return 0.0 if self.one_machine else self.delay / 1e3
-
-    @property
-    def bytes_per_s(self) -> float:
-        """Of a party's line to the others, in each direction."""
-        return inf if self.one_machine else self.bandwidth * 1e6 / 8
-
-    @property
-    def inner_bytes_per_s(self) -> float:
-        """Between the machines of one party."""
-        return inf if self.one_machine else self.inner_bandwidth * 1e6 / 8
 
     @property
     def workers_each(self) -> int:

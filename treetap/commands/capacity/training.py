@@ -9,12 +9,19 @@ from itertools import cycle, islice
 
 import numpy as np
 
+from party.boosting.layout import layout
 from treetap.additive.sums.counted_products import CountedProducts
 from treetap.additive.sums.joint_cells import Codes
 from treetap.additive.sums.layout_counts import candidate_products
 from treetap.additive.sums.slots import Slots
+from treetap.protocols.growth import PlannedTree, TreeSizes
 from treetap.protocols.key_options import KeyKind
+from treetap.protocols.messages import Members, Series
+from treetap.protocols.registry import training
+from treetap.trees.params import BoostingParams
 from treetap.trees.shapes import Shape
+
+HOLDER = "label holder"
 
 
 @dataclass(frozen=True)
@@ -59,32 +66,69 @@ class Training:
     """A boosting job on aligned records."""
 
     records: int
-    drawn: int  # by a tree
+    params: BoostingParams
     own: PartyColumns  # the label holder's
     others: Mapping[str, PartyColumns]  # of each feature party
     levels: tuple[Level, ...]  # of a tree, from the root
-    trees: int
     key: KeyKind
     obfuscation: str
-    slots: Slots  # of a record's plaintext
+
+    @property
+    def drawn(self) -> int:
+        """Records that a tree draws."""
+        return round(self.records * self.params.subsample)
+
+    @cached_property
+    def slots(self) -> Slots:
+        """The layout of a record's plaintext."""
+        return layout(self.params, self.records, 1)
 
     @cached_property
     def candidates_per_ciphertext(self) -> int:
         """Candidates that one packed ciphertext holds."""
         return self.slots.groups_per_plaintext(self.key.plain_bits)
 
-    def packings(self, columns: PartyColumns, level: Level) -> int:
-        """Packed ciphertexts of a feature party at a level; each has an obfuscator and is decrypted."""
-        return -(-len(level.built) * columns.candidates // self.candidates_per_ciphertext)
+    @cached_property
+    def sizes(self) -> TreeSizes:
+        """The numbers from which the lengths of a tree's messages follow."""
+        numbers = {name: number for number, name in enumerate(self.others, 1)}
+        below = [*(level.parents for level in self.levels[1:]), ()]  # the nodes that a level's splits make
+        planned = PlannedTree(
+            built=[len(level.built) for level in self.levels],
+            won={name: [level.owners.count(number) for level in self.levels] for name, number in numbers.items()},
+            relayed={
+                name: [0] + [len(made) - made.count(number) for made in below[:-1]] for name, number in numbers.items()
+            },
+            leaves=2 ** len(self.levels),
+        )
+        return TreeSizes(
+            members=Members("coordinator", HOLDER, tuple(self.others)),
+            key=self.key,
+            params=self.params,
+            records=self.records,
+            drawn=self.drawn,
+            per_ciphertext=self.candidates_per_ciphertext,
+            offered={name: (0, columns.candidates) for name, columns in self.others.items()},
+            handles=self.params.n_estimators << len(self.levels),
+            planned=planned,
+            counted=True,
+        )
+
+    def bytes_of(self, content: str, party: str, level: int = 0) -> int:
+        """Bytes of the messages of a content between the label holder and a feature party, without their frames."""
+        [row] = [row for row in training("boosting").sends if row.content == content]
+        [pair] = [pair for pair in row.route(self.sizes.members) if party in pair]
+        assert row.bound is not None
+        return row.bound(self.sizes, Series(*pair, 0, level))
 
     def operations(self, counts: Mapping[str, PartyCounts]) -> dict[str, dict[str, int]]:
         """Operations of all trees by party and by the names of its account."""
-        packings = {name: sum(each.packings for each in party.levels) for name, party in counts.items()}
-        own = {"decryptions": self.trees * sum(packings.values()), "encryptions": self.trees * self.drawn}
-        totals = {"label holder": own}
+        trees = self.params.n_estimators
+        packings = {name: trees * sum(level.packings for level in party.levels) for name, party in counts.items()}
+        totals = {HOLDER: {"decryptions": sum(packings.values()), "encryptions": trees * self.drawn}}
         for name, party in counts.items():
-            additions, packed = self.trees * sum(each.additions for each in party.levels), self.trees * packings[name]
-            totals[name] = {"additions": additions, "obfuscators": packed, "packings": packed}
+            additions = trees * sum(level.additions for level in party.levels)
+            totals[name] = {"additions": additions, "obfuscators": packings[name], "packings": packings[name]}
         return totals
 
 
@@ -114,22 +158,19 @@ class LevelCounts:
     additions: int  # products by layout, as the party's account counts them
     products: int  # those that each worker computes for its bins
     merging: int  # those for merged bins and candidates, of all workers
-    packings: int
+    packings: int  # packed ciphertexts, each with an obfuscator; as many are decrypted
 
 
 class PartyCounts:
     """Operations of one feature party with so many workers on a tree; `groups`: of columns that share joint cells."""
 
-    def __init__(self, training: Training, columns: PartyColumns, workers: int) -> None:
-        self.training, self.columns, self.workers = training, columns, workers
-        self._counted = CountedProducts(columns.shapes, columns.codes, training.drawn // workers)
-        self.groups = len(self._counted.root_groups)
-        self.levels = [self._level(number, level) for number, level in enumerate(training.levels)]
-
-    def _level(self, number: int, level: Level) -> LevelCounts:
-        training, shapes = self.training, self.columns.shapes
-        additions = candidate_products(training.drawn, shapes, len(level.built), self.workers)
-        per_worker = [-(-records // self.workers) for records in level.built]
-        products = sum(map(self._counted.below, per_worker)) if number else self._counted.at_root(per_worker[0])
-        merging = additions - training.drawn * len(shapes)
-        return LevelCounts(additions, products, merging, training.packings(self.columns, level))
+    def __init__(self, job: Training, columns: PartyColumns, workers: int) -> None:
+        counted = CountedProducts(columns.shapes, columns.codes, job.drawn // workers)
+        self.groups, self.levels = len(counted.root_groups), list[LevelCounts]()
+        for level in job.levels:
+            nodes, per_worker = len(level.built), [-(-records // workers) for records in level.built]
+            additions = candidate_products(job.drawn, columns.shapes, nodes, workers)
+            products = sum(map(counted.below, per_worker)) if self.levels else counted.at_root(per_worker[0])
+            packings = -(-nodes * columns.candidates // job.candidates_per_ciphertext)
+            merging = additions - job.drawn * len(columns.shapes)
+            self.levels.append(LevelCounts(additions, products, merging, packings))
