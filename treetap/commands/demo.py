@@ -68,18 +68,18 @@ def run(
         table = read_table(experiment, folder)
         if not as_json:
             introduce(experiment, table)
-        found = run_seed(experiment, table, 0, folder / "federation")
+        outcome = run_seed(experiment, table, 0, folder / "federation")
         second = experiment.in_order[1]
         transcript = summarise(folder / "federation" / second / "state" / "transcripts" / "experiment")
-        failed = found.get("audit_fault")
+        failed = outcome.get("audit_fault")
         if audit_report is not None and not failed:
-            _copy(Path(found["audit_report"]), audit_report)
+            _copy(Path(outcome["audit_report"]), audit_report)
         if as_json:
-            print(document.as_json(document.document([found | {"transcript": transcript}])))
+            print(document.as_json(document.document([outcome | {"transcript": transcript}])))
         else:
             document_file = folder / "federation" / local_job.DOCUMENT
-            audit = json.loads(document_file.read_text()) if "audit_report" in found else None
-            report(found, audit, noisy=experiment.job.params().adds_noise)
+            audit = json.loads(document_file.read_text()) if "audit_report" in outcome else None
+            report(outcome, audit, noisy=experiment.job.params().adds_noise)
         if failed:
             raise BadInput(f"the audit failed: {failed}")
 

@@ -19,8 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from treetap.errors import DataError, TreetapError
-from treetap.process.children import end, settle
-from treetap.process.clean_forks import fork_clean
+from treetap.process.children import end, fork_clean, settle
 from treetap.process.limits import leave_out_pandas
 from treetap.tables.arrow_file import checked
 from treetap.tables.csv_dialect import Dialect

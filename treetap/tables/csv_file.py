@@ -227,13 +227,13 @@ class CsvFile(FileSource):
         """
         rows = self._rows()
         _, expected = next(rows, (0, 0))
-        line, found = next((row for row in rows if row[1] != expected), (0, 0))
+        line, cells = next((row for row in rows if row[1] != expected), (0, 0))
         if not line:
             return None
         head = self.file.head(HEAD)
         other = detect(head, replace(self.given, delimiter=None), whole=len(head) < HEAD).dialect.delimiter
         remedy = "" if other == self.dialect.delimiter else f"; write delimiter = {json.dumps(other)} in its settings"
-        return DataError(f"{self}: line {line}: {expected} cells expected, {found} found{remedy}")
+        return DataError(f"{self}: line {line}: {expected} cells expected, {cells} found{remedy}")
 
     def _rows(self) -> Iterator[tuple[int, int]]:
         """The line where each row ends, from 1, and its number of cells, as far as the file can be read."""

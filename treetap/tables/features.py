@@ -84,11 +84,11 @@ class Features(ABC):
 
     def extents(self, rows: Rows) -> list[Extent]:
         """The extent of each."""
-        found = [Extent() for _ in range(self.width)]
+        extents = [Extent() for _ in range(self.width)]
         for _, values in self.batches(rows):
-            for extent, column in zip(found, values.T, strict=True):
+            for extent, column in zip(extents, values.T, strict=True):
                 extent.see(column)
-        return found
+        return extents
 
 
 class Held(Features):
@@ -168,13 +168,13 @@ class Streamed(Features):
 
     def surveyed(self) -> Streamed:
         """The same of all rows, each cell having been read and checked once. `DataError` names the first fault."""
-        found, states = [Extent() for _ in range(self.width)], [hashlib.sha256() for _ in range(self.width)]
+        extents, states = [Extent() for _ in range(self.width)], [hashlib.sha256() for _ in range(self.width)]
         self._seen.clear()
         for _, values in self.batches(np.arange(self._total)):
             for place, column in enumerate(np.ascontiguousarray(values.T)):
-                found[place].see(column)
+                extents[place].see(column)
                 states[place].update(column.data)
-        survey = Survey(found, [state.digest() for state in states], dict(self._seen))
+        survey = Survey(extents, [state.digest() for state in states], dict(self._seen))
         return self._with(self._kept, survey)
 
     @property
@@ -213,8 +213,8 @@ class Streamed(Features):
             here = places >= 0
             read += count
             if here.any():
-                found: Floats = values[here][:, picked]
-                yield places[here], found
+                block: Floats = values[here][:, picked]
+                yield places[here], block
         if wanted and read < self._total:
             raise self._changed()
         self._check_stamp()
@@ -242,10 +242,10 @@ class Streamed(Features):
                 "more than half of this machine's memory, and this step needs them at once: train by boosting with the "
                 "bins of the job, or leave columns out"
             )
-        found = np.empty((len(rows), self.width))
+        everything = np.empty((len(rows), self.width))
         for places, values in self.batches(rows):
-            found[places] = values
-        return found
+            everything[places] = values
+        return everything
 
     def extents(self, rows: Rows) -> list[Extent]:
         """See `Features`."""
@@ -253,10 +253,10 @@ class Streamed(Features):
 
     def digest_parts(self, rows: Rows) -> Iterator[bytes | memoryview]:
         """See `Features`: rows and columns in the order of the source, on which sketches of quantiles depend."""
-        found = self if self._survey is not None else self.surveyed()
-        assert found._survey is not None
+        surveyed = self if self._survey is not None else self.surveyed()
+        assert surveyed._survey is not None
         yield b"streamed" + np.ascontiguousarray(rows).tobytes()
-        yield from found._survey.digests
+        yield from surveyed._survey.digests
 
     def _with(self, kept: Sequence[int], survey: Survey | None) -> Streamed:
         return Streamed(

@@ -44,13 +44,13 @@ class SeveralFiles(Source):
         self.streams = all(source.streams for _, source in parts)
         self._ends: list[int] = []  # rows up to the end of each file, once they are read
         folders = [dict(_PARTITION.findall(name)) for name, _ in parts]
-        for (other, _), found in zip(parts, folders, strict=True):
-            if list(found) != list(folders[0]):
+        for (other, _), values in zip(parts, folders, strict=True):
+            if list(values) != list(folders[0]):
                 raise DataError(
-                    f"{self}: {other} lies in folders of columns {', '.join(found) or 'none'}, and {parts[0][0]} of "
+                    f"{self}: {other} lies in folders of columns {', '.join(values) or 'none'}, and {parts[0][0]} of "
                     f"{', '.join(folders[0]) or 'none'}: lay all files out in one way"
                 )
-        self._folders = {name: _values([found[name] for found in folders]) for name in folders[0]}
+        self._folders = {name: _values([values[name] for values in folders]) for name in folders[0]}
 
     def __str__(self) -> str:
         return self._name
@@ -70,14 +70,14 @@ class SeveralFiles(Source):
         known = source.fields()
         kinds = dict(known)
         for name, other in others:
-            found = dict(other.fields())
-            for column in [*kinds, *found]:
-                if (column in kinds) != (column in found):
+            there = dict(other.fields())
+            for column in [*kinds, *there]:
+                if (column in kinds) != (column in there):
                     has, lacks = (first, name) if column in kinds else (name, first)
                     raise DataError(f"{self}: {lacks} has no column {column!r}, which {has} has")
-                if self.typed and not _agree(kinds[column], found[column]):
+                if self.typed and not _agree(kinds[column], there[column]):
                     raise DataError(
-                        f"{self}: column {column!r} holds {kind_name(found[column])} in {name}, and "
+                        f"{self}: column {column!r} holds {kind_name(there[column])} in {name}, and "
                         f"{kind_name(kinds[column])} in {first}: write one type"
                     )
         for column in self._folders:
@@ -163,7 +163,7 @@ class SeveralFiles(Source):
     def doubt(self, cells: Iterable[str | None]) -> str:
         """See `Source`."""
         held = list(cells)
-        return next((found for _, source in self._parts if (found := source.doubt(held))), "")
+        return next((said for _, source in self._parts if (said := source.doubt(held))), "")
 
     def not_text(self) -> str:
         """See `Source`."""
@@ -202,14 +202,14 @@ class SeveralFiles(Source):
         }
 
     def _read(self, wanted: list[str], text: Collection[str]) -> list[pa.Table]:
-        most, size, found = half_of_memory(), 0, []
+        most, size, parts = half_of_memory(), 0, []
         for _, source in self._parts:
             part = source.read(wanted, text)
             size += part.nbytes
             if size > most:
                 raise DataError(f"{self}: the columns take up more than half of this machine's memory; leave some out")
-            found.append(part)
-        return found
+            parts.append(part)
+        return parts
 
 
 def _values(texts: list[str]) -> pa.Array:

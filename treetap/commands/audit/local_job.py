@@ -121,7 +121,7 @@ def scores(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         name: {
             **party["attacks"],
             **{key: party[key] for key in PIVODL_ATTACKS if key in party},
-            **{key: found for key in ON_NETWORKS if (found := party.get("network", {}).get(key)) is not None},
+            **{key: figures for key in ON_NETWORKS if (figures := party.get("network", {}).get(key)) is not None},
             **({"victims": _without_pictures(party["victims"])} if "victims" in party else {}),
         }
         for name, party in document["parties"].items()
@@ -129,4 +129,6 @@ def scores(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _without_pictures(victims: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {name: {key: value for key, value in each.items() if key != "pictures"} for name, each in victims.items()}
+    return {
+        name: {key: value for key, value in victim.items() if key != "pictures"} for name, victim in victims.items()
+    }
