@@ -16,7 +16,9 @@ from tests.simulator import Federation, run
 from tests.worlds import spec, world
 from treetap.additive.sums.counted_products import CountedProducts
 from treetap.commands.capacity.training import HOLDER, PartyColumns, PartyCounts, Training
+from treetap.protocols.boosting import PROTOCOL
 from treetap.protocols.key_options import OKAMOTO_UCHIYAMA, PAILLIER, KeyKind
+from treetap.protocols.messages import Series
 from treetap.trees.binning import FeatureBins, bin_table
 from treetap.trees.params import BoostingParams
 from treetap.trees.shapes import Shape
@@ -83,15 +85,20 @@ def test_operations_and_bytes_are_those_of_the_account(shape: str, tmp_path: Pat
                 sent[party, row.step] += row.bytes
                 messages[party, row.step] += row.messages
         for name in names[1:]:
-            for content in OF_CIPHERTEXTS:
-                levels = range(len(jobs[0].levels)) if content == "candidate_sums" else [0]
-                declared = sum(job.bytes_of(content, name, level) for job in jobs for level in levels)
-                frames = sent[name, content] - declared
-                assert 0 < frames < 128 * messages[name, content], (name, content)
-            for content in BOUNDED:
-                stages = range(params.max_depth) if content in ("children", "instance_spaces") else [0]
-                declared = sum(job.bytes_of(content, name, level) for job in jobs for level in stages)
-                assert sent[name, content] <= declared + 128 * messages[name, content], (name, content)
+            for row in PROTOCOL.sends:
+                pairs = [pair for pair in row.route(jobs[0].sizes.members) if name in pair]
+                if row.content not in (*OF_CIPHERTEXTS, *BOUNDED):
+                    continue
+                assert row.times is not None
+                assert row.bound is not None
+                [(sender, receiver)] = pairs
+                levels = range(params.max_depth) if len(row.times(jobs[0].sizes, sender, receiver)[1]) > 1 else [0]
+                declared = sum(
+                    row.bound(job.sizes, Series(sender, receiver, 0, level)) for job in jobs for level in levels
+                )
+                frames = sent[name, row.content] - declared
+                assert frames < 128 * messages[name, row.content], (name, row.content)
+                assert frames > 0 or row.content in BOUNDED, (name, row.content)
         await federation.close()
 
     run(main())

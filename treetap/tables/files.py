@@ -148,5 +148,4 @@ class FileSource(Source):
         return str(self.file)
 
     def stamp(self) -> object:
-        """See `Source`."""
         return self.file.stamp()

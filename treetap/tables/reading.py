@@ -195,7 +195,6 @@ def _read(
     empty: Collection[str],
     streams: bool,
 ) -> Table:
-    """See `read_table`."""
     for sentence in source.says:
         log.info("%s", sentence)
     check_columns(source, [config.id, *config.columns, *further])

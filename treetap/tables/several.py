@@ -57,15 +57,10 @@ class SeveralFiles(Source):
 
     @property
     def says(self) -> list[str]:
-        """See `Source`."""
         return [sentence for _, source in self._parts for sentence in source.says]
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
-        """See `Source`.
-
-        Raises:
-            DataError: a file has other columns, or columns of another kind, than the first one.
-        """
+        """Raise `DataError` if a file has other columns, or columns of another kind, than the first one."""
         (first, source), *others = self._parts
         known = source.fields()
         kinds = dict(known)
@@ -86,7 +81,6 @@ class SeveralFiles(Source):
         return [*known, *((name, values.type) for name, values in self._folders.items())]
 
     def read(self, wanted: list[str], text: Collection[str]) -> pa.Table:
-        """See `Source`."""
         own = [name for name in wanted if name not in self._folders]
         parts = self._read(own, text)
         if not self.typed and (mixed := [name for name in own if _mixed([part.column(name) for part in parts])]):
@@ -105,7 +99,6 @@ class SeveralFiles(Source):
             raise self._two_types() from None
 
     def batches(self, wanted: list[str], text: Collection[str]) -> Iterator[pa.Table]:
-        """See `Source`."""
         if not self.streams:
             yield from super().batches(wanted, text)
             return
@@ -124,7 +117,6 @@ class SeveralFiles(Source):
                     raise self._two_types() from None
 
     def count_rows(self) -> int | None:
-        """See `Source`."""
         counts = [count for _, source in self._parts if (count := source.count_rows()) is not None]
         if len(counts) < len(self._parts):
             return None
@@ -132,7 +124,6 @@ class SeveralFiles(Source):
         return self._ends[-1]
 
     def stamp(self) -> object:
-        """See `Source`."""
         return [source.stamp() for _, source in self._parts]
 
     def row_name(self, index: int) -> str:
@@ -149,28 +140,23 @@ class SeveralFiles(Source):
 
     @property
     def style(self) -> Style:
-        """See `Source`: files of text have one way to write numbers (`treetap.tables.opening`)."""
+        """Files of text have one way to write numbers (`treetap.tables.opening`)."""
         return self._parts[0][1].style
 
     def number(self, cell: str) -> float:
-        """See `Source`."""
         return self._parts[0][1].number(cell)
 
     def remedy(self, cells: Iterable[str | None]) -> str:
-        """See `Source`."""
         return self._parts[0][1].remedy(cells)
 
     def doubt(self, cells: Iterable[str | None]) -> str:
-        """See `Source`."""
         held = list(cells)
         return next((said for _, source in self._parts if (said := source.doubt(held))), "")
 
     def not_text(self) -> str:
-        """See `Source`."""
         return self._parts[0][1].not_text()
 
     def remedy_of_absence(self, name: str) -> str:
-        """See `Source`."""
         return self._parts[0][1].remedy_of_absence(name)
 
     def _kinds(self, wanted: list[str]) -> dict[str, pa.DataType]:

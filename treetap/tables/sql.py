@@ -51,12 +51,11 @@ class Query(Source):
         return self._keys.title
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
-        """See `Source`."""
         schema = self._within(lambda call: call.schema(f"SELECT * FROM {self._keys.rows} LIMIT 0"))  # noqa: S608
         return [(field.name, _plain_type(field)) for field in schema]
 
     def read(self, wanted: list[str], text: Collection[str]) -> pa.Table:
-        """See `Source`: numbers of arbitrary precision become double, except for those in `text`."""
+        """Numbers of arbitrary precision become double, except for those in `text`."""
         columns = ", ".join(map(quoted, wanted))
         table = self._within(lambda call: call.table(f"SELECT {columns} FROM {self._keys.rows}"))  # noqa: S608
         return pa.table({name: self._plain(table, name, name in text) for name in wanted})

@@ -16,8 +16,7 @@ from treetap.additive.sums.layout_counts import candidate_products
 from treetap.additive.sums.slots import Slots
 from treetap.protocols.growth import PlannedTree, TreeSizes
 from treetap.protocols.key_options import KeyKind
-from treetap.protocols.messages import Members, Series
-from treetap.protocols.registry import training
+from treetap.protocols.messages import Members
 from treetap.trees.params import BoostingParams
 from treetap.trees.shapes import Shape
 
@@ -113,13 +112,6 @@ class Training:
             planned=planned,
             counted=True,
         )
-
-    def bytes_of(self, content: str, party: str, level: int = 0) -> int:
-        """Bytes of the messages of a content between the label holder and a feature party, without their frames."""
-        [row] = [row for row in training("boosting").sends if row.content == content]
-        [pair] = [pair for pair in row.route(self.sizes.members) if party in pair]
-        assert row.bound is not None
-        return row.bound(self.sizes, Series(*pair, 0, level))
 
     def operations(self, counts: Mapping[str, PartyCounts]) -> dict[str, dict[str, int]]:
         """Operations of all trees by party and by the names of its account."""

@@ -19,6 +19,8 @@ from treetap.additive.sums.key_holder import SMALLEST_BLOCK
 from treetap.commands.capacity.measurements import HostCosts
 from treetap.commands.capacity.question import Site
 from treetap.commands.capacity.training import HOLDER, Level, PartyCounts, Training
+from treetap.protocols.growth import branches_of_leaves, drawn_sets, left_records, records_of_nodes, sums_of_nodes
+from treetap.protocols.messages import Bound, Series
 
 #: The phases of a tree, in the order in which they begin, each with what is at work.
 PHASES = {
@@ -106,7 +108,7 @@ class Tree:
         self._width, self._plain = job.key.ciphertext_bytes, 8 * len(job.slots.widths)
         gradients = job.records * host.gradient_s
         self._together([self._step("prepare"), self._main(self.holder, gradients, "prepare")])
-        self._to_all("sampled_records", "prepare")
+        self._to_all(drawn_sets, "prepare")
         self._stream()
         self.streamed_s = self.seconds
         for number, level in enumerate(job.levels):
@@ -114,7 +116,7 @@ class Tree:
             self._choose(number, level)
             self._apply(number, level)
         self._together([self._main(self.holder, gradients, "decide")])  # scores and metrics
-        self._to_all("leaf_paths", "decide")
+        self._to_all(branches_of_leaves, "decide")
         self._together([self._step("decide"), self._step("decide")])  # store_tree, the label holder last
 
     def _together(self, *branches: Sequence[Part]) -> None:
@@ -144,13 +146,13 @@ class Tree:
         _, seconds, cpu = self._main(self.holder, self.host.send_message_s + self.host.receive_message_s, phase)
         return Part(phase, seconds + 2 * self._delay_s, cpu)
 
-    def _to_all(self, content: str, phase: str, level: int = 0) -> None:
+    def _to_all(self, bound: Bound, phase: str, level: int = 0) -> None:
         """Messages of the label holder to every feature party."""
-        self._together(*([self._series(self.to[name], content, phase, level)] for name in self.others))
+        self._together(*([self._series(self.to[name], bound, phase, level)] for name in self.others))
 
-    def _series(self, line: Connection, content: str, phase: str, level: int = 0) -> Part:
-        """A series of messages; of no content none but an empty one."""
-        size = self.job.bytes_of(content, (line.receiver if line.sender is self.holder else line.sender).name, level)
+    def _series(self, line: Connection, bound: Bound, phase: str, level: int = 0) -> Part:
+        """A series of messages, of a length by the row that declares them; of no content none but an empty one."""
+        size = bound(self.job.sizes, Series(line.sender.name, line.receiver.name, 0, level))
         count = max(1, -(-size // MESSAGE))
         return self._sent(line, size / count + FRAME, count, phase)
 
@@ -263,7 +265,7 @@ class Tree:
             self._calls(party, [summing] * workers, 8 * below / workers, bins, "sum"),
             self._calls(party, [merging / workers] * workers, bins, merged, "sum"),
             self._calls(party, [count * kernels.pack_s for count in packed], merged, most * self._width, "pack"),
-            self._series(self.back[name], "candidate_sums", "send", number),
+            self._series(self.back[name], sums_of_nodes, "send", number),
         ]
 
     def _choose(self, number: int, level: Level) -> None:
@@ -287,8 +289,8 @@ class Tree:
         )
         winners = [name for owner, name in enumerate(self.others, 1) if owner in level.owners]
         if winners:
-            self._together(*([self._series(self.back[name], "children", "decide", number)] for name in winners))
+            self._together(*([self._series(self.back[name], left_records, "decide", number)] for name in winners))
         checking = len(level.owners) * records * self.host.check_s
         self._together([self._step("decide"), self._main(self.holder, checking, "decide")])
         if number + 1 < len(self.job.levels):
-            self._to_all("instance_spaces", "decide", number + 1)
+            self._to_all(records_of_nodes, "decide", number + 1)

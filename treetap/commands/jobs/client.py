@@ -44,7 +44,6 @@ class OperatorConfig(Process):
     name: Name = "operator"
 
     def addresses(self) -> dict[str, str]:
-        """See `Process.addresses`."""
         return {"coordinator": self.coordinator}
 
 

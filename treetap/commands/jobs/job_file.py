@@ -62,7 +62,7 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
 
     @classmethod
     def about_unknown(cls, key: str) -> str:
-        """See `Strict`; XGBoost's names first, of which some are not those of this table."""
+        """XGBoost's names first, of which some are not those of this table."""
         known = unknown_parameter(key)
         return super().about_unknown(key) if known is None else f"; {known}"
 
