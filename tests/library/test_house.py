@@ -47,7 +47,7 @@ LIMITS = {
     "most parameters of a function": 26,
     "functions with a local `found` or `each`": 768,
     "words of docs": 102_887,
-    "words of decisions": 6_872,
+    "words of decisions": 7_076,
     "words of the changelog": 310,
     "words of prose of reproductions": 2_993,
     "words of the README": 1_928,
