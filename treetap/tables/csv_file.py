@@ -77,7 +77,7 @@ class CsvFile(FileSource):
             raise self._unreadable(failure) from None
 
     def read(self, wanted: list[str], text: Collection[str]) -> pa.Table:
-        """Ids are among the columns of text: as numbers, 007 would become 7. An unquoted NA or nothing is a missing cell
+        """Ids are among the columns of text: as numbers, 007 would become 7. An unquoted NA or nothing is missing
         in a column of text as in one of numbers.
         """
         dialect = self.dialect
