@@ -6,88 +6,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from attacks.advice.defence_lines import check_written
-from attacks.features.names import ATTACKS as ON_COLUMNS
-from attacks.features.settings import FeatureSettings
-from attacks.id2graph.settings import Settings, usual_discount
-from attacks.networks.settings import NetworkSettings
-from attacks.registry import ATTACKS
+from attacks.files import AuditedParty, LabelTable, ScoredPrediction, Victim
+from attacks.registry import Needs, chosen, rows
 from treetap.errors import BadInput
-from treetap.names import Name, did_you_mean
 from treetap.strict import Strict, load
 
 #: Name of the audit file in a folder that can be audited.
 FILE = "audit.toml"
-
-
-class LabelTable(Strict):
-    """The table of the labels. They score the attacks; no attack reads them."""
-
-    path: Path
-    column: str
-    id: str = "id"
-
-
-class AuditedParty(Strict):
-    """One party: its transcript, and its own table; without a table the attacks use the transcript alone.
-
-    The label holder of a split network is one too, if [[victim]] names whose columns it attacks; its table is needed.
-    Of a feature party of a split network also `model`, the folder of its published model, and `evaluation`, its table
-    of other records.
-    """
-
-    name: Name
-    transcript: Path
-    table: Path | None = None
-    id: str = "id"
-    columns: Annotated[list[str], Field(min_length=1)] | None = None
-    model: Path | None = None
-    evaluation: Path | None = None
-
-
-class Victim(Strict):
-    """A feature party of a split network, whose columns the label holder attacks.
-
-    `auxiliary`: records whose columns the label holder knows. `victims`: a table whose ids are the records to guess;
-    by default those of `truth`, or all common records, that are not auxiliary. `truth`: their columns, by which guesses
-    are scored; `model`: the party's published model; no attack but match-exact reads it, and none reads `truth`.
-    `id`: the id column of all of these; `columns`: of `auxiliary` and `truth`, by default all but the ids.
-    `attributes`: those that are guessed one by one. `epoch`: of the training, from 1, by default the last whole one.
-    `predicted`: the name of a prediction, whose embeddings are attacked instead; `records`: the label holder's table of
-    it.
-    """
-
-    name: Name
-    auxiliary: Path
-    truth: Path | None = None
-    victims: Path | None = None
-    model: Path | None = None
-    id: str = "id"
-    columns: Annotated[list[str], Field(min_length=1)] | None = None
-    attributes: Annotated[list[str], Field(min_length=1)] | None = None
-    attacks: Annotated[list[str], Field(min_length=1)] | None = None
-    epoch: Annotated[int, Field(ge=1)] | None = None
-    predicted: Name | None = None
-    records: Path | None = None
-
-    @field_validator("attacks")
-    @classmethod
-    def _known(cls, names: list[str] | None) -> list[str] | None:
-        if unknown := [name for name in names or () if name not in ON_COLUMNS]:
-            raise ValueError(f"unknown attack on columns {unknown[0]!r}; known are {', '.join(ON_COLUMNS)}")
-        return names
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Victim:
-        if self.predicted is not None and self.records is None:
-            raise ValueError("predicted needs records, the label holder's own table of the predicted records")
-        if self.predicted is None and self.records is not None:
-            raise ValueError("records is of a prediction: name it as predicted, or leave records out")
-        if self.predicted is not None and self.epoch is not None:
-            raise ValueError("a prediction has no epochs: give either predicted or epoch")
-        return self
+#: Table of an audit file → the attacks whose settings it has.
+SETTINGS = {
+    "settings": Needs.SETS,
+    "network": Needs.GRADIENTS,
+    "features": Needs.EMBEDDINGS,
+    "decoding": Needs.SCORES,
+}
 
 
 class Accuracies(Strict):
@@ -115,6 +50,8 @@ class AuditFile(Strict):
     Of a split network: `known`: labels that each party is assumed to know, otherwise drawn from [label]; `evaluation`:
     labels of the records in the parties' `evaluation` tables; `network`: settings of the attacks; `accuracy`; `victim`:
     the feature parties whose columns the label holder attacks; `features`: settings of these attacks.
+
+    `prediction`: predictions whose scores their recipients attack; `decoding`: settings of these attacks.
     """
 
     job: str | None = None
@@ -134,6 +71,8 @@ class AuditFile(Strict):
     accuracy: Accuracies = Accuracies()
     victim: list[Victim] = []
     features: dict[str, Any] = {}
+    prediction: list[ScoredPrediction] = []
+    decoding: dict[str, Any] = {}
     party: Annotated[list[AuditedParty], Field(min_length=1)]
 
     @field_validator("attacks")
@@ -147,72 +86,41 @@ class AuditFile(Strict):
         check_written(defences or {})
         return defences
 
-    @field_validator("settings")
+    @field_validator(*SETTINGS)
     @classmethod
-    def _sound(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        check_settings(settings)
-        return settings
-
-    @field_validator("network")
-    @classmethod
-    def _sound_network(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        check_network_settings(settings)
-        return settings
-
-    @field_validator("features")
-    @classmethod
-    def _sound_features(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        check_feature_settings(settings)
+    def _sound(cls, settings: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        check_settings({str(info.field_name): settings})
         return settings
 
     @model_validator(mode="after")
     def _distinct(self) -> AuditFile:
-        tables: tuple[tuple[str, Sequence[AuditedParty | Victim]], ...] = (
-            ("party", self.party),
-            ("victim", self.victim),
-        )
-        for what, rows in tables:
-            if len({row.name for row in rows}) < len(rows):
+        names: dict[str, Sequence[str]] = {
+            "party": [party.name for party in self.party],
+            "victim": [victim.name for victim in self.victim],
+            "prediction": [prediction.job for prediction in self.prediction],
+        }
+        for what, given in names.items():
+            if len(set(given)) < len(given):
                 raise ValueError(f"two [[{what}]] have one name")
+        for victim in self.victim:
+            chosen(victim.attacks or [], "attack on columns", Needs.EMBEDDINGS)
         return self
 
-    def attack_settings(self, protocol: str) -> Settings:
-        """The given settings; the default discount is the paper's for the protocol."""
-        return Settings.read({"discount": usual_discount(protocol)} | self.settings)
 
-
-def check_settings(settings: Mapping[str, Any]) -> None:
-    """Check the attack settings; ValueError naming each one that is unknown or wrong."""
-    try:
-        Settings.read(settings)
-    except BadInput as fault:
-        raise ValueError(str(fault)) from None
-
-
-def check_network_settings(settings: Mapping[str, Any]) -> None:
-    """Check the settings of attacks on networks; ValueError naming each one that is unknown or wrong."""
-    try:
-        NetworkSettings.read(settings)
-    except BadInput as fault:
-        raise ValueError(str(fault)) from None
-
-
-def check_feature_settings(settings: Mapping[str, Any]) -> None:
-    """Check the settings of attacks on columns; ValueError naming each one that is unknown or wrong."""
-    try:
-        FeatureSettings.read(settings)
-    except BadInput as fault:
-        raise ValueError(str(fault)) from None
+def check_settings(tables: Mapping[str, Mapping[str, Any]]) -> None:
+    """Check the tables of settings, by name; ValueError naming each one that is unknown or wrong."""
+    for name, given in tables.items():
+        for schema in {attack.settings for attack in rows(SETTINGS[name]).values()}:
+            try:
+                assert schema is not None  # every attack of these has settings
+                schema.read(given)
+            except BadInput as fault:
+                raise ValueError(str(fault)) from None
 
 
 def known_attacks(names: list[str]) -> list[str]:
-    """The names, each once, in the registry's order. ValueError for an unknown one."""
-    unknown = [name for name in names if name not in ATTACKS]
-    if unknown:
-        raise ValueError(
-            f"unknown attack {unknown[0]!r}; known are {', '.join(ATTACKS)}{did_you_mean(unknown[0], ATTACKS)}"
-        )
-    return [name for name in ATTACKS if name in names]
+    """The names of attacks that group records, each once, in the registry's order. ValueError for another one."""
+    return chosen(names, "attack", Needs.COLUMNS, Needs.SETS)
 
 
 def read(run: Path) -> AuditFile:
@@ -223,24 +131,16 @@ def read(run: Path) -> AuditFile:
     """
     path = run / FILE if run.is_dir() else run
     file, base = load(path, AuditFile), path.absolute().parent
-    update: dict[str, Any] = {name: _beside(base, getattr(file, name)) for name in ("ca", "revoked", "frontier")}
+    update: dict[str, Any] = {
+        name: base / given for name in ("ca", "revoked", "frontier") if (given := getattr(file, name)) is not None
+    }
     for name in ("label", "known", "evaluation"):
         table: LabelTable | None = getattr(file, name)
-        update[name] = table and table.model_copy(update={"path": base / table.path})
-    places = ("transcript", "table", "model", "evaluation")
-    update["party"] = [
-        party.model_copy(update={name: _beside(base, getattr(party, name)) for name in places}) for party in file.party
-    ]
-    files = ("auxiliary", "truth", "victims", "model", "records")
-    update["victim"] = [
-        victim.model_copy(update={name: _beside(base, getattr(victim, name)) for name in files})
-        for victim in file.victim
-    ]
+        update[name] = table and table.below(base)
+    update["party"] = [party.below(base) for party in file.party]
+    update["victim"] = [victim.below(base) for victim in file.victim]
+    update["prediction"] = [prediction.below(base) for prediction in file.prediction]
     return file.model_copy(update=update)
-
-
-def _beside(base: Path, path: Path | None) -> Path | None:
-    return path and base / path
 
 
 def of_run(

@@ -7,34 +7,26 @@ NaN).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import (
-    AfterValidator,
-    AwareDatetime,
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    ValidationError,
-    model_serializer,
-    model_validator,
-)
+from pydantic import AfterValidator, AwareDatetime, Field, ValidationError, model_validator
 
 from attacks.advice.results import Advice
 from attacks.features.results import VictimFigures
+from attacks.findings import Count, Findings
+from attacks.id2graph.results import AttackResult
 from attacks.networks.results import GainFigures, NetworkFigures
 from attacks.pivodl.results import DifferentialFigures, DisclosedFigures, GainInversionFigures, LabelGuess
+from attacks.predictions.results import PredictionFigures
+from attacks.registry import GROUPING, Needs, rows
 from treetap.errors import BadInput
 from treetap.protocols.registry import TRAINING
 from treetap.wire.disclosure import CLASSES
 
-AttackName = Literal["cl", "uni", "uni+cl", "id2graph", "id2graph-chunked", "id2graph-quotient"]
 #: Source of a known node: a message with its records, the party's own split, or a known node minus a known child.
 Source = Literal["received", "own", "difference"]
-Count = Annotated[int, Field(ge=0)]
 #: Fields of a party with the results of PIVODL's attacks.
-PIVODL_ATTACKS = ("label_guess", "gain_inversion", "differential", "disclosed")
+PIVODL_ATTACKS = tuple(rows(Needs.SHARED_LABELS))
 
 
 def _disclosure(name: str) -> str:
@@ -43,11 +35,17 @@ def _disclosure(name: str) -> str:
     return name
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
+def _grouping(name: str) -> str:
+    if name not in GROUPING:
+        raise ValueError(f"{name!r} is no attack that groups records")
+    return name
 
 
-class _Row(_Part):
+#: Name of an attack that groups records.
+AttackName = Annotated[str, AfterValidator(_grouping)]
+
+
+class _Row(Findings):
     """Messages of one step that carried a disclosure class, and the bytes of that class in them."""
 
     disclosure: Annotated[str, AfterValidator(_disclosure)] = Field(alias="class")
@@ -75,48 +73,7 @@ class TrafficRow(_Row):
     receiver: str = Field(alias="to")
 
 
-class AttackResult(_Part):
-    """One attack on one party's view. Scores compare its clusters with the labels: null where there are none.
-
-    All figures but the lists are those after `after_trees` trees: the number with the largest V-measure, since an
-    attacker may stop after any tree; without labels all trees; null for an attack that uses no tree. `accuracy` is that
-    of the best one-to-one matching of clusters and classes; `named_accuracy` that of a matching by the order of their
-    sizes, null in documents of versions without it. `groups`: communities or components before k-means, null for an
-    attack that forms none. `by_tree`, `accuracy_by_tree`: V-measure and accuracy after the first tree, the first two,
-    ...; null without labels, an entry null where it was not computed.
-    """
-
-    after_trees: Count | None
-    v_measure: float | None
-    homogeneity: float | None
-    completeness: float | None
-    ari: float | None
-    nmi: float | None
-    accuracy: float | None
-    named_accuracy: float | None = None
-    seconds: float
-    groups: Count | None
-    clusters: Count
-    parameters: dict[str, Any]
-    by_tree: list[float | None] | None
-    accuracy_by_tree: list[float | None] | None
-
-    def largest(self, measure: Literal["v_measure", "accuracy"]) -> tuple[int | None, float] | None:
-        """The number of trees with the largest figure, the first of several, and that figure; None without scores.
-
-        The number is None for an attack that uses no tree.
-        """
-        steps = self.by_tree if measure == "v_measure" else self.accuracy_by_tree
-        steps_scored: list[tuple[int | None, float]] = [
-            (trees, value) for trees, value in enumerate(steps or [], start=1) if value is not None
-        ]
-        whole: float | None = getattr(self, measure)
-        if self.after_trees is None or not steps_scored:
-            return None if whole is None else (self.after_trees, whole)
-        return max(steps_scored, key=lambda figure: figure[1])
-
-
-class BoundRow(_Part):
+class BoundRow(Findings):
     """The bound on one known node's leakage of the label, in nats; `nats`: the larger of node's and complement's."""
 
     tree: Count
@@ -129,7 +86,7 @@ class BoundRow(_Part):
     source: Source
 
 
-class SignatureStep(_Part):
+class SignatureStep(Findings):
     """The signature after the trees up to this one; informations are null without labels."""
 
     tree: Count
@@ -138,7 +95,7 @@ class SignatureStep(_Part):
     by_chance: float | None
 
 
-class Signature(_Part):
+class Signature(Findings):
     """The number of signatures by a party's known nodes, and their plug-in information on the label, in nats.
 
     `by_chance` is its mean under random permutations of the labels.
@@ -151,7 +108,7 @@ class Signature(_Part):
     by_tree: list[SignatureStep]
 
 
-class TreeNode(_Part):
+class TreeNode(Findings):
     """A node by heap number (the root is 1, children of u are 2u and 2u + 1) as one party sees it.
 
     `source` is null, as are `records`, where the node is hidden. `leaf`: known without known children. `feature` and
@@ -159,6 +116,8 @@ class TreeNode(_Part):
     rest). `categories`: of a split of categories, which has no threshold, the codes that go right. `classes`: records
     by class, null without labels.
     """
+
+    OMITTED: ClassVar = ("categories",)
 
     node: int = Field(ge=1)
     depth: Count
@@ -171,27 +130,23 @@ class TreeNode(_Part):
     classes: list[Count] | None
     categories: list[Count] | None = None
 
-    @model_serializer(mode="wrap")
-    def _without_categories(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what splits of numbers do not have."""
-        found: dict[str, Any] = plain(self)
-        return {key: value for key, value in found.items() if key != "categories" or value is not None}
 
-
-class SeenTree(_Part):
+class SeenTree(Findings):
     """One tree, its nodes by number."""
 
     tree: Count
     nodes: list[TreeNode]
 
 
-class Party(_Part):
+class Party(Findings):
     """One attacker: its traffic and its attacks' results. `faults`: gaps of the transcript behind all figures.
 
     `signed`: what the transcript's signatures show; empty in documents of versions without them. Of a PIVODL job, and
     only of such a one, `label_guess` and the fields after it up to `disclosed`; of a feature party of a split network,
     and only of such a one, `network`; of a label holder `victims`: feature party → attacks on its columns.
     """
+
+    OMITTED: ClassVar = (*PIVODL_ATTACKS, "network", "victims")
 
     transcript: str
     columns: list[str]
@@ -213,17 +168,10 @@ class Party(_Part):
     @property
     def of_pivodl(self) -> dict[str, Any]:
         """The results of PIVODL's attacks by name; none of another protocol's job."""
-        return {name: found for name in PIVODL_ATTACKS if (found := getattr(self, name)) is not None}
-
-    @model_serializer(mode="wrap")
-    def _without_absent(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what other protocols do not have: their documents stay as they were."""
-        found: dict[str, Any] = plain(self)
-        optional = (*PIVODL_ATTACKS, "network", "victims")
-        return {key: value for key, value in found.items() if key not in optional or value is not None}
+        return {name: figures for name in PIVODL_ATTACKS if (figures := getattr(self, name)) is not None}
 
 
-class Document(_Part):
+class Document(Findings):
     """One job's audit. `classes` is null for regression and without labels; `labelled` distinguishes the two.
 
     `label_holder`: of a PIVODL job all parties with labels.
@@ -231,7 +179,10 @@ class Document(_Part):
     `traffic` is the union over the transcripts at hand, each message counted once.
     `advice`: what lowers the attacks; null for regression and for split networks.
     Of a split network `trees` and `max_depth` are 0, and `gain` is there, of no other job.
+    `predictions`: name of a prediction → the attacks of its recipient; only where the audit names some.
     """
+
+    OMITTED: ClassVar = ("gain", "predictions")
 
     job: str
     protocol: Literal[tuple(TRAINING)]  # type: ignore[valid-type] # the registry is the one list
@@ -250,6 +201,7 @@ class Document(_Part):
     traffic: list[TrafficRow]
     advice: Advice | None = None
     gain: GainFigures | None = None
+    predictions: dict[str, PredictionFigures] | None = None
 
     @property
     def of_network(self) -> bool:
@@ -259,28 +211,18 @@ class Document(_Part):
     @property
     def victims(self) -> dict[str, VictimFigures]:
         """Feature party → the label holder's attacks on its columns; none where no label holder is audited."""
-        return {name: each for party in self.parties.values() for name, each in (party.victims or {}).items()}
+        return {name: figures for party in self.parties.values() for name, figures in (party.victims or {}).items()}
 
     @property
     def on_labels(self) -> dict[str, Party]:
         """The parties whose attacks are on labels: all but a label holder whose attacks are on columns."""
         return {name: party for name, party in self.parties.items() if party.victims is None}
 
-    @model_serializer(mode="wrap")
-    def _without_gain(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what only split networks have."""
-        found: dict[str, Any] = plain(self)
-        return {key: value for key, value in found.items() if key != "gain" or value is not None}
-
     @model_validator(mode="after")
     def _named(self) -> Document:
         if self.classes != (None if self.class_names is None else len(self.class_names)):
             raise ValueError("class_names must name every class")
         return self
-
-    def plain(self) -> dict[str, Any]:
-        """The document as JSON types, under the names of the JSON object."""
-        return self.model_dump(mode="json", by_alias=True)
 
 
 def parse(content: Document | Mapping[str, Any]) -> Document:

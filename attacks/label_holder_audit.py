@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from attacks.audit_file import AuditedParty, AuditFile, Victim
+from attacks.audit_file import AuditFile
+from attacks.features.results import VictimFigures
 from attacks.features.settings import FeatureSettings
-from attacks.view.label_holder_view import read_label_holder
+from attacks.files import AuditedParty, Victim
+from attacks.registry import Needs, rows
 from attacks.view.own_table import load_own_table
 from attacks.view.predicted_embeddings import read_predicted
-from attacks.view.recorded_job import recorded_job
-from attacks.view.view import View
+from attacks.view.replay import checked
+from attacks.view.transcripts import located
+from attacks.view.view import View, read_label_holder
 from treetap.errors import BadInput
 from treetap.neural.params import SplitnnParams
 from treetap.protocols.job_spec import params_of
@@ -19,7 +23,8 @@ from treetap.protocols.libraries import require_library
 from treetap.protocols.registry import training, training_name
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import read_table
-from treetap.wire.v2 import setup_pb2
+from treetap.wire.transcript import TranscriptReader
+from treetap.wire.v2 import control_pb2, setup_pb2
 
 if TYPE_CHECKING:
     from attacks.features.party_audit import Received
@@ -38,7 +43,7 @@ def label_holder(file: AuditFile) -> str | None:
     spec = next((spec for spec in specs.values() if spec is not None), None)
     if spec is None:
         return None  # the error is that of reading a transcript without a training
-    holder = next((name for name, each in specs.items() if each is not None and each.aggregator == name), None)
+    holder = next((name for name, job in specs.items() if job is not None and job.aggregator == name), None)
     params = _network(spec)
     if holder is None:
         raise BadInput(
@@ -53,10 +58,7 @@ def label_holder(file: AuditFile) -> str | None:
 
 
 def read_holder(file: AuditFile, party: AuditedParty) -> View:
-    """The label holder's view, with the embeddings of the last whole epoch, or else of those that are named.
-
-    Raises BadInput and Malformed: see `read_label_holder`.
-    """
+    """The label holder's view, with the embeddings of the last whole epoch, or else of those that are named."""
     named = _epochs(file)
     last = any(victim.epoch is None for victim in file.victim)
     return read_label_holder(
@@ -64,31 +66,31 @@ def read_holder(file: AuditFile, party: AuditedParty) -> View:
     )
 
 
-def attacked(
-    file: AuditFile, party: AuditedParty, view: View, progress: Callable[[int, int, str], None]
-) -> dict[str, dict[str, Any]]:
-    """The attacks on the columns of each [[victim]], as the document has them.
+def attacked(file: AuditFile, party: AuditedParty, view: View, say: Callable[[str], None]) -> dict[str, VictimFigures]:
+    """The attacks on the columns of each [[victim]].
 
     Raises:
         BadInput: a file cannot be used, or PyTorch is not installed.
         Malformed: an embedding does not fit its batch.
     """
     require_library(view.protocol, training(view.protocol))
-    from attacks.features.party_audit import VictimFiles, audited_victim
+    from attacks.features.party_audit import audited_victim
 
-    settings, found = FeatureSettings.read(file.features), {}
-    for number, victim in enumerate(file.victim):
+    settings, figures = FeatureSettings.read(file.features), {}
+    for victim in file.victim:
 
-        def said(part: str, number: int = number, name: str = victim.name) -> None:
-            progress(number, len(file.victim), f"{name}, its columns: {part}")
+        def of_victim(part: str, name: str = victim.name) -> None:
+            say(f"columns of {name}: {part}")
 
-        said("embeddings")
+        of_victim("embeddings")
         received = _received(file, party, view, victim)
-        files = VictimFiles(
-            victim.name, victim.auxiliary, victim.id, victim.columns, victim.truth, victim.victims, victim.model
-        )
-        found[victim.name] = audited_victim(view, files, received, settings, victim.attributes, victim.attacks, said)
-    return found
+        attacks = {
+            name: row.run
+            for name, row in rows(Needs.EMBEDDINGS).items()
+            if victim.attacks is None or name in victim.attacks
+        }
+        figures[victim.name] = audited_victim(view, victim, received, settings, attacks, of_victim)
+    return figures
 
 
 def _received(file: AuditFile, party: AuditedParty, view: View, victim: Victim) -> Received:
@@ -120,15 +122,16 @@ def _predicted(file: AuditFile, party: AuditedParty, view: View, victim: Victim,
     from attacks.features.party_audit import Received
 
     assert victim.records is not None  # the audit file checks it
-    found = read_predicted(party.transcript, job, view, file.ca, file.revoked)
+    predicted = read_predicted(party.transcript, job, view, file.ca, file.revoked)
     table = read_table(TableConfig(path=victim.records, id=party.id), with_label=False, missing=view.missing)
     name_of = dict(zip(table.rows.tolist(), table.ids, strict=True))
-    if absent := [row for row in found.rows.tolist() if row not in name_of]:
+    if absent := [row for row in predicted.rows.tolist() if row not in name_of]:
         raise BadInput(
             f"{victim.records}: has {len(table.ids)} rows, but row {absent[0] + 1} of {party.name}'s table is of "
             f"prediction {job!r}: records = … is another table, or another version of it"
         )
-    return Received(found.of(victim.name), [name_of[row] for row in found.rows.tolist()], job, found.faults)
+    ids = [name_of[row] for row in predicted.rows.tolist()]
+    return Received(predicted.of(victim.name), ids, job, predicted.faults)
 
 
 def _epochs(file: AuditFile) -> set[int]:
@@ -155,3 +158,17 @@ def _check(victim: Victim, holder: str, spec: setup_pb2.JobSpec, params: Splitnn
         raise BadInput(f"{where}: is no feature party of the job; name one of {parties}")
     if victim.epoch is not None and victim.epoch > params.epochs:
         raise BadInput(f"{where}: epoch = {victim.epoch}: the job has {params.epochs}; name one from 1 to that")
+
+
+def recorded_job(path: Path, job: str | None = None) -> setup_pb2.JobSpec | None:
+    """The job as its first submission in this transcript describes it; None where it begins no training.
+
+    Raises:
+        BadInput: there is no such transcript, or it is ambiguous: see `located`.
+        Malformed: a record before that step was changed.
+    """
+    with located(path, job) as place:
+        for record in TranscriptReader(place):
+            if record.step == "prepare" and isinstance(step := checked(record), control_pb2.StepRequest):
+                return step.setup.prepare.spec
+    return None

@@ -9,10 +9,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
-from attacks.document import AttackName, AttackResult, Document, Party
+from attacks.document import AttackName, Document, Party
 from attacks.features.results import VictimFigures
 from attacks.features.strength import attribute_figure, record_strength
-from attacks.registry import ATTACKS
+from attacks.id2graph.results import AttackResult
+from attacks.registry import ROWS, Needs, row
 from treetap.errors import BadInput
 
 #: Limit → what it is on. CL needs no training, so the limits on several attacks leave it out.
@@ -21,21 +22,7 @@ GENERAL = {
     "accuracy": "the accuracy of every attack but cl",
     "information": "the share of the label's entropy that all known nodes of a party reveal together, chance included",
 }
-#: The same of split networks.
-OF_NETWORKS = {
-    "gradient-clusters": "the V-measure of the clusters of gradients",
-    "gradient-labels": "the share of other training labels that follow from gradients and the known ones",
-}
-#: The same of a label holder's attacks on columns, which no labels score.
-ON_COLUMNS = {
-    "attributes": "the accuracy of the guess of any column, of numbers its R²",
-    "decode": "by an inverse network: SSIM of images; of tables the share of the mean record's error that is removed",
-    "match": "the same by a surrogate of the feature party's model",
-    "match-exact": "the same by the feature party's published model",
-}
 V_MEASURE, ACCURACY = "a V-measure", "an accuracy"
-#: The same of jobs of pivodl.
-OF_PIVODL = {"label_guess": "the AUC of the guess of other parties' labels by received leaf weights"}
 
 
 def parse(texts: Sequence[str]) -> dict[str, float]:
@@ -53,7 +40,7 @@ def parse(texts: Sequence[str]) -> dict[str, float]:
             limit = math.nan
         if not 0 <= limit <= 1:
             raise BadInput(f"--fail-above {text!r}: say LIMIT=V with V from 0 to 1, as in any=0.4")
-        every = (*GENERAL, *ATTACKS, *OF_PIVODL, *OF_NETWORKS, *ON_COLUMNS)
+        every = (*GENERAL, *(attack.name for attack in ROWS if attack.limit))
         if name not in every:
             known = ", ".join(every)
             raise BadInput(f"--fail-above {text!r}: unknown limit {name!r}; known are {known}")
@@ -69,31 +56,37 @@ def exceeded(document: Document, limits: Mapping[str, float]) -> list[str]:
     Raises:
         BadInput: an attack was not run, or nothing was scored.
     """
-    found: list[str] = []
+    above: list[str] = []
     for name, limit in limits.items():
-        if name in ON_COLUMNS:
-            found += _on_columns(document, name, limit)
-            continue
-        if document.classes is None:
+        needs = None if name in GENERAL else row(name).needs
+        if needs == Needs.EMBEDDINGS:
+            above += _on_columns(document, name, limit)
+        elif needs == Needs.SCORES:
+            above += _on_scores(document, name, limit)
+        elif document.classes is None:
             why = "the label is a number, not a class" if document.labelled else "no [label] is given"
             raise BadInput(f"--fail-above {name}: nothing is scored: {why}")
-        if name in OF_NETWORKS or (document.of_network and name in ("any", "accuracy")):
-            found += _of_networks(document, name, limit)
-            continue
-        if document.of_network and name == "information":
-            raise BadInput(f"--fail-above information: job {document.job} has no trees, whose nodes this limit is on")
-        if name in ("information", "label_guess"):
-            found += _informed(document, limit) if name == "information" else _guessed(document, limit)
-            continue
-        kind: Literal["v_measure", "accuracy"] = "accuracy" if name == "accuracy" else "v_measure"
-        what = ACCURACY if name == "accuracy" else V_MEASURE
-        for party, attack, result in _results(document, name):
-            figure = result.largest(kind)
-            if figure is not None and figure[1] > limit:
-                trees, value = figure
-                after = "" if attack == "cl" else f" after {trees} of {document.trees} trees"
-                found.append(f"{party}: {attack} reaches {what} of {value:.3f}{after}, above {limit:g}")
-    return found
+        elif name == "information":
+            above += _informed(document, limit)
+        elif needs == Needs.SHARED_LABELS:
+            above += _guessed(document, limit)
+        elif needs == Needs.GRADIENTS or (document.of_network and name in GENERAL):
+            above += _of_networks(document, name, limit)
+        else:
+            above += _grouped(document, name, limit)
+    return above
+
+
+def _grouped(document: Document, name: str, limit: float) -> Iterator[str]:
+    """Figures above a limit of attacks that group records."""
+    kind: Literal["v_measure", "accuracy"] = "accuracy" if name == "accuracy" else "v_measure"
+    what = ACCURACY if name == "accuracy" else V_MEASURE
+    for party, attack, result in _results(document, name):
+        figure = result.largest(kind)
+        if figure is not None and figure[1] > limit:
+            trees, value = figure
+            after = "" if attack == "cl" else f" after {trees} of {document.trees} trees"
+            yield f"{party}: {attack} reaches {what} of {value:.3f}{after}, above {limit:g}"
 
 
 def _results(document: Document, name: str) -> list[tuple[str, AttackName, AttackResult]]:
@@ -104,33 +97,34 @@ def _results(document: Document, name: str) -> list[tuple[str, AttackName, Attac
             return attack != "cl"
         return attack == name or (name == "id2graph" and attack.startswith("id2graph-"))
 
-    rows = [
-        (party, attack, result)
-        for party, each in document.parties.items()
-        for attack, result in each.attacks.items()
+    results = [
+        (whose, attack, result)
+        for whose, party in document.parties.items()
+        for attack, result in party.attacks.items()
         if meant(attack)
     ]
-    if not rows:
+    if not results:
         what = "no attack but cl" if name in GENERAL else "this attack"
         was = "was run" if name in GENERAL else "was not run"
         raise BadInput(f"--fail-above {name}: {what} {was}; name attacks in --attacks or in audit.toml")
-    return rows
+    return results
 
 
 def _of_networks(document: Document, name: str, limit: float) -> Iterator[str]:
     """Figures of a split network above a limit; `any` is on V-measures, `accuracy` on shares of records named right."""
     if not document.of_network:
         raise BadInput(f"--fail-above {name}: job {document.job} is one of {document.protocol}, no split network")
-    found = [
-        (f"{party}: {attack} reaches {measure}", value)
-        for party, each in document.parties.items()
-        for attack, measure, value in _figures_of(each)
-        if name == attack or (name == "any" and measure == V_MEASURE) or (name == "accuracy" and measure == ACCURACY)
-        if value is not None and (name != "gradient-clusters" or measure == V_MEASURE)
+    measures = {"any": V_MEASURE, "accuracy": ACCURACY}
+    figures = [
+        (f"{whose}: {attack} reaches {measure}", value)
+        for whose, party in document.parties.items()
+        for attack, measure, value in _figures_of(party)
+        if value is not None and (measure == measures[name] if name in measures else attack == name)
+        if name != "gradient-clusters" or measure == V_MEASURE
     ]
-    if not found:
+    if not figures:
         raise BadInput(f"--fail-above {name}: no attack has such a figure; the document's reasons say why")
-    yield from (f"{what} of {value:.3f}, above {limit:g}" for what, value in found if value > limit)
+    yield from (f"{what} of {value:.3f}, above {limit:g}" for what, value in figures if value > limit)
 
 
 def _figures_of(party: Party) -> Iterator[tuple[str, str, float | None]]:
@@ -151,23 +145,44 @@ def _on_columns(document: Document, name: str, limit: float) -> Iterator[str]:
         raise BadInput(
             f"--fail-above {name}: no label holder's attacks on columns are in this audit: name whose in [[victim]]"
         )
-    found = [(victim, *each) for victim, figures in document.victims.items() for each in _figures_on(figures, name)]
-    if not found:
+    figures = [
+        (victim, what, value)
+        for victim, of_victim in document.victims.items()
+        for what, value in _figures_on(of_victim, name)
+    ]
+    if not figures:
         raise BadInput(
             f"--fail-above {name}: nothing is scored: the attack was not run, or [[victim]] has no truth = …"
         )
-    for victim, what, value in found:
+    for victim, what, value in figures:
         if value > limit:
             yield f"{victim}: {what} of {value:.3f}, above {limit:g}"
+
+
+def _on_scores(document: Document, name: str, limit: float) -> Iterator[str]:
+    """Shares of a prediction's paths, or of hidden weights, above a limit."""
+    shares: dict[str, tuple[str, float]] = {}
+    for job, figures in (document.predictions or {}).items():
+        if name == "path-decoding" and figures.path_decoding is not None:
+            paths = figures.path_decoding
+            shares[job] = "whole paths are known", paths.unique / max(1, paths.records)
+        if name == "prediction-inversion" and figures.prediction_inversion is not None:
+            weights = figures.prediction_inversion
+            shares[job] = "weights that came with noise are known", weights.solved / max(1, weights.unknown)
+    if not shares:
+        raise BadInput(f"--fail-above {name}: the attack was run on no prediction: name one in [[prediction]]")
+    for job, (what, share) in shares.items():
+        if share > limit:
+            yield f"prediction {job}: {what}: a share of {share:.3f}, above {limit:g}"
 
 
 def _figures_on(figures: VictimFigures, name: str) -> Iterator[tuple[str, float]]:
     """Sentence and figure of each result of an attack on columns that is scored."""
     if name == "attributes":
-        for each in figures.attributes:
-            if each.headline is not None and (value := attribute_figure(each, each.headline)) is not None:
-                measure = ACCURACY if each.kind == "class" else "an R²"
-                yield f"attributes, {each.headline}, guesses {each.name} with {measure}", value
+        for column in figures.attributes:
+            if column.headline is not None and (value := attribute_figure(column, column.headline)) is not None:
+                measure = ACCURACY if column.kind == "class" else "an R²"
+                yield f"attributes, {column.headline}, guesses {column.name} with {measure}", value
         return
     for guess in figures.reconstructions:
         if guess.attack == name and guess.headline is not None:
@@ -184,7 +199,7 @@ def _guessed(document: Document, limit: float) -> Iterator[str]:
         raise BadInput(f"--fail-above label_guess: job {document.job} is one of {document.protocol}, not of pivodl")
     for name, guess in guesses.items():
         ways = {"as received": guess, "after gain inversion": guess.after_inversion}
-        aucs = {way: each.auc for way, each in ways.items() if each is not None and each.auc is not None}
+        aucs = {way: one.auc for way, one in ways.items() if one is not None and one.auc is not None}
         aucs |= {f"after {k} trees": auc for k, auc in enumerate(guess.auc_by_tree[:-1], 1) if auc is not None}
         strengths = {way: max(auc, 1 - auc) for way, auc in aucs.items()}
         way = max(strengths, key=strengths.__getitem__, default=None)
@@ -193,9 +208,12 @@ def _guessed(document: Document, limit: float) -> Iterator[str]:
 
 
 def _informed(document: Document, limit: float) -> Iterator[str]:
+    """Shares of the label's entropy above a limit. Raises BadInput for a job without trees."""
+    if document.of_network:
+        raise BadInput(f"--fail-above information: job {document.job} has no trees, whose nodes this limit is on")
     for name, party in document.parties.items():
         entropy = party.signature.label_entropy
-        steps = [(k, each) for k, each in enumerate(party.signature.by_tree, 1) if each.mutual_information is not None]
+        steps = [(k, step) for k, step in enumerate(party.signature.by_tree, 1) if step.mutual_information is not None]
         if not entropy or not steps:
             continue
         trees, step = max(steps, key=lambda step: step[1].mutual_information or 0.0)

@@ -1,71 +1,298 @@
-"""The attacks by name, each with a one-line description, and one function that runs any of them."""
+"""The attacks, a row each: name, the view that it needs, function, schemas of settings and findings, and its words.
+
+`treetap audit` runs the rows whose view a transcript gives, `treetap attack` one of them by name. A further attack is a
+module of its own and a row here. Attacks that need PyTorch are imported when they run, so that commands can list them.
+"""
 
 from __future__ import annotations
 
-import importlib
-import time
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import numpy.typing as npt
 
-from attacks.id2graph.adjacency import union
-from attacks.id2graph.attack import Groups, in_chunks, quotient, whole
-from attacks.id2graph.clustering import k_means, normalised
-from attacks.id2graph.leaves import Ints, Leaves, checked
+from attacks.features.results import Attribute, Reconstruction
+from attacks.features.settings import FeatureSettings
+from attacks.findings import Findings
+from attacks.id2graph import grouping
+from attacks.id2graph.grouping import CHUNKS, KMEANS, LOUVAIN, GroupEvidence, Outcome
+from attacks.id2graph.leaves import Leaves
+from attacks.id2graph.results import AttackResult
 from attacks.id2graph.settings import Settings
+from attacks.networks.binary_scores import cosine, norm
+from attacks.networks.gradient_clusters import cluster_figures
+from attacks.networks.gradient_labels import label_figures
+from attacks.networks.results import ClusterFigures, CompletionFigures, LabelFigures, ScoreFigures
+from attacks.networks.settings import NetworkSettings
+from attacks.pivodl.differential import differential
+from attacks.pivodl.disclosed import disclosed
+from attacks.pivodl.gain_inversion import gain_inversion
+from attacks.pivodl.label_guess import label_guess
+from attacks.pivodl.results import DifferentialFigures, DisclosedFigures, GainInversionFigures, LabelGuess
+from attacks.predictions.path_decoding import path_decoding
+from attacks.predictions.prediction_inversion import prediction_inversion
+from attacks.predictions.results import DecodedPaths, InvertedWeights
+from attacks.predictions.settings import DecodingSettings
+from attacks.ranged_settings import RangedSettings
+from attacks.view.view import View
 from treetap.errors import BadInput
+from treetap.names import did_you_mean
+from treetap.protocols.registry import training
 
-#: Name → one line, in the order of a report.
-ATTACKS = {
-    "cl": "k-means on the attacker's own features: what it knows without the protocol",
-    "uni": "union–find: records that a chain of the attacker's leaves joins share a label",
-    "uni+cl": "k-means on own features and the groups of uni",
-    "id2graph": "communities of the graph of records that share leaves, then k-means; memory grows with N²",
-    "id2graph-chunked": "the same on leaves cut into chunks of chunk_size records, as the paper does for large N",
-    "id2graph-quotient": "the same as id2graph with records in the same leaves merged: same modularity, any N",
-}
-_KMEANS = ("columns", "starts", "iterations", "kmeans_tolerance", "seed")
-_LOUVAIN = ("discount", "engine", "runs", "passes", "tolerance")
-_CHUNKS = ("chunk_size", "chunk_weight", "chunk_edges")
-_USED = {
-    "cl": _KMEANS,
-    "uni": (),
-    "uni+cl": ("alpha", *_KMEANS),
-    "id2graph": ("alpha", *_LOUVAIN, "max_entries", *_KMEANS),
-    "id2graph-chunked": ("alpha", *_LOUVAIN, *_CHUNKS, *_KMEANS),
-    "id2graph-quotient": ("alpha", *_LOUVAIN, *_KMEANS),
-}
-_GRAPHS: dict[str, Callable[[Leaves, int, Settings], Groups]] = {
-    "id2graph": whole,
-    "id2graph-chunked": in_chunks,
-    "id2graph-quotient": quotient,
-}
+if TYPE_CHECKING:
+    from attacks.networks.evidence import Evidence
+
+#: Most records for which the exact graph, whose size grows with their square, is attacked by an audit too.
+EXACT_UP_TO = 3000
+
+
+class Needs(Enum):
+    """Kinds of views, each with the transcripts that give it."""
+
+    COLUMNS = "any feature party's"
+    SETS = "trainings of trees"
+    SHARED_LABELS = "pivodl"
+    GRADIENTS = "splitnn"
+    EMBEDDINGS = "label holders of splitnn, in an audit with [[victim]]"
+    SCORES = "predictions by masked sums"
+
+    def given_by(self, view: View) -> bool:
+        """True if the view of a training is of this kind."""
+        return {
+            Needs.COLUMNS: view.embeddings is None,
+            Needs.SETS: training(view.protocol).grows_trees,
+            Needs.SHARED_LABELS: view.pivodl is not None,
+            Needs.GRADIENTS: view.network is not None,
+            Needs.EMBEDDINGS: view.embeddings is not None,
+            Needs.SCORES: False,
+        }[self]
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """The result of an attack.
+class Attack:
+    """One attack.
 
-    `clusters` (N,): the guess; records in one cluster share a label. `groups` (N,): the communities or
-    components behind it, largest first for communities; None for `cl`. `found` counts them, `alone` those that are
-    single records without an edge. `modularity`, `vertices` and `entries` describe the graph; None without one.
-    `seconds` by step; `parameters`: the settings that this attack reads.
+    Attributes:
+        label: its name in a report.
+        line: what it does, for help and reports.
+        needs: the view; its evidence is what `run` is given.
+        findings: schema of its results.
+        settings: schema of its settings, None: it has none.
+        reads: of these settings those that its results name.
+        limit: the figure that --fail-above is on, empty: it has none.
+        usual_up_to: most records with which an audit runs it unasked; None: any number.
     """
 
-    attack: str
-    clusters: Ints
-    groups: Ints | None
-    found: int | None
-    alone: int | None
-    modularity: float | None
-    vertices: int | None
-    entries: int | None
-    seconds: dict[str, float]
-    parameters: dict[str, Any]
+    name: str
+    label: str
+    line: str
+    run: Callable[[Any], Any]
+    findings: type[Findings]
+    needs: Needs
+    settings: type[RangedSettings] | None = None
+    reads: tuple[str, ...] = ()
+    limit: str = ""
+    usual_up_to: int | None = None
+
+    @property
+    def groups(self) -> bool:
+        """True if it sorts records into groups that should share a label."""
+        return self.findings is AttackResult
+
+
+def _completion(evidence: Evidence) -> CompletionFigures | None:
+    from attacks.networks.completion_figures import completion_figures
+
+    return completion_figures(evidence)
+
+
+#: Figures of --fail-above of several attacks.
+_V_MEASURE, _RECORDS = "its V-measure", "SSIM of images; of tables the share of the mean record's error that is removed"
+
+
+_grouping = partial(Attack, needs=Needs.SETS, findings=AttackResult, settings=Settings, limit=_V_MEASURE)
+_on_shared_labels = partial(Attack, needs=Needs.SHARED_LABELS)
+_on_gradients = partial(Attack, needs=Needs.GRADIENTS, settings=NetworkSettings)
+_on_columns = partial(Attack, needs=Needs.EMBEDDINGS, settings=FeatureSettings)
+_on_scores = partial(Attack, needs=Needs.SCORES, settings=DecodingSettings)
+#: All attacks, in the order of a report.
+ROWS: tuple[Attack, ...] = (
+    _grouping(
+        "cl",
+        "CL",
+        "k-means on the attacker's own features: what it knows without the protocol",
+        grouping.cl,
+        needs=Needs.COLUMNS,
+        reads=KMEANS,
+    ),
+    _grouping(
+        "uni", "UNI", "union–find: records that a chain of the attacker's leaves joins share a label", grouping.uni
+    ),
+    _grouping(
+        "uni+cl", "UNI+CL", "k-means on own features and the groups of uni", grouping.uni_cl, reads=("alpha", *KMEANS)
+    ),
+    _grouping(
+        "id2graph",
+        "ID2Graph",
+        "communities of the graph of records that share leaves, then k-means; memory grows with N²",
+        grouping.id2graph,
+        reads=(*LOUVAIN, "max_entries"),
+        limit="its V-measure, and those of its other forms",
+        usual_up_to=EXACT_UP_TO,
+    ),
+    _grouping(
+        "id2graph-chunked",
+        "ID2Graph, chunked",
+        "the same on leaves cut into chunks of chunk_size records, as the paper does for large N",
+        grouping.id2graph_chunked,
+        reads=(*LOUVAIN, *CHUNKS),
+        usual_up_to=0,
+    ),
+    _grouping(
+        "id2graph-quotient",
+        "ID2Graph, quotient",
+        "the same as id2graph with records in the same leaves merged: same modularity, any N",
+        grouping.id2graph_quotient,
+        reads=LOUVAIN,
+    ),
+    _on_shared_labels(
+        "label_guess",
+        "Guesses of other parties' labels",
+        "sign of the leaf weights that a party received, over records that it does not label",
+        label_guess,
+        LabelGuess,
+        limit="the AUC of the guess of other parties' labels by received leaf weights",
+    ),
+    _on_shared_labels(
+        "gain_inversion",
+        "Gain inversion",
+        "exact leaf weights from announced gains",
+        gain_inversion,
+        GainInversionFigures,
+    ),
+    _on_shared_labels(
+        "differential",
+        "Differential attack",
+        "labels from sums over sets that differ in few records",
+        differential,
+        DifferentialFigures,
+    ),
+    _on_shared_labels(
+        "disclosed",
+        "What the messages disclose",
+        "counts of what the messages disclose: bins, records of nodes, sums",
+        disclosed,
+        DisclosedFigures,
+    ),
+    _on_gradients(
+        "gradient-clusters",
+        "Gradients: clusters",
+        "k-means on the directions of the gradients of an epoch, without a label",
+        cluster_figures,
+        ClusterFigures,
+        limit="the V-measure of the clusters of gradients",
+    ),
+    _on_gradients(
+        "gradient-labels",
+        "Gradients: inferred labels",
+        "labels of all training records from gradients and few known labels, and a model of one's own",
+        label_figures,
+        LabelFigures,
+        limit="the share of other training labels that follow from gradients and the known ones",
+    ),
+    _on_gradients("norm", "Gradients: length", "two classes: AUC of the length of gradients", norm, ScoreFigures),
+    _on_gradients(
+        "cosine",
+        "Gradients: direction",
+        "two classes: AUC of the cosine with the gradient of one known record of the second class",
+        cosine,
+        ScoreFigures,
+    ),
+    _on_gradients(
+        "completion",
+        "Model completion",
+        "a head on the own published bottom model, beside untrained bottoms and training from scratch",
+        _completion,
+        CompletionFigures,
+    ),
+    _on_columns(
+        "attributes",
+        "Columns, one by one",
+        "a classifier or regression for each column, from embeddings and columns of auxiliary records",
+        lambda attacker: attacker.attributes(),
+        Attribute,
+        limit="the accuracy of the guess of any column, of numbers its R²",
+    ),
+    _on_columns(
+        "decode",
+        "Whole records: inverse network",
+        "an inverse network from embeddings to records, fitted to auxiliary records",
+        lambda attacker: attacker.decode(),
+        Reconstruction,
+        limit=f"by an inverse network: {_RECORDS}",
+    ),
+    _on_columns(
+        "match",
+        "Whole records: surrogate",
+        "records whose embedding by a surrogate of the party's own model is nearest to the one received",
+        lambda attacker: attacker.match(),
+        Reconstruction,
+        limit=f"by a surrogate of the feature party's model: {_RECORDS}",
+    ),
+    _on_columns(
+        "match-exact",
+        "Whole records: published model",
+        "the same with the published model: an upper bound for a prediction, whose embeddings it made",
+        lambda attacker: attacker.match_exact(),
+        Reconstruction,
+        limit=f"by the feature party's published model: {_RECORDS}",
+    ),
+    _on_scores(
+        "path-decoding",
+        "Path decoding",
+        "the leaves, and so other parties' splits, behind each score of eini or lattice, by the label holder's weights",
+        path_decoding,
+        DecodedPaths,
+        limit="the share of the records of a prediction whose whole path is known",
+    ),
+    _on_scores(
+        "prediction-inversion",
+        "Prediction inversion",
+        "exact leaf weights from the scores that the recipient of a masked prediction got, then its records' leaves",
+        prediction_inversion,
+        InvertedWeights,
+        limit="the share of leaf weights that came with noise and follow exactly from scores",
+    ),
+)
+_BY_NAME = {attack.name: attack for attack in ROWS}
+
+
+def row(name: str) -> Attack:
+    """The attack of this name. Raises BadInput for an unknown one."""
+    if name not in _BY_NAME:
+        raise BadInput(f"attack {name!r}: unknown; known are {', '.join(_BY_NAME)}{did_you_mean(name, _BY_NAME)}")
+    return _BY_NAME[name]
+
+
+def rows(*needs: Needs) -> dict[str, Attack]:
+    """Name → attack, of those that need one of these views."""
+    return {name: attack for name, attack in _BY_NAME.items() if attack.needs in needs}
+
+
+#: The attacks that group records.
+GROUPING = rows(Needs.COLUMNS, Needs.SETS)
+
+
+def chosen(names: list[str], what: str, *needs: Needs) -> list[str]:
+    """The names, each once, in the order of the rows. ValueError, with the word for `what`, for one of another view."""
+    known = rows(*needs)
+    for name in names:
+        if name not in known:
+            raise ValueError(f"unknown {what} {name!r}; known are {', '.join(known)}{did_you_mean(name, known)}")
+    return [name for name in known if name in names]
 
 
 def attack(
@@ -76,74 +303,13 @@ def attack(
     clusters: int,
     settings: Settings | None = None,
 ) -> Outcome:
-    """Run one attack.
-
-    `leaves`: per tree, in training order, the attacker's leaves as int64 arrays of record positions. `features` (N, d),
-    NaN for a missing value, or None for none; `settings.columns` picks some. `clusters` is C, the number of classes.
-    `uni` uses neither features nor C: its components are its clusters. Without features the other attacks cluster on
-    groups alone.
+    """Run one of the attacks that group records; the arguments are those of `GroupEvidence`.
 
     Raises:
         BadInput: an unknown attack, C outside 2..N, wrong leaves or features, a graph too large for the exact form.
     """
-    chosen = settings or Settings()
-    if name not in ATTACKS:
-        raise BadInput(f"attack {name!r}: unknown; known are {', '.join(ATTACKS)}")
-    checked([], records)
-    if isinstance(clusters, bool) or not isinstance(clusters, int | np.integer) or not 2 <= clusters <= records:
-        raise BadInput(f"clusters: must be a whole number in [2, {records}], the number of records, not {clusters!r}")
-    own = None
-    if name != "uni" and features is not None:
-        own = normalised(_picked(features, chosen), records)
-    if name == "cl" and own is None:
-        raise BadInput("attack 'cl' clusters the attacker's own features: give its table")
-    _load(name)
-    groups: Groups | None = None
-    parts: Ints | None = None
-    seconds: dict[str, float] = {}
-    if name in _GRAPHS:
-        groups = _GRAPHS[name](leaves, records, chosen)
-        parts, seconds = groups.of, dict(groups.seconds)
-    elif name != "cl":
-        start = time.perf_counter()
-        parts = union(leaves, records)
-        seconds["union"] = time.perf_counter() - start
-    guess = parts
-    if name != "uni":
-        start = time.perf_counter()
-        guess = k_means(
-            own, parts, clusters, chosen.alpha, chosen.starts, chosen.iterations, chosen.kmeans_tolerance, chosen.seed
-        )
-        seconds["clustering"] = time.perf_counter() - start
-    assert guess is not None
-    return Outcome(
-        attack=name,
-        clusters=guess,
-        groups=parts,
-        found=None if parts is None else int(parts.max()) + 1,
-        alone=groups.alone if groups else None,
-        modularity=groups.modularity if groups else None,
-        vertices=groups.vertices if groups else None,
-        entries=groups.entries if groups else None,
-        seconds=seconds,
-        parameters=chosen.of(*_USED[name]),
-    )
-
-
-def _load(name: str) -> None:
-    """Import an attack's libraries before its timer starts; a missing library is reported where it is used."""
-    with suppress(ImportError):
-        if name != "uni":
-            importlib.import_module("sklearn.cluster")
-        if name in _GRAPHS:
-            importlib.import_module("networkit")
-            importlib.import_module("community")
-
-
-def _picked(features: npt.ArrayLike, settings: Settings) -> npt.NDArray[Any]:
-    table = np.asarray(features)
-    if settings.columns is None:
-        return table
-    if table.ndim != 2 or max(settings.columns) >= table.shape[1]:
-        raise BadInput(f"attack settings: columns names {max(settings.columns)}; the features have shape {table.shape}")
-    return table[:, list(settings.columns)]
+    if name not in GROUPING:
+        raise BadInput(f"attack {name!r}: unknown; known are {', '.join(GROUPING)}")
+    evidence = GroupEvidence(leaves, records, features, clusters, settings or Settings())
+    outcome: Outcome = row(name).run(evidence)
+    return replace(outcome, parameters=evidence.settings.of(*row(name).reads))

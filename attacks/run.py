@@ -10,92 +10,147 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from attacks.audit import scores
-from attacks.id2graph.settings import Settings, usual_discount
-from attacks.networks.names import ATTACKS as ON_NETWORKS
-from attacks.networks.settings import NetworkSettings
-from attacks.pivodl import findings as pivodl
-from attacks.registry import Outcome, attack
-from attacks.view.own_table import load_labels, load_own_table
+from attacks.audit_file import SETTINGS, AuditFile
+from attacks.case import Case, held, on_network, shared_labels
+from attacks.files import AuditedParty, LabelTable, ScoredPrediction
+from attacks.findings import Findings
+from attacks.id2graph.grouping import Outcome
+from attacks.prediction_audit import on_scores
+from attacks.predictions.evidence import read_scores
+from attacks.predictions.settings import DecodingSettings
+from attacks.registry import Attack, Needs, attack, row, rows
+from attacks.scores import scores
 from attacks.view.view import View, read_view
 from treetap import terminal
 from treetap.errors import BadInput
-from treetap.protocols.libraries import require_library
 from treetap.protocols.registry import training
-from treetap.tables.labels import Labels
 from treetap.tables.reading import Table
-
-_NETWORK = ", ".join(ON_NETWORKS)
 
 
 @dataclass(frozen=True)
 class Task:
     """The arguments of an attack. `labels`: (file, column, id column), for scoring alone.
 
-    `model`, `known`, `network`: of attacks on split networks the folder of the published model, labels that the party
-    is assumed to know as (file, column, id column), and their settings.
+    `settings`: those of the attack's own schema. `model`: the folder of the party's published model. `known`: labels
+    that a party of a split network is assumed to know, as (file, column, id column). `predictions`: the file that the
+    recipient of a prediction wrote, whose scores are attacked.
     """
 
     name: str
     transcript: Path
-    job: str | None
-    ca: Path | None
-    revoked: Path | None
-    party: str | None
-    table: Path | None
-    use: list[str] | None
-    id: str
-    classes: int | None
-    received_only: bool
-    drawn_only: bool
-    labels: tuple[Path, str, str] | None
-    settings: dict[str, Any]
+    job: str | None = None
+    ca: Path | None = None
+    revoked: Path | None = None
+    party: str | None = None
+    table: Path | None = None
+    use: list[str] | None = None
+    id: str = "id"
+    classes: int | None = None
+    received_only: bool = False
+    drawn_only: bool = False
+    labels: tuple[Path, str, str] | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
     model: Path | None = None
     known: tuple[Path, str, str] | None = None
-    network: dict[str, Any] = field(default_factory=dict)
+    predictions: Path | None = None
 
 
 @dataclass(frozen=True)
-class Found:
-    """The result of a task. `table` is None if the attacker's own was not given."""
+class Done:
+    """The result of a task. `outcome`: the groups of records, of an attack that forms some; `table`: the attacker's."""
 
-    view: View
-    table: Table | None
-    outcome: Outcome
     report: dict[str, Any]
+    records: int = 0
+    table: Table | None = None
+    outcome: Outcome | None = None
 
 
-def run(task: Task) -> Found:
+def run(task: Task) -> Done:
     """Read the transcript, run the attack, score it.
 
     Raises:
-        BadInput: a file cannot be used, or the number of groups is not given.
+        BadInput: a file cannot be used, the transcript gives no such view, a library is missing, the number of groups
+            is not given, or the attack cannot run on what is given.
         Malformed: the transcript was changed.
     """
+    asked = row(task.name)
+    if asked.needs == Needs.EMBEDDINGS:
+        raise BadInput(
+            f"attack {task.name} is on columns of a [[victim]]: name it in audit.toml, and run treetap audit"
+        )
+    if asked.settings is None and task.settings:
+        raise BadInput(f"attack {task.name} has no settings; leave {', '.join(task.settings)} out")
+    if asked.needs == Needs.SCORES:
+        return Done(_on_scores(task, asked))
     view = read_view(task.transcript, task.job, task.party, task.ca, task.revoked)
-    if view.network is not None and task.name != "cl":
-        raise BadInput(f"job {view.job} trained a split network, which has no leaves: attacks on it are {_NETWORK}")
-    table = None if task.table is None else load_own_table(task.table, view, task.id, task.use)
-    labels = _labels(task, view, table)
-    if task.name == "cl" and table is None:
+    _check(asked, view)
+    case = _case(task, asked, view)
+    if asked.needs in (Needs.COLUMNS, Needs.SETS):
+        return _grouped(task, case)
+    figures = (_on_network if asked.needs == Needs.GRADIENTS else _on_shared_labels)(case, asked)
+    return Done({**_beginning(task, view), **figures, **_end(view)})
+
+
+def _check(asked: Attack, view: View) -> None:
+    """Raise BadInput where a view is not of the kind that an attack needs."""
+    if asked.needs.given_by(view):
+        return
+    if view.network is not None:
+        known = ", ".join(rows(Needs.GRADIENTS))
+        what = "has no leaves" if asked.needs == Needs.SETS else f"is not by {asked.needs.value}"
+        raise BadInput(f"job {view.job} trained a split network, which {what}: attacks on it are cl, {known}")
+    raise BadInput(
+        f"attack {asked.name} is on transcripts of {asked.needs.value}; job {view.job} is one of {view.protocol}"
+    )
+
+
+def _case(task: Task, asked: Attack, view: View) -> Case:
+    """The attacker, as an audit of this party alone has it."""
+    if task.labels is not None and task.table is None:
+        raise BadInput("--labels are found by the ids of the party's table: say --columns FILE")
+    if task.labels is not None and view.regression and asked.needs in (Needs.COLUMNS, Needs.SETS):
+        raise BadInput(f"job {view.job} has numbers for labels: groups are scored against classes only")
+    party = AuditedParty.model_construct(
+        name=view.party, transcript=task.transcript, table=task.table, id=task.id, columns=task.use, model=task.model
+    )
+    table_of = {needs: name for name, needs in SETTINGS.items()} | {Needs.COLUMNS: "settings"}
+    given: dict[str, Any] = {} if asked.settings is None else {table_of[asked.needs]: task.settings}
+    given |= {"label": _table(task.labels), "known": _table(task.known), "party": [party]}
+    file = AuditFile.model_construct(None, classes=task.classes, drawn_only=task.drawn_only, **given)
+    table, labels = held(party, view, file)
+    classes = task.classes if task.classes is not None else None if labels is None else len(labels.classes)
+    return Case(file, party, view.received_only() if task.received_only else view, table, labels, classes)
+
+
+def _table(labels: tuple[Path, str, str] | None) -> LabelTable | None:
+    return None if labels is None else LabelTable(path=labels[0], column=labels[1], id=labels[2])
+
+
+def _beginning(task: Task, view: View) -> dict[str, Any]:
+    named = {"attack": task.name, "party": view.party, "job": view.job, "protocol": view.protocol}
+    trees = {"records": view.records, "trees": len(view.trees)} if training(view.protocol).grows_trees else {}
+    return {**named, **trees}
+
+
+def _end(view: View) -> dict[str, Any]:
+    return {"faults": list(view.faults), "signed": str(view.anchor)}
+
+
+def _grouped(task: Task, case: Case) -> Done:
+    """Groups of records that should share a label."""
+    view, leaves = case.view, case.leaves()
+    if task.name == "cl" and case.table is None:
         raise BadInput("attack cl clusters the attacker's own columns: say --columns FILE")
-    clusters = task.classes if task.classes is not None else None if labels is None else len(labels.classes)
-    if clusters is None and task.name != "uni":
+    if case.classes is None and task.name != "uni":
         raise BadInput("say --classes C: the number of groups of records to look for")
-    settings = Settings.read({"discount": usual_discount(view.protocol)} | task.settings)
-    leaves = (view.received_only() if task.received_only else view).leaves(drawn_only=task.drawn_only)
-    features = None if table is None else table.features
-    wanted = 2 if clusters is None else clusters  # uni, the only attack that needs none, ignores it
-    outcome = attack(task.name, leaves, view.records, features, wanted, settings)
+    wanted = 2 if case.classes is None else case.classes  # uni, the only attack that needs none, ignores it
+    outcome = attack(task.name, leaves, view.records, case.features, wanted, case.settings)
     sizes = np.sort(np.unique(outcome.clusters, return_counts=True)[1])[::-1]
     report = {
-        "attack": outcome.attack,
-        "party": view.party,
-        "job": view.job,
-        "protocol": view.protocol,
+        **_beginning(task, view),
         "records": view.records,
         "trees": len(view.trees),
-        "leaves": [len(each) for each in leaves],
+        "leaves": [len(of_tree) for of_tree in leaves],
         "received_only": task.received_only,
         "drawn_only": task.drawn_only,
         "groups": outcome.found,
@@ -103,85 +158,99 @@ def run(task: Task) -> Found:
         "modularity": outcome.modularity,
         "clusters": len(sizes),
         "largest_clusters": sizes[:100].tolist(),
-        **scores(labels, outcome.clusters),
+        **scores(case.labels, outcome.clusters),
         "seconds": outcome.seconds,
         "parameters": outcome.parameters,
-        "faults": list(view.faults),
-        "signed": str(view.anchor),
+        **_end(view),
     }
-    return Found(view, table, outcome, report)
+    return Done(report, view.records, case.table, outcome)
 
 
-def run_pivodl(task: Task) -> dict[str, Any]:
-    """Run one of PIVODL's attacks, which sort no records into groups; returns its report.
-
-    Raises:
-        BadInput: a file cannot be used, or the transcript is of another protocol's job.
-        Malformed: the transcript was changed.
-    """
-    view = read_view(task.transcript, task.job, task.party, task.ca, task.revoked)
-    if view.pivodl is None:
-        raise BadInput(f"attack {task.name} is on transcripts of pivodl; job {view.job} is one of {view.protocol}")
-    table = None if task.table is None else load_own_table(task.table, view, task.id, task.use)
-    labels, features = _labels(task, view, table), None if table is None else table.features
-    found = pivodl.findings(view.pivodl, view.records, features, labels, only=task.name)
-    return {
-        "attack": task.name,
-        "party": view.party,
-        "job": view.job,
-        "protocol": view.protocol,
-        "records": view.records,
-        "trees": len(view.trees),
-        **found[task.name],
-        "faults": list(view.faults),
-        "signed": str(view.anchor),
-    }
+def _on_shared_labels(case: Case, asked: Attack) -> dict[str, Any]:
+    figures: Findings = shared_labels(case, {asked.name: asked})[asked.name]
+    return figures.plain()
 
 
-def run_network(task: Task) -> dict[str, Any]:
-    """Run one of the attacks on split networks; returns its report.
-
-    Raises:
-        BadInput: a file cannot be used, a library is missing, the transcript is of another protocol's job, or the
-            attack cannot run on what is given.
-        Malformed: the transcript was changed, or a gradient does not fit its batch.
-    """
-    view = read_view(task.transcript, task.job, task.party, task.ca, task.revoked)
-    if view.network is None:
-        raise BadInput(f"attack {task.name} is on transcripts of splitnn; job {view.job} is one of {view.protocol}")
-    require_library(view.protocol, training(view.protocol))
-    from attacks.networks.party_audit import PartyFiles, audited_party
-
-    table = None if task.table is None else load_own_table(task.table, view, task.id, task.use)
-    labels = _labels(task, view, table)
-    files = PartyFiles(task.table, task.id, task.model, task.known)
-    settings = NetworkSettings.read(task.network)
-    found = audited_party(view, files, table, labels, task.classes, settings, task.name)
-    if found[task.name] is None:
-        raise BadInput(f"attack {task.name}: {found['reasons'][task.name]}")
-    return {
-        "attack": task.name,
-        "party": view.party,
-        "job": view.job,
-        "protocol": view.protocol,
-        **{name: found[name] for name in ("epochs", "attacked", "sat_out", "width", "amplified")},
-        **found[task.name],
-        "reasons": found["reasons"],
-        "faults": list(view.faults),
-        "signed": str(view.anchor),
-    }
+def _on_network(case: Case, asked: Attack) -> dict[str, Any]:
+    network = on_network(case, {asked.name: asked})
+    return _named(asked, network.plain(), network.reasons, ("epochs", "attacked", "sat_out", "width", "amplified"))
 
 
-def show_network(report: dict[str, Any]) -> None:
-    """Print the report of `run_network` to the terminal: single figures, then each list as a table."""
-    show_pivodl({key: value for key, value in report.items() if not isinstance(value, list) or key == "faults"})
+def _on_scores(task: Task, asked: Attack) -> dict[str, Any]:
+    if task.job is None or task.model is None or task.table is None or task.predictions is None:
+        raise BadInput(
+            f"attack {asked.name} reads what the recipient of a prediction has: say --job PREDICTION, --model FOLDER, "
+            "--columns FILE of the predicted records, and --predictions FILE"
+        )
+    files = ScoredPrediction.model_construct(
+        job=task.job,
+        transcript=task.transcript,
+        model=task.model,
+        table=task.table,
+        scores=task.predictions,
+        id=task.id,
+    )
+    evidence = read_scores(files, DecodingSettings.read(task.settings), task.ca, task.revoked)
+    figures = on_scores(evidence, {asked.name: asked})
+    named = {"attack": asked.name, "party": figures.recipient, "job": task.job, "model": figures.model}
+    plain = {**figures.plain(), asked.name: figures.plain().get(asked.name.replace("-", "_"))}
+    said = _named(asked, plain, figures.reasons, ("protocol",))
+    return {**named, **said, "faults": figures.faults, "signed": figures.signed}
+
+
+def _named(asked: Attack, plain: dict[str, Any], reasons: dict[str, str], beside: tuple[str, ...]) -> dict[str, Any]:
+    """The findings of one attack with some fields that stand beside them. Raises BadInput where it could not run."""
+    if plain[asked.name] is None:
+        raise BadInput(f"attack {asked.name}: {reasons[asked.name]}")
+    return {**{name: plain[name] for name in beside}, **plain[asked.name], "reasons": reasons}
+
+
+def write(done: Done, path: Path) -> None:
+    """Write id and group of every record, as Parquet: the id as the table has it, without one `position`, from 0."""
+    assert done.outcome is not None  # the command asks for a file of groups alone
+    groups = pa.array(done.outcome.clusters)
+    if done.table is None:
+        content = pa.table({"position": pa.array(np.arange(done.records)), "group": groups})
+    else:
+        table = done.table
+        content = pa.table([table.ids.array.cast(table.id_type), groups], names=[table.id_column, "group"])
+    try:
+        pq.write_table(content, path, compression="zstd")
+    except OSError as failure:
+        raise BadInput(f"{path}: cannot be written: {failure.strerror or failure}") from None
+
+
+def show(done: Done, out: Path | None = None) -> None:
+    """Print the report to the terminal: single figures, then each list as a table."""
+    report = done.report
+    for fault in report["faults"]:
+        terminal.err.print(f"note: {fault}", soft_wrap=True)
+    terminal.out.print(_single(report))
     for name, value in report.items():
         if isinstance(value, list) and value and isinstance(value[0], dict):
-            rows = terminal.table(*(key.replace("_", " ") for key in value[0]))
-            for each in value:
-                rows.add_row(*(terminal.text(_cell(key, cell)) for key, cell in each.items()))
+            listed = terminal.table(*(key.replace("_", " ") for key in value[0]))
+            for line in value:
+                listed.add_row(*(terminal.text(_cell(key, cell)) for key, cell in line.items()))
             terminal.out.print(terminal.text(name.replace("_", " ")))
-            terminal.out.print(rows)
+            terminal.out.print(listed)
+    if out is not None:
+        terminal.out.print(f"groups: {out}", soft_wrap=True)
+
+
+def _single(report: dict[str, Any]) -> Any:
+    """The figures that are no lists, a line each."""
+    table = terminal.table("", "")
+    for name, value in report.items():
+        if isinstance(value, list):
+            if value and isinstance(value[0], int):
+                table.add_row(name.replace("_", " "), ", ".join(map(str, value[:10])) + ", …" * (len(value) > 10))
+            continue
+        inner = value.items() if isinstance(value, dict) else [("", value)]
+        for key, figure in inner:
+            table.add_row(
+                " ".join(f"{name} {key}".split()).replace("_", " "), terminal.text(_figure(key or name, figure))
+            )
+    return table
 
 
 def _cell(name: str, value: Any) -> str:
@@ -197,67 +266,3 @@ def _figure(name: str, value: Any) -> str:
     if name == "auc" and value is not None and value < 0.5:
         return f"{1 - value:.4f} (inverted)"
     return "–" if value is None else f"{value:.4f}" if isinstance(value, float) else str(value)
-
-
-def show_pivodl(report: dict[str, Any]) -> None:
-    """Print the report of `run_pivodl` to the terminal."""
-    for fault in report["faults"]:
-        terminal.err.print(f"note: {fault}", soft_wrap=True)
-    rows = terminal.table("", "")
-    for name, value in report.items():
-        if isinstance(value, list):
-            continue
-        inner = value.items() if isinstance(value, dict) else [("", value)]
-        for key, each in inner:
-            rows.add_row(" ".join(f"{name} {key}".split()).replace("_", " "), terminal.text(_figure(key or name, each)))
-    terminal.out.print(rows)
-
-
-def write(found: Found, path: Path) -> None:
-    """Write id and group of every record, as Parquet: the id as the table has it, without one `position`, from 0."""
-    groups = pa.array(found.outcome.clusters)
-    if found.table is None:
-        content = pa.table({"position": pa.array(np.arange(found.view.records)), "group": groups})
-    else:
-        table = found.table
-        content = pa.table([table.ids.array.cast(table.id_type), groups], names=[table.id_column, "group"])
-    try:
-        pq.write_table(content, path, compression="zstd")
-    except OSError as failure:
-        raise BadInput(f"{path}: cannot be written: {failure.strerror or failure}") from None
-
-
-def show_found(found: Found, out: Path | None) -> None:
-    """Print the report to the terminal."""
-    report = found.report
-    for fault in report["faults"]:
-        terminal.err.print(f"note: {fault}", soft_wrap=True)
-    rows = terminal.table("", "")
-    rows.add_row("transcript", report["signed"])
-    known = f"{sum(report['leaves'])} leaves of {report['trees']} trees, {report['records']} records"
-    rows.add_row("attacker", f"{report['party']}, job {report['job']} ({report['protocol']})")
-    rows.add_row("knows", known + (", by messages alone" if report["received_only"] else ""))
-    if report["groups"] is not None:
-        rows.add_row("groups found", str(report["groups"]))
-    if report["modularity"] is not None:
-        rows.add_row("modularity", f"{report['modularity']:.4f}")
-    largest = ", ".join(map(str, report["largest_clusters"][:10])) + (", …" if report["clusters"] > 10 else "")
-    rows.add_row("guesses", f"{report['clusters']} clusters, of {largest} records")
-    for name in ("v_measure", "homogeneity", "completeness", "ari", "nmi", "accuracy"):
-        if report[name] is not None:
-            rows.add_row(name.replace("_", " "), f"{report[name]:.4f}")
-    rows.add_row("seconds", f"{sum(report['seconds'].values()):.2f}")
-    terminal.out.print(rows)
-    if out is not None:
-        terminal.out.print(f"groups: {out}", soft_wrap=True)
-
-
-def _labels(task: Task, view: View, table: Table | None) -> Labels | None:
-    if task.labels is None:
-        return None
-    if table is None:
-        raise BadInput("--labels are found by the ids of the party's table: say --columns FILE")
-    if view.regression:
-        raise BadInput(f"job {view.job} has numbers for labels: groups are scored against classes only")
-    path, column, id_column = task.labels
-    return load_labels(path, column, table, id_column)

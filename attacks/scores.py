@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import BadInput
+from treetap.tables.labels import Labels
+from treetap.trees import metrics as measures
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,25 @@ class Scores:
     named_accuracy: float
 
 
+#: The measures by name.
+SCORES = tuple(field.name for field in fields(Scores))
+
+
+def scores(labels: Labels | None, clusters: npt.NDArray[np.int64]) -> dict[str, float | None]:
+    """All measures of a guess by name; None each where there are no labels."""
+    return dict.fromkeys(SCORES) if labels is None else asdict(score(labels.values, clusters))
+
+
+def majority(labels: npt.NDArray[np.int64]) -> float:
+    """The share of the largest class."""
+    return float(np.bincount(labels).max() / len(labels))
+
+
+def auc(chances: npt.NDArray[np.float64], labels: npt.NDArray[np.int64]) -> float | None:
+    """The chance that a record of class 1 has a larger number than one of class 0, ties half; None of one class."""
+    return measures.auc(chances, labels) if 0 < int(labels.sum()) < len(labels) else None
+
+
 def score(labels: npt.ArrayLike, clusters: npt.ArrayLike) -> Scores:
     """Scores of clusters (N,) against labels (N,) of any type that can be sorted.
 
@@ -41,30 +62,30 @@ def score(labels: npt.ArrayLike, clusters: npt.ArrayLike) -> Scores:
     from scipy.optimize import linear_sum_assignment
     from sklearn import metrics
 
-    truth, found = _numbers(labels, "labels"), _numbers(clusters, "clusters")
-    if len(truth) != len(found):
-        raise BadInput(f"{len(truth)} labels but {len(found)} clusters: score the same records")
-    homogeneity, completeness, v_measure = metrics.homogeneity_completeness_v_measure(truth, found)
-    table = _rivals(truth, found)
+    truth, guess = _numbers(labels, "labels"), _numbers(clusters, "clusters")
+    if len(truth) != len(guess):
+        raise BadInput(f"{len(truth)} labels but {len(guess)} clusters: score the same records")
+    homogeneity, completeness, v_measure = metrics.homogeneity_completeness_v_measure(truth, guess)
+    table = _rivals(truth, guess)
     rows, columns = linear_sum_assignment(table, maximize=True)
     return Scores(
         v_measure=float(v_measure),
         homogeneity=float(homogeneity),
         completeness=float(completeness),
-        ari=float(metrics.adjusted_rand_score(truth, found)),
-        nmi=float(metrics.normalized_mutual_info_score(truth, found)),
+        ari=float(metrics.adjusted_rand_score(truth, guess)),
+        nmi=float(metrics.normalized_mutual_info_score(truth, guess)),
         accuracy=float(table[rows, columns].sum() / len(truth)),
-        named_accuracy=_named_by_sizes(truth, found),
+        named_accuracy=_named_by_sizes(truth, guess),
     )
 
 
-def _named_by_sizes(truth: npt.NDArray[np.int64], found: npt.NDArray[np.int64]) -> float:
+def _named_by_sizes(truth: npt.NDArray[np.int64], guess: npt.NDArray[np.int64]) -> float:
     """The share of records right when clusters and classes are matched by the order of their sizes.
 
     Where sizes are equal their order is a guess: the mean over all orders.
     """
-    (of_kind, kinds), (of_group, groups) = _places(truth), _places(found)
-    cells, count = np.unique(truth * len(groups) + found, return_counts=True)
+    (of_kind, kinds), (of_group, groups) = _places(truth), _places(guess)
+    cells, count = np.unique(truth * len(groups) + guess, return_counts=True)
     kind, group = cells // len(groups), cells % len(groups)
     first = np.maximum(of_kind[kind], of_group[group])
     last = np.minimum((of_kind + kinds)[kind], (of_group + groups)[group])
@@ -80,14 +101,14 @@ def _places(numbers: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.
     return len(sizes) - upto, upto - np.searchsorted(ascending, sizes, side="left")
 
 
-def _rivals(truth: npt.NDArray[np.int64], found: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _rivals(truth: npt.NDArray[np.int64], guess: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Records per class and cluster, (C, clusters), only for clusters that an optimal matching may need.
 
     Those are the C largest of each class: the other C − 1 classes cannot match them all. The table thus has at most C²
     columns.
     """
-    kinds, groups = int(truth.max()) + 1, int(found.max()) + 1
-    cells, count = np.unique(truth * groups + found, return_counts=True)
+    kinds, groups = int(truth.max()) + 1, int(guess.max()) + 1
+    cells, count = np.unique(truth * groups + guess, return_counts=True)
     kind, group = cells // groups, cells % groups
     order = np.lexsort((-count, kind))
     kind, group, count = kind[order], group[order], count[order]

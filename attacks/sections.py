@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from sklearn.metrics.cluster import contingency_matrix, expected_mutual_information
 
-from attacks.chance_information import chance_information
 from attacks.view.known_trees import Ints, KnownNode, TreeView
 from attacks.view.view import View
 from treetap.protocols.registry import training
@@ -38,7 +38,7 @@ def bound_rows(view: View, labels: Labels | None) -> list[dict[str, Any]]:
     """
     if labels is None:
         return []
-    found = []
+    bounds_of_nodes = []
     for tree in view.trees:
         nodes = [node for node in tree.nodes.values() if node.source != "root"]
         # As in the paper's experiments: if a tree draws its records, a node holds only the drawn ones, once each.
@@ -46,7 +46,7 @@ def bound_rows(view: View, labels: Labels | None) -> list[dict[str, Any]]:
         inside = [tree.drawn_of(node.records) if draws else node.records for node in nodes]
         counts = np.array([_counts(labels, rows) for rows in inside], dtype=np.int64)
         bounds = node_bounds(counts.reshape(len(nodes), len(labels.classes)), _counts(labels))
-        found += [
+        bounds_of_nodes += [
             {
                 "tree": tree.index,
                 "node": node.node,
@@ -59,7 +59,7 @@ def bound_rows(view: View, labels: Labels | None) -> list[dict[str, Any]]:
             }
             for node, rows, larger, within, outside in zip(nodes, inside, bounds.larger, *bounds, strict=True)
         ]
-    return found
+    return bounds_of_nodes
 
 
 def signature(view: View, labels: Labels | None) -> dict[str, Any]:
@@ -136,3 +136,13 @@ def _after_each_tree(view: View) -> Iterator[Ints]:
         _, refined = np.unique(groups * np.int64(cell.max() + 1) + cell, return_inverse=True)
         groups = np.asarray(refined, dtype=np.int64)
         yield groups
+
+
+def chance_information(labels: Ints, groups: Ints) -> float:
+    """The mean of `mutual_information`, in nats, if the labels (N,) were assigned to the records in random order.
+
+    The mean over all permutations (Vinh, Epps, Bailey 2010, equation 24a).
+    """
+    if not labels.size:
+        return 0.0
+    return max(0.0, float(expected_mutual_information(contingency_matrix(labels, groups, sparse=True), len(labels))))

@@ -28,8 +28,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
-from attacks.path_decoding.attack import decode, decode_explained
-from attacks.path_decoding.path_options import Game, Options, explained_options, explained_terms, score_options
+from attacks.predictions.decoding import decode, decode_explained
+from attacks.predictions.path_options import Game, Options, explained_options, explained_terms, score_options
 from treetap import terminal
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.candidates import column_goes_left

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
+from scipy.optimize import linear_sum_assignment
 from sklearn.datasets import load_breast_cancer
 
 from treetap.trees.binning import bin_table
@@ -65,7 +65,7 @@ def attack(X: npt.NDArray[Any], y: npt.NDArray[Any], max_bin: int, depth: int, t
     return float(linked.mean()), cells_read(codes, values, nodes)
 
 
-def leaf_of(model: CentralModel, tree: Tree, codes: npt.NDArray[np.int32]) -> Rows:
+def leaf_of(model: CentralModel, tree: Tree, codes: npt.NDArray[np.integer[Any]]) -> Rows:
     """The leaf that each record reaches."""
 
     def goes_left(split: Any, rows: Rows) -> npt.NDArray[np.bool_]:
@@ -94,7 +94,7 @@ def next_lower(offered: npt.NDArray[np.int64]) -> Rows:
     return np.asarray(taken, dtype=np.int64) % len(cost)
 
 
-def cells_read(codes: npt.NDArray[np.int32], values: npt.NDArray[np.int64], nodes: list[Rows]) -> float:
+def cells_read(codes: npt.NDArray[np.integer[Any]], values: npt.NDArray[np.int64], nodes: list[Rows]) -> float:
     """Share of (record, column) that lie alone in a bin of a node and have a (g, h) of their own there."""
     read = np.zeros(codes.shape, dtype=bool)
     for rows in nodes:

@@ -39,18 +39,18 @@ class _Measure:
 
 def advise(job: AdvisedJob, given: tuple[Whose, FrontierDocument] | None) -> Advice:
     """The advice for a job. `given`: a frontier of its protocol and whose table it is of, beside the project's own."""
-    found: dict[str, Any] = {"v_measure": job.v_measure, "own": job.own, "source": None, "withheld": None}
-    found |= {"unlike": None, "suggestions": [], "parameters": []}
-    found["defences"] = None if job.defences is None else [name for name, value in job.defences.items() if value]
+    fields: dict[str, Any] = {"v_measure": job.v_measure, "own": job.own, "source": None, "withheld": None}
+    fields |= {"unlike": None, "suggestions": [], "parameters": []}
+    fields["defences"] = None if job.defences is None else [name for name, value in job.defences.items() if value]
     if job.protocol == "pivodl":
-        return Advice(**found | {"parameters": parameters(job.params)})
-    sources = [each for each in _at_hand(job, given) if each[0] is not None]
+        return Advice(**fields | {"parameters": parameters(job.params)})
+    sources = [pair for pair in _at_hand(job, given) if pair[0] is not None]
     source, withheld = _nearest(job, sources)
     if given is not None and (source is None or source[0].digest != given[1].data_digest):
-        found["unlike"] = None if withheld == "little to lower" else given[1].table
+        fields["unlike"] = None if withheld == "little to lower" else given[1].table
     if source is None:
-        return Advice(**found | {"withheld": withheld})
-    return Advice(**found | {"source": source[0], "suggestions": _suggestions(job, *source)})
+        return Advice(**fields | {"withheld": withheld})
+    return Advice(**fields | {"source": source[0], "suggestions": _suggestions(job, *source)})
 
 
 Sourced = tuple[Source, FrontierDocument]

@@ -55,13 +55,13 @@ def lines_of(defence: Defence, settings: Mapping[str, Any], label_holder: str) -
         return [job_lines(settings)]
     name, switches = WRITTEN[defence]
     own = ["[defences]", f"{name} = {_toml(settings)}", *(f"{switch} = true" for switch in switches)]
-    found = [Lines(file=f"party file of {label_holder}", lines=own)]
+    files = [Lines(file=f"party file of {label_holder}", lines=own)]
     # what refuses or stops a job without the defence
     if name == "id_lmid":
-        found.append(Lines(file=f"policy of {label_holder}", lines=[f"max_leakage = {_toml(settings['xi'])}"]))
+        files.append(Lines(file=f"policy of {label_holder}", lines=[f"max_leakage = {_toml(settings['xi'])}"]))
     if name == "label_dp":
-        found.append(Lines(file=f"policy of {label_holder}", lines=[f"label_budget = {_toml(settings['epsilon'])}"]))
-    return found
+        files.append(Lines(file=f"policy of {label_holder}", lines=[f"label_budget = {_toml(settings['epsilon'])}"]))
+    return files
 
 
 def job_lines(settings: Mapping[str, Any]) -> Lines:
@@ -71,7 +71,7 @@ def job_lines(settings: Mapping[str, Any]) -> Lines:
 
 def _toml(value: Any) -> str:
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_key(key)} = {_toml(each)}" for key, each in value.items()) + "}"
+        return "{" + ", ".join(f"{_key(key)} = {_toml(inner)}" for key, inner in value.items()) + "}"
     return json.dumps(value, ensure_ascii=False)
 
 

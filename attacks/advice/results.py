@@ -1,10 +1,12 @@
-"""The advice in the audit document; an unknown field is an error."""
+"""The advice in the audit document."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from attacks.findings import Findings
 
 #: Table of a frontier: the audited one, by the digest of its content; another one, whose frontier the audit was given;
 #: a public one, which the project measured.
@@ -16,11 +18,7 @@ Defence = Literal["id_lmid", "reduced_leakage", "label_dp", "label_dp + refit", 
 Withheld = Literal["little to lower", "nothing scored", "no table is near"]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Source(_Part):
+class Source(Findings):
     """The frontier that the figures are from: `table` by its file's name, `records` that were trained on.
 
     Without a defence: `v_measure` of ID2Graph, `own` of the attacker's own columns, `auc` of held-out records, null
@@ -40,7 +38,7 @@ class Source(_Part):
     auc: float | None
 
 
-class Effect(_Part):
+class Effect(Findings):
     """The measures with one defence on the table of the source: means over the seeds, `_sd` their standard deviation.
 
     `v_measure`: of ID2Graph; `auc`: of held-out records, null where undefined.
@@ -52,14 +50,14 @@ class Effect(_Part):
     auc_sd: float | None
 
 
-class Lines(_Part):
+class Lines(Findings):
     """Lines to write into a file."""
 
     file: str
     lines: list[str]
 
 
-class Suggestion(_Part):
+class Suggestion(Findings):
     """A defence with its settings, or settings of the job (`defence` "job"), and what it does on the source's table.
 
     `taken`: the share that it takes away of what the training adds to the V-measure of the attacker's own columns, at
@@ -76,7 +74,7 @@ class Suggestion(_Part):
     lines: list[Lines]
 
 
-class Parameter(_Part):
+class Parameter(Findings):
     """A parameter of a protocol that has none of the defences: what it lowers, and what was measured."""
 
     name: str
@@ -84,7 +82,7 @@ class Parameter(_Part):
     lines: list[Lines]
 
 
-class Advice(_Part):
+class Advice(Findings):
     """Suggestions by the frontier of this table or of the nearest one, and what the job has is left out.
 
     `v_measure`, `own`: of the audited party that the training tells most, its strongest attack and its own columns;

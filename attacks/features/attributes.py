@@ -89,11 +89,11 @@ def guessed(
         return AttributeGuess(column.name, None, len(records), float(values.mean()), numbers)
     place = {value: number for number, value in enumerate(classes)}
     labels = np.array([place[value] for value in column.values() if value is not None], dtype=np.int64)
-    found: dict[Scale, Floats] = {
+    by_scale: dict[Scale, Floats] = {
         scale: _named(known, victims, records, labels, len(classes), draws, "attributes", column.name)
         for scale, (known, victims) in embeddings.items()
     }
-    return AttributeGuess(column.name, classes, len(records), float(np.bincount(labels).argmax()), found)
+    return AttributeGuess(column.name, classes, len(records), float(np.bincount(labels).argmax()), by_scale)
 
 
 def _named(
@@ -120,9 +120,9 @@ def _numbers(
     mean, deviation = mean_and_deviation(values, "a column")
     scaled = torch.from_numpy(((values - mean) / deviation).astype(np.float32))[:, None]
     given = known[torch.from_numpy(records)]
-    model = _fitted(given, 1, lambda found, rows: functional.mse_loss(found, scaled[rows]), draws, *path)
-    found: Floats = outputs(model, victims)[:, 0].numpy().astype(np.float64) * deviation + mean
-    return np.where(np.isfinite(found), found, mean)
+    model = _fitted(given, 1, lambda guesses, rows: functional.mse_loss(guesses, scaled[rows]), draws, *path)
+    guesses: Floats = outputs(model, victims)[:, 0].numpy().astype(np.float64) * deviation + mean
+    return np.where(np.isfinite(guesses), guesses, mean)
 
 
 def _fitted(

@@ -44,28 +44,28 @@ class Column:
         place = {text: number for number, text in enumerate(texts)}
         places = np.array([place.get(text, -1) for text in self.texts or ()], dtype=np.int64)
         known = self.known
-        found = np.full((len(self.cells), len(texts)), np.nan)
-        found[known] = places[self.cells[known].astype(np.int64)][:, None] == np.arange(len(texts))
-        return found
+        flags = np.full((len(self.cells), len(texts)), np.nan)
+        flags[known] = places[self.cells[known].astype(np.int64)][:, None] == np.arange(len(texts))
+        return flags
 
 
 def columns_of(table: Table) -> dict[str, Column]:
     """The columns of a table's file by name but those of images; the features of a one-hot column are one."""
     place = {name: number for number, name in enumerate(table.columns)}
-    found = {}
+    columns = {}
     for name in table.sources:
         if name in table.tensors:
             continue
         category = table.categories.get(name)
         if category is None or category.of_dates:
-            found[name] = Column(name, None, table.features[:, place[name]])
+            columns[name] = Column(name, None, table.features[:, place[name]])
             continue
         cells = table.features[:, [place[feature] for feature in category.features]]
         if category.encode == "one-hot":
             at = np.nan_to_num(cells).argmax(axis=1) if cells.shape[1] else np.zeros(len(cells))
             cells = np.where((cells == 1).any(axis=1), at, np.nan)
-        found[name] = Column(name, tuple(category.values), cells.reshape(-1))
-    return found
+        columns[name] = Column(name, tuple(category.values), cells.reshape(-1))
+    return columns
 
 
 def check_columns(table: Table, like: Table) -> None:
@@ -78,16 +78,16 @@ def check_columns(table: Table, like: Table) -> None:
     for name, wanted in columns_of(like).items():
         if name not in have:
             raise BadInput(f"{table.path}: has no column {name!r} of numbers or text, which {like.path} has")
-        kinds = ["numbers" if each.texts is None else "text" for each in (have[name], wanted)]
+        kinds = ["numbers" if column.texts is None else "text" for column in (have[name], wanted)]
         if kinds[0] != kinds[1]:
             raise BadInput(
                 f"{table.path}: column {name!r} holds {kinds[0]}, and that of {like.path} {kinds[1]}: write both with "
                 "one type"
             )
     for name, shape in like.shapes.items():
-        found = table.shapes.get(name)
-        if found != shape:
-            held = "no images" if found is None else f"images of {shape_text(found)}"
+        shown = table.shapes.get(name)
+        if shown != shape:
+            held = "no images" if shown is None else f"images of {shape_text(shown)}"
             raise BadInput(
                 f"{table.path}: column {name!r} holds {held}, and that of {like.path} images of {shape_text(shape)}: "
                 "give both the same columns"

@@ -6,36 +6,43 @@ which modules that commands import at start do not.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import base64
+import struct
+import zlib
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from attacks.features.attributes import AttributeGuess
-from attacks.features.class_scores import class_scores, r2
+from attacks.features.column_scores import class_scores, mse, psnr, r2, ssim
 from attacks.features.columns import Column, check_columns, columns_of
 from attacks.features.evidence import FeatureEvidence
-from attacks.features.guesses import Guesses, Progress, RecordGuess, guesses
-from attacks.features.image_scores import mse, psnr, ssim
-from attacks.features.pictures import png_url
+from attacks.features.guesses import Attacker, Guesses, Progress, RecordGuess
 from attacks.features.real_bottom import RealBottom
 from attacks.features.record_space import Records
-from attacks.features.results import RecordScores, Scale
+from attacks.features.results import Attribute, Picture, Reconstruction, RecordScores, Scale
 from attacks.features.scales import SCALES
 from treetap.errors import BadInput
 from treetap.neural.threads import pin
 from treetap.tables.reading import Table
+
+#: The beginning of a PNG file (ISO/IEC 15948).
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+#: Channels → colour type: grey, colours, colours and opacity.
+_COLOURS = {1: 0, 3: 2, 4: 6}
 
 
 def findings(
     evidence: FeatureEvidence,
     truth: Table | None,
     real: RealBottom | None,
-    only: Collection[str] | None = None,
+    attacks: Mapping[str, Callable[[Attacker], None]],
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Run every attack, or `only` some, and score what they guess.
+    """Run attacks, by name, and score what they guess.
 
     Args:
         truth: the victims' columns, row by row; by it guesses are scored and no attack reads it.
@@ -46,7 +53,8 @@ def findings(
         The fields of `VictimFigures` but `source`, `job` and `epoch`.
 
     Raises:
-        BadInput: the truth is of other records, lacks a column or has images of another shape; an attack is unknown.
+        BadInput: the truth is of other records, lacks a column or has images of another shape, or the real model has
+            other columns.
         DataError: numbers of the auxiliary records are too large to standardise.
     """
     pin(1)
@@ -54,7 +62,12 @@ def findings(
         if truth.ids != evidence.victims:
             raise BadInput(f"{truth.path}: its records are not the victims, row by row")
         check_columns(truth, evidence.auxiliary)
-    guess, auxiliary = guesses(evidence, real, only, progress)
+    attacker = Attacker(evidence, real, progress)
+    if "match-exact" in attacks:
+        attacker.check()
+    for attack in attacks.values():
+        attack(attacker)
+    guess = attacker.guesses
     reasons = dict(guess.reasons)
     chosen = None if truth is None else truth.take(guess.victims)
     if chosen is None:
@@ -63,30 +76,33 @@ def findings(
     columns = {} if chosen is None else columns_of(chosen)
     return {
         "width": evidence.bottom.width,
-        "auxiliary": auxiliary,
+        "auxiliary": attacker.auxiliary,
         "victims": len(guess.victims),
         "left_out": len(evidence.victims) - len(guess.victims),
         "scored": truth is not None,
-        "reconstructions": [_reconstruction(name, each, guess, records) for name, each in guess.records.items()],
-        "attributes": [_attribute(each, len(guess.victims), columns.get(each.name)) for each in guess.attributes],
+        "reconstructions": [_reconstruction(name, made, guess, records) for name, made in guess.records.items()],
+        "attributes": [_attribute(it, len(guess.victims), columns.get(it.name)) for it in guess.attributes],
         "pictures": _pictures(guess, records, evidence.settings.pictures),
         "reasons": reasons,
     }
 
 
-def _reconstruction(name: str, guess: RecordGuess, made: Guesses, truth: Records | None) -> dict[str, Any]:
-    """The fields of `Reconstruction`."""
+def _reconstruction(attack: str, guess: RecordGuess, made: Guesses, truth: Records | None) -> Reconstruction:
     count = len(guess.by_scale["raw"].numbers)
-    basic = {"attack": name, "records": count, "seconds": guess.seconds}
-    if truth is None:
-        return {**basic, **dict.fromkeys((*SCALES, "floor", "headline"))}
-    scores = {scale: _scores(guess.by_scale[scale], truth.first(count)) for scale in SCALES}
-    return {
-        **basic,
-        **{str(scale): each.model_dump() for scale, each in scores.items()},
-        "floor": _scores(made.space.floor(count), truth.first(count)).model_dump(),
-        "headline": _strongest({scale: _strength(each) for scale, each in scores.items()}),
-    }
+    scores: dict[str, RecordScores] = {}
+    if truth is not None:
+        known = truth.first(count)
+        scores = {scale: _scores(guess.by_scale[scale], known) for scale in SCALES}
+        scores["floor"] = _scores(made.space.floor(count), known)
+    return Reconstruction(
+        attack=attack,
+        records=count,
+        raw=scores.get("raw"),
+        standardised=scores.get("standardised"),
+        headline=_strongest({scale: _strength(scores[scale]) for scale in SCALES}) if scores else None,
+        floor=scores.get("floor"),
+        seconds=guess.seconds,
+    )
 
 
 def _strength(scores: RecordScores) -> float:
@@ -99,66 +115,83 @@ def _scores(guess: Records, truth: Records) -> RecordScores:
         known = ~np.isnan(truth.numbers)
         errors = np.where(known, guess.numbers.astype(np.float64) - np.nan_to_num(truth.numbers), 0.0) ** 2
         return RecordScores(mse=float(errors.sum() / max(1, known.sum())))
-    pairs = [(torch.from_numpy(guess.images[name]), torch.from_numpy(each)) for name, each in truth.images.items()]
-    means = [_mean([score(*pair) for pair in pairs]) for score in (mse, psnr, ssim)]
-    assert means[0] is not None
-    return RecordScores(mse=means[0], psnr=means[1], ssim=means[2])
+    pairs = [(torch.from_numpy(guess.images[name]), torch.from_numpy(image)) for name, image in truth.images.items()]
+    error = float(np.mean([mse(*pair) for pair in pairs]))
+    return RecordScores(
+        mse=error, psnr=_mean([psnr(*pair) for pair in pairs]), ssim=_mean([ssim(*pair) for pair in pairs])
+    )
 
 
 def _mean(scores: list[float | None]) -> float | None:
     """The mean; None where one is None."""
-    known = [each for each in scores if each is not None]
+    known = [value for value in scores if value is not None]
     return float(np.mean(known)) if len(known) == len(scores) else None
 
 
-def _attribute(guess: AttributeGuess, victims: int, truth: Column | None) -> dict[str, Any]:
-    """The fields of `Attribute`; a value of victims that no auxiliary record has is scored as wrong."""
-    found: dict[str, Any] = {
-        "name": guess.name,
-        "kind": guess.kind,
-        "classes": None if guess.classes is None else len(guess.classes),
-        "auxiliary": guess.auxiliary,
-        "records": victims,
-        "left_out": 0,
-    }
-    if truth is None:
-        return found
-    known = np.flatnonzero(truth.known)
-    found |= {"records": len(known), "left_out": victims - len(known)}
-    if not len(known) or not guess.auxiliary:
-        return found
+def _attribute(guess: AttributeGuess, victims: int, truth: Column | None) -> Attribute:
+    """The findings on one column; a value of victims that no auxiliary record has is scored as wrong."""
+    known = np.zeros(0, dtype=np.int64) if truth is None else np.flatnonzero(truth.known)
+    scored = truth is not None and len(known) and guess.auxiliary
+    return Attribute(
+        name=guess.name,
+        kind=guess.kind,
+        classes=None if guess.classes is None else len(guess.classes),
+        auxiliary=guess.auxiliary,
+        records=victims if truth is None else len(known),
+        left_out=0 if truth is None else victims - len(known),
+        **(_scored(guess, truth, known) if truth is not None and scored else {}),
+    )
+
+
+def _scored(guess: AttributeGuess, truth: Column, known: npt.NDArray[np.int64]) -> dict[str, Any]:
+    """The scores of a guessed column on the victims with a value."""
     if guess.classes is None:
         numbers = {scale: r2(guess.guesses[scale][known], truth.cells[known]) for scale in SCALES}
-        best = None if None in numbers.values() else _strongest({scale: each or 0.0 for scale, each in numbers.items()})
-        return found | {f"{scale}_r2": each for scale, each in numbers.items()} | {"headline": best}
+        told = {scale: value for scale, value in numbers.items() if value is not None}
+        headline = _strongest(told) if len(told) == len(SCALES) else None
+        return {f"{scale}_r2": value for scale, value in numbers.items()} | {"headline": headline}
     place: dict[str | float, int] = {value: number for number, value in enumerate(guess.classes)}
     labels = np.array(
         [place.setdefault(value, len(place)) for value in truth.values() if value is not None], dtype=np.int64
     )
     scores = {scale: class_scores(guess.guesses[scale][known].astype(np.int64), labels) for scale in SCALES}
-    return {
-        **found,
-        **{str(scale): each.model_dump() for scale, each in scores.items()},
-        "floor": class_scores(np.full(len(known), int(guess.floor), dtype=np.int64), labels).model_dump(),
-        "headline": _strongest({scale: each.accuracy for scale, each in scores.items()}),
-    }
+    floor = class_scores(np.full(len(known), int(guess.floor), dtype=np.int64), labels)
+    headline = _strongest({scale: score.accuracy for scale, score in scores.items()})
+    return {**{str(scale): score for scale, score in scores.items()}, "floor": floor, "headline": headline}
 
 
-def _strongest(figures: dict[Scale, float]) -> Scale:
+def _strongest(figures: Mapping[Scale, float]) -> Scale:
     return max(SCALES, key=lambda scale: figures[scale])
 
 
-def _pictures(guess: Guesses, truth: Records | None, most: int) -> list[dict[str, Any]]:
+def _pictures(guess: Guesses, truth: Records | None, most: int) -> list[Picture]:
     """The first victims that every attack has guessed, beside its guesses."""
-    counts = [len(each.by_scale["raw"].numbers) for each in guess.records.values()]
+    counts = [len(made.by_scale["raw"].numbers) for made in guess.records.values()]
     count = min([most, *counts]) if counts else 0
-    floor, found = guess.space.floor(1), []
+    floor, pictures = guess.space.floor(1), []
     for number in range(count):
         for name in guess.space.scaler.images:
             shown = {} if truth is None else {"truth": truth.images[name][number]}
             shown["floor"] = floor.images[name][0]
-            for attack, each in guess.records.items():
+            for attack, made in guess.records.items():
                 for scale in SCALES:
-                    shown[f"{attack}, {scale}"] = each.by_scale[scale].images[name][number]
-            found.append({"column": name, "images": {what: png_url(image) for what, image in shown.items()}})
-    return found
+                    shown[f"{attack}, {scale}"] = made.by_scale[scale].images[name][number]
+            pictures.append(Picture(column=name, images={what: png_url(image) for what, image in shown.items()}))
+    return pictures
+
+
+def png_url(image: npt.NDArray[np.float32]) -> str:
+    """An image (channels, height, width) of pixels in [0, 1]; its mean channel where it has not 1, 3 or 4."""
+    shown = image if len(image) in _COLOURS else image.mean(axis=0, keepdims=True)
+    pixels = np.rint(np.clip(shown, 0.0, 1.0) * 255).astype(np.uint8).transpose(1, 2, 0)
+    height, width, channels = pixels.shape
+    lines = b"".join(b"\x00" + line.tobytes() for line in pixels)  # 0: a line without a filter
+    header = struct.pack(">IIBBBBB", width, height, 8, _COLOURS[channels], 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines, 9)), (b"IEND", b""))
+    return (
+        "data:image/png;base64," + base64.b64encode(_SIGNATURE + b"".join(_chunk(*chunk) for chunk in chunks)).decode()
+    )
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))

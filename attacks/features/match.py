@@ -87,9 +87,9 @@ def _matched(
 ) -> Records:
     victims, columns = len(embeddings), len(scaler.columns)
     numbers = _noise((victims, columns + len(scaler.indicated)), draws, *path, "numbers")
-    images = [_noise((victims, *each.shape), draws, *path, "image", name) for name, each in scaler.images.items()]
+    images = [_noise((victims, *part.shape), draws, *path, "image", name) for name, part in scaler.images.items()]
     within = torch.from_numpy(np.concatenate([bounded, np.ones(len(scaler.indicated), dtype=bool)]))
-    free = {str(number): each for number, each in enumerate((numbers, *images)) if each.numel()}
+    free = {str(number): part for number, part in enumerate((numbers, *images)) if part.numel()}
     optimiser = Adam(free)
     for step in range(steps):
         optimiser.clear()
@@ -117,8 +117,8 @@ def _noise(shape: tuple[int, ...], draws: Draws, *path: str | int) -> torch.Tens
 def _inputs(scaler: InputScaler, numbers: torch.Tensor, images: list[torch.Tensor]) -> torch.Tensor:
     """Records as inputs of a bottom model, as `Inputs.batch` has them."""
     scaled = [
-        (image - torch.tensor(each.mean).reshape(-1, 1, 1)) / torch.tensor(each.deviation).reshape(-1, 1, 1)
-        for image, each in zip(images, scaler.images.values(), strict=True)
+        (image - torch.tensor(scale.mean).reshape(-1, 1, 1)) / torch.tensor(scale.deviation).reshape(-1, 1, 1)
+        for image, scale in zip(images, scaler.images.values(), strict=True)
     ]
     if len(scaled) == 1 and not numbers.shape[1]:
         return scaled[0]
@@ -127,8 +127,8 @@ def _inputs(scaler: InputScaler, numbers: torch.Tensor, images: list[torch.Tenso
 
 def _total_variation(image: torch.Tensor) -> torch.Tensor:
     """The sum over images (v, channels, height, width) of the mean absolute differences of neighbours."""
-    found = torch.zeros(())
+    total = torch.zeros(())
     for dimension in (2, 3):
         if image.shape[dimension] > 1:
-            found = found + image.diff(dim=dimension).abs().mean(dim=(1, 2, 3)).sum()
-    return found
+            total = total + image.diff(dim=dimension).abs().mean(dim=(1, 2, 3)).sum()
+    return total

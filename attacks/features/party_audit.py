@@ -1,22 +1,24 @@
-"""A label holder's attacks on one feature party's columns, from files; see `attacks.features.findings`.
+"""A label holder's attacks on one feature party's columns, from files.
 
 Ids join an auxiliary record to its embedding: the label holder's own table has the ids of the common records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from attacks.features.evidence import FeatureEvidence
 from attacks.features.findings import findings
+from attacks.features.guesses import Attacker
 from attacks.features.real_bottom import load_real_bottom
+from attacks.features.results import VictimFigures
 from attacks.features.settings import FeatureSettings
-from attacks.view.embedding_rows import EmbeddingRows
+from attacks.files import Victim
+from attacks.view.embeddings_view import EmbeddingRows
 from attacks.view.own_table import as_numbers, check_names
 from attacks.view.view import View
 from treetap.errors import BadInput
@@ -24,19 +26,6 @@ from treetap.tables.config import TableConfig
 from treetap.tables.loading import columns_of
 from treetap.tables.reading import Table, read_table
 from treetap.tables.tensors import shape_text
-
-
-@dataclass(frozen=True)
-class VictimFiles:
-    """The files on one feature party; see `attacks.audit_file.Victim`."""
-
-    name: str
-    auxiliary: Path
-    id: str = "id"
-    columns: list[str] | None = None
-    truth: Path | None = None
-    victims: Path | None = None
-    model: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -85,16 +74,13 @@ class _Joined:
 
 def audited_victim(
     view: View,
-    files: VictimFiles,
+    files: Victim,
     received: Received,
     settings: FeatureSettings,
-    attributes: Collection[str] | None = None,
-    only: Collection[str] | None = None,
+    attacks: Mapping[str, Callable[[Attacker], None]],
     progress: Callable[[str], None] | None = None,
-) -> dict[str, Any]:
-    """Run every attack on a party's columns, or `only` some; the fields of `VictimFigures`.
-
-    `truth` and `victims` say which records are guessed, and score; `model` is read by match-exact alone.
+) -> VictimFigures:
+    """Run attacks, by name, on a party's columns.
 
     Raises:
         BadInput: a file cannot be used: see `FeatureEvidence`.
@@ -116,35 +102,34 @@ def audited_victim(
         victims=victims,
         embeddings=received.rows.values[[joined.place[name] for name in victims]],
         settings=settings,
-        attributes=None if attributes is None else tuple(attributes),
+        attributes=None if files.attributes is None else tuple(files.attributes),
     )
     if truth is not None:
         _check_truth(truth, auxiliary, victims)
-    found = findings(
-        evidence,
-        None if truth is None else _records(truth, victims),
-        None if files.model is None else load_real_bottom(files.model, embeddings.params, files.name, view.job),
-        only,
-        progress,
-    )
+    real = None
+    if files.model is not None and "match-exact" in attacks:
+        real = load_real_bottom(files.model, embeddings.params, files.name, view.job)
+    figures = findings(evidence, None if truth is None else _records(truth, victims), real, attacks, progress)
+    reasons = figures.pop("reasons")
     for what, count in (
         ("auxiliary records", len(auxiliary.ids) - len(known)),
         ("victims", len(wanted) - len(victims)),
     ):
         if count:
-            found["reasons"][what] = f"{count} have no embedding: the party sat out their batch"
+            reasons[what] = f"{count} have no embedding: the party sat out their batch"
     if received.faults:
-        found["reasons"]["embeddings"] = "; ".join(received.faults)
-    return {
-        **found,
-        "source": "prediction" if received.job else "training",
-        "job": received.job or view.job,
-        "epoch": received.rows.epoch,
-    }
+        reasons["embeddings"] = "; ".join(received.faults)
+    return VictimFigures(
+        **figures,
+        reasons=reasons,
+        source="prediction" if received.job else "training",
+        job=received.job or view.job,
+        epoch=received.rows.epoch,
+    )
 
 
 def _victims(
-    files: VictimFiles, joined: _Joined, auxiliary: Table, truth: Table | None, missing: float | None
+    files: Victim, joined: _Joined, auxiliary: Table, truth: Table | None, missing: float | None
 ) -> Sequence[str]:
     """Ids of the records to guess."""
     known = set(auxiliary.ids)
@@ -158,10 +143,10 @@ def _victims(
             )
         return asked
     ids = list(joined.order) if truth is None else [name for name in truth.ids if name in joined.order]
-    if not (found := [name for name in ids if name not in known]):
+    if not (others := [name for name in ids if name not in known]):
         of = joined.what if truth is None else f"{truth.path}"
         raise BadInput(f"{files.auxiliary}: has all of {of}, so none is left to guess: leave some out of auxiliary")
-    return found
+    return others
 
 
 def _check_truth(truth: Table, auxiliary: Table, victims: Sequence[str]) -> None:
@@ -181,7 +166,7 @@ def _check_truth(truth: Table, auxiliary: Table, victims: Sequence[str]) -> None
             )
 
 
-def _table(path: Path, files: VictimFiles, missing: float | None, columns: list[str] | None) -> Table:
+def _table(path: Path, files: Victim, missing: float | None, columns: list[str] | None) -> Table:
     """A table of the auditor or of the label holder; columns of text are numbered."""
     have = columns_of(path)
     wanted = [name for name in have if name != files.id] if columns is None else columns

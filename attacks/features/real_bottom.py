@@ -42,7 +42,9 @@ class RealBottom:
     @property
     def bounded(self) -> npt.NDArray[np.bool_]:
         """(columns,) True of the features that are 0 or 1."""
-        made = {name for each in self.categories.values() if each.encode == "one-hot" for name in each.features}
+        made = {
+            name for category in self.categories.values() if category.encode == "one-hot" for name in category.features
+        }
         return np.array([name in made for name in self.scaler.columns], dtype=bool)
 
     def check(self, space: RecordSpace) -> None:
@@ -65,8 +67,8 @@ class RealBottom:
 
     def in_space(self, own: Records, space: RecordSpace) -> Records:
         """Records of the party's own scaler in the attacker's space; the floor where the party has no such column."""
-        found = space.floor(len(own.numbers))
-        numbers = found.numbers.copy()
+        floor = space.floor(len(own.numbers))
+        numbers = floor.numbers.copy()
         place = {name: number for number, name in enumerate(self.scaler.columns)}
         values = own.numbers * np.array(self.scaler.deviation) + np.array(self.scaler.mean)
         start = 0
@@ -81,7 +83,7 @@ class RealBottom:
                 mean, deviation = space.scaler.mean[start], space.scaler.deviation[start]
                 numbers[:, start] = (values[:, place[name]] - mean) / deviation
             start += size
-        images = {name: own.images.get(name, each) for name, each in found.images.items()}
+        images = {name: own.images.get(name, image) for name, image in floor.images.items()}
         return Records(numbers, images)
 
 
@@ -108,13 +110,13 @@ def _hot(
     values: npt.NDArray[np.float64], place: Mapping[str, int], category: Category, texts: tuple[str, ...]
 ) -> npt.NDArray[np.float64]:
     """(n, texts) of 0 to 1 for the texts of a column, 0 for a text that the party does not have."""
-    found = np.zeros((len(values), len(texts)))
+    flags = np.zeros((len(values), len(texts)))
     for number, text in enumerate(texts):
         if text not in category.values:
             continue
         code = category.values.index(text)
         if category.encode == "one-hot":
-            found[:, number] = values[:, place[category.features[code]]]
+            flags[:, number] = values[:, place[category.features[code]]]
         else:
-            found[:, number] = np.rint(values[:, place[category.features[0]]]) == code
-    return found
+            flags[:, number] = np.rint(values[:, place[category.features[0]]]) == code
+    return flags

@@ -36,7 +36,7 @@ class Records:
 
     def first(self, count: int) -> Records:
         """The first of them."""
-        return Records(self.numbers[:count], {name: each[:count] for name, each in self.images.items()})
+        return Records(self.numbers[:count], {name: image[:count] for name, image in self.images.items()})
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class RecordSpace:
     @property
     def texts(self) -> dict[str, tuple[str, ...]]:
         """Column of text → its texts."""
-        return {name: tuple(each.values) for name, each in self.table.categories.items()}
+        return {name: tuple(category.values) for name, category in self.table.categories.items()}
 
     @property
     def bounded(self) -> npt.NDArray[np.bool_]:
@@ -90,7 +90,7 @@ class RecordSpace:
         mean = self._mean
         return Records(
             np.repeat(mean.numbers, count, axis=0),
-            {name: np.repeat(each, count, axis=0) for name, each in mean.images.items()},
+            {name: np.repeat(image, count, axis=0) for name, image in mean.images.items()},
         )
 
     @cached_property
@@ -100,7 +100,10 @@ class RecordSpace:
         mean = np.where(known, own.numbers, 0.0).sum(axis=0) / np.maximum(1, known.sum(axis=0))
         return Records(
             mean.astype(np.float32)[None],
-            {name: each.mean(axis=0, dtype=np.float64).astype(np.float32)[None] for name, each in own.images.items()},
+            {
+                name: arrays.mean(axis=0, dtype=np.float64).astype(np.float32)[None]
+                for name, arrays in own.images.items()
+            },
         )
 
     def _records(self, table: Table) -> Records:

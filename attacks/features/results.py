@@ -1,23 +1,20 @@
-"""The results of a label holder's attacks on columns in the audit document; an unknown field is an error."""
+"""The results of a label holder's attacks on columns in the audit document."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-Count = Annotated[int, Field(ge=0)]
+from attacks.findings import Count, Findings
+
 #: The embeddings that an attack is given: as they came, or with mean 0 and deviation 1 in each coordinate.
 Scale = Literal["raw", "standardised"]
 #: A PNG file as data URL.
 PictureUrl = Annotated[str, Field(pattern=r"\Adata:image/png;base64,[A-Za-z0-9+/]*={0,2}\z")]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class RecordScores(_Part):
+class RecordScores(Findings):
     """Distances of guessed records from the true ones.
 
     `mse`: of images of pixels in [0, 1], of tables of standardised numbers. `psnr`, in dB, the mean over images, null
@@ -30,14 +27,14 @@ class RecordScores(_Part):
     ssim: float | None = None
 
 
-class Reconstruction(_Part):
+class Reconstruction(Findings):
     """One attack that guesses whole records. `headline`: the stronger one, by SSIM of images and MSE of tables.
 
     Scores are of the images of a table that has some, otherwise of its numbers; null where the victims' columns are not
     at hand. `floor`: the mean auxiliary record.
     """
 
-    attack: Literal["decode", "match", "match-exact"]
+    attack: str
     records: Count
     raw: RecordScores | None
     standardised: RecordScores | None
@@ -46,7 +43,7 @@ class Reconstruction(_Part):
     seconds: float
 
 
-class ClassScores(_Part):
+class ClassScores(Findings):
     """Scores of a guessed class; F1, precision and recall are means over the classes (macro)."""
 
     accuracy: float
@@ -55,7 +52,7 @@ class ClassScores(_Part):
     recall: float
 
 
-class Attribute(_Part):
+class Attribute(Findings):
     """One column, guessed as a class or as a number.
 
     `classes`: different ones among the auxiliary records, null of a number. `left_out`: victims without a value.
@@ -78,14 +75,14 @@ class Attribute(_Part):
     headline: Scale | None = None
 
 
-class Picture(_Part):
+class Picture(Findings):
     """One victim beside its reconstructions: PNG files as data URLs, by `truth`, `floor` and `ATTACK, SCALE`."""
 
     column: str
     images: dict[str, PictureUrl]
 
 
-class VictimFigures(_Part):
+class VictimFigures(Findings):
     """All attacks on one feature party's columns; `reasons`: attack, or a part of one → why it was left out.
 
     `source`: embeddings of a training's `epoch` (from 0), or of a prediction, `job`. `auxiliary`, `victims`: records

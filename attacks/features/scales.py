@@ -43,5 +43,5 @@ class Scaling:
 
     def of_tensor(self, embeddings: torch.Tensor) -> torch.Tensor:
         """The same of a tensor in a graph."""
-        mean, deviation = (torch.from_numpy(each.astype(np.float32)) for each in (self.mean, self.deviation))
+        mean, deviation = (torch.from_numpy(part.astype(np.float32)) for part in (self.mean, self.deviation))
         return (embeddings - mean) / deviation

@@ -12,12 +12,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from attacks.id2graph.adjacency import RecordGraph, exact
-from attacks.id2graph.chunked import chunked
+from attacks.id2graph.adjacency import RecordGraph, chunked, exact, signatures
 from attacks.id2graph.communities import LARGEST, louvain
 from attacks.id2graph.leaves import Ints, Leaves
 from attacks.id2graph.settings import Settings
-from attacks.id2graph.signatures import signatures
 from treetap.errors import BadInput
 
 
@@ -75,12 +73,12 @@ def _grouped(graph: RecordGraph, merged: Ints | None, settings: Settings, larges
     if merged is not None:
         graph = graph.merged(merged)
     built = time.perf_counter()
-    found = louvain(graph, settings.seed, settings.runs, settings.engine, settings.passes, settings.tolerance, largest)
+    best = louvain(graph, settings.seed, settings.runs, settings.engine, settings.passes, settings.tolerance, largest)
     return Groups(
-        of=found.labels if merged is None else found.labels[merged],
-        found=found.found,
-        alone=found.alone,
-        modularity=found.modularity,
+        of=best.labels if merged is None else best.labels[merged],
+        found=best.found,
+        alone=best.alone,
+        modularity=best.modularity,
         vertices=graph.vertices,
         entries=graph.pairs,
         seconds={"graph": built - start, "communities": time.perf_counter() - built},

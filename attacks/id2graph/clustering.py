@@ -101,5 +101,5 @@ def k_means(
     # One thread: several threads sum the centres in an order that differs between runs.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        found: Ints = method.fit_predict(points).astype(np.int64)
-    return found
+        labels: Ints = method.fit_predict(points).astype(np.int64)
+    return labels

@@ -20,9 +20,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from attacks.id2graph.adjacency import RecordGraph
+from attacks.id2graph.adjacency import RecordGraph, signatures
 from attacks.id2graph.leaves import Floats, Ints
-from attacks.id2graph.signatures import signatures
 from treetap.errors import BadInput
 from treetap.trees import sampling
 
@@ -119,8 +118,8 @@ class _Runs:
         engines = [_networkit] if self.engine != "python-louvain" else [_python_louvain]
         if self.engine == "auto" and adjacency.nnz <= SMALL:
             engines.append(_python_louvain)
-        found = [part for each in engines for part in each(adjacency, self.seed, self.runs, self.passes)]
-        return max(found, key=graph.modularity)
+        partitions = [part for engine in engines for part in engine(adjacency, self.seed, self.runs, self.passes)]
+        return max(partitions, key=graph.modularity)
 
 
 def _networkit(adjacency: sparse.csr_array, seed: int, runs: int, passes: int) -> list[Ints]:
@@ -130,16 +129,16 @@ def _networkit(adjacency: sparse.csr_array, seed: int, runs: int, passes: int) -
 
     threads = networkit.getMaxNumberOfThreads()
     networkit.setNumberOfThreads(1)  # the order of moves in several threads is not repeatable
-    found = []
+    partitions = []
     try:
         for run in range(-1, runs):
             networkit.setSeed(max(0, seed + run), False)
             order = "none" if run < 0 else "none randomized"
             method = networkit.community.PLM(graph, refine=True, par=order, maxIter=passes)
-            found.append(np.array(method.run().getPartition().getVector(), dtype=np.int64))
+            partitions.append(np.array(method.run().getPartition().getVector(), dtype=np.int64))
     finally:
         networkit.setNumberOfThreads(threads)
-    return [np.unique(part, return_inverse=True)[1].astype(np.int64) for part in found]
+    return [np.unique(part, return_inverse=True)[1].astype(np.int64) for part in partitions]
 
 
 def as_networkit(adjacency: sparse.csr_array) -> Any:
@@ -161,11 +160,11 @@ def _python_louvain(adjacency: sparse.csr_array, seed: int, runs: int, passes: i
         import community
     except ImportError:
         raise _absent("python-louvain") from None
-    found = []
+    partitions = []
     for run in range(runs):
         best: dict[int, int] = community.best_partition(graph, random_state=seed + run)
-        found.append(np.array([best[v] for v in range(len(best))], dtype=np.int64))
-    return found
+        partitions.append(np.array([best[v] for v in range(len(best))], dtype=np.int64))
+    return partitions
 
 
 def as_networkx(adjacency: sparse.csr_array) -> Any:

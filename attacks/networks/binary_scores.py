@@ -7,18 +7,45 @@ attack, with one record of the second class known).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
 
+from attacks.networks.results import EpochScore, ScoreFigures
+from attacks.scores import auc
 from attacks.view.gradient_rows import GradientRows, Ints
-from treetap.trees.metrics import auc
+
+if TYPE_CHECKING:
+    from attacks.networks.evidence import Evidence
 
 Floats = npt.NDArray[np.float64]
 
 
+def norm(evidence: Evidence) -> ScoreFigures | None:
+    """Figures of the lengths; None, with a reason, where there are not two classes."""
+    if not _of_two_classes(evidence, "norm"):
+        return None
+    return _figures(evidence, [[norm_auc(*_scored(evidence, rows))] for rows in evidence.rows], 1)
+
+
+def cosine(evidence: Evidence) -> ScoreFigures | None:
+    """Figures of the cosines; None, with a reason, where there are not two classes or no record is known."""
+    if not _of_two_classes(evidence, "cosine"):
+        return None
+    known = [places[evidence.known.truth[places] == 1][:1] for places in evidence.draws]
+    positives = [int(places[0]) for places in known if len(places)]
+    if not positives:
+        evidence.reasons["cosine"] = "no record of the second class is known"
+        return None
+    aucs = [[cosine_auc(*_scored(evidence, rows), positive) for positive in positives] for rows in evidence.rows]
+    return _figures(evidence, aucs, len(positives))
+
+
 def norm_auc(rows: GradientRows, labels: Ints) -> float | None:
     """AUC of the rows' lengths for the second class; `labels`: (n,) 0 or 1. None where one class has no row."""
-    return auc_of(np.linalg.norm(rows.values.astype(np.float64), axis=1), labels)
+    return auc(np.linalg.norm(rows.values.astype(np.float64), axis=1), labels)
 
 
 def cosine_auc(rows: GradientRows, labels: Ints, known: int) -> float | None:
@@ -31,9 +58,29 @@ def cosine_auc(rows: GradientRows, labels: Ints, known: int) -> float | None:
         return None
     directions = rows.directions.astype(np.float64)
     others = np.arange(len(directions)) != mine[0]
-    return auc_of((directions @ directions[mine[0]])[others], labels[others])
+    return auc((directions @ directions[mine[0]])[others], labels[others])
 
 
-def auc_of(scores: Floats, labels: Ints) -> float | None:
-    """The chance that a record of the second class has the larger score, ties counting half; None of one class."""
-    return auc(scores, labels) if 0 < int(labels.sum()) < len(labels) else None
+def _of_two_classes(evidence: Evidence, name: str) -> bool:
+    classes = len(evidence.known.classes)
+    if classes != 2:
+        what = "without labels nothing scores it" if not classes else f"it is for two classes, and there are {classes}"
+        evidence.reasons[name] = what
+    return classes == 2
+
+
+def _scored(evidence: Evidence, rows: GradientRows) -> tuple[GradientRows, Ints]:
+    """The rows whose label is at hand, and the labels."""
+    kept = rows.of(evidence.known.scored)
+    return kept, evidence.known.truth[kept.records]
+
+
+def _figures(evidence: Evidence, aucs: Sequence[Sequence[float | None]], draws: int) -> ScoreFigures:
+    """The epochs' figures, by the AUC of each draw."""
+    by_epoch = []
+    for rows, of_epoch in zip(evidence.rows, aucs, strict=True):
+        known = [value for value in of_epoch if value is not None]
+        mean, deviation = float(np.mean(known)) if known else None, float(np.std(known)) if len(known) > 1 else None
+        by_epoch.append(EpochScore(epoch=rows.epoch or 0, auc=mean, deviation=deviation))
+    best = max(by_epoch, key=lambda row: -1.0 if row.auc is None else abs(row.auc - 0.5))
+    return ScoreFigures(epoch=best.epoch, auc=best.auc, draws=draws, left_out=evidence.left_out, by_epoch=by_epoch)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +22,9 @@ from treetap.neural.inputs import Inputs
 from treetap.neural.params import Top
 
 Ints = npt.NDArray[np.int64]
+Head = Literal["mlp", "linear"]
 #: The heads: `mlp` of three layers, and `linear` (MLP_sim of the paper on DIMIP).
-HEADS = ("mlp", "linear")
+HEADS: tuple[Head, Head] = ("mlp", "linear")
 #: Records whose embeddings or classes are computed at once.
 _PIECE = 1024
 #: The least deviation by which an embedding is divided.

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from attacks.networks.classifier import HEADS, Fit, Standardised, fitted, head, named, outputs
-from attacks.networks.draws import attack_draws
+from attacks.view.gradient_rows import attack_draws
 from treetap.neural.inputs import Inputs
 from treetap.neural.threads import pin
 
@@ -87,7 +87,7 @@ def completions(
         tuned: fit each bottom with its head too.
     """
     pin(1)
-    found = []
+    made = []
     for name in heads:
         for bottom in ("published", "untrained"):
             for together in (False, True) if tuned else (False,):
@@ -97,8 +97,8 @@ def completions(
                     classifier = completed(model, inputs, known, classes, name, tuned=together, seed=seed, draw=number)
                     right = named(classifier, evaluation.inputs, evaluation.records) == evaluation.labels
                     accuracies.append(float(right.mean()))
-                found.append(Completion(name, bottom, together, tuple(accuracies)))
-    return found
+                made.append(Completion(name, bottom, together, tuple(accuracies)))
+    return made
 
 
 def completed(

@@ -3,67 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from attacks.networks.classifier import HEADS, named
-from attacks.networks.completion import Completion, Known, completed, completions
-from attacks.networks.draws import attack_draws
+from attacks.networks.classifier import HEADS, Head, named
+from attacks.networks.completion import Completion, Evaluation, Known, completed, completions
 from attacks.networks.evidence import Evidence
-from attacks.view.gradient_rows import some_of
+from attacks.networks.own_network import OwnNetwork
+from attacks.networks.results import CompletionFigures, CompletionRow, Measured
+from attacks.scores import majority
+from attacks.view.gradient_rows import attack_draws, some_of
 from treetap.neural.threads import pin
 
 Ints = npt.NDArray[np.int64]
 
 
-def completion_figures(evidence: Evidence, reasons: dict[str, str]) -> dict[str, Any] | None:
-    """The figures; None where something is missing, which `reasons` then says."""
-    own, found = evidence.own, evidence.evaluation()
-    if own is None or found is None or not evidence.draws:
-        reasons["completion"] = _missing(evidence)
+def completion_figures(evidence: Evidence) -> CompletionFigures | None:
+    """The figures; None where something is missing, which the reasons then say."""
+    own, measuring = evidence.own, evidence.evaluation()
+    if own is None or measuring is None or not evidence.draws:
+        evidence.reasons["completion"] = _missing(evidence)
         return None
-    evaluation, evaluated_on = found
+    evaluation, evaluated_on = measuring
     tuned = own.weights <= evidence.settings.most_weights
     if not tuned:
-        reasons["completion, tuned"] = (
+        evidence.reasons["completion, tuned"] = (
             f"the bottom has {own.weights} weights, more than most_weights: only heads are fitted"
         )
     labels = {"n": [_known(evidence, places) for places in evidence.draws]}
     if evidence.known.all:
         labels["all"] = [_known(evidence, _all(evidence))]
     else:
-        reasons["completion, all labels"] = "not all labels of the training are at hand"
-    classes, seed = len(evidence.known.classes), evidence.settings.seed
-    by_labels = {
-        name: {
-            (each.head, each.bottom, each.tuned): each
-            for each in completions(
-                own.bottom, own.untrained, own.inputs, draws, classes, evaluation, tuned=tuned, seed=seed
-            )
-        }
-        for name, draws in labels.items()
-    }
+        evidence.reasons["completion, all labels"] = "not all labels of the training are at hand"
+    by_labels = {name: _by_way(evidence, own, draws, evaluation, tuned=tuned) for name, draws in labels.items()}
     everything = evidence.other.labels if evidence.other is not None else evaluation.labels
-    return {
-        "evaluated_on": evaluated_on,
-        "records": len(evaluation.records),
-        "left_out": max(0, len(everything) - len(evaluation.records)),
-        "majority": majority(evaluation.labels),
-        "rows": [
+    return CompletionFigures(
+        evaluated_on=evaluated_on,
+        records=len(evaluation.records),
+        left_out=max(0, len(everything) - len(evaluation.records)),
+        majority=majority(evaluation.labels),
+        rows=[
             _row(by_labels, head, together, name, len(labels[name][0].records))
             for head in HEADS
             for together in ((False, True) if tuned else (False,))
             for name in by_labels
         ],
-    }
+    )
+
+
+def _by_way(
+    evidence: Evidence, own: OwnNetwork, draws: list[Known], evaluation: Evaluation, *, tuned: bool
+) -> dict[tuple[str, str, bool], Completion]:
+    """Completions by head, bottom and whether the bottom is tuned."""
+    classes, seed = len(evidence.known.classes), evidence.settings.seed
+    made = completions(own.bottom, own.untrained, own.inputs, draws, classes, evaluation, tuned=tuned, seed=seed)
+    return {(way.head, way.bottom, way.tuned): way for way in made}
 
 
 def own_model_accuracy(evidence: Evidence, records: Ints, labels: Ints) -> float | None:
     """Accuracy of a model that is fitted from scratch to inferred labels (n,) of these records, or None."""
-    own, found = evidence.own, evidence.evaluation()
-    if own is None or found is None or own.weights > evidence.settings.most_weights:
+    own, measuring = evidence.own, evidence.evaluation()
+    if own is None or measuring is None or own.weights > evidence.settings.most_weights:
         return None
     pin(1)
     outside = ~np.isin(records, evidence.set_aside)
@@ -72,13 +73,8 @@ def own_model_accuracy(evidence: Evidence, records: Ints, labels: Ints) -> float
         return None
     classes, seed = len(evidence.known.classes), evidence.settings.seed
     model = completed(own.untrained(0), own.inputs, known, classes, "mlp", tuned=True, seed=seed)
-    evaluation = found[0]
+    evaluation = measuring[0]
     return float(np.mean(named(model, evaluation.inputs, evaluation.records) == evaluation.labels))
-
-
-def majority(labels: Ints) -> float:
-    """The share of the largest class."""
-    return float(np.bincount(labels).max() / len(labels))
 
 
 def _missing(evidence: Evidence) -> str:
@@ -99,24 +95,19 @@ def _all(evidence: Evidence) -> Ints:
     return some_of(every, evidence.settings.most_records, attack_draws(evidence.settings.seed), "all labels")
 
 
-_Found = Mapping[str, Mapping[tuple[str, str, bool], Completion]]
+_Completions = Mapping[str, Mapping[tuple[str, str, bool], Completion]]
 
 
-def _row(found: _Found, head: str, tuned: bool, labels: str, known: int) -> dict[str, Any]:
-    scratch = (head, "untrained", True)
-    return {
-        "head": head,
-        "tuned": tuned,
-        "labels": labels,
-        "known": known,
-        "completed": measured(found[labels][head, "published", tuned].accuracies),
-        "untrained": measured(found[labels][head, "untrained", False].accuracies),
-        "scratch": measured(found[labels][scratch].accuracies) if scratch in found[labels] else None,
-        "scratch_all": measured(found["all"][scratch].accuracies) if scratch in found.get("all", {}) else None,
-    }
-
-
-def measured(accuracies: tuple[float, ...]) -> dict[str, Any]:
-    """Mean, deviation and number of the accuracies of several draws."""
-    deviation = float(np.std(accuracies)) if len(accuracies) > 1 else None
-    return {"accuracy": float(np.mean(accuracies)), "deviation": deviation, "draws": len(accuracies)}
+def _row(by_labels: _Completions, head: Head, tuned: bool, labels: str, known: int) -> CompletionRow:
+    scratch, ways = (head, "untrained", True), by_labels[labels]
+    scratch_all = by_labels.get("all", {}).get(scratch)
+    return CompletionRow(
+        head=head,
+        tuned=tuned,
+        labels="all" if labels == "all" else "n",
+        known=known,
+        completed=Measured.of(ways[head, "published", tuned].accuracies),
+        untrained=Measured.of(ways[head, "untrained", False].accuracies),
+        scratch=Measured.of(ways[scratch].accuracies) if scratch in ways else None,
+        scratch_all=None if scratch_all is None else Measured.of(scratch_all.accuracies),
+    )

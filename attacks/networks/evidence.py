@@ -10,12 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from attacks.networks.completion import Evaluation
-from attacks.networks.draws import attack_draws
 from attacks.networks.known_labels import UNKNOWN, KnownLabels
 from attacks.networks.own_network import OwnNetwork
 from attacks.networks.settings import NetworkSettings
-from attacks.view.gradient_rows import GradientRows, some_of
-from attacks.view.network_view import NetworkView
+from attacks.view.gradient_rows import GradientRows, attack_draws, some_of
+from attacks.view.received_rows import NetworkView
 
 Ints = npt.NDArray[np.int64]
 
@@ -28,6 +27,7 @@ class Evidence:
         classes: the number of clusters to look for, if it is given.
         own: the party's model and table; None where they are not given.
         other: its table of records that were not trained on, with their classes.
+        reasons: attack, or a part of one → why it was left out, which attacks write down.
     """
 
     view: NetworkView
@@ -36,6 +36,7 @@ class Evidence:
     settings: NetworkSettings
     own: OwnNetwork | None = field(default=None, repr=False)
     other: Evaluation | None = field(default=None, repr=False)
+    reasons: dict[str, str] = field(default_factory=dict)
 
     @cached_property
     def epochs(self) -> list[int]:
@@ -79,8 +80,8 @@ class Evidence:
         """The number of clusters to look for, and what gives it."""
         if self.classes is not None:
             return self.classes, "classes"
-        found = len(self.known.classes)
-        return (found, "labels") if found > 1 else (None, "silhouette")
+        classes = len(self.known.classes)
+        return (classes, "labels") if classes > 1 else (None, "silhouette")
 
     def evaluation(self) -> tuple[Evaluation, Literal["own table", "set aside"]] | None:
         """Records on which classifiers are measured, at most as many as the settings say; None: there are none."""

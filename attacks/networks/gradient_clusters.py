@@ -6,14 +6,19 @@ it keeps a direction by label, so that the rows of one class lie close together,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from attacks.id2graph.clustering import k_means
-from attacks.networks.draws import attack_draws
-from attacks.view.gradient_rows import GradientRows, Ints, Rows, some_of
+from attacks.networks.known_labels import UNKNOWN
+from attacks.networks.results import ClusterFigures, EpochClusters
+from attacks.scores import SCORES, score
+from attacks.view.gradient_rows import GradientRows, Ints, Rows, attack_draws, some_of, together
+
+if TYPE_CHECKING:
+    from attacks.networks.evidence import Evidence
 
 #: The outcome of clustering: clusters; every row has the same direction, so that there is one; there is no row.
 Outcome = Literal["clusters", "one direction", "no gradients"]
@@ -68,7 +73,45 @@ def _by_silhouette(points: Rows, seed: int) -> int:
         groups = k_means(sample.copy(), None, clusters, starts=_STARTS, seed=seed)
         if len(np.unique(groups)) < 2:
             break
-        found = float(silhouette_score(sample, groups))
-        if found > best[1]:
-            best = (clusters, found)
+        silhouette = float(silhouette_score(sample, groups))
+        if silhouette > best[1]:
+            best = (clusters, silhouette)
     return best[0]
+
+
+def cluster_figures(evidence: Evidence) -> ClusterFigures:
+    """The clusters of each epoch, and of all side by side; the figures are of the best by the V-measure."""
+    wanted, chosen_by = evidence.clusters
+    side_by_side = together(evidence.rows)
+    epochs = [*evidence.rows, *([] if side_by_side is None else [side_by_side])]
+    figures = [_clustered(evidence, rows, wanted) for rows in epochs]
+    scored = [(row, scores) for row, scores in figures if row.v_measure is not None]
+    last = figures[len(evidence.rows) - 1]
+    best, scores = max(scored, key=lambda pair: pair[0].v_measure or 0.0) if scored else last
+    return ClusterFigures(
+        **{**best.model_dump(), **scores},
+        left_out=evidence.left_out,
+        chosen_by=chosen_by,
+        by_epoch=[row for row, _ in figures],
+    )
+
+
+def _clustered(
+    evidence: Evidence, rows: GradientRows, wanted: int | None
+) -> tuple[EpochClusters, dict[str, float | None]]:
+    """The clusters of one epoch's rows, and all scores on the records whose label is at hand."""
+    clusters = gradient_clusters(rows, wanted, evidence.settings.seed)
+    truth = evidence.known.truth[rows.records]
+    known = truth != UNKNOWN
+    scores: dict[str, float | None] = dict.fromkeys(SCORES)
+    if known.any():
+        scores = asdict(score(truth[known], clusters.groups[known]))
+    row = EpochClusters(
+        epoch=rows.epoch,
+        outcome=clusters.outcome,
+        records=len(rows.records),
+        clusters=clusters.clusters,
+        v_measure=scores["v_measure"],
+        accuracy=scores["accuracy"],
+    )
+    return row, scores

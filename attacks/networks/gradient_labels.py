@@ -10,10 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from attacks.networks.known_labels import UNKNOWN
+from attacks.networks.results import LabelFigures, Measured
+from attacks.scores import majority
 from attacks.view.gradient_rows import GradientRows, Ints, Rows, together
+
+if TYPE_CHECKING:
+    from attacks.networks.evidence import Evidence
 
 #: Rows whose distances to the known ones are in memory at once.
 _PIECE = 4096
@@ -47,21 +54,63 @@ def gradient_labels(epochs: Sequence[GradientRows], known: Mapping[int, int]) ->
 
     Of several best ways the first counts: all epochs side by side, then each.
     """
-    every = [*(each for each in [together(epochs)] if each is not None), *epochs]
+    side_by_side = together(epochs)
     tried = {record: known[record] for record in sorted(known)[:_MOST_TRIED]}
-    found: tuple[float, GradientRows, str] | None = None
-    for rows in every:
+    best: tuple[float, GradientRows, str] | None = None
+    for rows in [*([] if side_by_side is None else [side_by_side]), *epochs]:
         directions, labels = _known(rows, tried)
         others = rows.directions[:: -(-len(rows.records) // _TRIED_ROWS) or 1]
         for name, way in _WAYS.items() if len(labels) else ():
             right = _right_when_kept_out(way, directions, labels, others) / len(tried)
-            if found is None or right > found[0]:
-                found = right, rows, name
-    if found is None:
+            if best is None or right > best[0]:
+                best = right, rows, name
+    if best is None:
         return None
-    kept_out, rows, name = found
+    kept_out, rows, name = best
     inferred = _WAYS[name](*_known(rows, known), rows.directions)
     return InferredLabels(rows.records, inferred, rows.epoch, name, kept_out)
+
+
+def label_figures(evidence: Evidence) -> LabelFigures | None:
+    """The labels that follow from the known ones of each draw, scored; None where none is known."""
+    inferred = [(places, labels) for places in evidence.draws if (labels := _inferred(evidence, places)) is not None]
+    if not inferred:
+        evidence.reasons["gradient-labels"] = "no label of a record with a gradient is known"
+        return None
+    scored = [pair for pair in (_scored(evidence, *labels) for labels in inferred) if len(pair[1])]
+    from attacks.networks.completion_figures import own_model_accuracy  # needs PyTorch
+
+    known, first = inferred[0]
+    own_model = own_model_accuracy(evidence, first.records, first.labels)
+    if own_model is None:
+        evidence.reasons["gradient-labels, own model"] = (
+            "needs the party's published model and table, records to measure it on, and a bottom within most_weights"
+        )
+    return LabelFigures(
+        known=len(known),
+        records=len(first.records) - int(np.isin(first.records, known).sum()),
+        left_out=evidence.left_out,
+        inferred=Measured.of([float(np.mean(guess == truth)) for guess, truth in scored]) if scored else None,
+        majority=majority(scored[0][1]) if scored else None,
+        kept_out=float(np.mean([labels.kept_out for _, labels in inferred])),
+        ways=[labels.way for _, labels in inferred],
+        epochs=[labels.epoch for _, labels in inferred],
+        own_model=own_model,
+    )
+
+
+def _inferred(evidence: Evidence, places: Ints) -> InferredLabels | None:
+    """The labels that follow from those of some records."""
+    return gradient_labels(
+        evidence.rows, dict(zip(places.tolist(), evidence.known.truth[places].tolist(), strict=True))
+    )
+
+
+def _scored(evidence: Evidence, places: Ints, inferred: InferredLabels) -> tuple[Ints, Ints]:
+    """Guessed and true labels of the other records whose label is at hand."""
+    truth = evidence.known.truth[inferred.records]
+    scored = ~np.isin(inferred.records, places) & (truth != UNKNOWN)
+    return inferred.labels[scored], truth[scored]
 
 
 def _known(rows: GradientRows, known: Mapping[int, int]) -> tuple[Rows, Ints]:
@@ -72,8 +121,8 @@ def _known(rows: GradientRows, known: Mapping[int, int]) -> tuple[Rows, Ints]:
 
 def _nearest(directions: Rows, labels: Ints, points: Rows) -> Ints:
     """The label of the known direction with the largest cosine, for each point (n,)."""
-    found = [labels[np.argmax(piece @ directions.T, axis=1)] for piece in _pieces(points)]
-    return np.concatenate([np.zeros(0, dtype=np.int64), *found])
+    nearest = [labels[np.argmax(piece @ directions.T, axis=1)] for piece in _pieces(points)]
+    return np.concatenate([np.zeros(0, dtype=np.int64), *nearest])
 
 
 def _mean(directions: Rows, labels: Ints, points: Rows) -> Ints:
@@ -102,14 +151,14 @@ _WAYS: Mapping[str, Callable[[Rows, Ints, Rows], Ints]] = {"nearest": _nearest, 
 def _means(directions: Rows, labels: Ints) -> tuple[Ints, Rows]:
     """The classes that occur, and the mean of each one's directions."""
     classes = np.unique(labels)
-    return classes, np.stack([directions[labels == each].mean(axis=0) for each in classes])
+    return classes, np.stack([directions[labels == label].mean(axis=0) for label in classes])
 
 
 def _closest(means: Rows, points: Rows) -> Ints:
     """The nearest of the means for each point (n,)."""
     squares = (means**2).sum(axis=1)
-    found = [np.argmin(squares - 2.0 * piece @ means.T, axis=1) for piece in _pieces(points)]
-    return np.concatenate([np.zeros(0, dtype=np.int64), *found])
+    nearest = [np.argmin(squares - 2.0 * piece @ means.T, axis=1) for piece in _pieces(points)]
+    return np.concatenate([np.zeros(0, dtype=np.int64), *nearest])
 
 
 def _right_when_kept_out(way: Callable[[Rows, Ints, Rows], Ints], directions: Rows, labels: Ints, others: Rows) -> int:

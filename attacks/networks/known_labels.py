@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from attacks.networks.draws import attack_draws
 from attacks.networks.settings import NetworkSettings
-from attacks.view.gradient_rows import some_of
+from attacks.view.gradient_rows import attack_draws, some_of
 from treetap.tables.labels import Labels
 
 Ints = npt.NDArray[np.int64]
@@ -84,5 +83,4 @@ class KnownLabels:
 def numbered(labels: Labels, classes: list[str]) -> Ints:
     """Labels (n,) as places among these classes; `UNKNOWN` for a class that is not among them."""
     numbers = np.array([classes.index(name) if name in classes else UNKNOWN for name in labels.classes], dtype=np.int64)
-    found: Ints = numbers[labels.values]
-    return found
+    return np.asarray(numbers[labels.values], dtype=np.int64)

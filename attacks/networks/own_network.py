@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from attacks.networks.draws import attack_draws
-from attacks.view.network_view import NetworkView
+from attacks.view.gradient_rows import attack_draws
+from attacks.view.received_rows import NetworkView
 from attacks.view.view import View
 from treetap.errors import DataError
 from treetap.models.store import MANIFEST, read_weights
@@ -42,8 +42,8 @@ class Described:
             return cls(
                 InputScaler.from_dict(manifest["inputs"]),
                 [str(name) for name in manifest["source_columns"]],
-                {str(name): Category.from_dict(each) for name, each in manifest["categories"].items()},
-                {str(name): tuple(map(int, each["shape"])) for name, each in manifest["tensors"].items()},
+                {str(name): Category.from_dict(category) for name, category in manifest["categories"].items()},
+                {str(name): tuple(map(int, category["shape"])) for name, category in manifest["tensors"].items()},
                 None if manifest["missing"] is None else float(manifest["missing"]),
                 bool(manifest.get("amplified")),
             )
@@ -82,7 +82,7 @@ class OwnNetwork:
     @property
     def weights(self) -> int:
         """The number of weights of the bottom."""
-        return sum(each.numel() for each in self.bottom.parameters())
+        return sum(weight.numel() for weight in self.bottom.parameters())
 
     def untrained(self, draw: int) -> nn.Module:
         """A bottom of the same architecture with fresh weights."""

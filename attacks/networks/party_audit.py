@@ -1,16 +1,14 @@
-"""The attacks on one party of a split network, from its files: transcript, table, published model, known labels."""
+"""The evidence on one party of a split network, from its files: transcript, table, published model, known labels."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from attacks.files import AuditedParty, LabelTable
 from attacks.networks.completion import Evaluation
 from attacks.networks.evidence import Evidence
-from attacks.networks.findings import findings
 from attacks.networks.known_labels import KnownLabels, numbered
 from attacks.networks.own_network import OwnNetwork, load_own_network
 from attacks.networks.settings import NetworkSettings
@@ -20,43 +18,24 @@ from treetap.errors import BadInput
 from treetap.tables.labels import Labels
 from treetap.tables.reading import Table
 
-#: A table with labels: file, label column, id column.
-LabelSource = tuple[Path, str, str]
 
-
-@dataclass(frozen=True)
-class PartyFiles:
-    """The files of a party beside its transcript, each optional.
-
-    Attributes:
-        table: that it trained on, `id` its id column.
-        model: the folder of its published model.
-        known: labels that it is assumed to know.
-        other: its table of records that were not trained on, `other_labels` their labels.
-    """
-
-    table: Path | None = None
-    id: str = "id"
-    model: Path | None = None
-    known: LabelSource | None = None
-    other: Path | None = None
-    other_labels: LabelSource | None = None
-
-
-def audited_party(
+def evidence_of(
     view: View,
-    files: PartyFiles,
+    party: AuditedParty,
     table: Table | None,
     labels: Labels | None,
+    known: LabelTable | None,
+    evaluation: LabelTable | None,
     classes: int | None,
     settings: NetworkSettings,
-    only: str | None = None,
-) -> dict[str, Any]:
-    """Run every attack, or `only` one; see `findings`.
+) -> Evidence:
+    """Read what the attacks use.
 
     Args:
         table: the party's table in the common order, by whose ids known labels are found.
         labels: of all records, by which the auditor scores.
+        known: labels that the party is assumed to know.
+        evaluation: labels of its records that were not trained on.
         classes: the number of clusters, where the auditor gives it.
 
     Raises:
@@ -65,34 +44,48 @@ def audited_party(
     """
     network = view.network
     assert network is not None  # attacks on networks run on transcripts of networks
-    known = KnownLabels.of(view.records, labels, _known(view, files, table))
-    own = _own(view, files, settings)
-    other = None if own is None else _other(files, own, known)
-    return findings(Evidence(network, known, classes, settings, own, other), only)
+    places = None
+    if known is not None and not view.regression:
+        if table is None:
+            raise BadInput(f"{view.party}: known labels are found by the ids of the party's table: give it")
+        places = load_known_labels(known.path, known.column, table, known.id)
+    at_hand = KnownLabels.of(view.records, labels, places)
+    own = None
+    if party.model is not None and party.table is not None and not view.regression:
+        own = load_own_network(party.model, party.table, view, party.id, settings.seed)
+    other = None if own is None else _other(party, evaluation, own, at_hand)
+    return Evidence(network, at_hand, classes, settings, own, other)
 
 
-def _known(
-    view: View, files: PartyFiles, table: Table | None
-) -> tuple[np.ndarray[Any, np.dtype[np.int64]], Labels] | None:
-    if files.known is None or view.regression:
-        return None
-    if table is None:
-        raise BadInput(f"{view.party}: known labels are found by the ids of the party's table: give it")
-    path, column, id_column = files.known
-    return load_known_labels(path, column, table, id_column)
-
-
-def _own(view: View, files: PartyFiles, settings: NetworkSettings) -> OwnNetwork | None:
-    if files.model is None or files.table is None or view.regression:
-        return None
-    return load_own_network(files.model, files.table, view, files.id, settings.seed)
-
-
-def _other(files: PartyFiles, own: OwnNetwork, known: KnownLabels) -> Evaluation | None:
+def _other(
+    party: AuditedParty, evaluation: LabelTable | None, own: OwnNetwork, known: KnownLabels
+) -> Evaluation | None:
     """The party's records that were not trained on, with their classes among those that are known."""
-    if files.other is None or files.other_labels is None:
+    if party.evaluation is None or evaluation is None:
         return None
-    table, inputs = own.evaluation(files.other, files.id)
-    path, column, id_column = files.other_labels
-    labels = load_labels(path, column, table, id_column)
+    table, inputs = own.evaluation(party.evaluation, party.id)
+    labels = load_labels(evaluation.path, evaluation.column, table, evaluation.id)
     return Evaluation(inputs, np.arange(len(table.ids), dtype=np.int64), numbered(labels, known.classes))
+
+
+def runnable(evidence: Evidence, name: str) -> bool:
+    """True if an attack can run; else the evidence's reasons say why not."""
+    view = evidence.view
+    if view.params.regression:
+        evidence.reasons[name] = "the label is a number, and these attacks look for classes"
+    elif not view.epochs and name != "completion":
+        evidence.reasons[name] = "the transcript has no gradients"
+    return name not in evidence.reasons
+
+
+def described(evidence: Evidence) -> dict[str, Any]:
+    """The fields of `NetworkFigures` that are no attack's."""
+    view = evidence.view
+    return {
+        "epochs": len(view.epochs),
+        "attacked": len(evidence.epochs),
+        "sat_out": sum(view.schedule.batches - len(view.taken_part(epoch)) for epoch in view.epochs),
+        "width": view.width,
+        "amplified": None if evidence.own is None else evidence.own.amplified,
+        "reasons": evidence.reasons,
+    }

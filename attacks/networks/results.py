@@ -1,21 +1,17 @@
-"""The results of the attacks on split networks in the audit document; an unknown field is an error."""
+"""The results of the attacks on split networks in the audit document."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+import numpy as np
+from pydantic import Field
 
-Count = Annotated[int, Field(ge=0)]
-#: The attacks by the names under which results have them.
-AttackOnNetwork = Literal["gradient-clusters", "gradient-labels", "norm", "cosine", "completion"]
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
+from attacks.findings import Count, Findings
 
 
-class EpochClusters(_Part):
+class EpochClusters(Findings):
     """The clusters of one epoch; of all epochs side by side `epoch` is null. Scores are null without labels.
 
     `outcome`: `clusters`; `one direction`, if all gradients have the same one; `no gradients`.
@@ -29,7 +25,7 @@ class EpochClusters(_Part):
     accuracy: float | None
 
 
-class ClusterFigures(_Part):
+class ClusterFigures(Findings):
     """k-means on the directions of gradients, without a label. The scores have the meaning of those of ID2Graph.
 
     All figures but the lists are those of `epoch` (null: all side by side), which has the largest V-measure, the first
@@ -54,15 +50,21 @@ class ClusterFigures(_Part):
     by_epoch: list[EpochClusters]
 
 
-class Measured(_Part):
+class Measured(Findings):
     """Accuracy over several draws of the known labels: mean, and standard deviation (null of one draw)."""
 
     accuracy: float
     deviation: float | None
     draws: Count
 
+    @classmethod
+    def of(cls, accuracies: Sequence[float]) -> Measured:
+        """The mean of the accuracies of several draws, and their spread."""
+        deviation = float(np.std(accuracies)) if len(accuracies) > 1 else None
+        return cls(accuracy=float(np.mean(accuracies)), deviation=deviation, draws=len(accuracies))
 
-class LabelFigures(_Part):
+
+class LabelFigures(Findings):
     """Labels of training records from gradients and `known` labels.
 
     `inferred`: accuracy among the other records with a gradient, `records` of the first draw; null where there are no
@@ -83,7 +85,7 @@ class LabelFigures(_Part):
     own_model: float | None
 
 
-class EpochScore(_Part):
+class EpochScore(Findings):
     """The AUC of one epoch, null where one class has no gradient; `deviation` over the draws, of `cosine`."""
 
     epoch: Count
@@ -91,7 +93,7 @@ class EpochScore(_Part):
     deviation: float | None
 
 
-class ScoreFigures(_Part):
+class ScoreFigures(Findings):
     """A score of gradients for the second of two classes: the epoch whose AUC is farthest from ½, and all of them.
 
     An AUC below ½ is knowledge of the inverted guess.
@@ -104,7 +106,7 @@ class ScoreFigures(_Part):
     by_epoch: list[EpochScore]
 
 
-class CompletionRow(_Part):
+class CompletionRow(Findings):
     """One way to complete the model: `head` on the party's bottom, which is `tuned` with it or frozen.
 
     `labels`: `n` known ones, or `all` of the training records at hand; `known` says how many. `untrained`: the same
@@ -122,7 +124,7 @@ class CompletionRow(_Part):
     scratch_all: Measured | None
 
 
-class CompletionFigures(_Part):
+class CompletionFigures(Findings):
     """Model completion, measured on `records` of evaluation: those of the party's `own table` of other records, or some
     of the training `set aside`, on whose labels the published bottom was trained.
 
@@ -136,7 +138,7 @@ class CompletionFigures(_Part):
     rows: list[CompletionRow]
 
 
-class NetworkFigures(_Part):
+class NetworkFigures(Findings):
     """All attacks on one party's log and model; `reasons`: attack, or a part of one → why it was left out.
 
     `epochs`: those with gradients, of which `attacked` were attacked. `sat_out`: batches that the party sat out by
@@ -157,7 +159,7 @@ class NetworkFigures(_Part):
     reasons: dict[str, str]
 
 
-class GainFigures(_Part):
+class GainFigures(Findings):
     """Accuracies of the trained model on other records: of all parties `together`, of the label holder `alone`, and
     `undefended`, together without a defence.
 
@@ -171,3 +173,21 @@ class GainFigures(_Part):
     gain: float | None
     kept: float | None
     reason: str
+
+    @classmethod
+    def of(cls, together: float | None, alone: float | None, undefended: float | None) -> GainFigures:
+        """The figures, as far as they follow."""
+        accuracies = {"together": together, "alone": alone, "undefended": undefended}
+        kept, reason = None, ""
+        if together is None or alone is None or undefended is None:
+            absent = ", ".join(name for name, value in accuracies.items() if value is None)
+            reason = (
+                f"{absent}: not at hand; an audit of files alone has not trained them: say them under [accuracy], "
+                "as an experiment does"
+            )
+        elif undefended <= alone:
+            reason = "without a defence the parties together are no better than the label holder alone"
+        else:
+            kept = (together - alone) / (undefended - alone)
+        gain = None if together is None or alone is None else together - alone
+        return cls(**accuracies, gain=gain, kept=kept, reason=reason)

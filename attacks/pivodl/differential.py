@@ -17,9 +17,10 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from attacks.pivodl.gain_inversion import GainInversion
+from attacks.pivodl.evidence import SharedLabelEvidence
+from attacks.pivodl.results import DifferentialFigures
 from attacks.view.known_trees import Ints
-from attacks.view.pivodl_view import PivodlTree, PivodlView
+from attacks.view.pivodl_view import PivodlTree
 from treetap.trees.loss import UNIT
 
 Floats = npt.NDArray[np.float64]
@@ -41,10 +42,10 @@ def counted(records: Ints, sums: Ints, scores: Floats) -> Count | None:
 
 def differences(nested: Sequence[Count]) -> list[Count]:
     """The sets between consecutive ones of a chain, each of which holds the one before it."""
-    found = list(nested[:1])
+    between = list(nested[:1])
     for (inner, few), (outer, more) in pairwise(nested):
-        found.append((np.setdiff1d(outer, inner, assume_unique=True), more - few))
-    return found
+        between.append((np.setdiff1d(outer, inner, assume_unique=True), more - few))
+    return between
 
 
 def recovered(counts: Iterable[Count], total: int) -> Ints:
@@ -56,13 +57,37 @@ def recovered(counts: Iterable[Count], total: int) -> Ints:
     return labels
 
 
-def sets_of_transcript(view: PivodlView, inversion: GainInversion, *, inverted: bool = False) -> list[Count]:
+def differential(evidence: SharedLabelEvidence) -> DifferentialFigures:
+    """The attack on the sets of a transcript: by messages alone, and with the sums that solved gains give away."""
+    sets, inverted = _sets(evidence, inverted=False), _sets(evidence, inverted=True)
+    labels, right = _revealed(evidence, sets)
+    by_inversion, right_by_inversion = _revealed(evidence, inverted)
+    return DifferentialFigures(
+        opened_by_source=sum(tree.opened_by_source for tree in evidence.view.trees),
+        known_sums=len(sets),
+        smallest_set=min((len(rows) for rows, _ in sets), default=None),
+        labels=labels,
+        labels_right=right,
+        labels_by_inversion=by_inversion,
+        labels_right_by_inversion=right_by_inversion,
+    )
+
+
+def _revealed(evidence: SharedLabelEvidence, sets: list[Count]) -> tuple[int, int | None]:
+    """The number of records of other parties whose label follows, and how many of these labels are right."""
+    labels, truth = recovered(sets, evidence.records), evidence.truth
+    labels[evidence.view.own] = UNKNOWN
+    known = labels != UNKNOWN
+    return int(known.sum()), None if truth is None else int((labels[known] == truth[known]).sum())
+
+
+def _sets(evidence: SharedLabelEvidence, *, inverted: bool) -> list[Count]:
     """The known nodes with known sums, whose records' scores are known: by messages, or by solved gains as well."""
-    found = []
-    for tree, scores, solved in zip(view.trees, inversion.scores, inversion.trees, strict=True):
-        sums = solved.sums if inverted else tree.sums
-        found += [count for node in sums if (count := _of_node(tree, node, sums[node], scores)) is not None]
-    return found
+    solved, counts = evidence.solved, []
+    for tree, scores, solution in zip(evidence.view.trees, solved.scores, solved.trees, strict=True):
+        sums = solution.sums if inverted else tree.sums
+        counts += [count for node in sums if (count := _of_node(tree, node, sums[node], scores)) is not None]
+    return counts
 
 
 def _of_node(tree: PivodlTree, node: int, sums: Ints, scores: Floats) -> Count | None:

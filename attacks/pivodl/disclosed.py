@@ -2,51 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from attacks.pivodl.known_sums import closed
+from attacks.pivodl.evidence import SharedLabelEvidence
+from attacks.pivodl.results import DisclosedFigures
+from attacks.pivodl.solved_gains import closed
 from attacks.view.pivodl_view import PivodlTree, PivodlView
 from treetap.trees.ensemble import ROOT
 from treetap.trees.role_draws import barred
 
 
-@dataclass(frozen=True)
-class Disclosed:
-    """Counts over a job's complete trees, at one party.
-
-    Attributes:
-        bins: bins of its labelled records that it received, records × columns of all sources; `bins_from` by source.
-        listed: ids in the lists of records that it received in the paper's wire form, candidate by candidate.
-        continuing_nodes, continuing_ids: children that may be split, of other parties' splits, and their records.
-        leaves: of all trees; `leaves_as_source` below its own splits.
-        exact_weight_known: of `leaves_as_source`, those whose exact weight follows from sums that it received.
-        exact_beside_open: leaves below other parties' splits with an exact weight and known records, since their
-            sibling may be split.
-        barred: open nodes whose sums it must not learn.
-        without_split_party: open nodes at which it offers no candidates, since no party may open them.
-    """
-
-    bins: int
-    bins_from: dict[str, int]
-    listed: int
-    continuing_nodes: int
-    continuing_ids: int
-    leaves: int
-    leaves_as_source: int
-    exact_weight_known: int
-    exact_beside_open: int
-    barred: int
-    without_split_party: int
-
-
-def disclosed(view: PivodlView) -> Disclosed:
+def disclosed(evidence: SharedLabelEvidence) -> DisclosedFigures:
     """Count it."""
+    view = evidence.view
     continuing = [tree.view.nodes[node].records for tree in view.trees for node in _received(view, tree)]
     leaves = [(tree, leaf) for tree in view.trees for leaf in tree.leaves]
     sums = {tree.view.index: closed(tree.sums, tree.splits) for tree in view.trees}
     own = [(tree, leaf) for tree, leaf in leaves if tree.source_above(leaf) == view.party]
     barred_at = [_barred(view, tree, node) for tree in view.trees for node in tree.open]
-    return Disclosed(
+    return DisclosedFigures(
         bins=sum(view.bins.values()),
         bins_from=dict(view.bins),
         listed=view.listed,
@@ -55,16 +27,17 @@ def disclosed(view: PivodlView) -> Disclosed:
         leaves=len(leaves),
         leaves_as_source=len(own),
         exact_weight_known=sum(leaf in sums[tree.view.index] for tree, leaf in own),
-        exact_beside_open=sum(
-            tree.source_above(leaf) not in (None, view.party)
-            and tree.records(leaf) is not None
-            and leaf in tree.weights
-            and tree.weights[leaf].exact
-            for tree, leaf in leaves
-        ),
+        exact_beside_open=sum(_exact_beside_open(view, tree, leaf) for tree, leaf in leaves),
         barred=sum(view.party in names for names in barred_at),
         without_split_party=sum(set(view.parties) - {view.party} <= names for names in barred_at),
     )
+
+
+def _exact_beside_open(view: PivodlView, tree: PivodlTree, leaf: int) -> bool:
+    """True for a leaf below another party's split whose records and exact weight the party knows."""
+    weight = tree.weights.get(leaf)
+    known = weight is not None and weight.exact and tree.records(leaf) is not None
+    return known and tree.source_above(leaf) not in (None, view.party)
 
 
 def _received(view: PivodlView, tree: PivodlTree) -> list[int]:

@@ -1,20 +1,17 @@
-"""The results of PIVODL's attacks in the audit document; an unknown field is an error."""
+"""The results of PIVODL's attacks in the audit document."""
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import BaseModel, ConfigDict, Field
-
-Count = Annotated[int, Field(ge=0)]
+from attacks.findings import Count, Findings
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+class GuessFigures(Findings):
+    """Quality of a guess of the labels of some `records`; null without labels or records.
 
-
-class GuessFigures(_Part):
-    """A guess of the labels of `records`: see `attacks.pivodl.label_guess.Guess`."""
+    `accuracy`: share of right guesses; `inverted`: that of the opposite guess, of two classes; `majority`: that of
+    always naming the class that is most frequent among these records; `auc`: probability that a record of the second
+    class has a larger sum than one of the first, of two classes.
+    """
 
     records: Count
     accuracy: float | None
@@ -45,7 +42,7 @@ class LabelGuess(GuessFigures):
     auc_by_tree: list[float | None]
 
 
-class InversionFigures(_Part):
+class InversionFigures(Findings):
     """Splits of which the party has the gain (`announced`), could set up the equation (`tried`), found one solution
     (`solved`), and found the right one (`exact`; null without labels)."""
 
@@ -75,7 +72,7 @@ class GainInversionFigures(InversionFigures):
     by_tree: list[InvertedTreeFigures]
 
 
-class DifferentialFigures(_Part):
+class DifferentialFigures(Findings):
     """The differential attack. `opened_by_source`: candidates that their own source opened, none in an honest run.
 
     `known_sums`: known sets of records with known sums, by messages, the smallest of `smallest_set` records; `labels`
@@ -92,8 +89,17 @@ class DifferentialFigures(_Part):
     labels_right_by_inversion: Count | None
 
 
-class DisclosedFigures(_Part):
-    """See `attacks.pivodl.disclosed.Disclosed`."""
+class DisclosedFigures(Findings):
+    """Counts over a job's complete trees, at one party.
+
+    `bins`: bins of its labelled records that it received, records × columns of all sources, `bins_from` by source;
+    `listed`: ids in the lists of records that it received in the paper's wire form, candidate by candidate.
+    `continuing_nodes`, `continuing_ids`: children that may be split, of other parties' splits, and their records.
+    `leaves`: of all trees, `leaves_as_source` below its own splits, `exact_weight_known` of these those whose exact
+    weight follows from sums that it received. `exact_beside_open`: leaves below other parties' splits with an exact
+    weight and known records, since their sibling may be split. `barred`: open nodes whose sums it must not learn;
+    `without_split_party`: open nodes at which it offers no candidates, since no party may open them.
+    """
 
     bins: Count
     bins_from: dict[str, Count]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from attacks.advice.results import Defence
-from attacks.document import AttackName, Document
+from attacks.document import Document
+from attacks.registry import GROUPING, Needs, rows
 from treetap.wire.disclosure import CLASSES
 
 
@@ -18,30 +19,15 @@ class Attack(NamedTuple):
     meaning: str
 
 
-ATTACKS: dict[AttackName, Attack] = {
-    "cl": Attack("CL", "CL", "cl", "k-means on the party's own columns: the baseline without taking part."),
-    "uni": Attack("UNI", "UNI", "uni", "Records that shared one of the party's leaves in any tree are one group."),
-    "uni+cl": Attack("UNI+CL", "UNI+CL", "unicl", "k-means on the own columns and the groups of UNI."),
-    "id2graph": Attack(
-        "ID2Graph",
-        "ID2Graph",
-        "graph",
-        "Edges join records that share leaves, weighted by their number; k-means takes this graph's communities and "
-        "the own columns.",
-    ),
-    "id2graph-chunked": Attack(
-        "ID2Graph, chunked",
-        "chunked",
-        "chunked",
-        "The same with leaves cut into chunks of records, loosely joined: less memory.",
-    ),
-    "id2graph-quotient": Attack(
-        "ID2Graph, quotient",
-        "quotient",
-        "quotient",
-        "The same graph with records that no tree tells apart merged into one: the full graph's modularity, "
-        "without its size.",
-    ),
+def _sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}."
+
+
+#: Attack that groups records → its class in the style sheet, where that is not its name.
+_STYLES = {"uni+cl": "unicl", "id2graph": "graph", "id2graph-chunked": "chunked", "id2graph-quotient": "quotient"}
+ATTACKS = {
+    name: Attack(row.label, row.label.split(", ")[-1], _STYLES.get(name, name), _sentence(row.line))
+    for name, row in GROUPING.items()
 }
 
 
@@ -118,10 +104,7 @@ ADVICE_TERMS = {
 }
 #: Terms of a label holder's attacks on columns.
 COLUMN_TERMS = {
-    "attributes": "a classifier, or a regression, for each column, fitted to the auxiliary records.",
-    "decode": "an inverse network, from embeddings to whole records.",
-    "match": "a surrogate of the party's own model is fitted; the record is sought whose embedding by it is nearest.",
-    "match-exact": "the same with the published model, which a label holder has not: an upper bound for a prediction.",
+    **{name: f"{row.line}." for name, row in rows(Needs.EMBEDDINGS).items()},
     "raw, standardised": "embeddings as they came; with mean 0 and standard deviation 1 in each coordinate, by those "
     "of the auxiliary records, which every label holder can do.",
     "floor": "what needs no embedding: the most frequent value, the mean number, the mean auxiliary record.",

@@ -20,6 +20,7 @@ from attacks.report import (
     matrix,
     networks,
     pivodl,
+    predictions,
     scores,
     sentences,
     signature,
@@ -121,6 +122,10 @@ def _figures(document: Document) -> dict[str, Any]:
         "column_box": (columns.WIDTH, columns.HEIGHT),
         "column_rescaled": columns.RESCALED,
         "box": (trees.BOX, trees.BOX_HEIGHT),
+        "paths": predictions.path_rows(document),
+        "weights": predictions.weight_rows(document),
+        "prediction_heads": {"paths": predictions.PATH_HEADS, "weights": predictions.WEIGHT_HEADS},
+        "prediction_terms": predictions.TERMS,
     }
 
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from attacks.document import AttackName, AttackResult, Document, Party
+from attacks.document import AttackName, Document, Party
+from attacks.id2graph.results import AttackResult
 from attacks.report.glossary import ATTACKS, count, score, seconds
 from attacks.report.scale import BOTTOM, LEFT, TOP, Frame, Linear, polyline, short, spread
 

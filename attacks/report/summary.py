@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from attacks.document import AttackResult, Document, Party
+from attacks.document import Document, Party
+from attacks.id2graph.results import AttackResult
 from attacks.report.glossary import ATTACKS, count, score, share
 from attacks.report.scale import Linear, short
 from attacks.report.scores import best

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from attacks.document import Document, parse
 from attacks.report import columns as on_columns
-from attacks.report import networks, pivodl
+from attacks.report import networks, pivodl, predictions
 from attacks.report.advice import terminal_lines
 from attacks.report.glossary import ATTACKS, NOT_A_PROOF, count, rank, unscored
 from attacks.report.matrix import Amount, amounts
@@ -58,6 +58,7 @@ def print_summary(document: Document | Mapping[str, Any], console: Console) -> N
         _attacks(content, console)
         _shared(content, console)
         _leaks(content, console)
+    _predictions(content, console)
     if reason := unscored(content):
         _say(console, reason)
     if content.of_network:
@@ -165,6 +166,19 @@ def _columns(document: Document, console: Console) -> None:
     for name, each in victims.items():
         for what, why in each.reasons.items():
             _say(console, *_wrapped(f"{name}: {what}: {why}.", console, "  "))
+
+
+def _predictions(document: Document, console: Console) -> None:
+    """The attacks on scores of predictions."""
+    for title, heads, rows in (
+        ("Leaves behind the scores of predictions", predictions.PATH_HEADS, predictions.path_rows(document)),
+        ("Leaf weights that scores give away", predictions.WEIGHT_HEADS, predictions.weight_rows(document)),
+    ):
+        if rows:
+            _table(console, title, heads, rows, 3 if len(heads) > 6 else 2)
+    for name, of_job in (document.predictions or {}).items():
+        for fault in of_job.faults:
+            _say(console, f"{name}: {fault}")
 
 
 def _leaks(document: Document, console: Console) -> None:

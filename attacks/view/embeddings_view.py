@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from attacks.view.embedding_rows import EmbeddingRows
+from attacks.view.gradient_rows import Ints, Rows
 from attacks.view.memory_budget import MemoryBudget
 from attacks.view.network_messages import NetworkMessages
 from attacks.view.received_rows import ReceivedRows, lost_batches
@@ -34,17 +34,17 @@ class EmbeddingsView:
     @property
     def epochs(self) -> list[int]:
         """The epochs, from 0, of which embeddings are held, ascending."""
-        return sorted({epoch for each in self.received.values() for epoch in each.messages.held(each.sender)})
+        return sorted({epoch for rows in self.received.values() for epoch in rows.messages.held(rows.sender)})
 
     @property
     def seen(self) -> int:
         """Number of epochs of which the log has embeddings, held or not."""
-        return len({epoch for each in self.received.values() for epoch in each.epochs})
+        return len({epoch for rows in self.received.values() for epoch in rows.epochs})
 
     def last_whole(self, party: str) -> int | None:
         """The last epoch held of which the log has every batch that the party did not sit out; None: there is none."""
-        found = self._of(party)
-        return max((epoch for epoch in found.messages.held(party) if found.whole(epoch)), default=None)
+        rows = self._of(party)
+        return max((epoch for epoch in rows.messages.held(party) if rows.whole(epoch)), default=None)
 
     def of(self, party: str, epoch: int | None = None) -> EmbeddingRows:
         """The embeddings that a feature party sent in an epoch, from 0; None: in the last whole one.
@@ -53,8 +53,8 @@ class EmbeddingsView:
             BadInput: there is no such party, or no embeddings of the epoch are held.
             Malformed: a message does not fit its batch, or is of a batch that the party sat out.
         """
-        found = self._of(party)
-        held = [each for each in found.messages.held(party) if each in found.batches]
+        rows = self._of(party)
+        held = [number for number in rows.messages.held(party) if number in rows.batches]
         chosen = self.last_whole(party) if epoch is None else epoch
         if chosen is None:
             raise BadInput(
@@ -64,11 +64,11 @@ class EmbeddingsView:
             )
         if chosen not in held:
             raise BadInput(f"{party}: no embeddings of epoch {chosen + 1} are held, only of {_numbers(held)}")
-        return EmbeddingRows(party, chosen, *found.rows(chosen))
+        return EmbeddingRows(party, chosen, *rows.rows(chosen))
 
     def faults(self) -> list[str]:
         """Sentences on embeddings that are not in the transcript."""
-        return [f"{party}: {gap}" for party, each in self.received.items() for gap in lost_batches(each)]
+        return [f"{party}: {gap}" for party, rows in self.received.items() for gap in lost_batches(rows)]
 
     def _of(self, party: str) -> ReceivedRows:
         if party not in self.received:
@@ -91,11 +91,28 @@ def embeddings_view(
         Malformed: an epoch is none of the job's, or the job cannot have these records.
     """
     received = {party: ReceivedRows.of(party, party, params, records, messages) for party in parties}
-    found = EmbeddingsView(holder, params, records, submission, received)
-    if messages.newest and (last := {each for each in map(found.last_whole, parties) if each is not None}):
-        messages.drop(set(found.epochs) - last, budget)
-    return found
+    view = EmbeddingsView(holder, params, records, submission, received)
+    if messages.newest and (last := {epoch for epoch in map(view.last_whole, parties) if epoch is not None}):
+        messages.drop(set(view.epochs) - last, budget)
+    return view
 
 
 def _numbers(epochs: list[int]) -> str:
     return f"epochs {', '.join(str(epoch + 1) for epoch in epochs)} (from 1)" if epochs else "no epoch"
+
+
+@dataclass(frozen=True)
+class EmbeddingRows:
+    """Embeddings of one feature party.
+
+    Attributes:
+        party: the feature party.
+        epoch: its number, from 0; None: of a prediction.
+        records: (n,) places of the records, ascending; a record of a batch that the party sat out has no row.
+        values: (n, width) the embeddings.
+    """
+
+    party: str
+    epoch: int | None
+    records: Ints = field(repr=False)
+    values: Rows = field(repr=False)

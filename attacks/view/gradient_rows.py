@@ -56,11 +56,16 @@ def together(epochs: Sequence[GradientRows]) -> GradientRows | None:
     if len(epochs) < 2:
         return None
     shared = epochs[0].records
-    for each in epochs[1:]:
-        shared = np.intersect1d(shared, each.records, assume_unique=True)
-    if not len(shared) or len(shared) * sum(each.values.shape[1] for each in epochs) > _MOST_NUMBERS:
+    for rows in epochs[1:]:
+        shared = np.intersect1d(shared, rows.records, assume_unique=True)
+    if not len(shared) or len(shared) * sum(rows.values.shape[1] for rows in epochs) > _MOST_NUMBERS:
         return None
-    return GradientRows(None, shared, np.hstack([each.of(shared).directions for each in epochs]))
+    return GradientRows(None, shared, np.hstack([rows.of(shared).directions for rows in epochs]))
+
+
+def attack_draws(seed: int) -> Draws:
+    """Draws of the attacks with a seed, apart from those of any job and the same at each repetition."""
+    return Draws(f"attack {int(seed)}".encode())
 
 
 def some_of(records: Ints, most: int, draws: Draws, *path: str | int) -> Ints:

@@ -64,23 +64,23 @@ class NetworkMessages:
     def stored(self, epoch: int, budget: MemoryBudget) -> None:
         """Note that the party was asked to store an epoch, of which it has received all."""
         if self.newest:
-            self.drop({found for _, found, _ in self._batches if found < epoch}, budget)
+            self.drop({earlier for _, earlier, _ in self._batches if earlier < epoch}, budget)
 
     def drop(self, epochs: Iterable[int], budget: MemoryBudget) -> None:
         """Drop the numbers of these epochs; which batches there were is still known."""
         dropped = frozenset(epochs)
         for (_, epoch, _), attempts in self._batches.items():
-            for each in attempts.values() if epoch in dropped else ():
-                budget.take(-sum(content.ByteSize() for content in each.in_order()))
-                each.parts = dict.fromkeys(each.parts)
+            for series in attempts.values() if epoch in dropped else ():
+                budget.take(-sum(content.ByteSize() for content in series.in_order()))
+                series.parts = dict.fromkeys(series.parts)
 
     def places(self, sender: str) -> dict[int, list[int]]:
         """Epoch → the batches whose numbers a sender has sent whole, ascending."""
-        found: defaultdict[int, list[int]] = defaultdict(list)
+        batches: defaultdict[int, list[int]] = defaultdict(list)
         for peer, epoch, batch in sorted(self._batches):
-            if peer == sender and any(each.whole for each in self._batches[peer, epoch, batch].values()):
-                found[epoch].append(batch)
-        return dict(found)
+            if peer == sender and any(series.whole for series in self._batches[peer, epoch, batch].values()):
+                batches[epoch].append(batch)
+        return dict(batches)
 
     def held(self, sender: str) -> list[int]:
         """The epochs of a sender with numbers that are kept, ascending."""
@@ -88,13 +88,13 @@ class NetworkMessages:
             {
                 epoch
                 for (peer, epoch, _), attempts in self._batches.items()
-                if peer == sender and any(each.in_order() for each in attempts.values())
+                if peer == sender and any(series.in_order() for series in attempts.values())
             }
         )
 
     def parts(self, sender: str, epoch: int, batch: int) -> list[Numbers]:
         """The parts of a batch in order, of the last attempt that has all of them; none where no attempt has."""
-        for _, each in sorted(self._batches.get((sender, epoch, batch), {}).items(), reverse=True):
-            if each.whole:
-                return each.in_order()
+        for _, series in sorted(self._batches.get((sender, epoch, batch), {}).items(), reverse=True):
+            if series.whole:
+                return series.in_order()
         return []

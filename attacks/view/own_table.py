@@ -6,9 +6,10 @@ regardless of its owner's encoding. Messages name file, column and row, never th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +62,18 @@ def load_own_table(path: Path, view: View, id_column: str = "id", columns: Seque
     return one_hot(own)
 
 
+def model_table(manifest: Mapping[str, Any], path: Path, id_column: str) -> Table:
+    """A party's table with the columns of its published model, encoded as those of the training.
+
+    Raises:
+        DataError: the file cannot be read, or lacks a column.
+    """
+    columns = manifest.get("source_columns", manifest["columns"])
+    encoded = {name: Category.from_dict(category) for name, category in manifest.get("categories", {}).items()}
+    config = TableConfig(path=path, id=id_column, columns=columns)
+    return read_table(config, with_label=False, missing=manifest["missing"], categories=encoded)
+
+
 def load_labels(path: Path, label: str, own: Table, id_column: str = "id") -> Labels:
     """Load the class labels of the records of `own`, by id, from a table with at least these ids; for scoring alone.
 
@@ -101,12 +114,12 @@ def _labelled(path: Path, label: str, own: Table, id_column: str) -> tuple[Table
 
 def _classes(table: Table, label: str) -> Labels:
     """The classes in a label column; `DataError` where there are too many for classes."""
-    found = read_classes(table, label)
-    if len(found.classes) > most_categories(len(table.ids)):
+    labels = read_classes(table, label)
+    if len(labels.classes) > most_categories(len(table.ids)):
         raise DataError(
-            f"{table.path}: label column {label!r}: holds {len(found.classes)} different values; a class label has few"
+            f"{table.path}: label column {label!r}: holds {len(labels.classes)} different values; a class label has few"
         )
-    return found
+    return labels
 
 
 def as_numbers(path: Path, columns: Sequence[str]) -> dict[str, str]:
@@ -125,7 +138,7 @@ def check_names(path: Path, have: list[str], wanted: list[str]) -> None:
 
 def _check_splits(own: Table, view: View) -> None:
     """Check that every own split at a numeric column sends the same records left as in training."""
-    texts = {name for name, each in own.categories.items() if not each.of_dates}
+    texts = {name for name, category in own.categories.items() if not category.of_dates}
     places = {name: j for j, name in enumerate(own.columns) if name not in texts}
     for tree in (*view.trees, *view.unfinished):
         for u, node in tree.nodes.items():

@@ -28,7 +28,7 @@ _ONE_BYTE = 256
 
 @dataclass
 class JobMessages:
-    """What a party received before the first tree, by attempt, and the lists of records of the paper's wire form."""
+    """Messages that a party received before the first tree, by attempt, and lists of records of wire form "paper"."""
 
     _labelled: dict[tuple[int, str], dict[int, list[types_pb2.RecordChunk]]] = field(default_factory=dict)
     _bins: defaultdict[tuple[int, str], dict[tuple[int, int], int]] = field(default_factory=lambda: defaultdict(dict))
@@ -45,7 +45,7 @@ class JobMessages:
                 width = 1 if column.bins + column.has_missing <= _ONE_BYTE else 2
                 self._bins[message.attempt, peer][column.column, column.first] = len(column.codes) // width
         elif step == "candidate_records":
-            ids = sum(len(each.records) for each in content.sets)
+            ids = sum(len(listed.records) for listed in content.sets)
             self._listed[peer, message.attempt, message.round, message.stage, message.part] = ids
 
     def ownership(self, party: str, parties: list[str], total: int) -> dict[str, Ints]:
@@ -56,13 +56,13 @@ class JobMessages:
         others = [name for name in parties if name != party]
         for attempt in sorted({attempt for attempt, _ in self._labelled}, reverse=True):
             if all((attempt, name) in self._labelled for name in others):
-                found = {name: self._rows(attempt, name, total) for name in others}
+                labelled = {name: self._rows(attempt, name, total) for name in others}
                 times = np.zeros(total, dtype=np.int64)
-                for rows in found.values():
+                for rows in labelled.values():
                     times[rows] += 1
                 if (times > 1).any():
                     raise Malformed("two parties are said to label the same record")
-                return {name: found.get(name, np.flatnonzero(times == 0)) for name in parties}
+                return {name: labelled.get(name, np.flatnonzero(times == 0)) for name in parties}
         return {}
 
     def _rows(self, attempt: int, party: str, total: int) -> Ints:

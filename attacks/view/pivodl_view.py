@@ -80,10 +80,10 @@ class PivodlTree:
     @property
     def open(self) -> list[int]:
         """Nodes that the stopping rules let be split, whether or not they were."""
-        found = [ROOT]
+        nodes = [ROOT]
         for node, split in sorted(self.splits.items()):
-            found += [2 * node] * split.left_open + [2 * node + 1] * split.right_open
-        return found
+            nodes += [2 * node] * split.left_open + [2 * node + 1] * split.right_open
+        return nodes
 
     def source_above(self, leaf: int) -> str | None:
         """The source of the split above a leaf, which gets its weight with noise; None at the root."""
@@ -121,10 +121,10 @@ class PivodlView:
 
     def owner(self, records: int) -> Ints:
         """(N,) the place among `parties` of the party that labels each record."""
-        found = np.full(records, -1, dtype=np.int64)
+        places = np.full(records, -1, dtype=np.int64)
         for place, name in enumerate(self.parties):
-            found[self.ownership.get(name, np.zeros(0, dtype=np.int64))] = place
-        return found
+            places[self.ownership.get(name, np.zeros(0, dtype=np.int64))] = place
+        return places
 
 
 def pivodl_view(
@@ -138,51 +138,27 @@ def pivodl_view(
     """Build it from the replay of one party's transcript. Raises Malformed if messages contradict each other."""
     ownership = job.ownership(party, parties, total)
     spread = not params.centralised_labels
-    made = [_tree(party, params, ownership, *each) for each in trees] if spread and ownership else []
+    made = [_tree(party, params, ownership, *grown) for grown in trees] if spread and ownership else []
     return PivodlView(party, parties, params, ownership, job.bins(), job.listed(), tuple(made))
 
 
 def _tree(
     party: str, params: PivodlParams, ownership: Mapping[str, Ints], replay: TreeReplay, view: TreeView
 ) -> PivodlTree:
-    splits: dict[int, Split] = {}
-    labelled: dict[int, Ints] = {}
-    keepers: dict[int, str] = {}
-    for peer, _, series in replay.of("divided_nodes"):
-        for message in contents(series, "divided_nodes"):
-            for each in message.nodes:
-                opener = party if each.HasField("place") else None
-                splits[each.node] = Split(peer, each.left_open, each.right_open, opener)
-    for node, chunks in replay.spaces("node_records"):
-        if not _is_open(splits, node):
-            labelled[node] = rows_of(chunks, view.total)
-    for node, known in view.nodes.items():
-        if known.split is not None:
-            left_open = _may_be_split(params, ownership, view, 2 * node)
-            splits[node] = Split(party, left_open, _may_be_split(params, ownership, view, 2 * node + 1), None)
-    for node in splits:
-        if node != ROOT and node >> 1 not in splits:
-            raise Malformed(f"tree {view.index}: node {node} is split, and no node above it")
-    weights: dict[int, Weight] = {}
-    for leaf, keeper, receiver, value in _weights(replay):
-        source = splits[leaf >> 1].source if leaf != ROOT and leaf >> 1 in splits else None
-        exact = params.epsilon is None or (receiver or party) != source
-        if leaf not in weights or exact:
-            weights[leaf] = Weight(value, exact)
-        keepers[leaf >> 1] = keeper or party
+    splits = _splits(party, params, ownership, replay, view)
+    labelled = {
+        node: rows_of(chunks, view.total)
+        for node, chunks in replay.spaces("node_records")
+        if not _is_open(splits, node)
+    }
+    weights, keepers = _known_weights(party, params, replay, splits)
     sums = {
-        each.node: np.array(each.sums, dtype=np.int64)
+        it.node: np.array(it.sums, dtype=np.int64)
         for _, _, series in (*replay.of("node_sums"), *replay.of("node_sums", sent=True))
         for message in contents(series, "node_sums")
-        for each in message.nodes
+        for it in message.nodes
     }
-    announced = {
-        (each.node, each.source, party if sent else peer): each.gain
-        for sent in (False, True)
-        for peer, _, series in replay.of("best_gains", sent=sent)
-        for message in contents(series, "best_gains")
-        for each in message.gains
-    }
+    announced = _announced(party, replay)
     gains = {(node, source): gain for (node, source, _), gain in announced.items()}
     by_source = sum(source == announcer for _, source, announcer in announced)
     splits = {
@@ -192,6 +168,53 @@ def _tree(
     tree = PivodlTree(view, splits, sums, gains, by_source, weights, labelled)
     _check(tree, params.width)
     return tree
+
+
+def _splits(
+    party: str, params: PivodlParams, ownership: Mapping[str, Ints], replay: TreeReplay, view: TreeView
+) -> dict[int, Split]:
+    """Node → its split, those of other parties by messages and the own ones. Raises Malformed for one below a leaf."""
+    splits: dict[int, Split] = {}
+    for peer, _, series in replay.of("divided_nodes"):
+        for message in contents(series, "divided_nodes"):
+            for it in message.nodes:
+                opener = party if it.HasField("place") else None
+                splits[it.node] = Split(peer, it.left_open, it.right_open, opener)
+    for node, known in view.nodes.items():
+        if known.split is not None:
+            left_open = _may_be_split(params, ownership, view, 2 * node)
+            splits[node] = Split(party, left_open, _may_be_split(params, ownership, view, 2 * node + 1), None)
+    for node in splits:
+        if node != ROOT and node >> 1 not in splits:
+            raise Malformed(f"tree {view.index}: node {node} is split, and no node above it")
+    return splits
+
+
+def _known_weights(
+    party: str, params: PivodlParams, replay: TreeReplay, splits: Mapping[int, Split]
+) -> tuple[dict[int, Weight], dict[int, str]]:
+    """Leaf → its weight, exact where some message has it without noise; node above a leaf → who keeps the weight."""
+    weights: dict[int, Weight] = {}
+    keepers: dict[int, str] = {}
+    for leaf, keeper, receiver, value in _weights(replay):
+        source = splits[leaf >> 1].source if leaf != ROOT and leaf >> 1 in splits else None
+        # the source of a leaf gets its weight with noise, every other party as it is
+        exact = params.epsilon is None or (receiver or party) != source
+        if leaf not in weights or exact:
+            weights[leaf] = Weight(value, exact)
+        keepers[leaf >> 1] = keeper or party
+    return weights, keepers
+
+
+def _announced(party: str, replay: TreeReplay) -> dict[tuple[int, str, str], int]:
+    """(node, source, party that announced it) → the gain."""
+    return {
+        (it.node, it.source, party if sent else peer): it.gain
+        for sent in (False, True)
+        for peer, _, series in replay.of("best_gains", sent=sent)
+        for message in contents(series, "best_gains")
+        for it in message.gains
+    }
 
 
 def _check(tree: PivodlTree, width: int) -> None:
@@ -210,9 +233,9 @@ def _weights(replay: TreeReplay) -> Iterator[tuple[int, str | None, str | None, 
     for sent in (False, True):
         for peer, _, series in replay.of("leaf_weights", sent=sent):
             for message in contents(series, "leaf_weights"):
-                for each in message.leaves:
-                    value = np.array(each.weight, dtype=np.float64)
-                    yield each.node, None if sent else peer, peer if sent else None, value
+                for leaf in message.leaves:
+                    value = np.array(leaf.weight, dtype=np.float64)
+                    yield leaf.node, None if sent else peer, peer if sent else None, value
 
 
 def _is_open(splits: Mapping[int, Split], node: int) -> bool:

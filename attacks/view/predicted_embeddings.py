@@ -7,13 +7,13 @@ order: an attempt begins with the first record that has no score yet.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from attacks.view.embedding_rows import EmbeddingRows
-from attacks.view.embeddings_view import EmbeddingsView
+from attacks.view.embeddings_view import EmbeddingRows, EmbeddingsView
 from attacks.view.gradient_rows import Ints, Rows
 from attacks.view.network_messages import EMBEDDINGS, NetworkMessages, Numbers
 from attacks.view.received_rows import decoded
@@ -143,21 +143,14 @@ def _blocks(path: Path, replay: TranscriptReplay, parties: tuple[str, ...]) -> t
         Malformed: parties sent different numbers of rows for a block, or a block has other records than the alignment.
     """
     counts = {attempt: _counts(replay.network, parties, attempt) for attempt in sorted(replay.predicted.openings)}
-    counts = {attempt: found for attempt, found in counts.items() if found}
-    found, left_out = list[_Block](), 0
+    counts = {attempt: blocks for attempt, blocks in counts.items() if blocks}
+    blocks, left_out = list[_Block](), 0
     for attempt, of_attempt in counts.items():
-        aligned = _aligned(replay, attempt)
-        named = {number: replay.predicted.block(attempt, number, len(aligned)) for number in of_attempt}
-        if any(places is None for places in named.values()):
-            opening = replay.predicted.openings[attempt]
-            if opening.serve or opening.records_file:
-                asked = "clients asked about" if opening.serve else f"{opening.records_file} names"
-                raise BadInput(f"{path}: does not say which records are in its blocks, those that {asked}; {_REMEDY}")
+        named = _named(path, replay, attempt, of_attempt)
         inferred = _unscored(replay, counts, attempt)
         first = 0
         for number, count in of_attempt.items():
-            places = named[number]
-            rows = aligned[places] if places is not None else None
+            rows = named[number]
             if rows is None and inferred is not None:
                 rows = inferred[first : first + count]
                 if len(rows) != count:
@@ -166,24 +159,38 @@ def _blocks(path: Path, replay: TranscriptReplay, parties: tuple[str, ...]) -> t
             if rows is None:
                 left_out += count
             else:
-                found.append(_Block(attempt, number, rows))
-    if not found:
+                blocks.append(_Block(attempt, number, rows))
+    if not blocks:
         raise BadInput(f"{path}: does not say which records are in its blocks; {_REMEDY}")
     sentence = f"{left_out} embeddings of interrupted attempts are left out: it does not say whose they are; {_REMEDY}"
-    return found, [sentence] if left_out else []
+    return blocks, [sentence] if left_out else []
+
+
+def _named(path: Path, replay: TranscriptReplay, attempt: int, blocks: Iterable[int]) -> dict[int, Ints | None]:
+    """Block → the rows that the label holder's messages name, None where the log has none of whole tables.
+
+    Raises BadInput where single records were asked for and the log does not name them.
+    """
+    aligned = _aligned(replay, attempt)
+    places = {number: replay.predicted.block(attempt, number, len(aligned)) for number in blocks}
+    opening = replay.predicted.openings[attempt]
+    if (opening.serve or opening.records_file) and any(of_block is None for of_block in places.values()):
+        asked = "clients asked about" if opening.serve else f"{opening.records_file} names"
+        raise BadInput(f"{path}: does not say which records are in its blocks, those that {asked}; {_REMEDY}")
+    return {number: None if of_block is None else aligned[of_block] for number, of_block in places.items()}
 
 
 def _counts(messages: NetworkMessages, parties: tuple[str, ...], attempt: int) -> dict[int, int]:
     """Block → its records by the rows of each party, for the blocks of an attempt, ascending."""
-    found: dict[int, int] = {}
+    counts: dict[int, int] = {}
     for party in parties:
         for number in messages.places(party).get(attempt, []):
             count = _count(messages.parts(party, attempt, number))
-            if found.setdefault(number, count) != count:
-                raise Malformed(f"attempt {attempt}, block {number}: parties sent {found[number]} and {count} rows")
-    if found and sorted(found) != list(range(len(found))):
+            if counts.setdefault(number, count) != count:
+                raise Malformed(f"attempt {attempt}, block {number}: parties sent {counts[number]} and {count} rows")
+    if counts and sorted(counts) != list(range(len(counts))):
         raise Malformed(f"attempt {attempt}: embeddings of a block before the last one are missing")
-    return dict(sorted(found.items()))
+    return dict(sorted(counts.items()))
 
 
 def _unscored(replay: TranscriptReplay, counts: dict[int, dict[int, int]], attempt: int) -> Ints | None:
@@ -192,12 +199,12 @@ def _unscored(replay: TranscriptReplay, counts: dict[int, dict[int, int]], attem
     Those of attempt 1 are all. A finished attempt ends with the last record, and attempts before it have scored the
     records before; whether the last block of an interrupted one was scored is not in the log.
     """
-    aligned, earlier = _aligned(replay, attempt), [each for each in counts if each < attempt]
+    aligned, earlier = _aligned(replay, attempt), [other for other in counts if other < attempt]
     count = sum(counts[attempt].values())
     if not earlier and (count == len(aligned) or 1 in replay.predicted.openings):
         return aligned
     before = _aligned(replay, earlier[0]) if earlier else aligned
-    alike = all(np.array_equal(before, _aligned(replay, each)) for each in earlier)
+    alike = all(np.array_equal(before, _aligned(replay, other)) for other in earlier)
     # where all records have their score, one is scored again
     if attempt not in replay.predicted.written or not alike or not 1 < count <= len(aligned):
         return None

@@ -12,7 +12,7 @@ from typing import Self
 
 import numpy as np
 
-from attacks.view.gradient_rows import Ints, Rows
+from attacks.view.gradient_rows import GradientRows, Ints, Rows
 from attacks.view.network_messages import EMBEDDINGS, NetworkMessages, Numbers
 from treetap.errors import DataError, Malformed
 from treetap.neural.params import SplitnnParams
@@ -117,14 +117,14 @@ class ReceivedRows:
 
 def lost_batches(view: ReceivedRows) -> list[str]:
     """Sentences on numbers that are not there although the party took part, of the epochs up to the last one."""
-    found, what = [], "embeddings" if view.messages.kind == EMBEDDINGS else "gradients"
+    gaps, what = [], "embeddings" if view.messages.kind == EMBEDDINGS else "gradients"
     before = [epoch for epoch in range(max(view.epochs, default=0)) if epoch not in view.batches]
     if absent := [epoch for epoch in before if view.takes_part_in(epoch)]:
-        found.append(f"{len(absent)} epochs before the last one have no {what} in the transcript")
+        gaps.append(f"{len(absent)} epochs before the last one have no {what} in the transcript")
     for epoch, batches in view.batches.items():
         if lost := len(set(view.taken_part(epoch)) - set(batches)):
-            found.append(f"epoch {epoch}: the {what} of {lost} batches are not in the transcript")
-    return found
+            gaps.append(f"epoch {epoch}: the {what} of {lost} batches are not in the transcript")
+    return gaps
 
 
 def decoded(part: Numbers, width: int, wire_type: str, where: str) -> Rows:
@@ -136,7 +136,19 @@ def decoded(part: Numbers, width: int, wire_type: str, where: str) -> Rows:
             f"{where}: {part.width} numbers of {part.wire_type!r} a record, where the job has {width} of {wire_type!r}"
         )
     try:
-        found: Rows = from_bytes(part.values, part.rows, part.width, part.wire_type).numpy()
-        return found
+        values: Rows = from_bytes(part.values, part.rows, part.width, part.wire_type).numpy()
+        return values
     except ValueError as fault:
         raise Malformed(f"{where}: {fault}") from None
+
+
+class NetworkView(ReceivedRows):
+    """The gradients in the log of one feature party, which the label holder sent."""
+
+    def gradients(self, epoch: int) -> GradientRows:
+        """The gradients of an epoch.
+
+        Raises:
+            Malformed: a message does not fit its batch, or is of a batch that the party sat out.
+        """
+        return GradientRows(epoch, *self.rows(epoch))

@@ -19,7 +19,6 @@ from attacks.view.known_trees import Ints, KnownNode, OwnSplit, TreeView, known_
 from attacks.view.memory_budget import MemoryBudget
 from attacks.view.network_messages import NetworkMessages
 from attacks.view.pivodl_messages import OF_TREES, SENT, JobMessages
-from attacks.view.prediction_messages import PredictionMessages
 from attacks.view.series import Series
 from treetap.errors import BadInput, Malformed
 from treetap.wire.frame import content_of, name_of
@@ -27,7 +26,7 @@ from treetap.wire.records import rows_of
 from treetap.wire.signed_heads import Anchor
 from treetap.wire.transcript import TranscriptReader, counted, open_message
 from treetap.wire.transcript_writer import Kind
-from treetap.wire.v2 import control_pb2, exchange_pb2, serving_pb2, setup_pb2, transcript_pb2, types_pb2
+from treetap.wire.v2 import control_pb2, exchange_pb2, prediction_pb2, serving_pb2, setup_pb2, transcript_pb2, types_pb2
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 
 #: Kind of record → types of the messages in it → their step; empty: that of the content.
@@ -41,6 +40,8 @@ _KINDS: Mapping[Kind, Mapping[type[Message], str]] = {
     TranscriptRecord.OWN: {transcript_pb2.OwnSplit: "own_split", transcript_pb2.OwnAlignment: "own_alignment"},
 }
 _MOST_ROWS = 2**62
+#: Steps of a tree whose messages are kept where the party receives them.
+_RECEIVED = ("sampled_records", "instance_spaces", *OF_TREES)
 #: The messages of one kind from one sender for one stage.
 Messages = Series[exchange_pb2.PeerMessage]
 #: A set of records as it was sent: chunks, in the order of the messages.
@@ -77,8 +78,8 @@ class TreeReplay:
     def of(self, step: str, *, sent: bool = False) -> list[tuple[str, int, Messages]]:
         """Peer, stage and messages of each complete series of one step."""
         series = self.sent if sent else self.series
-        found = [(peer, stage, each) for (peer, name, stage), each in sorted(series.items()) if name == step]
-        return [each for each in found if each[2].whole]
+        of_step = [(peer, stage, line) for (peer, name, stage), line in sorted(series.items()) if name == step]
+        return [line for line in of_step if line[2].whole]
 
     def spaces(self, step: str) -> Iterator[tuple[int, Chunks]]:
         """(node, chunks) of the complete series of one step."""
@@ -162,14 +163,46 @@ class TreeReplay:
 
     def _may_be_split(self) -> set[int]:
         """Children of PIVODL's splits whose records all parties are told; of leaves each is told its own."""
-        found = set[int]()
+        nodes = set[int]()
         for _, _, series in self.of("divided_nodes"):
             for message in series.in_order():
                 content: Any = content_of(message, "divided_nodes")
-                for each in content.nodes:
-                    found |= {2 * each.node} if each.left_open else set()
-                    found |= {2 * each.node + 1} if each.right_open else set()
-        return found
+                for split in content.nodes:
+                    nodes |= {2 * split.node} if split.left_open else set()
+                    nodes |= {2 * split.node + 1} if split.right_open else set()
+        return nodes
+
+
+@dataclass
+class PredictionMessages:
+    """The attempts at a prediction in one party's log.
+
+    Attributes:
+        openings: attempt → what it opened.
+        written: the attempts that scored all their blocks, so that the predictions were to be written.
+    """
+
+    openings: dict[int, prediction_pb2.OpenModel] = field(default_factory=dict)
+    written: set[int] = field(default_factory=set)
+    _blocks: dict[tuple[int, int], Series[exchange_pb2.PeerMessage]] = field(default_factory=dict)
+
+    def take(self, message: exchange_pb2.PeerMessage) -> None:
+        """Take a message with the records of a block, which the party sent; each receiver's is the same.
+
+        Raises Malformed if it is another.
+        """
+        self._blocks.setdefault((message.attempt, message.round), Series()).add(message, message)
+
+    def block(self, attempt: int, number: int, total: int) -> Ints | None:
+        """Places (n,) of the records of a block among the `total` common ones; None where the log does not have them.
+
+        Raises Malformed if there are no such records.
+        """
+        series = self._blocks.get((attempt, number))
+        if series is None or not series.whole:
+            return None
+        chunks = [chunk for part in series.in_order() for chunk in part.prediction.block_records.chunks]
+        return np.asarray(rows_of(chunks, total), dtype=np.int64)
 
 
 @dataclass
@@ -250,11 +283,7 @@ class TranscriptReplay:
 
     def _take_message(self, record: TranscriptRecord, message: exchange_pb2.PeerMessage, sent: bool) -> None:
         self.peers.add(record.peer)
-        if record.step in ("sampled_records", "instance_spaces") and not sent:
-            self.budget.take(len(record.message))
-            where = (record.peer, record.step, record.stage)
-            self.tree(record.round, record.attempt).series.setdefault(where, Messages()).add(message, message)
-        elif record.step in (SENT if sent else OF_TREES):
+        if record.step in (SENT if sent else _RECEIVED):
             self.budget.take(len(record.message))
             tree = self.tree(record.round, record.attempt)
             where = (record.peer, record.step, record.stage)

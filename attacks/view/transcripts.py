@@ -62,26 +62,31 @@ def find(path: Path, below: int = _BELOW) -> list[Found]:
 def _chosen(path: Path, named: Path, job: str | None, below: int = _BELOW) -> Path:
     if not path.exists():
         raise BadInput(f"{named}: there is no such file or folder")
-    found = find(path, below)
-    if not found:
+    transcripts = find(path, below)
+    if not transcripts:
         raise BadInput(f"{named}: holds no transcript, and no folder within {below} levels below it does")
-    found = [each for each in found if each.kind != "empty"] or found
-    jobs = ", ".join(sorted({each.job for each in found}))
-    if job is not None:
-        fitting = [each for each in found if each.job == job]
-        if not fitting:
-            raise BadInput(f"{named}: holds no transcript of job {job!r}, only of: {jobs}")
-    else:
-        trainings = [each for each in found if each.kind != "prediction"]
-        fitting = found if len(found) == 1 else trainings
-        if not fitting:
-            raise BadInput(f"{named}: holds transcripts of predictions only ({jobs}); no tree was grown in them")
-        if len({each.job for each in fitting}) > 1:
-            raise BadInput(f"{named}: holds the transcripts of several jobs; choose one by name: {jobs}")
+    transcripts = [it for it in transcripts if it.kind != "empty"] or transcripts
+    fitting = _of_job(transcripts, named, job)
     if len(fitting) > 1:
-        places = ", ".join(str(each.path.relative_to(path)) for each in fitting)
+        places = ", ".join(str(it.path.relative_to(path)) for it in fitting)
         raise BadInput(f"{named}: holds job {fitting[0].job!r} more than once; give one of these folders: {places}")
     return fitting[0].path
+
+
+def _of_job(transcripts: list[Found], named: Path, job: str | None) -> list[Found]:
+    """The transcripts of a job, or of the only training, or the only one that there is."""
+    jobs = ", ".join(sorted({it.job for it in transcripts}))
+    if job is not None:
+        fitting = [it for it in transcripts if it.job == job]
+        if not fitting:
+            raise BadInput(f"{named}: holds no transcript of job {job!r}, only of: {jobs}")
+        return fitting
+    fitting = transcripts if len(transcripts) == 1 else [it for it in transcripts if it.kind != "prediction"]
+    if not fitting:
+        raise BadInput(f"{named}: holds transcripts of predictions only ({jobs}); no tree was grown in them")
+    if len({it.job for it in fitting}) > 1:
+        raise BadInput(f"{named}: holds the transcripts of several jobs; choose one by name: {jobs}")
+    return fitting
 
 
 def _has_files(folder: Path) -> bool:
@@ -90,12 +95,12 @@ def _has_files(folder: Path) -> bool:
 
 def _look(path: Path) -> Found:
     """Job and kind by the first records; of an unreadable one by its folder: reading it later raises the error."""
-    found = Found(path.stem, path, "empty")
+    seen = Found(path.stem, path, "empty")
     try:
         for record in TranscriptReader(path):
             if record.step in ("prepare", "open_model"):
                 return Found(record.job, path, "training" if record.step == "prepare" else "prediction")
-            found = Found(record.job, path, "unknown")
+            seen = Found(record.job, path, "unknown")
     except Malformed:
-        return found._replace(kind="unknown")
-    return found
+        return seen._replace(kind="unknown")
+    return seen

@@ -8,7 +8,7 @@ Vertical Federated Learning", section 4.2, names the first two).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -19,10 +19,9 @@ import numpy as np
 from attacks.view.embeddings_view import EmbeddingsView, embeddings_view
 from attacks.view.known_trees import Ints, TreeView
 from attacks.view.network_messages import EMBEDDINGS, NetworkMessages
-from attacks.view.network_view import NetworkView
 from attacks.view.owner import feature_party, label_holder
 from attacks.view.pivodl_view import PivodlView, pivodl_view
-from attacks.view.received_rows import lost_batches
+from attacks.view.received_rows import NetworkView, lost_batches
 from attacks.view.replay import TranscriptReplay, TreeReplay, read_replay
 from attacks.view.transcripts import located
 from treetap.errors import BadInput, ConfigError, Malformed
@@ -169,36 +168,23 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
             "train without eval_table to measure attacks"
         )
     params = _params(spec)
-    of_holder = replay.network.kind == EMBEDDINGS
-    name = (label_holder if of_holder else feature_party)(path, replay, spec, party)
+    name = (label_holder if replay.network.kind == EMBEDDINGS else feature_party)(path, replay, spec, party)
     total = replay.total
     max_depth = params.max_depth if isinstance(params, TreeParams) else 0
     trees, unfinished = _trees(path, replay, total, max_depth)
     if gaps := _gaps([tree.index for tree in trees]):
-        why = "recording began later"
-        if spec.base_model:
-            why += f", or they are of base model {spec.base_model!r}, whose own transcript has them"
-        faults.append(f"{path}: trees {gaps} are not in the transcript: {why}")
-    network, embeddings, done = None, None, f"{len(trees)} complete trees"
-    if isinstance(params, SplitnnParams):
-        _check_senders(replay, spec)
-        if of_holder:
-            embeddings = _embeddings(path, name, spec, params, replay)
-            lost, done = embeddings.faults(), f"embeddings of {embeddings.seen} epochs"
-        else:
-            network = NetworkView.of(name, spec.aggregator, params, total, replay.network)
-            lost, done = lost_batches(network), f"gradients of {len(network.epochs)} epochs"
-        faults += [f"{path}: {each}" for each in lost]
+        more = f", or they are of base model {spec.base_model!r}, whose own transcript has them"
+        faults.append(
+            f"{path}: trees {gaps} are not in the transcript: recording began later{more if spec.base_model else ''}"
+        )
+    network, embeddings, lost, done = _numbers(path, name, spec, params, replay)
+    faults += [f"{path}: {gap}" for gap in lost]
     if not replay.finished:
         faults.append(
-            f"{path}: ends before its job does (after {done}): the job runs or was interrupted, "
-            "or the end of the transcript is missing"
+            f"{path}: ends before its job does (after {done or f'{len(trees)} complete trees'}): the job runs or was "
+            "interrupted, or the end of the transcript is missing"
         )
-    pivodl = None
-    if isinstance(params, PivodlParams):
-        parties = [spec.aggregator, *spec.feature_parties]
-        grown = [(replay.trees_by_attempt[tree.index, tree.attempt], tree) for tree in trees]
-        pivodl = pivodl_view(name, parties, params, replay.shared, grown, total)
+    pivodl = _shared(name, spec, params, replay, trees) if isinstance(params, PivodlParams) else None
     rows = _rows(replay, total, [*trees, *unfinished])
     if rows is None:
         faults.append(f"{path}: does not say which rows of its party's table the {total} common records are")
@@ -227,6 +213,29 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
         network=network,
         embeddings=embeddings,
     )
+
+
+def _numbers(
+    path: Path, name: str, spec: setup_pb2.JobSpec, params: JobParams, replay: TranscriptReplay
+) -> tuple[NetworkView | None, EmbeddingsView | None, list[str], str]:
+    """The gradients or embeddings of a split network, those that are missing, and what there is; nothing of trees."""
+    if not isinstance(params, SplitnnParams):
+        return None, None, [], ""
+    _check_senders(replay, spec)
+    if replay.network.kind == EMBEDDINGS:
+        embeddings = _embeddings(path, name, spec, params, replay)
+        return None, embeddings, embeddings.faults(), f"embeddings of {embeddings.seen} epochs"
+    network = NetworkView.of(name, spec.aggregator, params, replay.total, replay.network)
+    return network, None, lost_batches(network), f"gradients of {len(network.epochs)} epochs"
+
+
+def _shared(
+    name: str, spec: setup_pb2.JobSpec, params: PivodlParams, replay: TranscriptReplay, trees: list[TreeView]
+) -> PivodlView:
+    """The knowledge of a party of a PIVODL job beside the trees' sets."""
+    parties = [spec.aggregator, *spec.feature_parties]
+    grown = [(replay.trees_by_attempt[tree.index, tree.attempt], tree) for tree in trees]
+    return pivodl_view(name, parties, params, replay.shared, grown, replay.total)
 
 
 def _label_holders(view: PivodlView) -> str:
@@ -292,15 +301,15 @@ def _rows(replay: TranscriptReplay, total: int, trees: list[TreeView]) -> Ints |
     recorded = {attempt: np.concatenate(parts) for attempt, parts in replay.alignments.items() if parts}
     whole = {attempt: rows for attempt, rows in recorded.items() if len(rows) == total}
     in_force = {tree.attempt for tree in trees} & whole.keys() or set(list(whole)[-1:])
-    found: Ints | None = None
+    common: Ints | None = None
     for attempt in sorted(in_force):
         rows = whole[attempt]
         if len(np.unique(rows)) != len(rows):
             raise Malformed(f"attempt {attempt}: a row of the party's table is aligned as two records")
-        if found is not None and not np.array_equal(found, rows):
+        if common is not None and not np.array_equal(common, rows):
             raise Malformed("two attempts that grew trees differ in which rows the common records are")
-        found = rows
-    return found
+        common = rows
+    return common
 
 
 def _traffic(replay: TranscriptReplay, *, sent: bool) -> tuple[Traffic, ...]:
@@ -309,3 +318,26 @@ def _traffic(replay: TranscriptReplay, *, sent: bool) -> tuple[Traffic, ...]:
         for key, messages in sorted(replay.messages.items())
         if key.sent == sent
     )
+
+
+def read_label_holder(
+    path: Path,
+    job: str | None = None,
+    party: str | None = None,
+    ca: Path | None = None,
+    revoked: Path | None = None,
+    *,
+    epochs: Collection[int] | None = None,
+) -> View:
+    """Read the view of the label holder of a split network, with `embeddings`, in one pass.
+
+    `epochs`: those, from 0, whose embeddings are held; None: the last one of which the transcript has all. The other
+    arguments, and what else is read and reported: see `attacks.view.view.read_view`.
+
+    Raises:
+        BadInput: there is no such transcript, it is not one of the label holder's training of a split network, it holds
+            no embeddings, or it takes up too much memory: name fewer epochs.
+        Malformed: see `read_view`; also where a party that is no feature party has sent embeddings.
+    """
+    kept = None if epochs is None else frozenset(epochs)
+    return read_messages(path, job, party, ca, revoked, lambda: NetworkMessages(EMBEDDINGS, kept, newest=kept is None))

@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from attacks.advice.advise import advise
 from attacks.advice.advised_job import AdvisedJob
-from attacks.chance_information import chance_information
 from attacks.document import (
     AttackName,
     AttackResult,
@@ -30,6 +29,7 @@ from attacks.document import (
     TrafficRow,
     TreeNode,
 )
+from attacks.sections import chance_information
 
 Ints = npt.NDArray[np.int64]
 HOLDER = "clinic"

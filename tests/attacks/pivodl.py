@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from attacks.pivodl.findings import exact_weights, findings
+from attacks.pivodl.evidence import SharedLabelEvidence, exact_weights
+from attacks.registry import Needs, rows
 from attacks.view.view import View, read_view
 from tests.attacks.recorded import transcript
 from tests.pivodl.federations import job_of, transparent
@@ -55,8 +56,10 @@ def found(here: World, seen: dict[str, View]) -> dict[str, dict[str, Any]]:
     """All attacks on all parties."""
     exact = exact_weights({name: view.pivodl for name, view in seen.items() if view.pivodl is not None})
     blocks = dict(here.parties)
-    return {
-        name: findings(view.pivodl, view.records, blocks[name], labels_of(here), exact)
+    evidence = {
+        name: SharedLabelEvidence(view.pivodl, view.records, blocks[name], labels_of(here), exact)
         for name, view in seen.items()
         if view.pivodl is not None
     }
+    attacks = rows(Needs.SHARED_LABELS)
+    return {name: {key: row.run(it).plain() for key, row in attacks.items()} for name, it in evidence.items()}

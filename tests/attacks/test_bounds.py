@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attacks.chance_information import chance_information
+from attacks.sections import chance_information
 from treetap.trees.information import class_counts, class_entropy, mutual_information, node_bounds
 
 

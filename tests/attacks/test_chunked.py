@@ -3,9 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attacks.id2graph.adjacency import exact
-from attacks.id2graph.chunked import chunked
-from attacks.id2graph.signatures import signatures
+from attacks.id2graph.adjacency import chunked, exact, signatures
 from tests.attacks.worlds import dense, ids, modularity, random_trees
 
 

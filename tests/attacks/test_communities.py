@@ -8,10 +8,8 @@ import networkx
 import numpy as np
 import pytest
 
-from attacks.id2graph.adjacency import RecordGraph, exact
-from attacks.id2graph.chunked import chunked
+from attacks.id2graph.adjacency import RecordGraph, chunked, exact, signatures
 from attacks.id2graph.communities import as_networkit, as_networkx, louvain, settle
-from attacks.id2graph.signatures import signatures
 from tests.attacks.worlds import ids, planted, random_trees
 from treetap.errors import BadInput
 

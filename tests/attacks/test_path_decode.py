@@ -7,8 +7,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from attacks.path_decoding.attack import decode, decode_explained
-from attacks.path_decoding.path_options import (
+from attacks.predictions.decoding import decode, decode_explained
+from attacks.predictions.path_options import (
     Game,
     Options,
     explained_options,

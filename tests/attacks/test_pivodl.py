@@ -13,7 +13,7 @@ import pytest
 from google.protobuf.message import Message
 
 from attacks.pivodl.differential import UNKNOWN, counted, differences, recovered
-from attacks.pivodl.gain_inversion import GainInversion
+from attacks.pivodl.solved_gains import SolvedGains
 from attacks.view.pivodl_view import PivodlTree, PivodlView
 from attacks.view.view import View, read_view
 from party.pivodl.source import Source
@@ -187,7 +187,7 @@ def test_announced_gains_give_exact_weights(noised: tuple[World, dict[str, View]
         first = figures["by_tree"][0]
         solved, tried, removed = solved + first["solved"], tried + first["tried"], removed + figures["noise_removed"]
         assert seen[name].pivodl is not None
-        inversion = GainInversion(seen[name].pivodl, len(here.y), here.y.astype(np.int64))
+        inversion = SolvedGains(seen[name].pivodl, len(here.y), here.y.astype(np.int64))
         for tree in inversion.trees:
             for leaf, weight in tree.weights.items():
                 assert weight.tolist() == exact[tree.index, leaf].tolist()
@@ -206,14 +206,14 @@ def test_sides_of_one_size_have_two_solutions(exact: Seen, sizes: tuple[int, int
         for size, positives in zip(sizes, (10, 30), strict=True)
     )
     gain = int(gains_of(left[np.newaxis], left + right, 1.0, PARAMS)[0])
-    found = GainInversion(view, len(here.y))._solutions(left + right, gain, np.zeros(sizes[0]))
+    found = SolvedGains(view, len(here.y))._solutions(left + right, gain, np.zeros(sizes[0]))
     assert [positives for positives, _ in found] == expected
 
 
 def test_nearly_every_node_of_a_first_tree_has_one_solution() -> None:
     """Of random nodes, from 40 to 24,000 records with any shares of the second class, none is solved wrongly."""
     view = PivodlView("a", ["a", "b"], PivodlParams(), {}, {}, 0, ())
-    inversion, rng = GainInversion(view, 1), np.random.default_rng(0)
+    inversion, rng = SolvedGains(view, 1), np.random.default_rng(0)
     right = 0
     for _ in range(400):
         size = int(np.exp(rng.uniform(np.log(40), np.log(24_000))))

@@ -15,8 +15,9 @@ import pytest
 from rich.console import Console
 
 from attacks.audit import audit
-from attacks.audit_file import AuditedParty, AuditFile, LabelTable
+from attacks.audit_file import AuditFile
 from attacks.document import PIVODL_ATTACKS, Document, parse
+from attacks.files import AuditedParty, LabelTable
 from attacks.limits import exceeded
 from attacks.report import html, print_summary
 from tests.attacks.documents import made

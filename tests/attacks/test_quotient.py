@@ -3,9 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attacks.id2graph.adjacency import exact
+from attacks.id2graph.adjacency import exact, signatures
 from attacks.id2graph.leaves import checked
-from attacks.id2graph.signatures import signatures
 from tests.attacks.worlds import dense, ids, modularity, random_trees
 from treetap.errors import BadInput
 

@@ -8,11 +8,12 @@ import re
 from functools import cache
 from html.parser import HTMLParser
 from importlib import resources
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
-from attacks.document import AttackName, Document, parse
+from attacks.document import Document, parse
+from attacks.registry import GROUPING
 from attacks.report import html, trees
 from attacks.report.glossary import ATTACKS, KINDS, SOURCES, rank
 from tests.attacks.documents import COLUMNS, made
@@ -188,7 +189,7 @@ def test_words_for_everything() -> None:
     ranked = [CLASSES[name].kind for name in sorted(CLASSES, key=rank)]
     assert list(dict.fromkeys(ranked)) == list(KINDS)
     assert len(ranked) == len({rank(name) for name in CLASSES})
-    assert set(ATTACKS) == set(get_args(AttackName))
+    assert set(ATTACKS) == set(GROUPING)
     assert set(SOURCES) == {"received", "own", "difference"}
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attacks.audit import scores
 from attacks.document import Document
 from attacks.report import html, print_summary
 from attacks.report.sentences import sentences
+from attacks.scores import scores
 from tests.attacks.documents import made
 from treetap.tables.labels import Labels
 from treetap.terminal import PlainConsole

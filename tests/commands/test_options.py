@@ -11,8 +11,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from attacks.features.settings import FeatureSettings
 from attacks.id2graph.settings import Settings
 from attacks.networks.settings import NetworkSettings
+from attacks.predictions.settings import DecodingSettings
+from attacks.registry import ROWS
 from treetap.commands.audit.options import LabelOptions, SettingOptions
 from treetap.commands.cli import app, predict
 from treetap.commands.jobs.serve import serve
@@ -79,8 +82,11 @@ def test_predict_and_serve_share_their_options() -> None:
 
 def test_the_help_of_attack_names_every_setting_with_its_default() -> None:
     shown = CliRunner().invoke(app, ["attack", "--help"], env={"COLUMNS": "140"}).output
-    lists = shown[shown.index("Settings, with") :].split("Changed:")[0].split("known  ")
-    for kind, text in ((Settings, lists[0]), (NetworkSettings, f" known  {lists[1]}")):
+    grouping, rest = shown[shown.index("Settings, with") :].split("Changed:")[0].split("known  ")
+    networks, predictions = rest.split("\n records  ")
+    lists = {Settings: grouping, NetworkSettings: f" known  {networks}", DecodingSettings: f" records  {predictions}"}
+    assert {row.settings for row in ROWS} == {*lists, FeatureSettings, None}  # an audit alone attacks columns
+    for kind, text in lists.items():
         said = dict[str, str]()
         for names, defaults in re.findall(r"^ ([a-z_, ]+?)  .*; (.*?)\s*$", text, re.MULTILINE):
             said |= zip(names.split(", "), defaults.split(", "), strict=names != "discount")

@@ -33,8 +33,10 @@ from cells import EPSILONS, Cell  # noqa: E402
 from paper import GUESS  # noqa: E402
 from worlds import drawn, experiment_of  # noqa: E402
 
-from attacks.pivodl.findings import findings  # noqa: E402
-from attacks.pivodl.label_guess import Guess, from_own_splits, score, summed  # noqa: E402
+from attacks.pivodl.evidence import SharedLabelEvidence  # noqa: E402
+from attacks.pivodl.label_guess import from_own_splits, score, summed  # noqa: E402
+from attacks.pivodl.results import GuessFigures  # noqa: E402
+from attacks.registry import Needs, rows  # noqa: E402
 from attacks.view.own_table import load_labels, load_own_table  # noqa: E402
 from attacks.view.pivodl_view import PivodlTree, Weight  # noqa: E402
 from attacks.view.view import View, read_view  # noqa: E402
@@ -107,7 +109,8 @@ def exact(seen: dict[str, Seen]) -> dict[str, dict[str, Any]]:
     found = {}
     for name, each in seen.items():
         assert each.view.pivodl is not None
-        found[name] = findings(each.view.pivodl, each.view.records, each.features, each.labels)
+        evidence = SharedLabelEvidence(each.view.pivodl, each.view.records, each.features, each.labels)
+        found[name] = {attack: row.run(evidence).plain() for attack, row in rows(Needs.SHARED_LABELS).items()}
     return found
 
 
@@ -117,7 +120,7 @@ def noised(seen: dict[str, Seen], params: PivodlParams, count: int) -> dict[str,
     assert privacy is not None
     draws: dict[str, list[list[float]]] = {"all": [], "as source": []}
     for _ in range(count):
-        guesses: dict[str, list[Guess]] = {kind: [] for kind in draws}
+        guesses: dict[str, list[GuessFigures]] = {kind: [] for kind in draws}
         for each in seen.values():
             view, ledger = each.view.pivodl, NoiseLedger(_Memory(), privacy)  # type: ignore[arg-type]
             assert view is not None
@@ -139,7 +142,7 @@ def noised(seen: dict[str, Seen], params: PivodlParams, count: int) -> dict[str,
             guesses["all"].append(score(summed(view, records, received), truth))
             guesses["as source"].append(score(summed(view, records, at_source), truth))
         for kind, found in guesses.items():
-            draws[kind].append(means([vars(guess) for guess in found]))
+            draws[kind].append(means([guess.plain() for guess in found]))
     return {kind: interval(found) for kind, found in draws.items()}
 
 

@@ -24,7 +24,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 from cells import SPREAD, Cell  # noqa: E402
 from worlds import Joined, experiment_of, joined  # noqa: E402
 
-from attacks.pivodl.prediction_inversion import MaskedTree, decode_paths, invert, possible_leaves  # noqa: E402
+from attacks.predictions.masked_trees import MaskedTree, decode_paths, invert, possible_leaves  # noqa: E402
 from party.masked.passing import FRACTION  # noqa: E402
 from treetap import terminal  # noqa: E402
 from treetap.errors import BadInput, TreetapError  # noqa: E402

@@ -18,6 +18,7 @@ from sensfl_settings import AUXILIARY, VICTIMS, attack_settings, defences_of, pa
 from attacks.features.evidence import Embeddings, FeatureEvidence
 from attacks.features.findings import findings
 from attacks.features.real_bottom import RealBottom
+from attacks.registry import row
 from treetap.neural.centralised import CentralNetwork, Party
 from treetap.neural.draws import Draws
 from treetap.neural.feature_side import BOTTOM, PIECE, embedded
@@ -103,5 +104,7 @@ def _attacked(
         settings=attack_settings(cell),
         attributes=ATTRIBUTES.get(cell.set),
     )
-    only = ["attributes"] if cell.set in TABLES else ["decode", "match", "match-exact"]
-    return findings(evidence, truth, real, only)
+    names = ["attributes"] if cell.set in TABLES else ["decode", "match", "match-exact"]
+    figures = findings(evidence, truth, real, {name: row(name).run for name in names})
+    parts = {name: [part.plain() for part in figures[name]] for name in ("reconstructions", "attributes", "pictures")}
+    return figures | parts

@@ -7,9 +7,8 @@ from datetime import UTC, datetime
 import numpy as np
 
 from attacks.document import Document, Party, ReceivedRow, Signature
-from attacks.features.pictures import png_url
+from attacks.features.findings import png_url
 from attacks.features.results import Attribute, ClassScores, Picture, Reconstruction, RecordScores, VictimFigures
-from attacks.networks.gain import gain
 from attacks.networks.results import GainFigures
 
 HOLDER, VICTIM = "label-holder", "feature-b"
@@ -123,5 +122,5 @@ def of_label_holder(**changes: VictimFigures) -> Document:
         treetap="0.1.0",
         parties={HOLDER: holder},
         traffic=[],
-        gain=GainFigures.model_validate(gain(None, None, None)),
+        gain=GainFigures.of(None, None, None),
     )

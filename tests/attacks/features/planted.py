@@ -17,6 +17,7 @@ from attacks.features.real_bottom import RealBottom
 from attacks.features.record_space import RecordSpace
 from attacks.features.results import VictimFigures
 from attacks.features.settings import FeatureSettings
+from attacks.registry import Needs, row, rows
 from treetap.neural.architectures import bottom_to_load
 from treetap.neural.params import Bottom
 from treetap.tables.categories import Category, one_hot_names
@@ -81,8 +82,8 @@ class Planted:
 
 def figures(evidence: FeatureEvidence, truth: Table | None, real: Any, only: Any) -> VictimFigures:
     """The findings as the document has them."""
-    found = findings(evidence, truth, real, only)
-    return VictimFigures.model_validate({**found, "source": "training", "job": "job", "epoch": 1})
+    found = findings(evidence, truth, real, {name: row(name).run for name in only or rows(Needs.EMBEDDINGS)})
+    return VictimFigures(**found, source="training", job="job", epoch=1)
 
 
 def planted(

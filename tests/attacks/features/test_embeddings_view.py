@@ -14,9 +14,8 @@ pytest.importorskip("torch", reason="needs treetap[neural]")
 
 from attacks.view import memory_budget
 from attacks.view.embeddings_view import EmbeddingsView
-from attacks.view.label_holder_view import read_label_holder
 from attacks.view.network_messages import EMBEDDINGS
-from attacks.view.view import read_view
+from attacks.view.view import read_label_holder, read_view
 from tests.attacks.features.embedding_logs import HOLDER, PARAMS, RECORDS, B, C, EmbeddingLog, embedded, planted_log
 from tests.attacks.network_logs import numbers, training_log
 from tests.attacks.networks.planted import by_class, planted

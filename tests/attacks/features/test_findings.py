@@ -16,6 +16,7 @@ from attacks.features.real_bottom import RealBottom
 from attacks.features.record_space import RecordSpace
 from attacks.features.results import Reconstruction
 from attacks.features.settings import FeatureSettings
+from attacks.registry import Needs, row, rows
 from tests.attacks.features.planted import QUICK, Planted, figures, linear, planted, table_of
 from treetap.errors import BadInput
 
@@ -175,9 +176,9 @@ def test_records_are_drawn_where_there_are_many(table: tuple[Planted, RealBottom
     settings = replace(QUICK, most_auxiliary=90, most_victims=30)
     evidence = replace(table[0].evidence, settings=settings, attributes=("rooms",))
     parts: list[str] = []
-    found = findings(evidence, table[0].truth, None, ["attributes"], parts.append)
+    found = findings(evidence, table[0].truth, None, {"attributes": row("attributes").run}, parts.append)
     assert (found["auxiliary"], found["victims"], found["left_out"]) == (90, 30, 10)
-    assert (found["attributes"][0]["auxiliary"], found["attributes"][0]["records"]) == (90, 30)
+    assert (found["attributes"][0].auxiliary, found["attributes"][0].records) == (90, 30)
     assert parts == ["attributes, rooms"]
 
 
@@ -205,7 +206,7 @@ def test_the_truth_is_checked(faces: tuple[Planted, RealBottom]) -> None:
     def refused(match: str, evidence: FeatureEvidence, columns: dict[str, Any], first: int = KNOWN) -> None:
         truth = table_of(columns, name="truth", first=first)
         with pytest.raises(BadInput, match=match):
-            findings(evidence, truth, None)
+            findings(evidence, truth, None, {})
 
     victims = RECORDS - KNOWN
     whole = jobs(victims)
@@ -219,8 +220,6 @@ def test_the_truth_is_checked(faces: tuple[Planted, RealBottom]) -> None:
     refused(
         "column 'face' holds images of 14 x 12, and that of auxiliary.parquet images of 12 x 12", seen.evidence, large
     )
-    with pytest.raises(BadInput, match="'steal' is none on columns"):
-        findings(given.evidence, None, None, ["steal"])
 
 
 def test_a_partys_model_of_other_columns_is_refused(faces: tuple[Planted, RealBottom]) -> None:
@@ -236,7 +235,9 @@ def test_a_partys_model_of_other_columns_is_refused(faces: tuple[Planted, RealBo
     ):
         given, parts = planted(columns, np.ones((RECORDS, 2)), KNOWN), list[str]()
         with pytest.raises(BadInput, match=match):
-            findings(given.evidence, None, real, None, parts.append)
+            findings(
+                given.evidence, None, real, {name: it.run for name, it in rows(Needs.EMBEDDINGS).items()}, parts.append
+            )
         assert parts == []
 
 

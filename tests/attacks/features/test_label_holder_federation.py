@@ -14,9 +14,8 @@ pytest.importorskip("torch", reason="needs treetap[neural]")
 
 import torch
 
-from attacks.view.label_holder_view import read_label_holder
 from attacks.view.predicted_embeddings import read_predicted
-from attacks.view.view import read_view
+from attacks.view.view import read_label_holder, read_view
 from tests.simulator import run
 from tests.splitnn.jobs import PARAMS, spec
 from tests.splitnn.networks import federation, tables_of

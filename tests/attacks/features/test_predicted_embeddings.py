@@ -11,9 +11,8 @@ import pytest
 
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
-from attacks.view.label_holder_view import read_label_holder
 from attacks.view.predicted_embeddings import PredictedEmbeddings, read_predicted
-from attacks.view.view import View
+from attacks.view.view import View, read_label_holder
 from tests.attacks.features.embedding_logs import (
     Attempt,
     B,

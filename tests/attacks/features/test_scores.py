@@ -14,9 +14,8 @@ pytest.importorskip("torch", reason="needs treetap[neural]")
 
 import torch
 
-from attacks.features.class_scores import class_scores, r2
-from attacks.features.image_scores import mse, psnr, ssim
-from attacks.features.pictures import png_url
+from attacks.features.column_scores import class_scores, mse, psnr, r2, ssim
+from attacks.features.findings import png_url
 
 pytestmark = pytest.mark.second_tier
 

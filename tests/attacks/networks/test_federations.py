@@ -19,8 +19,9 @@ import torch
 from rich.console import Console
 
 from attacks.audit import audit
-from attacks.audit_file import AuditedParty, AuditFile, LabelTable
+from attacks.audit_file import AuditFile
 from attacks.document import Document
+from attacks.files import AuditedParty, LabelTable
 from attacks.limits import exceeded
 from attacks.networks.own_network import load_own_network
 from attacks.networks.results import NetworkFigures

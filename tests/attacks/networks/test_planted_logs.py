@@ -14,13 +14,15 @@ import pytest
 
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
+
 from attacks.audit import audit
-from attacks.audit_file import AuditedParty, AuditFile, LabelTable
+from attacks.audit_file import AuditFile
 from attacks.document import Document, parse
-from attacks.networks.names import ATTACKS
+from attacks.files import AuditedParty, LabelTable
 from attacks.networks.results import NetworkFigures
+from attacks.registry import Needs, rows
 from attacks.report import html
-from attacks.run import Task, run_network, show_network
+from attacks.run import Task, run, show
 from attacks.view.view import read_view
 from tests.attacks.networks.planted import (
     PARTY,
@@ -234,7 +236,7 @@ def test_numbers_for_labels_are_not_attacked(tmp_path: Path) -> None:
     document = audited(planted(tmp_path, by_class, objective="reg:squarederror"))
     found = document.parties[PARTY].network
     assert found is not None
-    assert set(found.reasons) == set(ATTACKS)
+    assert set(found.reasons) == set(rows(Needs.GRADIENTS))
     assert set(found.reasons.values()) == {"the label is a number, and these attacks look for classes"}
     assert "the label is a number, and these attacks look for classes" in html(document.plain())
 
@@ -275,27 +277,35 @@ def test_one_attack_by_the_command(tmp_path: Path) -> None:
     found = json.loads(treetap("attack", "gradient-clusters", *given).out)
     assert (found["attack"], found["party"], found["chosen_by"]) == ("gradient-clusters", PARTY, "labels")
     assert found["v_measure"] == pytest.approx(1.0)
-    assert "which has no leaves: attacks on it are gradient-clusters" in refused(treetap("attack", "uni", *given))
+    assert "which has no leaves: attacks on it are cl, gradient-clusters" in refused(treetap("attack", "uni", *given))
 
 
 def test_one_attack(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By labels that are known alone, or drawn from all; an attack that cannot run says what it needs."""
     log = planted(tmp_path, by_class)
     labels = (log.truth, "y", "id")
-    plain = Task("gradient-labels", log.transcript, *[None] * 4, log.table, None, "id", None, False, False, labels, {})
-    found = run_network(replace(plain, network={"known": 25}))
-    assert (found["known"], found["inferred"]["accuracy"]) == (25, 1.0)
-    found = run_network(replace(plain, labels=None, known=labels, network={"known": 25}))
-    assert (found["known"], found["inferred"]["accuracy"]) == (25, 1.0)
-    show_network(found)
-    show_network(run_network(replace(plain, name="gradient-clusters")))
+    plain = Task("gradient-labels", log.transcript, table=log.table, labels=labels, settings={"known": 25})
+    figures = run(plain).report
+    assert (figures["known"], figures["inferred"]["accuracy"]) == (25, 1.0)
+    done = run(replace(plain, labels=None, known=labels))
+    assert (done.report["known"], done.report["inferred"]["accuracy"]) == (25, 1.0)
+    show(done)
+    show(run(replace(plain, name="gradient-clusters")))
     shown = capsys.readouterr().out
     assert "kept out" in shown
     assert "by epoch" in shown
     with pytest.raises(BadInput, match="needs the party's published model and its table"):
-        run_network(replace(plain, name="completion"))
+        run(replace(plain, name="completion"))
     with pytest.raises(BadInput, match="it is for two classes, and there are 3"):
-        run_network(replace(plain, name="norm"))
+        run(replace(plain, name="norm"))
+    with pytest.raises(BadInput, match="settings of attacks on networks: unknown: alpha"):
+        run(replace(plain, settings={"alpha": 1.0}))
+    with pytest.raises(BadInput, match="attack disclosed has no settings; leave known out"):
+        run(replace(plain, name="disclosed"))
+    with pytest.raises(BadInput, match="not by pivodl: attacks on it are cl, gradient-clusters"):
+        run(replace(plain, name="disclosed", settings={}))
+    with pytest.raises(BadInput, match="attack decode is on columns of a"):
+        run(replace(plain, name="decode", settings={}))
 
 
 def test_without_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

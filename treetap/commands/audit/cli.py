@@ -50,7 +50,7 @@ def attack(
             metavar="NAME",
             help="cl, uni, uni+cl, id2graph, id2graph-chunked or id2graph-quotient; of pivodl also label_guess, "
             "gain_inversion, differential or disclosed; of splitnn cl, gradient-clusters, gradient-labels, norm, "
-            "cosine or completion.",
+            "cosine or completion; of a prediction path-decoding or prediction-inversion.",
         ),
     ],
     attacker: AttackerOptions,
@@ -88,8 +88,14 @@ def attack(
     differential       labels from sums over sets that differ in few records
     disclosed          counts of what the messages disclose: bins, records of nodes, sums
 
-    Settings, with --set NAME=VALUE or as lines NAME = VALUE of the TOML file --settings; of a network's attacks the
-    second list, of pivodl's none:
+    Of a prediction, by the recipient of its scores, with --job, --model, --columns and --predictions:
+
+    \b
+    path-decoding         of eini and lattice: the leaves behind each score, by the weights that the label holder knows
+    prediction-inversion  of masked: exact leaf weights from scores, and then the leaves
+
+    Settings, with --set NAME=VALUE or as lines NAME = VALUE of the TOML file --settings; of a network's attacks
+    the second list, of a prediction's the third, of pivodl's none:
 
     \b
     discount          weight of each further tree; 0.6 of trees in sequence, else 1
@@ -115,6 +121,12 @@ def attack(
     most_weights      weights of a bottom that is fitted again at most; 2000000
     seed              of draws, k-means and heads; 0
 
+    \b
+    records           whose leaves are decoded at most, drawn; 200
+    work              sums on one side of a join, and combinations kept, at most; 262144
+    rounds            random parts that are searched for two solutions; 4
+    seed              of draws; 0
+
     Changed: --discount, --alpha, --chunk-size, --chunk-weight, --chunk-edges, --seed and --known are settings: in the
     place of --chunk-size 500 type --set chunk_size=500.
 
@@ -122,10 +134,9 @@ def attack(
     """
     with needs("audit"):
         from attacks import run
-        from attacks.networks.names import ATTACKS as ON_NETWORKS
-        from attacks.pivodl.findings import ATTACKS as OF_PIVODL
-    given = settings.read()
-    if given and name in OF_PIVODL:
+        from attacks.registry import row
+    given, asked = settings.read(), row(name)
+    if given and asked.settings is None:
         raise BadInput(f"attack {name} has no settings; leave out --set and --settings")
     task = run.Task(
         name=name,
@@ -141,33 +152,23 @@ def attack(
         received_only=attacker.received_only,
         drawn_only=attacker.drawn_only,
         labels=labels.column_of(labels.labels, attacker.id),
-        settings={} if name in ON_NETWORKS else given,
+        settings=given,
         model=attacker.model,
         known=labels.column_of(labels.known_labels, attacker.id),
-        network=given if name in ON_NETWORKS else {},
+        predictions=attacker.predictions,
     )
     if out is not None and not out.parent.is_dir():
         raise BadInput(f"--out {out}: there is no folder {out.parent}")
-    if name in OF_PIVODL or name in ON_NETWORKS:
-        if out is not None:
-            raise BadInput(f"--out writes groups of records, which attack {name} does not; leave it out")
-        with _damage():
-            report = run.run_pivodl(task) if name in OF_PIVODL else run.run_network(task)
-        if as_json:
-            print(json.dumps(report, indent=1), flush=True)
-        elif name in OF_PIVODL:
-            run.show_pivodl(report)
-        else:
-            run.show_network(report)
-        return
+    if out is not None and not asked.groups:
+        raise BadInput(f"--out writes groups of records, which attack {name} does not; leave it out")
     with _damage():
-        outcome = run.run(task)
+        done = run.run(task)
     if out is not None:
-        run.write(outcome, out)
+        run.write(done, out)
     if as_json:
-        print(json.dumps(outcome.report, indent=1), flush=True)
+        print(json.dumps(done.report, indent=1), flush=True)
     else:
-        run.show_found(outcome, out)
+        run.show(done, out)
 
 
 @contextmanager

@@ -114,17 +114,17 @@ def scores(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Party → attack → its figures; of PIVODL also what its messages disclose; of a label holder `victims`, by party,
     without pictures.
     """
-    from attacks.document import PIVODL_ATTACKS
-    from attacks.networks.names import ATTACKS as ON_NETWORKS
+    from attacks.registry import Needs, rows
 
     return {
         name: {
             **party["attacks"],
-            **{key: party[key] for key in PIVODL_ATTACKS if key in party},
-            **{key: figures for key in ON_NETWORKS if (figures := party.get("network", {}).get(key)) is not None},
+            **{key: party[key] for key in rows(Needs.SHARED_LABELS) if key in party},
+            **{key: network[key] for key in rows(Needs.GRADIENTS) if network.get(key) is not None},
             **({"victims": _without_pictures(party["victims"])} if "victims" in party else {}),
         }
         for name, party in document["parties"].items()
+        for network in [party.get("network", {})]
     }
 
 

@@ -52,6 +52,7 @@ class AttackerOptions:
     use: list[str] | None = option(None, "Only this column of it; may be repeated.")
     id: str = option("id", "The table's id column.")
     model: Path | None = option(None, "Folder of the attacker's published model, of splitnn: state/models/JOB.")
+    predictions: Path | None = option(None, "File of predictions whose scores are attacked.")
     received_only: bool = option(False, "Use messages alone, without own splits and set differences.")
     drawn_only: bool = option(
         False, "Of each leaf use only the records that its tree drew, if the protocol draws records."

@@ -99,19 +99,12 @@ class AuditTable(Strict):
     @model_validator(mode="after")
     def _known(self) -> AuditTable:
         try:
-            from attacks.audit_file import (
-                check_feature_settings,
-                check_network_settings,
-                check_settings,
-                known_attacks,
-            )
+            from attacks.audit_file import check_settings, known_attacks
         except ImportError as missing:
             raise ValueError(f"needs {missing.name}: pip install 'treetap[audit]'") from None
         if self.attacks is not None:
             known_attacks(self.attacks)
-        check_settings(self.settings)
-        check_network_settings(self.network)
-        check_feature_settings(self.features)
+        check_settings({"settings": self.settings, "network": self.network, "features": self.features})
         return self
 
 

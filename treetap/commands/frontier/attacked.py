@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attacks.audit import EXACT_UP_TO
 from attacks.id2graph.leaves import Leaves
 from attacks.id2graph.settings import Settings, usual_discount
-from attacks.registry import attack
+from attacks.registry import EXACT_UP_TO, attack
 from attacks.scores import score
 from treetap.commands.frontier.frontier_file import REFERENCE, FrontierFile
 from treetap.trees.local_values import Floats, Ints

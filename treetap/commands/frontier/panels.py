@@ -102,7 +102,7 @@ def _panel(document: FrontierDocument, attack: str) -> Panel:
     )
     found = {name: [point for point in shown if point.defence == name] for name in LOOKS}
     return Panel(
-        title=ATTACKS[attack].label,  # type: ignore[index] # names of attacks in a document
+        title=ATTACKS[attack].label,
         frame=frame,
         series=[_series(LOOKS[name], points, frame, attack) for name, points in found.items() if points],
         level=None if level is None else (short(frame.y(level)), f"{level:.3f}"),

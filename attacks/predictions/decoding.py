@@ -24,7 +24,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from attacks.path_decoding.path_options import Ints, Options
+from attacks.predictions.path_options import Ints, Options
 
 Words = npt.NDArray[np.uint64]
 #: Most sums on one side of a join, and most combinations kept. 2^21 take half a second and 100 MB.
@@ -72,28 +72,38 @@ def decode(
     The outcome is none only if the inputs contradict each other.
     """
     blocks = [_Block((k,), np.arange(len(o.leaves))[:, None], o.terms) for k, o in enumerate(options)]
-    unsolved, tried = set(range(len(target))), set[int]()
-    while candidates := unsolved - tried:
-        touched = {e: [b for b in blocks if _varies(b, e)] for e in unsolved}
-        chosen = min(candidates, key=lambda e: (_combinations(touched[e]), e))
-        inside = [e for e in sorted(unsolved) if all(any(b is c for c in touched[chosen]) for b in touched[e])]
-        joined = _join(blocks, touched[chosen], inside, target, work)
-        if joined is None:
-            tried.add(chosen)
-            continue
-        if len(joined) == 0:
-            return Decoded("none", 0, True, np.full(len(options), -1))
-        blocks = [b for b in blocks if not any(b is c for c in touched[chosen])] + ([joined] if joined.trees else [])
-        unsolved -= set(inside)
-        tried.clear()
+    blocks, unsolved = _solved(blocks, target, work)
+    if any(not len(block) for block in blocks):
+        return Decoded("none", 0, True, np.full(len(options), -1))
     leaves = _agreed(blocks, options)
     if not unsolved:
         solutions = math.prod(len(_paths(block, options)) for block in blocks)
         return Decoded("unique" if solutions == 1 else "several", solutions, True, leaves)
     if (leaves >= 0).all():  # the open equations can separate masks, not paths
         return Decoded("unique", 1, True, leaves)
-    found = _sample(blocks, sorted(unsolved), target, options, work, rounds, np.random.default_rng(seed))
-    return Decoded("several" if found >= 2 else "undecided", found, False, leaves)
+    distinct = _sample(blocks, sorted(unsolved), target, options, work, rounds, np.random.default_rng(seed))
+    return Decoded("several" if distinct >= 2 else "undecided", distinct, False, leaves)
+
+
+def _solved(blocks: list[_Block], target: Ints, work: int) -> tuple[list[_Block], set[int]]:
+    """The blocks after all equations that the work bound permits, and the others; one without options contradicts."""
+    unsolved, tried = set(range(len(target))), set[int]()
+    while candidates := unsolved - tried:
+        touched = {e: [b for b in blocks if _varies(b, e)] for e in unsolved}
+        chosen = min(candidates, key=lambda e: (_combinations(touched[e]), e))
+        # every equation whose blocks are among those of the chosen one is solved with it
+        inside = [e for e in sorted(unsolved) if all(_among(b, touched[chosen]) for b in touched[e])]
+        joined = _join(blocks, touched[chosen], inside, target, work)
+        if joined is None:
+            tried.add(chosen)
+            continue
+        if not len(joined):
+            return [joined], set()
+        rest = [b for b in blocks if not _among(b, touched[chosen])]
+        blocks = rest + ([joined] if joined.trees else [])
+        unsolved -= set(inside)
+        tried.clear()
+    return blocks, unsolved
 
 
 def decode_explained(
@@ -125,6 +135,10 @@ def _reaching(options: Options, leaf: int) -> Options:
     return Options(options.leaves[kept], options.terms[kept])
 
 
+def _among(block: _Block, blocks: Sequence[_Block]) -> bool:
+    return any(block is other for other in blocks)
+
+
 def _varies(block: _Block, equation: int) -> bool:
     column = block.terms[:, equation]
     return bool((column != column[0]).any())
@@ -141,7 +155,7 @@ def _join(
     halves = _halves(touched)
     if max(math.prod(len(block) for block in half) for half in halves) > work:
         return None
-    rest = [block for block in blocks if not any(block is other for other in touched)]
+    rest = [block for block in blocks if not _among(block, touched)]
     fixed = np.sum([block.terms[0] for block in rest], axis=0, dtype=np.int64)  # constant in these equations
     return _meet(halves, equations, target - fixed, work, len(target))
 
@@ -191,8 +205,8 @@ def _keys(blocks: Sequence[_Block], equations: Sequence[int], factors: Words) ->
     """The key of every combination, the last block running fastest."""
     keys = np.zeros(1, dtype=np.uint64)
     for block in blocks:
-        each = (block.terms[:, list(equations)].astype(np.uint64) * factors).sum(axis=1, dtype=np.uint64)
-        keys = (keys[:, None] + each).ravel()
+        of_block = (block.terms[:, list(equations)].astype(np.uint64) * factors).sum(axis=1, dtype=np.uint64)
+        keys = (keys[:, None] + of_block).ravel()
     return keys
 
 
@@ -233,7 +247,7 @@ def _sample(
     rounds: int,
     generator: np.random.Generator,
 ) -> int:
-    """The number of distinct paths found that solve all equations; the search stops at two.
+    """The number of distinct paths that solve all equations; the search stops at two.
 
     Each round meets in the middle on random parts of the blocks, as large as the bound allows. They hold up to work²
     combinations, hence about work² / 2^bits solutions for sums of that many bits.
@@ -241,7 +255,7 @@ def _sample(
     spread = np.sum([np.ptp(block.terms[:, list(equations)].astype(np.float64), axis=0) for block in blocks], axis=0)
     if np.log2(spread + 1).sum() - 2 * math.log2(work) > HOPE:
         return 0
-    found: set[tuple[int, ...]] = set()
+    distinct: set[tuple[int, ...]] = set()
     for _ in range(rounds):
         halves = _halves(blocks)
         for half in halves:
@@ -253,10 +267,10 @@ def _sample(
             continue
         if len(solved):
             order = np.argsort(solved.trees)
-            found |= {tuple(path) for path in _paths(solved, options)[:, order].tolist()}
-        if len(found) >= 2:
+            distinct |= {tuple(path) for path in _paths(solved, options)[:, order].tolist()}
+        if len(distinct) >= 2:
             break
-    return len(found)
+    return len(distinct)
 
 
 def _thin(half: list[_Block], work: int, generator: np.random.Generator) -> None:
@@ -270,4 +284,4 @@ def _thin(half: list[_Block], work: int, generator: np.random.Generator) -> None
 
 def _distinct(options: Sequence[Options]) -> bool:
     """True if no two options of a tree have the same leaf, so that two solutions are two paths."""
-    return all(len(np.unique(each.leaves)) == len(each.leaves) for each in options)
+    return all(len(np.unique(tree.leaves)) == len(tree.leaves) for tree in options)

@@ -48,12 +48,12 @@ def score_options(ensemble: Ensemble, candidates: Sequence[Bools], fraction_bits
 
     One equation per output: the sum of the leaf weights, hence the score without the base margin.
     """
-    found = []
+    options = []
     for tree, mask in zip(ensemble.used_trees, candidates, strict=True):
         terms = np.zeros((int(mask.sum()), len(ensemble.base_margin)), dtype=np.int64)
         terms[:, list(tree.outputs)] = _weights(tree, fraction_bits)[mask]
-        found.append(Options(_nodes(tree)[mask], terms))
-    return found
+        options.append(Options(_nodes(tree)[mask], terms))
+    return options
 
 
 def explained_options(
@@ -64,22 +64,29 @@ def explained_options(
     `known` holds the other players' masks (leaves,) per used tree. Equations: the outputs, then for each player in
     order the outputs again. None if a tree has more than `most` combinations of masks.
     """
-    found = []
+    options = []
     for tree, own in zip(ensemble.used_trees, known, strict=True):
-        owners = {game.player_of(split) for split in tree.splits}
-        remote = [player for player in game.remote if player in owners]
-        shapes = [_possible_masks(tree, game.player_of, player, most) for player in remote]
-        if any(shape is None for shape in shapes):
+        masks = _combined_masks(tree, game, most)
+        if masks is None:
             return None
-        each = [shape for shape in shapes if shape is not None]
-        if np.prod([len(shape) for shape in each], dtype=np.float64) > most:
-            return None
-        rows = np.array(list(product(*(range(len(shape)) for shape in each))), dtype=np.int64)
-        masks = {player: each[m][rows[:, m]] for m, player in enumerate(remote)}
-        options = explained_terms(ensemble, tree, game, own, masks, len(rows), fraction_bits)
-        both = np.unique(np.column_stack([options.leaves, options.terms]), axis=0)  # equal leaf and terms
-        found.append(Options(both[:, 0], both[:, 1:]))
-    return found
+        count = len(next(iter(masks.values()))) if masks else 1
+        terms = explained_terms(ensemble, tree, game, own, masks, count, fraction_bits)
+        both = np.unique(np.column_stack([terms.leaves, terms.terms]), axis=0)  # equal leaf and terms
+        options.append(Options(both[:, 0], both[:, 1:]))
+    return options
+
+
+def _combined_masks(tree: Tree, game: Game, most: int) -> dict[str, Bools] | None:
+    """The combinations of masks that the remote parties can have in a tree; None if there are more than `most`."""
+    owners = {game.player_of(split) for split in tree.splits}
+    possible = {
+        player: _possible_masks(tree, game.player_of, player, most) for player in game.remote if player in owners
+    }
+    masks = {player: shape for player, shape in possible.items() if shape is not None}
+    if len(masks) < len(possible) or np.prod([len(shape) for shape in masks.values()], dtype=np.float64) > most:
+        return None
+    rows = np.array(list(product(*(range(len(shape)) for shape in masks.values()))), dtype=np.int64)
+    return {player: shape[rows[:, m]] for m, (player, shape) in enumerate(masks.items())}
 
 
 def explained_terms(

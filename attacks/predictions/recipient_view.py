@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from attacks.pivodl.prediction_inversion import Bools, Ints, MaskedTree, possible_leaves
+from attacks.predictions.masked_trees import Bools, Ints, MaskedTree, possible_leaves
 from attacks.view.pivodl_view import PivodlView
 from attacks.view.replay import checked
 from treetap.errors import Malformed
@@ -35,7 +35,7 @@ def read_arrivals(path: Path, records: int) -> dict[Place, Bools]:
     Raises:
         Malformed: the transcript of the prediction was changed, or its messages are of other records.
     """
-    found: dict[Place, Bools] = {}
+    arrived: dict[Place, Bools] = {}
     block = records
     for record in TranscriptReader(path):
         message = checked(record)
@@ -51,11 +51,11 @@ def read_arrivals(path: Path, records: int) -> dict[Place, Bools]:
             if first >= records:
                 raise Malformed(f"{path}: block {message.round} is beyond the {records} records")
             content: Any = content_of(message, "arrived_records")
-            for each in content.nodes:
-                here = found.setdefault((each.tree, each.node), np.zeros(records, dtype=bool))
-                last = min(first + block, records)
-                here[first:last] = unpack_bits(each.records, last - first)
-    return found
+            last = min(first + block, records)
+            for it in content.nodes:
+                here = arrived.setdefault((it.tree, it.node), np.zeros(records, dtype=bool))
+                here[first:last] = unpack_bits(it.records, last - first)
+    return arrived
 
 
 def recipient_trees(
@@ -73,16 +73,16 @@ def recipient_trees(
         features: (n, d) its own columns of the scored records, in the order of the blocks, NaN where missing.
         fraction: binary places of weights and scores.
     """
-    found = []
+    trees = []
     for t, (line, tree) in enumerate(zip(shard, view.trees, strict=True)):
-        kept = {each["node"]: np.array(each["weight"]) for each in line["weights"]}
+        kept = {leaf["node"]: np.array(leaf["weight"]) for leaf in line["weights"]}
         received = {leaf: weight.value for leaf, weight in tree.weights.items() if weight.exact}
         exact = {leaf: np.rint(value * 2.0**fraction).astype(np.int64) for leaf, value in (received | kept).items()}
         leaves = np.array(tree.leaves, dtype=np.int64)
         known = np.array([leaf in exact for leaf in tree.leaves])
         nothing: Ints = np.zeros(view.params.width, dtype=np.int64)
         seen, lefts = _own_ways(t, line, arrived, features, set(kept))
-        found.append(
+        trees.append(
             MaskedTree(
                 leaves,
                 possible_leaves(leaves, seen, lefts, len(features)),
@@ -90,7 +90,7 @@ def recipient_trees(
                 known,
             )
         )
-    return found
+    return trees
 
 
 def _own_ways(

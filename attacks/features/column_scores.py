@@ -1,18 +1,44 @@
-"""Scores of reconstructed images: mean squared error, PSNR and SSIM, of pixels in [0, 1].
+"""Scores of guessed columns.
 
-SSIM is that of Wang, Bovik, Sheikh and Simoncelli 2004, "Image quality assessment: from error visibility to structural
-similarity", equation 13 and section III-C: a Gaussian window of 11 × 11 with deviation 1.5, constants .01 and .03.
+Attributes: accuracy, and macro means over the classes of F1, precision and recall; R² of numbers. A class that occurs,
+or is guessed, counts; one that is never guessed has precision 0, and one that never occurs recall 0.
+
+Images of pixels in [0, 1]: mean squared error, PSNR and SSIM. SSIM is that of Wang, Bovik, Sheikh and Simoncelli 2004,
+"Image quality assessment: from error visibility to structural similarity", equation 13 and section III-C: a Gaussian
+window of 11 × 11 with deviation 1.5, constants .01 and .03.
 """
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import torch
+from sklearn.metrics import accuracy_score, precision_recall_fscore_support, r2_score
 from torch.nn import functional
 
+from attacks.features.results import ClassScores
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 #: Side of SSIM's window, and its deviation, both in pixels.
 WINDOW, _DEVIATION = 11, 1.5
 #: (K1 L)² and (K2 L)² with the range L = 1.
 _C1, _C2 = 0.01**2, 0.03**2
+
+
+def class_scores(guess: Ints, truth: Ints) -> ClassScores:
+    """Scores of guessed classes (n,), n > 0."""
+    precision, recall, f1, _ = precision_recall_fscore_support(truth, guess, average="macro", zero_division=0)
+    return ClassScores(
+        accuracy=float(accuracy_score(truth, guess)), f1=float(f1), precision=float(precision), recall=float(recall)
+    )
+
+
+def r2(guess: Floats, truth: Floats) -> float | None:
+    """R² of guessed numbers (n,); None where the true ones are all equal, which leaves nothing to explain."""
+    if not len(truth) or truth.min() == truth.max():
+        return None
+    return float(r2_score(truth, guess))
 
 
 def mse(guess: torch.Tensor, truth: torch.Tensor) -> float:

@@ -7,8 +7,8 @@ at nodes of its own: leaves below its own splits are the ones that it knows best
 1. A record that is at one leaf of unknown weight, and otherwise at leaves of known weights: the score less any sum that
    its other trees can have is a possible weight. The sets of possible weights of several records of the leaf have few
    common members; a single one is the weight.
-2. Found weights make further records usable, until none is left.
-3. With all weights of a record's possible leaves known, path decoding (`attacks.path_decoding`) finds the leaves.
+2. Such weights make further records usable, until none is left.
+3. With all weights of a record's possible leaves known, path decoding finds the leaves.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from attacks.path_decoding.attack import Decoded, decode
-from attacks.path_decoding.path_options import Options
+from attacks.predictions.decoding import ROUNDS, Decoded, decode
+from attacks.predictions.path_options import Options
 from treetap.trees.ensemble import ROOT
 
 Ints = npt.NDArray[np.int64]
@@ -56,15 +56,15 @@ def possible_leaves(leaves: Ints, arrived: Mapping[int, Bools], went_left: Mappi
         arrived: node or leaf that the party holds → (n,) records that arrived there.
         went_left: node that the party split → (n,) the way on.
     """
-    found = np.ones((records, len(leaves)), dtype=bool)
+    possible = np.ones((records, len(leaves)), dtype=bool)
     for node, here in arrived.items():
         below = np.array([_is_below(leaf, node) for leaf in leaves.tolist()])
-        found &= np.where(here[:, np.newaxis], below, ~below)
+        possible &= np.where(here[:, np.newaxis], below, ~below)
         if node in went_left:
             left = np.array([_is_below(leaf, 2 * node) for leaf in leaves.tolist()])
             way = np.where(went_left[node][:, np.newaxis], left, below & ~left)
-            found &= np.where(here[:, np.newaxis], way, True)
-    return found
+            possible &= np.where(here[:, np.newaxis], way, True)
+    return possible
 
 
 def _is_below(leaf: int, node: int) -> bool:
@@ -75,18 +75,18 @@ def _is_below(leaf: int, node: int) -> bool:
 
 def invert(trees: Sequence[MaskedTree], scores: Ints, *, work: int = WORK) -> list[MaskedTree]:
     """The trees with all weights that follow from scores (n, outputs), in fixed point and without the base margin."""
-    found = list(trees)
+    solved = list(trees)
     while True:
-        before = sum(int(tree.known.sum()) for tree in found)
-        for t, tree in enumerate(found):
+        before = sum(int(tree.known.sum()) for tree in solved)
+        for t, tree in enumerate(solved):
             for place in np.flatnonzero(~tree.known):
-                weight = _weight(found, t, int(place), scores, work)
+                weight = _weight(solved, t, int(place), scores, work)
                 if weight is not None:
-                    weights, known = found[t].weights.copy(), found[t].known.copy()
+                    weights, known = solved[t].weights.copy(), solved[t].known.copy()
                     weights[place], known[place] = weight, True
-                    found[t] = replace(found[t], weights=weights, known=known)
-        if sum(int(tree.known.sum()) for tree in found) == before:
-            return found
+                    solved[t] = replace(solved[t], weights=weights, known=known)
+        if sum(int(tree.known.sum()) for tree in solved) == before:
+            return solved
 
 
 def _weight(trees: Sequence[MaskedTree], t: int, place: int, scores: Ints, work: int) -> Ints | None:
@@ -102,24 +102,27 @@ def _weight(trees: Sequence[MaskedTree], t: int, place: int, scores: Ints, work:
         sums = _sums([tree.weights[tree.possible[row]] for tree in others], scores.shape[1], work)
         if sums is None:
             break
-        values = {tuple(each) for each in (scores[row] - sums).tolist()}
+        values = {tuple(value) for value in (scores[row] - sums).tolist()}
         allowed = values if allowed is None else allowed & values
         if len(allowed) <= 1:
             break
-    return np.array(next(iter(allowed)), dtype=np.int64) if allowed is not None and len(allowed) == 1 else None
+    one = allowed is not None and len(allowed) == 1
+    return np.array(next(iter(allowed or ())), dtype=np.int64) if one else None
 
 
 def _sums(weights: Sequence[Ints], outputs: int, work: int) -> Ints | None:
     """All sums of one weight of each tree, (combinations, outputs), each once; None above the work bound."""
-    found: Ints = np.zeros((1, outputs), dtype=np.int64)
-    for each in weights:
-        if len(found) * len(each) > work:
+    sums: Ints = np.zeros((1, outputs), dtype=np.int64)
+    for of_tree in weights:
+        if len(sums) * len(of_tree) > work:
             return None
-        found = np.unique((found[:, np.newaxis] + each[np.newaxis]).reshape(-1, outputs), axis=0)
-    return found
+        sums = np.unique((sums[:, np.newaxis] + of_tree[np.newaxis]).reshape(-1, outputs), axis=0)
+    return sums
 
 
-def decode_paths(trees: Sequence[MaskedTree], scores: Ints, record: int, *, work: int = WORK) -> Decoded | None:
+def decode_paths(
+    trees: Sequence[MaskedTree], scores: Ints, record: int, *, work: int = WORK, rounds: int = ROUNDS
+) -> Decoded | None:
     """The leaves of one record; None where the weight of a possible leaf is not known."""
     options = []
     for tree in trees:
@@ -127,4 +130,4 @@ def decode_paths(trees: Sequence[MaskedTree], scores: Ints, record: int, *, work
         if not tree.known[mask].all():
             return None
         options.append(Options(tree.leaves[mask], tree.weights[mask]))
-    return decode(options, scores[record], work=work)
+    return decode(options, scores[record], work=work, rounds=rounds)

@@ -1,0 +1,159 @@
+"""One attacker with all that the auditor has on it, and the evidence of its attacks by the views that these need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from attacks.audit_file import AuditFile
+from attacks.files import AuditedParty
+from attacks.id2graph.grouping import Outcome
+from attacks.id2graph.results import AttackResult
+from attacks.id2graph.settings import Settings, usual_discount
+from attacks.networks.results import NetworkFigures
+from attacks.networks.settings import NetworkSettings
+from attacks.pivodl.evidence import SharedLabelEvidence, Weights
+from attacks.registry import Attack, Needs, attack, rows
+from attacks.scores import scores
+from attacks.view.own_table import load_labels, load_own_table
+from attacks.view.view import View
+from treetap.errors import BadInput
+from treetap.protocols.libraries import require_library
+from treetap.protocols.registry import training
+from treetap.tables.labels import Labels
+from treetap.tables.reading import Table
+
+#: Told what is done next.
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Case:
+    """An attacker on labels.
+
+    Attributes:
+        table: its own columns, in the order of the common records.
+        labels: of these records, for scoring alone.
+        classes: the number of groups to look for.
+        exact: of PIVODL, exact weights that some audited party received.
+    """
+
+    file: AuditFile
+    party: AuditedParty
+    view: View
+    table: Table | None = field(repr=False)
+    labels: Labels | None = field(repr=False)
+    classes: int | None
+    exact: Weights = field(default_factory=dict, repr=False)
+
+    @property
+    def features(self) -> Any:
+        """Its own columns (N, d)."""
+        return None if self.table is None else self.table.features
+
+    @property
+    def settings(self) -> Settings:
+        """Settings of attacks that group records; the discount is the paper's for the protocol, unless it is given."""
+        return Settings.read({"discount": usual_discount(self.view.protocol)} | self.file.settings)
+
+    def leaves(self) -> Any:
+        """The attacker's leaves, by tree."""
+        return self.view.leaves(drawn_only=self.file.drawn_only)
+
+    def usual(self) -> list[str]:
+        """The attacks that group records which run unless the file names others."""
+        own = self.table is not None and bool(self.table.columns)
+        return [
+            name
+            for name, row in rows(Needs.COLUMNS, Needs.SETS).items()
+            if row.usual_up_to is None or self.view.records <= row.usual_up_to
+            if row.needs != Needs.COLUMNS or own
+        ]
+
+    def grouping(self) -> list[str]:
+        """The attacks that group records to run on this view; none of a regression, whose labels are no groups."""
+        names = self.file.attacks or self.usual()
+        possible = rows(*(needs for needs in (Needs.COLUMNS, Needs.SETS) if needs.given_by(self.view)))
+        return [] if self.classes is None else [name for name in names if name in possible]
+
+
+def held(party: AuditedParty, view: View, file: AuditFile) -> tuple[Table | None, Labels | None]:
+    """The party's own columns, and the labels of its records for scoring.
+
+    Raises:
+        BadInput: a file cannot be used, or labels are given and no table by whose ids to find them.
+    """
+    if view.embeddings is not None:  # the attacks of a label holder are on others' columns
+        return None, None
+    if party.table is None:
+        if file.label is not None:
+            raise BadInput(f"{party.name}: labels are found by the ids of the party's table: say table = …")
+        return None, None
+    table = load_own_table(party.table, view, party.id, party.columns)
+    if file.label is None or view.regression:
+        return table, None
+    return table, load_labels(file.label.path, file.label.column, table, file.label.id)
+
+
+def grouped(case: Case, names: Collection[str], say: Say, *, by_tree: bool) -> dict[str, AttackResult]:
+    """The attacks that group records, by name; `by_tree`: also after the first tree, the first two, and so on."""
+    results = {}
+    for name in names:
+        say(name)
+        results[name] = _grouped(case, name, by_tree=by_tree)
+    return results
+
+
+def _grouped(case: Case, name: str, *, by_tree: bool) -> AttackResult:
+    """One attack's result after the number of trees where its V-measure is largest (the first)."""
+    assert case.classes is not None  # without a number of clusters no attack runs
+    leaves, uses_trees, scored = case.leaves(), name in rows(Needs.SETS), case.labels is not None
+    every = len(leaves)
+    steps: dict[int, dict[str, float | None]] = {}
+    best: tuple[int, Outcome] | None = None
+    # without labels there is nothing to choose by, and without trees nothing to choose
+    for trees in range(1 if by_tree and uses_trees and scored and every else every, every + 1):
+        outcome = attack(name, leaves[:trees], case.view.records, case.features, case.classes, case.settings)
+        steps[trees] = scores(case.labels, outcome.clusters)
+        if best is None or (steps[trees]["v_measure"] or 0.0) > (steps[best[0]]["v_measure"] or 0.0):
+            best = trees, outcome
+    assert best is not None  # the range has the number of all trees
+
+    def after_each(measure: str) -> list[float | None] | None:
+        if not uses_trees:
+            return [steps[every][measure]] * every if scored else None
+        return [steps[trees][measure] if trees in steps else None for trees in range(1, every + 1)] if scored else None
+
+    after, outcome = best
+    return AttackResult(
+        after_trees=after if uses_trees else None,
+        **steps[after],
+        seconds=sum(outcome.seconds.values()),
+        groups=outcome.found,
+        clusters=len(set(outcome.clusters.tolist())),
+        parameters=outcome.parameters,
+        by_tree=after_each("v_measure"),
+        accuracy_by_tree=after_each("accuracy"),
+    )
+
+
+def shared_labels(case: Case, attacks: Mapping[str, Attack]) -> dict[str, Any]:
+    """The attacks on a PIVODL job, by name."""
+    assert case.view.pivodl is not None
+    evidence = SharedLabelEvidence(case.view.pivodl, case.view.records, case.features, case.labels, case.exact)
+    return {name: row.run(evidence) for name, row in attacks.items()}
+
+
+def on_network(case: Case, attacks: Mapping[str, Attack]) -> NetworkFigures:
+    """The attacks on gradients and the own model. Raises BadInput where PyTorch is not installed."""
+    require_library(case.view.protocol, training(case.view.protocol))
+    from attacks.networks.party_audit import described, evidence_of, runnable
+
+    file, settings = case.file, NetworkSettings.read(case.file.network)
+    evidence = evidence_of(
+        case.view, case.party, case.table, case.labels, file.known, file.evaluation, file.classes, settings
+    )
+    every = dict.fromkeys(rows(Needs.GRADIENTS))
+    results = {name: row.run(evidence) for name, row in attacks.items() if runnable(evidence, name)}
+    return NetworkFigures.model_validate({**described(evidence), **every, **results})

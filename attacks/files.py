@@ -1,0 +1,107 @@
+"""The files of an audit: tables of audit.toml that name them. Relative paths are from the folder of that file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from treetap.names import Name
+from treetap.strict import Strict
+
+
+class Files(Strict):
+    """The base of tables with paths. `PATHS`: their keys."""
+
+    PATHS: ClassVar[tuple[str, ...]]
+
+    def below(self, base: Path) -> Self:
+        """The same with paths that are relative to a folder."""
+        given = {name: getattr(self, name) for name in self.PATHS}
+        return self.model_copy(update={name: base / path for name, path in given.items() if path is not None})
+
+
+class LabelTable(Files):
+    """The table of the labels. They score the attacks; no attack reads them."""
+
+    PATHS: ClassVar = ("path",)
+
+    path: Path
+    column: str
+    id: str = "id"
+
+
+class AuditedParty(Files):
+    """One party: its transcript, and its own table; without a table the attacks use the transcript alone.
+
+    The label holder of a split network is one too, if [[victim]] names whose columns it attacks; its table is needed.
+    Of a feature party of a split network also `model`, the folder of its published model, and `evaluation`, its table
+    of other records.
+    """
+
+    PATHS: ClassVar = ("transcript", "table", "model", "evaluation")
+
+    name: Name
+    transcript: Path
+    table: Path | None = None
+    id: str = "id"
+    columns: Annotated[list[str], Field(min_length=1)] | None = None
+    model: Path | None = None
+    evaluation: Path | None = None
+
+
+class Victim(Files):
+    """A feature party of a split network, whose columns the label holder attacks.
+
+    `auxiliary`: records whose columns the label holder knows. `victims`: a table whose ids are the records to guess;
+    by default those of `truth`, or all common records, that are not auxiliary. `truth`: their columns, by which guesses
+    are scored; `model`: the party's published model; no attack but match-exact reads it, and none reads `truth`.
+    `id`: the id column of all of these; `columns`: of `auxiliary` and `truth`, by default all but the ids.
+    `attributes`: those that are guessed one by one. `epoch`: of the training, from 1, by default the last whole one.
+    `predicted`: the name of a prediction, whose embeddings are attacked instead; `records`: the label holder's table of
+    it.
+    """
+
+    PATHS: ClassVar = ("auxiliary", "truth", "victims", "model", "records")
+
+    name: Name
+    auxiliary: Path
+    truth: Path | None = None
+    victims: Path | None = None
+    model: Path | None = None
+    id: str = "id"
+    columns: Annotated[list[str], Field(min_length=1)] | None = None
+    attributes: Annotated[list[str], Field(min_length=1)] | None = None
+    attacks: Annotated[list[str], Field(min_length=1)] | None = None
+    epoch: Annotated[int, Field(ge=1)] | None = None
+    predicted: Name | None = None
+    records: Path | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Victim:
+        if self.predicted is not None and self.records is None:
+            raise ValueError("predicted needs records, the label holder's own table of the predicted records")
+        if self.predicted is None and self.records is not None:
+            raise ValueError("records is of a prediction: name it as predicted, or leave records out")
+        if self.predicted is not None and self.epoch is not None:
+            raise ValueError("a prediction has no epochs: give either predicted or epoch")
+        return self
+
+
+class ScoredPrediction(Files):
+    """A prediction by masked sums, whose recipient attacks the scores that it got.
+
+    `transcript`: the recipient's, of the prediction, and of a masked one of the training too: a folder that has both,
+    as its state. `model`: the folder of its published model; `table`: its own table of the predicted records, `id` its
+    id column; `scores`: the file of predictions that it wrote.
+    """
+
+    PATHS: ClassVar = ("transcript", "model", "table", "scores")
+
+    job: Name
+    transcript: Path
+    model: Path
+    table: Path
+    scores: Path
+    id: str = "id"

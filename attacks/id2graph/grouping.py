@@ -1,0 +1,164 @@
+"""The attacks that sort records into groups which should share a label: by own features, by leaves, or by both."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attacks.id2graph.adjacency import union
+from attacks.id2graph.attack import Groups, in_chunks, quotient, whole
+from attacks.id2graph.clustering import k_means, normalised
+from attacks.id2graph.leaves import Ints, Leaves, checked
+from attacks.id2graph.settings import Settings
+from treetap.errors import BadInput
+
+#: Settings that an attack reads: of k-means, of Louvain, of leaves in chunks.
+KMEANS = ("columns", "starts", "iterations", "kmeans_tolerance", "seed")
+LOUVAIN = ("alpha", "discount", "engine", "runs", "passes", "tolerance", *KMEANS)
+CHUNKS = ("chunk_size", "chunk_weight", "chunk_edges")
+
+
+@dataclass(frozen=True)
+class GroupEvidence:
+    """All that these attacks use.
+
+    Attributes:
+        leaves: per tree, in training order, the attacker's leaves as int64 arrays of record positions.
+        features: (N, d), NaN for a missing value, or None for none; `settings.columns` picks some.
+        clusters: C, the number of classes; `uni` has no use for it.
+
+    Raises:
+        BadInput: on construction; C is outside 2..N.
+    """
+
+    leaves: Leaves = field(repr=False)
+    records: int
+    features: npt.ArrayLike | None = field(repr=False)
+    clusters: int
+    settings: Settings = field(default_factory=Settings)
+
+    def __post_init__(self) -> None:
+        checked([], self.records)
+        whole_number = isinstance(self.clusters, int | np.integer) and not isinstance(self.clusters, bool)
+        if not whole_number or not 2 <= self.clusters <= self.records:
+            raise BadInput(
+                f"clusters: must be a whole number in [2, {self.records}], the number of records, not {self.clusters!r}"
+            )
+
+    def own(self) -> npt.NDArray[Any] | None:
+        """The own features, scaled; None without any."""
+        if self.features is None:
+            return None
+        table, columns = np.asarray(self.features), self.settings.columns
+        if columns is not None:
+            if table.ndim != 2 or max(columns) >= table.shape[1]:
+                raise BadInput(f"attack settings: columns names {max(columns)}; the features have shape {table.shape}")
+            table = table[:, list(columns)]
+        return normalised(table, self.records)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of one of these attacks.
+
+    `clusters` (N,): the guess; records in one cluster share a label. `groups` (N,): the communities or
+    components behind it, largest first for communities; None for `cl`. `alone`: the number of those that are single
+    records without an edge. `modularity`, `vertices` and `entries` describe the graph; None without one. `seconds` by
+    step; `parameters`: the settings that the attack reads.
+    """
+
+    clusters: Ints
+    seconds: dict[str, float]
+    groups: Ints | None = None
+    alone: int | None = None
+    modularity: float | None = None
+    vertices: int | None = None
+    entries: int | None = None
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def found(self) -> int | None:
+        """The number of groups."""
+        return None if self.groups is None else int(self.groups.max()) + 1
+
+
+def cl(evidence: GroupEvidence) -> Outcome:
+    """k-means on the own features alone. Raises BadInput without any."""
+    own = evidence.own()
+    if own is None:
+        raise BadInput("attack 'cl' clusters the attacker's own features: give its table")
+    return _clustered(evidence, own, None, {})
+
+
+def uni(evidence: GroupEvidence) -> Outcome:
+    """The components of records that leaves join are the clusters."""
+    start = time.perf_counter()
+    parts = union(evidence.leaves, evidence.records)
+    return Outcome(parts, {"union": time.perf_counter() - start}, parts)
+
+
+def uni_cl(evidence: GroupEvidence) -> Outcome:
+    """k-means on the own features and the components of `uni`."""
+    own, joined = evidence.own(), uni(evidence)
+    return _clustered(evidence, own, joined.groups, joined.seconds)
+
+
+def id2graph(evidence: GroupEvidence) -> Outcome:
+    """ID2Graph on the whole graph. Raises BadInput where its matrix is too large."""
+    return _by_graph(whole, evidence)
+
+
+def id2graph_chunked(evidence: GroupEvidence) -> Outcome:
+    """ID2Graph on leaves in chunks."""
+    return _by_graph(in_chunks, evidence)
+
+
+def id2graph_quotient(evidence: GroupEvidence) -> Outcome:
+    """ID2Graph with records merged that no leaf tells apart."""
+    return _by_graph(quotient, evidence)
+
+
+def _by_graph(graph: Callable[[Leaves, int, Settings], Groups], evidence: GroupEvidence) -> Outcome:
+    """Communities of a graph, then k-means on own features and communities."""
+    own = evidence.own()
+    _load("sklearn.cluster", "networkit", "community")
+    groups = graph(evidence.leaves, evidence.records, evidence.settings)
+    described = {name: getattr(groups, name) for name in ("alone", "modularity", "vertices", "entries")}
+    return _clustered(evidence, own, groups.of, groups.seconds, **described)
+
+
+def _clustered(
+    evidence: GroupEvidence,
+    own: npt.NDArray[Any] | None,
+    groups: Ints | None,
+    seconds: dict[str, float],
+    **described: Any,
+) -> Outcome:
+    """The clusters of k-means on own features, groups, or both."""
+    _load("sklearn.cluster")
+    start, chosen = time.perf_counter(), evidence.settings
+    clusters = k_means(
+        own,
+        groups,
+        evidence.clusters,
+        chosen.alpha,
+        chosen.starts,
+        chosen.iterations,
+        chosen.kmeans_tolerance,
+        chosen.seed,
+    )
+    return Outcome(clusters, {**seconds, "clustering": time.perf_counter() - start}, groups, **described)
+
+
+def _load(*names: str) -> None:
+    """Import libraries before a timer starts; a missing one is reported where it is used."""
+    for name in names:
+        with suppress(ImportError):
+            importlib.import_module(name)

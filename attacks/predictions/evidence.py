@@ -1,0 +1,219 @@
+"""The evidence of a prediction's recipient: scores as whole sums, and the leaves that each record can have reached.
+
+The label holder of a prediction by encrypted sums (`eini`, `lattice`) knows every leaf weight and its own splits; what
+it opens is one sum per record. The recipient of masked sums knows the weights that it was sent and the nodes at which
+records arrived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attacks.files import ScoredPrediction
+from attacks.predictions.masked_trees import Ints, MaskedTree
+from attacks.predictions.recipient_view import read_arrivals, recipient_trees
+from attacks.predictions.settings import DecodingSettings
+from attacks.view.gradient_rows import attack_draws, some_of
+from attacks.view.own_table import model_table
+from attacks.view.replay import TranscriptReplay, read_replay
+from attacks.view.transcripts import located
+from attacks.view.view import read_view
+from treetap.errors import BadInput
+from treetap.models.store import VALUES, read_model, read_repaired
+from treetap.models.valued_trees import ValuedTrees, valued_trees
+from treetap.protocols.registry import prediction_name
+from treetap.tables.config import TableConfig
+from treetap.tables.loading import columns_of
+from treetap.tables.reading import Table, read_table
+from treetap.trees.ensemble import Ensemble, Split
+from treetap.trees.leaf_entries import LeafEntries
+from treetap.trees.paths import Bools, candidate_leaves, output_bits
+from treetap.wire.v2 import prediction_pb2
+
+Floats = npt.NDArray[np.float64]
+#: Predictions whose label holder opens encrypted sums, and those whose recipient adds masked ones.
+ENCRYPTED, MASKED = ("eini", "lattice"), ("masked",)
+#: Binary places of weights and scores of masked sums.
+MASKED_PLACES = 40
+#: Largest number of which half a unit is still told apart in a score of 64-bit floating point.
+_MOST = 2.0**52
+
+
+@dataclass(frozen=True)
+class ScoreEvidence:
+    """All that the attacks on one prediction use.
+
+    Attributes:
+        trees: as the recipient knows them, with the n records that were scored.
+        sums: (n, outputs) of leaf weights, whole numbers in units of the fixed point.
+        output_bits: log2 of the sums that the trees can have, where all weights are known.
+        reasons: attack → why it cannot run, which attacks write down.
+    """
+
+    job: str
+    model: str
+    recipient: str
+    protocol: str
+    trees: Sequence[MaskedTree] = field(repr=False)
+    sums: Ints = field(repr=False)
+    output_bits: float | None
+    settings: DecodingSettings
+    faults: tuple[str, ...] = ()
+    signed: str = ""
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def tried(self) -> Ints:
+        """Places of the records whose leaves are decoded."""
+        every = np.arange(len(self.sums), dtype=np.int64)
+        return some_of(every, self.settings.records, attack_draws(self.settings.seed), "decoded")
+
+    def is_of(self, name: str, protocols: Sequence[str]) -> bool:
+        """True if the prediction is by one of these protocols; else the reasons say that the attack is on others."""
+        if self.protocol not in protocols:
+            self.reasons[name] = f"is on predictions by {' or '.join(protocols)}; this one is by {self.protocol}"
+        return self.protocol in protocols
+
+
+def read_scores(
+    files: ScoredPrediction, settings: DecodingSettings, ca: Path | None = None, revoked: Path | None = None
+) -> ScoreEvidence:
+    """Read a recipient's files of one prediction: its transcript, its model, its own table, and the scores.
+
+    Raises:
+        BadInput: a file cannot be used, is of another prediction, or the prediction gives nothing to attack.
+        Malformed: the transcript was changed.
+    """
+    with located(files.transcript, files.job) as place:
+        replay, faults, anchor = read_replay(place, ca, revoked)
+        opening = _opening(files, replay)
+        protocol = prediction_name(opening)
+        where = f"prediction {files.job!r}"
+        if protocol not in (*ENCRYPTED, *MASKED):
+            raise BadInput(f"{where} is by {protocol}, which opens no masked sums; leave it out")
+        if anchor.signer not in ("", opening.recipient):
+            raise BadInput(f"{files.transcript}: is signed by {anchor.signer}, and {opening.recipient} got the scores")
+        manifest, lines = read_model(files.model)
+        if [manifest.get("job"), manifest.get("party")] != [opening.model, opening.recipient]:
+            raise BadInput(f"{files.model}: is not the model that {opening.recipient} keeps of job {opening.model!r}")
+        table = model_table(manifest, files.table, files.id)
+        if protocol in MASKED:
+            order = _blocks_in_order(where, replay, table)
+            arrived = read_arrivals(place, len(order.ids))
+    if protocol in MASKED:
+        view = read_view(files.transcript, opening.model, opening.recipient, ca, revoked).pivodl
+        if view is None or opening.parameters.masked.prediction_weights == "noised":
+            raise BadInput(f"{where} is of weights that its recipient was sent as they are; leave it out")
+        trees, bits = recipient_trees(view, lines, arrived, order.features, MASKED_PLACES), None
+        sums = _sums(files, order, manifest["base_margin"], 1, MASKED_PLACES)
+    else:
+        trees, sums, bits = _of_label_holder(files, opening, manifest, lines, table)
+    notes = tuple(f"{files.transcript}: {fault}" for fault in faults)
+    return ScoreEvidence(
+        files.job, opening.model, opening.recipient, protocol, trees, sums, bits, settings, notes, str(anchor)
+    )
+
+
+def _opening(files: ScoredPrediction, replay: TranscriptReplay) -> prediction_pb2.OpenModel:
+    """The last opening of a prediction by all parties. Raises BadInput for another job."""
+    if not replay.predicted.openings:
+        raise BadInput(f"{files.transcript}: the transcript of {files.job!r} is of no prediction")
+    opening = replay.predicted.openings[max(replay.predicted.openings)]
+    if opening.away:
+        raise BadInput(
+            f"prediction {files.job!r} went on without {', '.join(opening.away)}: its scores are means over both ways "
+            "of a split, which these attacks do not read; leave it out"
+        )
+    return opening
+
+
+def _blocks_in_order(where: str, replay: TranscriptReplay, table: Table) -> Table:
+    """The records of a masked prediction in the order of its blocks. Raises BadInput where that is not known."""
+    openings, attempts = replay.predicted.openings, sorted(replay.alignments)
+    if len(openings) > 1 or len(attempts) != 1 or any(it.serve or it.records_file for it in openings.values()):
+        raise BadInput(
+            f"{where} was interrupted, or was asked for single records: its transcript does not say which records "
+            "its blocks hold; leave it out"
+        )
+    rows = np.concatenate([np.zeros(0, dtype=np.int64), *replay.alignments[attempts[0]]])
+    if len(table.ids) <= int(rows.max(initial=-1)):
+        raise BadInput(f"{table.path}: has {len(table.ids)} rows, fewer than the table of {where}")
+    return table.take(np.argsort(table.rows)[rows])
+
+
+def _sums(files: ScoredPrediction, table: Table, margin: Sequence[float], divisor: int, places: int) -> Ints:
+    """The sums (n, outputs) behind the scores of a table's records, in units of 2^-places."""
+    names = [name for name in columns_of(files.scores) if name == "score" or name.startswith("score_")]
+    if len(names) != len(margin):
+        raise BadInput(f"{files.scores}: has {len(names)} columns of scores, and the model {len(margin)} outputs")
+    scores = read_table(TableConfig(path=files.scores, id=files.id, columns=names), with_label=False, missing=None)
+    place = scores.ids.places_of(table.ids)
+    if (place < 0).any():
+        raise BadInput(f"{files.scores}: lacks {int((place < 0).sum())} of the records of {table.path}")
+    sums = np.ldexp(scores.features[place] * divisor - np.array(margin), places)
+    if not (np.abs(sums) < _MOST).all():
+        raise BadInput(f"{files.scores}: the scores are too large to be told apart to the resolution of their sums")
+    return np.asarray(np.rint(sums), dtype=np.int64)
+
+
+def _of_label_holder(
+    files: ScoredPrediction,
+    opening: prediction_pb2.OpenModel,
+    manifest: Mapping[str, Any],
+    lines: Sequence[Mapping[str, Any]],
+    table: Table,
+) -> tuple[list[MaskedTree], Ints, float]:
+    """The trees with all weights and the leaves that the own splits leave open, the sums, and their bits."""
+    repaired = read_repaired(files.model) if VALUES in manifest else []
+    trees = valued_trees(manifest, lines, repaired, opening.recipient, f"model {opening.model}")
+    ensemble = Ensemble(
+        objective=manifest["objective"],
+        classes=len(manifest["classes"]),
+        base_margin=tuple(manifest["base_margin"]),
+        trees=trees.valued,
+        trees_per_round=manifest["trees_per_round"],
+        best_round=manifest["best_round"],
+        averaged=manifest.get("averaged", False),
+    )
+    if any(tree.local for tree in ensemble.used_trees):
+        raise BadInput(
+            f"{files.model}: has subtrees of the label holder's own, whose leaves these attacks do not tell apart; "
+            f"leave prediction {files.job!r} out"
+        )
+    places = LeafEntries(ensemble, opening.recipient, list(opening.feature_parties)).fraction_bits
+    scored = _scored(files, table)
+    sums = _sums(files, scored, ensemble.base_margin, ensemble.divisor, places)
+    known = _known_trees(ensemble, trees, opening.recipient, scored, places)
+    return known, sums, output_bits(ensemble.used_trees, places)
+
+
+def _scored(files: ScoredPrediction, table: Table) -> Table:
+    """The records of a table that the file of predictions has."""
+    ids = read_table(TableConfig(path=files.scores, id=files.id, columns=[]), with_label=False, missing=None).ids
+    return table.take(np.flatnonzero(ids.places_of(table.ids) >= 0))
+
+
+def _known_trees(ensemble: Ensemble, trees: ValuedTrees, party: str, table: Table, places: int) -> list[MaskedTree]:
+    """Each used tree with its weights, all known, and the leaves that the own splits leave open to each record."""
+    own = {split.handle: split for tree in trees.own for split in tree}
+
+    def goes_left(split: Split) -> Bools | None:
+        if split.owner != party:
+            return None
+        return own[split.handle].goes_left(table.features[:, own[split.handle].feature])
+
+    known = []
+    for tree in ensemble.used_trees:
+        weights = np.zeros((len(tree.leaves), len(ensemble.base_margin)), dtype=np.int64)
+        exact = np.array([leaf.weights for leaf in tree.leaves])
+        weights[:, list(tree.outputs)] = np.rint(np.ldexp(exact, places)).astype(np.int64)
+        leaves = np.array([leaf.node for leaf in tree.leaves], dtype=np.int64)
+        possible = candidate_leaves(tree, len(table.ids), goes_left)
+        known.append(MaskedTree(leaves, possible, weights, np.ones(len(leaves), dtype=bool)))
+    return known
