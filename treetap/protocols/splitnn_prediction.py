@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from treetap.neural.params import NUMBER_BYTES
 from treetap.protocols.messages import JobSizes, MessageRow, Series, each_round, label_holder_opens, to_label_holder
 from treetap.protocols.registry import PredictionProtocol
 from treetap.protocols.scoring import BLOCKS
@@ -56,6 +55,8 @@ class NetworkSizes(JobSizes):
 
     def numbers(self, party: str, rows: int, blocks: int = 1) -> int:
         """Bytes of the numbers of some rows of a party's embeddings."""
+        from treetap.neural.params import NUMBER_BYTES  # not above: the command line reads this module at each start
+
         return rows * self.widths[party] * NUMBER_BYTES[self.wire_type] + blocks * _MESSAGE
 
 
