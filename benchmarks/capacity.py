@@ -1,11 +1,11 @@
-"""Trainings by real processes beside their simulation: seconds of processors, wall, and bytes.
+"""Trainings by real processes beside their estimate: seconds of processors, wall, and bytes.
 
-    python benchmarks/capacity.py [--cases NAME …] [--measurements FILE] [--only-simulate] [--json]
+    python benchmarks/capacity.py [--cases NAME …] [--measurements FILE] [--only-estimate] [--json]
 
 Each case makes a table (normal columns of which a few tell the label), trains on it in a federation of this machine,
-and simulates the same training: counts and sizes by the protocol's own functions, the trees by the centralised trainer,
+and estimates the same training: counts and sizes by the protocol's own functions, the trees by the centralised trainer,
 which the federation equals, and costs that were measured on this machine beforehand. Nothing of the federation's run
-enters the simulation. All processes share the machine's cores, in the simulation too. Wall is that of the trees; on a
+enters the estimate. All processes share the machine's cores, in the estimate too. Wall is that of the trees; on a
 machine that does other work compare processor seconds of workers. `credit` and `two-party` are the trainings of
 credit.py and two_party.py, for which TREETAP_DATA must name the folder with credit_default.parquet.
 """
@@ -16,7 +16,8 @@ import argparse
 import json
 import os
 import tempfile
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +26,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import two_party
+from grown_levels import grown_levels
 from rich.table import Table
 
-from party.boosting.layout import layout
 from treetap import terminal
-from treetap.capacity.measurements import Measurements
-from treetap.capacity.simulation import Simulated, simulate
-from treetap.capacity.site import Nodes, Site
-from treetap.capacity.training import PartyColumns, PartyCounts, Training, grown_levels, label_holder_totals
+from treetap.commands.capacity.measurements import Measurements
 from treetap.commands.capacity.measuring import measure
-from treetap.commands.capacity.messages import TreeMessages
+from treetap.commands.capacity.question import Site
+from treetap.commands.capacity.training import PartyColumns, Training
+from treetap.commands.capacity.tree import Tree
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import read_table, split
 from treetap.commands.experiment.run import run_seed
@@ -146,7 +146,7 @@ def trainings(case: Case, setting: ExperimentFile, table: pa.Table) -> list[Trai
     assert isinstance(params, BoostingParams)
     model = train(bins, table.column(setting.data.label).to_numpy()[rows], params)
     parties = [PartyColumns(tuple(f.shape for f in each.features), each.codes) for _, each in bins]
-    found, parties_by_name = [], case.names(setting)
+    jobs, parties_by_name = [], case.names(setting)
     for tree in model.ensemble.trees:
         owners = {made.node: parties_by_name.index(made.owner) for made in tree.splits}
         drawn = {1: np.arange(len(rows))}
@@ -156,57 +156,43 @@ def trainings(case: Case, setting: ExperimentFile, table: pa.Table) -> list[Trai
             drawn[2 * made.node], drawn[2 * made.node + 1] = drawn[made.node][mask], drawn[made.node][~mask]
         levels = grown_levels(owners, {node: len(records) for node, records in drawn.items()}, case.depth)
         others = dict(zip(parties_by_name[1:], parties[1:], strict=True))
-        slots, key = layout(params, len(rows), 1), KeyKind(case.scheme, BITS)
-        found.append(Training(len(rows), len(rows), parties[0], others, levels, 1, key, OBFUSCATION, slots))
-    return found
+        one, key = replace(params, n_estimators=1), KeyKind(case.scheme, BITS)
+        jobs.append(Training(len(rows), one, parties[0], others, levels, key, OBFUSCATION))
+    return jobs
 
 
-def simulated(case: Case, holder: str, jobs: list[Training], measured: Measurements) -> dict[str, Any]:
-    """The figures of the simulation; `holder`: the name of the label holder."""
-    nodes = Nodes(1, case.workers, os.cpu_count() or 1)
-    site = Site(nodes, nodes, one_machine=True)
+def estimated(case: Case, holder: str, jobs: list[Training], measured: Measurements) -> dict[str, Any]:
+    """The figures of the estimate; `holder`: the name of the label holder."""
+    site = Site(cores=os.cpu_count() or 1, workers=case.workers, one_machine=True)
     kernels = measured.of(jobs[0].key, OBFUSCATION)
     assert kernels is not None
-    runs: list[Simulated] = []
-    for t, job in enumerate(jobs):
-        sizes = TreeMessages(job, "experiment", t).sizes(case.workers)
-        runs.append(simulate(job, site, measured.host, kernels, sizes))
-    workers = {holder: case.workers * kernels.tables_s}
-    mains = 0.0
-    for run in runs:
-        for party in (run.label_holder, *run.feature_parties.values()):
-            name = holder if party is run.label_holder else party.name
-            workers[name] = workers.get(name, 0.0) + sum(sum(each.seconds.values()) for each in party.workers)
-            mains += sum(party.main.seconds.values())
+    trees = [Tree(job, site, measured.host, kernels) for job in jobs]
+    workers, operations = defaultdict[str, float](float, {holder: case.workers * kernels.tables_s}), Counter[str]()
+    for tree in trees:
+        workers[holder] += tree.holder.workers_s
+        for party in tree.others.values():
+            workers[party.name] += party.workers_s
+        for counts in tree.job.operations(tree.counts).values():
+            operations.update(counts)
+    mains = sum(party.main_s for tree in trees for party in (tree.holder, *tree.others.values()))
     return {
-        "wall_s": sum(run.seconds for run in runs),
-        "workers_cpu_s": workers,
+        "wall_s": sum(tree.seconds for tree in trees),
+        "workers_cpu_s": dict(workers),
         "mains_cpu_s": mains,
         "cpu_s": sum(workers.values()) + mains,
-        "bytes": sum(line.line.bytes for run in runs for line in run.connections),
-        "operations": operations(jobs, case.workers),
+        "bytes": sum(line.bytes for tree in trees for line in (*tree.to.values(), *tree.back.values())),
+        "operations": dict(operations),
     }
 
 
-def operations(jobs: list[Training], workers: int) -> dict[str, int]:
-    """Operations of all parties by the names of their accounts."""
-    found: dict[str, int] = {}
-    for job in jobs:
-        parts = [label_holder_totals(job), *(PartyCounts(job, each, workers).totals() for each in job.others.values())]
-        for part in parts:
-            for name, count in part.items():
-                found[name] = found.get(name, 0) + count
-    return found
-
-
-def run(name: str, case: Case, measured: Measurements, *, only_simulate: bool) -> dict[str, Any]:
-    """One case, simulated and measured."""
+def run(name: str, case: Case, measured: Measurements, *, only_estimate: bool) -> dict[str, Any]:
+    """One case, estimated and measured."""
     with tempfile.TemporaryDirectory(prefix="treetap-capacity-") as folder:
         setting = prepared(case, Path(folder))
         names, table = case.names(setting), read_table(setting, Path())
-        predicted = simulated(case, names[0], trainings(case, setting, table), measured)
-        if only_simulate:
-            return {"case": name, "simulated": predicted}
+        predicted = estimated(case, names[0], trainings(case, setting, table), measured)
+        if only_estimate:
+            return {"case": name, "estimated": predicted}
         result = run_seed(setting, table, 0, Path(folder) / "federation")
     cpu = result.cpu_seconds
     workers = {party: sum(s for who, s in cpu.items() if who.startswith(f"{party} worker ")) for party in names}
@@ -219,15 +205,15 @@ def run(name: str, case: Case, measured: Measurements, *, only_simulate: bool) -
         "operations": result.operations,
         "peak_rss_mb": result.peak_rss_mb,
     }
-    return {"case": name, "measured": real, "simulated": predicted}
+    return {"case": name, "measured": real, "estimated": predicted}
 
 
 def show(runs: list[dict[str, Any]]) -> None:
     """A row for each case: measured, simulated, and the difference."""
     titles = ("wall s", "workers' CPU s", "all CPU s", "sent MB")
-    table = Table("case", *(head for title in titles for head in (title, "simulated", "")), "operations")
+    table = Table("case", *(head for title in titles for head in (title, "estimated", "")), "operations")
     for each in runs:
-        model, real = figures(each["simulated"]), figures(each["measured"]) if "measured" in each else None
+        model, real = figures(each["estimated"]), figures(each["measured"]) if "measured" in each else None
         cells = [each["case"]]
         for place, said in enumerate(model):
             was = None if real is None else real[place]
@@ -236,7 +222,7 @@ def show(runs: list[dict[str, Any]]) -> None:
                 if was is None
                 else [f"{was:.2f}", f"{said:.2f}", f"{100 * (said / was - 1):+.0f} %"]
             )
-        same = real is not None and each["measured"]["operations"] == each["simulated"]["operations"]
+        same = real is not None and each["measured"]["operations"] == each["estimated"]["operations"]
         table.add_row(*cells, "equal" if same else "" if real is None else "differ")
     terminal.out.print(table)
 
@@ -251,12 +237,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", nargs="*", choices=list(CASES), default=list(CASES), metavar="NAME")
     parser.add_argument("--measurements", type=Path, help="use this file; without it this machine is measured first")
-    parser.add_argument("--only-simulate", action="store_true", help="start no federation")
+    parser.add_argument("--only-estimate", action="store_true", help="start no federation")
     parser.add_argument("--json", action="store_true", dest="as_json")
     given = parser.parse_args()
-    kinds = [(KeyKind(scheme, BITS), OBFUSCATION) for scheme in (PAILLIER, OKAMOTO_UCHIYAMA)]
-    measured = Measurements.load(given.measurements) if given.measurements else measure(kinds)
-    runs = [run(name, CASES[name], measured, only_simulate=given.only_simulate) for name in given.cases]
+    measured = Measurements.load(given.measurements) if given.measurements else None
+    for scheme in () if measured else (PAILLIER, OKAMOTO_UCHIYAMA):
+        measured = measure(KeyKind(scheme, BITS), OBFUSCATION, measured)
+    assert measured is not None
+    runs = [run(name, CASES[name], measured, only_estimate=given.only_estimate) for name in given.cases]
     if given.as_json:
         print(json.dumps({"machine": measured.machine, "runs": runs}, indent=1))
     else:

@@ -128,21 +128,19 @@ class _Scraped(ThreadingMixIn, WSGIServer):
         self._room = threading.BoundedSemaphore(MOST_REQUESTS)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """See `ThreadingMixIn`."""
         if self._room.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """See `ThreadingMixIn`."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._room.release()
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """See `BaseServer`; one deadline holds for the whole request, however slow the peer is."""
+        """One deadline holds for the whole request, however slow the peer is."""
         deadline = threading.Timer(SLOWEST_S, _shut, (request,))
         deadline.daemon = True
         deadline.start()
@@ -166,7 +164,6 @@ class _Quiet(WSGIRequestHandler):
     """Handler that logs no line for each request and names no library in its answers."""
 
     def handle(self) -> None:
-        """See `WSGIRequestHandler`."""
         try:
             self.raw_requestline = self.rfile.readline(MOST_LINE + 1)
             if len(self.raw_requestline) > MOST_LINE or not self.parse_request():
@@ -179,11 +176,11 @@ class _Quiet(WSGIRequestHandler):
             log.debug("metrics: no request: %s", failure)
 
     def send_response(self, code: int, message: str | None = None) -> None:
-        """See `BaseHTTPRequestHandler`: of a request that cannot be read."""
+        """Of a request that cannot be read."""
         self.send_response_only(code, message)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """See `BaseHTTPRequestHandler`."""
+        """Stay silent: a scrape is no event."""
 
 
 _BUILD = ("kind", "name", "version", "protocol")

@@ -29,11 +29,11 @@ class PlainConsole(Console):
         super().__init__(markup=False, emoji=False, highlight=False, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """See `rich.console.Console`; escaped before the layout, so that widths are right."""
+        """Escaped before the layout, so that widths are right."""
         return super().render_str(visible(text, keep="\n"), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """See `rich.console.Console`; escaped also where the text was no plain string."""
+        """Escaped also where the text was no plain string."""
         for segment in super().render(renderable, options):
             plain = segment.control or segment.text.isprintable()
             yield segment if plain else segment._replace(text=visible(segment.text, keep="\n"))

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.capacity.test_simulation import MEASURED
-from treetap.capacity.measurements import Measurements
+from tests.capacity.test_estimate import MEASURED
 from treetap.commands.capacity import measuring
+from treetap.commands.capacity.measurements import Measurements
 from treetap.commands.cli import app
 from treetap.errors import BadInput
 from treetap.protocols.key_options import PAILLIER, KeyKind
@@ -48,9 +48,8 @@ def test_the_answer_names_what_saturates_first(file: Path) -> None:
     ("words", "says"),
     [
         (["--records", "5000", "--columns", "4,six"], "--columns 4,six: must be whole numbers"),
-        (["--records", "5000", "--nodes", "1,2,3"], "--nodes 1,2,3: one number for all parties"),
-        (["--records", "5000", "--cores", "0"], "cores of the label holder = 0"),
-        (["--records", "5000", "--bandwidth", "-5"], "bandwidth of the line"),
+        (["--records", "5000", "--nodes", "1,2,3"], "--nodes 1,2,3: one number above 0 for all parties"),
+        (["--records", "5000", "--nodes", "0"], "--nodes 0: one number above 0 for all parties"),
         (["--records", "5000", "--scheme", "rsa"], "scheme = 'rsa'"),
         (["--records", "5000"], "measured.json: no such file; with --measure this machine's figures go there"),
         ([], "--records: say how many"),
@@ -64,16 +63,40 @@ def test_bad_options_are_refused_before_anything_is_measured(words: list[str], s
     assert not nowhere.exists()
 
 
+@pytest.mark.parametrize(
+    ("option", "wrong", "range_"),
+    [
+        ("--cores", "0", "greater than or equal to 1"),
+        ("--workers", "-1", "greater than or equal to 0"),
+        ("--bandwidth", "-5", "greater than or equal to 0.001"),
+        ("--inner-bandwidth", "0", "greater than or equal to 0.001"),
+        ("--memory", "nan", "greater than or equal to 0.001"),
+        ("--delay", "inf", "less than or equal to 600000"),
+        ("--smaller-share", "0.7", "less than or equal to 0.5"),
+        ("--records", "-1", "greater than or equal to 0"),
+    ],
+)
+def test_numbers_out_of_range_are_wrong_usage(option: str, wrong: str, range_: str, tmp_path: Path) -> None:
+    """The option and its range are named."""
+    nowhere = tmp_path / "measured.json"
+    words = ["capacity", "--records", "5000", "--measurements", str(nowhere), option, wrong]
+    refused = CliRunner().invoke(app, words, env={"COLUMNS": "160"})
+    assert refused.exit_code == 2
+    assert f"'{option}'" in refused.output
+    assert range_ in refused.output
+    assert not nowhere.exists()
+
+
 def test_a_file_of_another_machine_gets_no_figures_of_this_one(file: Path) -> None:
     with pytest.raises(BadInput, match="is not this machine"):
-        measuring.add_key(Measurements.load(file), KeyKind(PAILLIER, 1024), "short-exponent", file)
+        measuring.measure(KeyKind(PAILLIER, 1024), "short-exponent", Measurements.load(file), file)
 
 
 def test_a_measurement_has_all_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Real processes, TLS and kernels, with few messages and a short key."""
     for name, few in {"MESSAGES": 4, "SMALL": 20, "CALLS": 20, "RECORDS": 20_000}.items():
         monkeypatch.setattr(measuring, name, few)
-    found = measuring.measure([(KeyKind(PAILLIER, 1024), "short-exponent")])
+    found = measuring.measure(KeyKind(PAILLIER, 1024), "short-exponent")
     assert all(value > 0 for _, value in found.figures())
     kernels = found.of(KeyKind(PAILLIER, 1024), "short-exponent")
     assert kernels is not None

@@ -1,24 +1,27 @@
-"""The simulation counts what a training does: operations and bytes equal the accounts of a federation."""
+"""An estimate counts what a training does: operations equal the accounts of a federation, bytes nearly so."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from party.boosting.layout import layout
+from benchmarks.grown_levels import grown_levels
 from tests.simulator import Federation, run
 from tests.worlds import spec, world
 from treetap.additive.sums.counted_products import CountedProducts
-from treetap.capacity.training import PartyColumns, PartyCounts, Training, grown_levels, label_holder_totals
-from treetap.commands.capacity.messages import TreeMessages
+from treetap.commands.capacity.training import HOLDER, PartyColumns, PartyCounts, Training
+from treetap.protocols.boosting import PROTOCOL
 from treetap.protocols.key_options import OKAMOTO_UCHIYAMA, PAILLIER, KeyKind
+from treetap.protocols.messages import Series
 from treetap.trees.binning import FeatureBins, bin_table
 from treetap.trees.params import BoostingParams
+from treetap.trees.shapes import Shape
 
 pytestmark = pytest.mark.second_tier
 
@@ -39,14 +42,18 @@ SHAPES: dict[str, tuple[dict[str, Any], BoostingParams, str]] = {
         PAILLIER,
     ),
 }
-#: Messages whose bytes are compared; those of leaf paths are bounded.
-KINDS = ("gradients", "candidate_sums", "sampled_records", "children", "instance_spaces")
+#: Contents whose bytes are nearly those of ciphertexts, and those that are bounded: a few sets of records and numbers.
+OF_CIPHERTEXTS = ("gradients", "candidate_sums")
+BOUNDED = ("sampled_records", "children", "instance_spaces", "leaf_paths")
 
 
 @pytest.mark.filterwarnings("ignore:a 1024-bit Okamoto-Uchiyama key")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_operations_and_bytes_are_those_of_the_account(shape: str, tmp_path: Path) -> None:
-    """Every operation of every party, and every byte of the messages of trees, to and from each."""
+    """Every operation of every party; bytes of the messages of trees, to and from each, by the rows that declare them.
+
+    The frames of messages, some hundred bytes, are not in a row.
+    """
     how, params, scheme = SHAPES[shape]
     here = world(**how)
     names = list(here.tables)
@@ -62,21 +69,36 @@ def test_operations_and_bytes_are_those_of_the_account(shape: str, tmp_path: Pat
         model = federation.state(names[0]) / "models" / "job" / "trees.jsonl"
         trees = [json.loads(line)["tree"] for line in model.read_text().splitlines()]
         jobs = [_training(tree, names, columns, len(here.y), params, scheme) for tree in trees]
-        counted = {names[0]: sum((Counter(label_holder_totals(each)) for each in jobs), Counter[str]())}
-        for name in names[1:]:
-            parts = (Counter(PartyCounts(each, each.others[name], 1).totals()) for each in jobs)
-            counted[name] = sum(parts, Counter[str]())
+        counted = defaultdict[str, Counter[str]](Counter)
+        for job in jobs:
+            for name, of in job.operations(
+                {name: PartyCounts(job, job.others[name], 1) for name in job.others}
+            ).items():
+                counted[names[0] if name == HOLDER else name].update(of)
         accounts = {each.party: each.account for each in status.accounts if each.party in names}
+        sent: Counter[tuple[str, str]] = Counter()
+        messages: Counter[tuple[str, str]] = Counter()
         for name, account in accounts.items():
             assert {each.name: each.count for each in account.operations} == dict(counted[name]), name
-        sent: defaultdict[tuple[str, str, str], int] = defaultdict(int)
-        for account in accounts.values():
             for row in account.traffic:
-                sent[getattr(row, "from"), row.to, row.step] += row.bytes
-        expected, paths = _bytes(jobs, names)
-        assert {key: count for key, count in sent.items() if key[2] in KINDS} == dict(expected)
+                party = row.to if getattr(row, "from") == names[0] else getattr(row, "from")
+                sent[party, row.step] += row.bytes
+                messages[party, row.step] += row.messages
         for name in names[1:]:
-            assert 0 < sent[names[0], name, "leaf_paths"] <= paths
+            for row in PROTOCOL.sends:
+                pairs = [pair for pair in row.route(jobs[0].sizes.members) if name in pair]
+                if row.content not in (*OF_CIPHERTEXTS, *BOUNDED):
+                    continue
+                assert row.times is not None
+                assert row.bound is not None
+                [(sender, receiver)] = pairs
+                levels = range(params.max_depth) if len(row.times(jobs[0].sizes, sender, receiver)[1]) > 1 else [0]
+                declared = sum(
+                    row.bound(job.sizes, Series(sender, receiver, 0, level)) for job in jobs for level in levels
+                )
+                frames = sent[name, row.content] - declared
+                assert frames < 128 * messages[name, row.content], (name, row.content)
+                assert frames > 0 or row.content in BOUNDED, (name, row.content)
         await federation.close()
 
     run(main())
@@ -95,41 +117,19 @@ def _training(
     params: BoostingParams,
     scheme: str,
 ) -> Training:
-    """A grown tree as the simulation has it; each node above the depth could be split, as no weight is asked for."""
+    """A grown tree as an estimate has it; each node above the depth could be split, as no weight is asked for."""
     owners = {made["node"]: names.index(made["owner"]) for made in tree["splits"]}
     levels = grown_levels(owners, defaultdict(lambda: n), params.max_depth)
     others = {name: columns[name] for name in names[1:]}
-    key, slots = KeyKind(scheme, 1024), layout(params, n, 1)
-    return Training(n, n, columns[names[0]], others, levels, 1, key, "short-exponent", slots)
-
-
-def _bytes(jobs: list[Training], names: list[str]) -> tuple[Counter[tuple[str, str, str]], int]:
-    """Bytes by sender, receiver and kind, and the most of leaf paths to one party."""
-    found: Counter[tuple[str, str, str]] = Counter()
-    handles, holder, paths = dict.fromkeys(names[1:], 0), names[0], 0
-    for t, job in enumerate(jobs):
-        messages = TreeMessages(job, "job", t, handles=handles)
-        for name in names[1:]:
-            found[holder, name, "gradients"] += sum(messages.gradients(1))
-            found[holder, name, "sampled_records"] += messages.sampled()
-            for level in range(len(job.levels)):
-                found[name, holder, "candidate_sums"] += sum(messages.candidate_sums(name, level))
-                found[name, holder, "children"] += messages.children(name, level)
-                found[holder, name, "instance_spaces"] += messages.spaces(name, level)
-        paths += messages.paths()
-        for level in job.levels:
-            for owner in level.owners:
-                if owner:
-                    handles[names[owner]] += 1
-    return +found, paths
+    one = replace(params, n_estimators=1)
+    return Training(n, one, columns[names[0]], others, levels, KeyKind(scheme, 1024), "short-exponent")
 
 
 def test_products_are_counted_by_the_code_that_computes_them() -> None:
     """Of one worker's records the count is that of joint cells; of more than are looked at it grows by their groups."""
     rng = np.random.default_rng(0)
     codes = rng.integers(0, 6, (500, 4))
-    shapes = PartyColumns.alike(4, 6).shapes
-    counted = CountedProducts(shapes, codes, 500)
+    counted = CountedProducts((Shape(6, False),) * 4, codes, 500)
     assert 0 < counted.at_root(500) < 4 * 500  # joint cells save products
     assert counted.at_root(900) - counted.at_root(500) == 400 * len(counted.root_groups)
     assert counted.below(0) == 0

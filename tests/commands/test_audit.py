@@ -217,6 +217,15 @@ def test_attack_is_scored_as_the_audit_scores_it(run: tuple[Path, dict[str, Any]
     assert again.v_measure == pytest.approx(report["v_measure"])
 
 
+def test_settings_of_an_attack_change_what_it_does(run: tuple[Path, dict[str, Any]]) -> None:
+    """What `--set` names is among the parameters of the report, in the place of the default."""
+    folder, _ = run
+    words = ["attack", "id2graph-chunked", folder / "shop" / "state", "--party", "shop", "--classes", "2", "--json"]
+    report = json.loads(treetap(*words, "--set", "chunk_size=40", "--set", "chunk_edges=linked").out)
+    assert (report["parameters"]["chunk_size"], report["parameters"]["chunk_edges"]) == (40, "linked")
+    assert report["parameters"]["alpha"] == 3.0
+
+
 def test_received_only_knows_no_more(run: tuple[Path, dict[str, Any]]) -> None:
     """Without own splits and differences there are no more leaves than with them."""
     folder, _ = run
@@ -245,6 +254,14 @@ def _id(folder: Path) -> str:
         (["audit", "{run}", "--job", "other"], "other"),
         (["attack", "guess", "{run}/shop/state", "--party", "shop", "--classes", "2"], "attack 'guess': unknown"),
         (["attack", "uni+cl", "{run}/shop/state", "--party", "shop"], "say --classes C"),
+        (
+            ["attack", "uni", "{run}/shop/state", "--party", "shop", "--classes", "2", "--set", "chunks=5"],
+            "unknown: chunks; known: discount",
+        ),
+        (
+            ["attack", "uni", "{run}/shop/state", "--party", "shop", "--classes", "2", "--set", "chunk_size=1"],
+            "chunk_size must be a whole number in [2,",
+        ),
         (["attack", "uni+cl", "{run}/shop/state", "--party", "shop", "--classes", "0"], "not 0"),
         (["audit", "{run}", "--fail-above", "id2graph=nan"], "with V from 0 to 1"),
         (["audit", "{run}", "--fail-above", "guess=0.1"], "unknown limit 'guess'"),

@@ -231,7 +231,7 @@ def test_a_table_in_memory(tmp_path: Path, made: list[str]) -> None:
     assert (ended, found.folder) == ([4, 5], str(tmp_path / "kept"))
     assert pq.read_table(tmp_path / "kept" / "table.parquet") == table
     assert "n_estimators = 3" in (tmp_path / "kept" / "experiment.toml").read_text()
-    assert run_experiment(experiment, tmp_path / "kept", table=table, resume=True) == found
+    assert run_experiment(experiment, tmp_path / "kept", table=table, place="resumed") == found
     assert made == ["seed-4", "seed-5"]
     with pytest.raises(BadInput, match=r"table\.parquet: row 2, column 'b': the cell is infinite"):
         run_experiment(experiment, tmp_path / "no", table=table.set_column(1, "b", [[0.0, float("inf"), *range(18)]]))

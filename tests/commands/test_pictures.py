@@ -111,7 +111,6 @@ def test_the_picture_of_a_frontier_is_what_is_drawn(module: Any) -> None:
 def test_the_pictures_of_growth_and_capacity_are_what_is_drawn(module: Any, tmp_path: Path) -> None:
     """Growth from its committed results; capacity with made-up minutes, which leave legend and axes as they are."""
     needs_libraries("matplotlib", extra="bench")
-    needs_libraries("simpy", extra="capacity")
     texts, growth, capacity = module("rendering").texts, module("render_growth"), module("render_capacity")
     growth.draw(growth.read_results(growth.RESULTS), tmp_path / "growth.svg")
     every = product(capacity.RECORDS, capacity.LINES, capacity.SCHEMES, capacity.NODES)

@@ -57,7 +57,7 @@ def experiment(
             table=None if frame is None else arrow_of(frame),
             file=None if place is None else text_of(place),
             name=name if place is None else str(place),
-            numbered=workdir is None,
+            place="numbered" if workdir is None else "empty",
             live=progress_view.live if verbose else lambda _: quiet(),
         )
     return ExperimentResult(results, Path(results.folder or ""))

@@ -9,24 +9,26 @@ import json
 import logging
 import re
 import sys
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from treetap import logs
-from treetap.commands import labels
-from treetap.commands.audit import cli as audit
-from treetap.commands.audit.cli import needs
-from treetap.commands.capacity import cli as capacity
+from treetap.commands.audit.cli import attack, audit
+from treetap.commands.capacity.cli import capacity
 from treetap.commands.certs.cli import certs
 from treetap.commands.data.cli import data
 from treetap.commands.experiment import export_cli
-from treetap.commands.health import cli as health
-from treetap.commands.jobs import prune, serve
-from treetap.commands.jobs.operator_options import AwayDeadline, OperatorFile, Protocol, operating
+from treetap.commands.health.cli import health
+from treetap.commands.jobs.operator_options import DEFAULT_OPERATOR, ModelOptions, OperatorFile, operating
+from treetap.commands.jobs.prune import prune
+from treetap.commands.jobs.serve import resumed, serve
+from treetap.commands.labels import labels
 from treetap.commands.leakage import cli as leakage
 from treetap.commands.model.cli import model
+from treetap.commands.options import CA, REVOKED, Json, from_dataclasses, needs, option
 from treetap.commands.stdout import guarded
 from treetap.errors import BadInput, Malformed, TreetapError
 from treetap.names import visible
@@ -44,11 +46,12 @@ app = typer.Typer(
 )
 app.add_typer(certs, name="certs")
 app.add_typer(data, name="data")
-audit.register(app)
+app.command(rich_help_panel="Audit")(audit)
+app.command(rich_help_panel="Audit")(attack)
 export_cli.register(model)
 app.add_typer(model, name="model")
 
-Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON on standard output and nothing else.")]
+Detach = Annotated[bool, typer.Option(help="Submit the job and do not wait.")]
 JobName = Annotated[str, typer.Argument(help="Name of the job.")]
 LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.")]
 LogFormat = Annotated[str, typer.Option(help="text, or json: one object a line.")]
@@ -197,16 +200,16 @@ def doctor(
     run(config, as_json=as_json)
 
 
-health.register(app)
+app.command()(health)
 leakage.register(app)
-capacity.register(app)
+app.command()(capacity)
 
 
 @app.command()
 def train(
     file: Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job.")],
-    operator: OperatorFile = Path("operator.toml"),
-    detach: Annotated[bool, typer.Option(help="Submit the job and do not wait.")] = False,
+    operator: OperatorFile = DEFAULT_OPERATOR,
+    detach: Detach = False,
     as_json: Json = False,
 ) -> None:
     """Submit a training job to the coordinator and watch it. Ctrl-C stops the watching, not the job."""
@@ -224,107 +227,59 @@ def train(
         _follow(client, name, detach=detach, as_json=as_json)
 
 
+@dataclass(frozen=True, kw_only=True)
+class PredictionOptions(ModelOptions):
+    """Options of a prediction that is written to a file."""
+
+    records_file: str = option(
+        "", "File of ids at the label holder or recipient, below its data folder; without it all records.", "--records"
+    )
+    recipient: str = option("", "Of masked: the party that gets the scores; without it the training's first party.")
+    prediction_weights: str = option(
+        "", "Of masked: exact (default), or noised: leaf weights as the training released them."
+    )
+    explain: bool = option(
+        False,
+        "Also write the candidate paths, with names where the owner's policy emits FEATURE_NAME to the label holder.",
+        "--explain",
+    )
+    explain_limit: int = option(0, "Of --explain: number of records, from the first on; 0: all.", min=0, max=2**63 - 1)
+    attributions: bool = option(
+        False,
+        "Of eini: also Shapley values; every feature party's policy must emit EXPLANATION to the label holder.",
+        "--attributions",
+    )
+    evaluate: bool = option(
+        False,
+        "Also compare with the labels of the label holder's or recipient's table; measures come back if its "
+        "policy lets METRIC go to the coordinator.",
+        "--evaluate",
+    )
+    format: str = option("", "Of the predictions' file: parquet (default) or csv.")
+
+
 @app.command()
+@from_dataclasses
 def predict(
-    model: Annotated[str, typer.Argument(help="Name of the finished training job.")],
-    table: Annotated[str, typer.Option(help="Name of each party's prediction table.")] = "predict",
-    records: Annotated[
-        str,
-        typer.Option(
-            help="File of ids at the label holder or recipient, below its data folder; without it all records."
-        ),
-    ] = "",
-    name: Annotated[str, typer.Option(help="Name of this prediction; without it, one is made up.")] = "",
-    protocol: Protocol = "",
-    recipient: Annotated[
-        str, typer.Option(help="Of masked: the party that gets the scores; without it the training's first party.")
-    ] = "",
-    prediction_weights: Annotated[
-        str, typer.Option(help="Of masked: exact (default), or noised: leaf weights as the training released them.")
-    ] = "",
-    form: Annotated[str, typer.Option(help="Of interactive: batched (default) or per-tree, as it was published.")] = "",
-    scheme: Annotated[
-        str, typer.Option(help="Of eini: paillier or okamoto-uchiyama; without it the training job's.")
-    ] = "",
-    key_bits: Annotated[int, typer.Option(min=0, help="Of eini: length of the key; 0: the training job's.")] = 0,
-    obfuscation: Annotated[
-        str, typer.Option(help="Of eini: short-exponent, half-length or standard; without it the training job's.")
-    ] = "",
-    block: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Records per block; 0: the protocol's own.")] = 0,
-    away: Annotated[
-        str, typer.Option(help="When a feature party does not answer: fail (default), retry, or degrade: go without.")
-    ] = "",
-    away_deadline: AwayDeadline = 0,
-    explain: Annotated[
-        bool,
-        typer.Option(
-            "--explain",
-            help="Also write the candidate paths, with names where the owner's policy emits FEATURE_NAME to the label "
-            "holder.",
-        ),
-    ] = False,
-    explain_limit: Annotated[
-        int, typer.Option(min=0, max=2**63 - 1, help="Of --explain: number of records, from the first on; 0: all.")
-    ] = 0,
-    attributions: Annotated[
-        bool,
-        typer.Option(
-            "--attributions",
-            help="Of eini: also Shapley values; every feature party's policy must emit EXPLANATION to the label "
-            "holder.",
-        ),
-    ] = False,
-    evaluate: Annotated[
-        bool,
-        typer.Option(
-            "--evaluate",
-            help="Also compare with the labels of the label holder's or recipient's table; measures come back if its "
-            "policy lets METRIC go to the coordinator.",
-        ),
-    ] = False,
-    format_: Annotated[str, typer.Option("--format", help="Of the predictions' file: parquet (default) or csv.")] = "",
-    operator: OperatorFile = Path("operator.toml"),
-    detach: Annotated[bool, typer.Option(help="Submit the job and do not wait.")] = False,
-    as_json: Json = False,
+    asked: PredictionOptions, operator: OperatorFile = DEFAULT_OPERATOR, detach: Detach = False, as_json: Json = False
 ) -> None:
     """Predict with a trained model. The label holder, or recipient, writes a file in its own state folder."""
     from treetap.protocols.prediction import predict_request
 
-    request = predict_request(
-        protocol,
-        form=form,
-        scheme=scheme,
-        key_bits=key_bits,
-        obfuscation=obfuscation,
-        prediction_weights=prediction_weights,
-        job=name,
-        model=model,
-        recipient=recipient,
-        table=table,
-        records_file=records,
-        block=block,
-        away_policy=away,
-        away_deadline_s=away_deadline,
-        explain=explain,
-        explain_limit=explain_limit,
-        attributions=attributions,
-        evaluate=evaluate,
-        format=format_,
-    )
+    request = predict_request(**asdict(asked))
     with operating(operator) as client:
-        job = client.predict(request)
-        _follow(client, job, detach=detach, as_json=as_json)
+        _follow(client, client.predict(request), detach=detach, as_json=as_json)
 
 
-serve.register(app)
-prune.register(app)
-labels.register(app)
+app.command()(serve)
+app.command()(prune)
+app.command()(labels)
 
 
 @app.command()
 def status(
     job: Annotated[str, typer.Argument(help="Name of a job; without it, all.")] = "",
-    operator: OperatorFile = Path("operator.toml"),
+    operator: OperatorFile = DEFAULT_OPERATOR,
     as_json: Json = False,
 ) -> None:
     """Show the status of one job or of all."""
@@ -334,13 +289,13 @@ def status(
     with operating(operator) as client:
         statuses = client.status(job)
     if as_json:
-        _print_json({"jobs": [progress_view.status_dict(each) for each in statuses]})
+        _print_json({"jobs": [progress_view.status_dict(status) for status in statuses]})
     else:
         progress_view.print_statuses(statuses)
 
 
 @app.command()
-def cancel(job: JobName, operator: OperatorFile = Path("operator.toml"), as_json: Json = False) -> None:
+def cancel(job: JobName, operator: OperatorFile = DEFAULT_OPERATOR, as_json: Json = False) -> None:
     """Stop a job and have every party delete its progress."""
 
     from treetap.commands.jobs import progress_view
@@ -356,7 +311,7 @@ def cancel(job: JobName, operator: OperatorFile = Path("operator.toml"), as_json
 @app.command()
 def resume(
     job: JobName,
-    operator: OperatorFile = Path("operator.toml"),
+    operator: OperatorFile = DEFAULT_OPERATOR,
     detach: Annotated[bool, typer.Option(help="Do not wait.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -367,7 +322,7 @@ def resume(
     with operating(operator) as client:
         client.resume(job)
         if not detach and client.status(job)[0].kind == "serve":
-            serve.resumed(client, job, as_json=as_json)
+            resumed(client, job, as_json=as_json)
         else:
             _follow(client, job, detach=detach, as_json=as_json)
 
@@ -392,34 +347,31 @@ def protocol(
 @app.command()
 def transcript(
     file: Annotated[Path, typer.Argument(help="A transcript's folder or one of its files.")],
-    ca: Annotated[Path | None, typer.Option(help="The federation's ca.crt, to verify the signatures.")] = None,
-    revoked: Annotated[
-        Path | None,
-        typer.Option(help="The authority's crl.pem, with --ca: signatures made after a revocation are refused."),
-    ] = None,
+    ca: Annotated[Path | None, typer.Option(help=CA)] = None,
+    revoked: Annotated[Path | None, typer.Option(help=REVOKED)] = None,
     as_json: Json = False,
 ) -> None:
     """Count a party's messages and bytes by peer, step and disclosure class; verify its chain and signatures."""
     from treetap.wire.transcript_summary import summarise
 
     try:
-        found = summarise(file, ca, revoked)
+        summary = summarise(file, ca, revoked)
     except Malformed as damage:  # of a file that the person named, not of a message
         raise BadInput(str(damage)) from None
     if as_json:
-        _print_json(found)
+        _print_json(summary)
         return
     from treetap import terminal
 
     table = terminal.table("kind", "peer", "step", "class", "messages", "bytes")
-    for row in found["rows"]:
+    for row in summary["rows"]:
         cells = [row["kind"], row["peer"], row["step"], row["class"], str(row["messages"]), terminal.size(row["bytes"])]
         table.add_row(*map(terminal.text, cells))
     terminal.out.print(table)
     terminal.out.print(
-        f"{found['records']} records, hash chain intact" + (", last record torn" if found["torn"] else "")
+        f"{summary['records']} records, hash chain intact" + (", last record torn" if summary["torn"] else "")
     )
-    terminal.out.print(found["signed"]["says"], markup=False, highlight=False, soft_wrap=True)
+    terminal.out.print(summary["signed"]["says"], markup=False, highlight=False, soft_wrap=True)
 
 
 def _follow(client: Operator, job: str, *, detach: bool, as_json: bool) -> None:

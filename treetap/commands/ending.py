@@ -32,8 +32,8 @@ def as_ctrl_c(*numbers: signal.Signals) -> Iterator[list[signal.Signals]]:
     came: list[signal.Signals] = []
 
     def end(number: int, _: FrameType | None) -> None:
-        for each in before:
-            signal.signal(each, signal.SIG_IGN)
+        for ours in before:
+            signal.signal(ours, signal.SIG_IGN)
         came.append(signal.Signals(number))
         try:
             loop = asyncio.get_running_loop()
@@ -42,8 +42,8 @@ def as_ctrl_c(*numbers: signal.Signals) -> Iterator[list[signal.Signals]]:
         loop.call_soon_threadsafe(_cancel_all)  # also wakes the loop
 
     here = threading.current_thread() is threading.main_thread()
-    found = {number: signal.getsignal(number) for number in numbers} if here else {}
-    before = {number: handler for number, handler in found.items() if handler != signal.SIG_IGN}
+    handlers = {number: signal.getsignal(number) for number in numbers} if here else {}
+    before = {number: handler for number, handler in handlers.items() if handler != signal.SIG_IGN}
     try:
         for number in before:
             signal.signal(number, end)

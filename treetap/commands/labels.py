@@ -28,21 +28,21 @@ def labels(
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON and nothing else.")] = False,
 ) -> None:
     """Show a party's ledgers of its labels: draws of noisy ones, ε spent, budget left; measures released by clean."""
-    found = _ledger(config)
+    ledger = _ledger(config)
     if as_json:
-        print(json.dumps(found, indent=1), flush=True)
+        print(json.dumps(ledger, indent=1), flush=True)
         return
     from treetap import terminal
 
     table = terminal.table(*_SHOWN.values())
-    for draw in found["draws"]:
+    for draw in ledger["draws"]:
         cells = {**draw, "stored": "yes" if draw["stored"] else "no"}
         table.add_row(*(terminal.text(str(cells[key])) for key in _SHOWN))
     terminal.out.print(table)
-    budget = found["budget"]
-    limit = "its policy has no label_budget" if budget is None else f"{found['left']:g} of {budget:g} left"
-    terminal.out.print(f"{found['party']}: ε {found['spent']:g} spent, {limit}", soft_wrap=True)
-    for release in found["releases"]:
+    budget = ledger["budget"]
+    limit = "its policy has no label_budget" if budget is None else f"{ledger['left']:g} of {budget:g} left"
+    terminal.out.print(f"{ledger['party']}: ε {ledger['spent']:g} spent, {limit}", soft_wrap=True)
+    for release in ledger["releases"]:
         measures, counted = ", ".join(release["measures"]), f"{release['records']} labels as they are"
         text = f"{release['at']}: {release['job']} released {measures} by {counted}, of table {release['table']}"
         terminal.out.print(terminal.text(text), soft_wrap=True)
@@ -73,8 +73,3 @@ def _ledger(config: Path) -> dict[str, Any]:
         "draws": draws,
         "releases": releases,
     }
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(labels)

@@ -292,7 +292,7 @@ def to_toml(content: Mapping[str, Any], prefix: str = "") -> str:
             name = f"{prefix}{_key(key)}"
             lines.append(f"\n[{name}]\n{to_toml(value, name + '.')}")
         elif _tables(value):
-            lines += [f"\n[[{prefix}{_key(key)}]]\n{to_toml(each, prefix + _key(key) + '.')}" for each in value]
+            lines += [f"\n[[{prefix}{_key(key)}]]\n{to_toml(row, prefix + _key(key) + '.')}" for row in value]
     return "".join(lines)
 
 
@@ -302,7 +302,7 @@ def _plain(value: object) -> str:
 
 
 def _tables(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(each, Mapping) for each in value)
+    return isinstance(value, list) and bool(value) and all(isinstance(row, Mapping) for row in value)
 
 
 def _key(key: str) -> str:

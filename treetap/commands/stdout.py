@@ -20,7 +20,6 @@ class Output(io.TextIOWrapper):
     failure: TreetapError | None = None
 
     def write(self, text: str, /) -> int:
-        """See `io.TextIOWrapper`."""
         try:
             return super().write(text)
         except BrokenPipeError:
@@ -29,7 +28,6 @@ class Output(io.TextIOWrapper):
             raise self._give_up(failure) from None
 
     def flush(self) -> None:
-        """See `io.TextIOWrapper`."""
         try:
             super().flush()
         except BrokenPipeError:

@@ -19,8 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from treetap.errors import DataError, TreetapError
-from treetap.process.children import end, settle
-from treetap.process.clean_forks import fork_clean
+from treetap.process.children import end, fork_clean, settle
 from treetap.process.limits import leave_out_pandas
 from treetap.tables.arrow_file import checked
 from treetap.tables.csv_dialect import Dialect
@@ -50,7 +49,6 @@ class ReadApart(Source):
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """See `Source`."""
         with self._reader() as reader:
             self._kept = reader
             try:
@@ -60,24 +58,20 @@ class ReadApart(Source):
 
     @property
     def says(self) -> list[str]:
-        """See `Source`."""
         sentences: list[str] = self._value("says", of=_texts)
         return sentences
 
     @property
     def style(self) -> Style:
-        """See `Source`."""
         if self._style is None:
             decimal, thousands = self._value("style", of=lambda found: _texts(found) and len(found) == 2)
             self._style = decimal, thousands
         return self._style
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
-        """See `Source`."""
         return [(field.name, field.type) for table in self._columns("fields") for field in table.schema]
 
     def read(self, wanted: list[str], text: Collection[str]) -> pa.Table:
-        """See `Source`."""
         most, size = half_of_memory(), 0
         parts: list[pa.Table] = []
         for part in self._columns("read", wanted, sorted(text)):
@@ -92,42 +86,34 @@ class ReadApart(Source):
         return pa.concat_tables(parts)
 
     def batches(self, wanted: list[str], text: Collection[str]) -> Iterator[pa.Table]:
-        """See `Source`: read ahead by what a pipe holds."""
+        """Read ahead by what a pipe holds."""
         yield from self._columns("batches", wanted, sorted(text))
 
     def count_rows(self) -> int | None:
-        """See `Source`."""
         rows: int | None = self._value("count_rows", of=lambda count: count is None or type(count) is int)
         return rows
 
     def stamp(self) -> object:
-        """See `Source`."""
         stamp: object = self._value("stamp", of=lambda _: True)
         return stamp
 
     def row_name(self, index: int) -> str:
-        """See `Source`."""
         return self._text("row_name", index)
 
     def number(self, cell: str) -> float:
-        """See `Source`."""
         decimal, thousands = self.style
         return Dialect(decimal=decimal, thousands=thousands).number(cell)
 
     def remedy(self, cells: Iterable[str | None]) -> str:
-        """See `Source`."""
         return self._text("remedy", list(cells))
 
     def doubt(self, cells: Iterable[str | None]) -> str:
-        """See `Source`."""
         return self._text("doubt", list(cells))
 
     def not_text(self) -> str:
-        """See `Source`."""
         return self._text("not_text")
 
     def remedy_of_absence(self, name: str) -> str:
-        """See `Source`."""
         return self._text("remedy_of_absence", name)
 
     def _text(self, what: str, *given: object) -> str:

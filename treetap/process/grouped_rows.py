@@ -102,10 +102,10 @@ def write_at(file: IO[bytes], block: bytes, at: int) -> None:
 
 def read_at(file: IO[bytes], at: int, count: int) -> bytes:
     """Read `count` bytes at an offset of a file without a buffer; `OSError` if it has fewer."""
-    found = bytearray()
-    while len(found) < count:
-        part = os.pread(file.fileno(), count - len(found), at + len(found))
+    content = bytearray()
+    while len(content) < count:
+        part = os.pread(file.fileno(), count - len(content), at + len(content))
         if not part:
-            raise OSError(f"{len(found)} of {count} bytes were read from a file of the state folder")
-        found += part
-    return bytes(found)
+            raise OSError(f"{len(content)} of {count} bytes were read from a file of the state folder")
+        content += part
+    return bytes(content)

@@ -53,7 +53,6 @@ class _WithoutPandas(MetaPathFinder):
     """A finder by which an import of pandas fails as if it were not installed."""
 
     def find_spec(self, name: str, *_: object) -> None:
-        """See `importlib.abc.MetaPathFinder`."""
         if name == "pandas":
             raise ModuleNotFoundError("this process goes without pandas", name=name)
 

@@ -56,8 +56,7 @@ class NetworkSizes(JobSizes):
 
     def numbers(self, party: str, rows: int, blocks: int = 1) -> int:
         """Bytes of the numbers of some rows of a party's embeddings."""
-        # Not above: the command line reads this description, and starts faster without the parameters.
-        from treetap.neural.params import NUMBER_BYTES
+        from treetap.neural.params import NUMBER_BYTES  # not above: the command line reads this module at each start
 
         return rows * self.widths[party] * NUMBER_BYTES[self.wire_type] + blocks * _MESSAGE
 

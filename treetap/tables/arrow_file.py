@@ -29,12 +29,10 @@ class ArrowFile(FileSource):
     streams = True
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
-        """See `Source`."""
         with decoding(self, _NAME), self.file.open() as raw, self._reader(raw) as reader:
             return [(field.name, field.type) for field in reader.schema]
 
     def read(self, wanted: list[str], text: Collection[str]) -> pa.Table:
-        """See `Source`."""
         most, size = half_of_memory(), 0
         parts: list[pa.Table] = []
         for part in self.batches(wanted, text):
@@ -46,14 +44,13 @@ class ArrowFile(FileSource):
         return pa.concat_tables(parts) if parts else pa.schema([(name, kinds[name]) for name in wanted]).empty_table()
 
     def batches(self, wanted: list[str], text: Collection[str]) -> Iterator[pa.Table]:
-        """See `Source`."""
         del text  # a column has its type
         for batch in self._batches(wanted):
             whole = pa.Table.from_batches([batch]).select(wanted)
             yield from (whole.slice(first, BATCH_ROWS) for first in range(0, whole.num_rows, BATCH_ROWS))
 
     def count_rows(self) -> int:
-        """See `Source`: that of the first column, since the format counts the rows of each batch alone."""
+        """That of the first column, since the format counts the rows of each batch alone."""
         return sum(batch.num_rows for batch in self._batches([name for name, _ in self.fields()][:1]))
 
     def _batches(self, wanted: list[str]) -> Iterator[pa.RecordBatch]:

@@ -12,15 +12,24 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import DataError
-from treetap.tables.column_bins import ColumnBins
 from treetap.tables.config import CATEGORICAL, CONSTRAINTS
 from treetap.tables.constant import in_words
 from treetap.tables.features import Extent
 from treetap.tables.reading import Table
 from treetap.tables.source import Origin
 from treetap.tables.tensors import Shape, shape_text
-from treetap.trees.binning import BinnedTable, Codes, FeatureBins, code_type, kind_of
-from treetap.trees.quantiles import BLOCK, most_blocks
+from treetap.trees.binning import (
+    BinnedTable,
+    Codes,
+    FeatureBins,
+    code_type,
+    cuts_at_quantiles,
+    fit,
+    fit_categories,
+    kind_of,
+    quantile_cuts,
+)
+from treetap.trees.quantiles import BLOCK, QuantileSketch, most_blocks
 from treetap.trees.shapes import Kind
 
 log = logging.getLogger(__name__)
@@ -71,8 +80,8 @@ def directions_of(table: Table) -> npt.NDArray[np.int64] | None:
         if name in free:
             continue
         raise without_order(table.path, name)
-    found = np.array([table.directions.get(name, 0) for name in table.columns], dtype=np.int64)
-    return found if found.any() else None
+    directions = np.array([table.directions.get(name, 0) for name in table.columns], dtype=np.int64)
+    return directions if directions.any() else None
 
 
 def without_order(path: Origin, name: str) -> DataError:
@@ -179,13 +188,13 @@ def _codes(table: Table, bins: list[FeatureBins], records: int, scratch: Callabl
     size = shape[0] * shape[1] * kind.itemsize
     flat: Codes = _mapped(scratch, size, kind) if size > MAPPED else np.empty(shape[0] * shape[1], dtype=kind)
     codes = flat.reshape(shape, order="F")  # histograms read it column by column
-    last = [each.n_bins + 1 if each.categories else each.n_bins - 1 + each.has_missing for each in bins]
+    last = [feature.n_bins + 1 if feature.categories else feature.n_bins - 1 + feature.has_missing for feature in bins]
     for rows, values in table.values.batches(table.rows):
-        for place, each in enumerate(bins):
-            found = each.codes(values[:, place])
+        for place, feature in enumerate(bins):
+            coded = feature.codes(values[:, place])
             if records < len(table.ids):
-                found[rows >= records] = np.minimum(found[rows >= records], last[place])
-            codes[rows, place] = found
+                coded[rows >= records] = np.minimum(coded[rows >= records], last[place])
+            codes[rows, place] = coded
     return codes
 
 
@@ -199,3 +208,43 @@ def _mapped(scratch: Callable[[], IO[bytes]], size: int, kind: np.dtype[np.integ
             file.write(bytes(min(_WRITTEN, size - written)))
         file.flush()
         return np.frombuffer(mmap(file.fileno(), size), dtype=kind)
+
+
+class ColumnBins:
+    """Takes values, NaN where missing; then `extent` is theirs, and `bins` follow from them.
+
+    `categories`: their number in a column of categories, which needs no values; `max_cat_to_onehot`: see
+    `treetap.trees.binning.fit_categories`. `sketched`: the values are many.
+    """
+
+    def __init__(self, name: str, max_bin: int, categories: int, max_cat_to_onehot: int, *, sketched: bool) -> None:
+        self.extent = Extent()
+        self._name, self._max_bin = name, max_bin
+        self._categories, self._max_cat_to_onehot = categories, max_cat_to_onehot
+        self._sketch = QuantileSketch(max_bin, BLOCK) if sketched and not categories else None
+        self._parts: list[npt.NDArray[np.float64]] = []
+
+    def add(self, values: npt.NDArray[np.float64]) -> None:
+        """Further values (n,)."""
+        self.extent.see(values)
+        if self._sketch is not None:
+            self._sketch.add(values[~np.isnan(values)])
+        elif not self._categories:
+            self._parts.append(values.copy())  # not a view, which would keep the whole batch
+
+    def bins(self) -> FeatureBins:
+        """The bins, a constant column's too. `DataError` if a value is infinite."""
+        if self._categories:
+            missing = np.full(int(self.extent.missing), np.nan)
+            return fit_categories(missing, self._categories, self._max_cat_to_onehot, self._name, may_be_constant=True)
+        if self._sketch is None:
+            values = np.concatenate([np.empty(0), *self._parts])
+            return fit(values, self._max_bin, self._name, may_be_constant=True)
+        if np.isinf([self.extent.least, self.extent.largest]).any():
+            raise DataError(f"column {self._name!r} holds an infinite value: mark it missing or clip it")
+        distinct = self._sketch.distinct()
+        if distinct is not None:
+            cuts = quantile_cuts(distinct, np.ones(len(distinct), dtype=np.int64), self._max_bin)
+        else:
+            cuts = cuts_at_quantiles(*self._sketch.weighted(), self._max_bin)
+        return FeatureBins(cuts, self.extent.missing)

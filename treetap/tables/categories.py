@@ -111,7 +111,7 @@ def encoded(
     names: list[str] = []
     blocks: list[Floats] = []
     block: Floats
-    found: dict[str, Category] = {}
+    categories: dict[str, Category] = {}
     seen: dict[str, Seen] = {}
     for name, column in columns.items():
         category = known.get(name) if known is not None else categories_of(path, name, column, encode, missing)
@@ -128,16 +128,16 @@ def encoded(
             block, seen[name] = _of_categories(path, name, column, category, missing)
         names += made
         blocks.append(block)
-        found |= {} if category is None else {name: category}
+        categories |= {} if category is None else {name: category}
     times = Counter(names)
-    for name, category in found.items():
+    for name, category in categories.items():
         # The feature itself is not named: a category is the text of a cell.
         if any(times[feature] > 1 for feature in category.features):
             raise DataError(
                 f"{path}: column {name!r}: a feature made of it would have the name of another feature: "
                 "rename the column"
             )
-    return Encoded(names, np.concatenate([np.empty((rows, 0)), *blocks], axis=1), found, seen)
+    return Encoded(names, np.concatenate([np.empty((rows, 0)), *blocks], axis=1), categories, seen)
 
 
 def _of_categories(

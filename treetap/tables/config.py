@@ -22,8 +22,8 @@ OTHERS = "*"
 
 def _known(value: Any) -> Any:
     """Refuse what is neither the name of an encoding nor a table of such names."""
-    each = value.values() if isinstance(value, dict) else [value]
-    if wrong := [name for name in each if name not in ENCODINGS]:
+    encodings = value.values() if isinstance(value, dict) else [value]
+    if wrong := [name for name in encodings if name not in ENCODINGS]:
         raise ValueError(
             f"{wrong[0]!r} is no encoding: write {', '.join(map(repr, ENCODINGS[:-1]))} or {ENCODINGS[-1]!r}, or a "
             f'table with one of them for each column, such as {{ city = "one-hot", opened = "{DAYS}" }}'

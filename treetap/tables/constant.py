@@ -20,7 +20,7 @@ def constant_columns(
     A value in some records that is missing in others is none. `features`: those that the columns became by their
     `categories`. `one_hot`: look at columns encoded so too, in which all features have to be constant.
     """
-    found = {}
+    faults = {}
     for column in sources:
         category = categories.get(column)
         if category is not None and category.encode == "one-hot" and not one_hot:
@@ -29,8 +29,8 @@ def constant_columns(
         extents = [features[name] for name in made if name in features]
         if not extents or not all(extent.constant for extent in extents):
             continue
-        found[column] = "has no value at all" if all(extent.empty for extent in extents) else "is constant"
-    return found
+        faults[column] = "has no value at all" if all(extent.empty for extent in extents) else "is constant"
+    return faults
 
 
 def in_words(constant: Mapping[str, str]) -> str:

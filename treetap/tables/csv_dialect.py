@@ -139,9 +139,9 @@ def detect(head: bytes, given: Given, *, whole: bool) -> Detected:
     elif excel:
         dialect = replace(dialect, delimiter=excel[1])
         says.append(f"its first line, sep={_shown(excel[1])}, is no header: delimiter = {_toml(excel[1])}")
-    elif (found := _delimiter(text, dialect, whole)) != ",":
-        dialect = replace(dialect, delimiter=found)
-        says.append(f"cells end at {_shown(found)}: delimiter = {_toml(found)}")
+    elif (delimiter := _delimiter(text, dialect, whole)) != ",":
+        dialect = replace(dialect, delimiter=delimiter)
+        says.append(f"cells end at {_shown(delimiter)}: delimiter = {_toml(delimiter)}")
     if given.decimal is not None and given.thousands is not None:
         return Detected(replace(dialect, decimal=given.decimal, thousands=given.thousands), tuple(says))
     decimal, thousands, undecided = given.decimal, given.thousands, list[str]()
@@ -173,7 +173,9 @@ def marked_encoding(head: bytes) -> str | None:
 
 
 def _delimiter(text: str, dialect: Dialect, whole: bool) -> str:
-    fitting = [each for each in DELIMITERS if _table(_rows(text, replace(dialect, delimiter=each), whole))]
+    fitting = [
+        delimiter for delimiter in DELIMITERS if _table(_rows(text, replace(dialect, delimiter=delimiter), whole))
+    ]
     return fitting[0] if len(fitting) == 1 else ","
 
 
@@ -185,16 +187,16 @@ def _table(rows: Sequence[Sequence[str]]) -> bool:
 
 def _rows(text: str, dialect: Dialect, whole: bool) -> list[list[str]]:
     """The first rows; without the last one where it may be cut off."""
-    found: list[list[str]] = []
+    complete: list[list[str]] = []
     try:
         for row in dialect.rows(io.StringIO(text, newline="")):
             if row:
-                found.append(row)
-            if len(found) > ROWS:
-                return found
+                complete.append(row)
+            if len(complete) > ROWS:
+                return complete
     except csv.Error:
         return []
-    return found if whole else found[:-1]
+    return complete if whole else complete[:-1]
 
 
 def _shown(delimiter: str) -> str:

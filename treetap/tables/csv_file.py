@@ -61,11 +61,9 @@ class CsvFile(FileSource):
 
     @property
     def says(self) -> list[str]:
-        """See `Source`."""
         return [f"{self}: {sentence}" for sentence in self.detected.says]
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
-        """See `Source`."""
         dialect = self.dialect
         self._check_quotes()
         try:
@@ -79,10 +77,8 @@ class CsvFile(FileSource):
             raise self._unreadable(failure) from None
 
     def read(self, wanted: list[str], text: Collection[str]) -> pa.Table:
-        """See `Source`.
-
-        Ids are among the columns of text: read as numbers, 007 would become 7. An unquoted NA or nothing is a missing
-        cell in a column of text as in one of numbers.
+        """Ids are among the columns of text: as numbers, 007 would become 7. An unquoted NA or nothing is missing
+        in a column of text as in one of numbers.
         """
         dialect = self.dialect
         self._check_quotes()
@@ -130,7 +126,6 @@ class CsvFile(FileSource):
 
     @property
     def style(self) -> Style:
-        """See `Source`."""
         return self.dialect.style
 
     def row_name(self, index: int) -> str:
@@ -139,11 +134,9 @@ class CsvFile(FileSource):
         return f"line {line}" if line else super().row_name(index)
 
     def number(self, cell: str) -> float:
-        """See `Source`."""
         return self.dialect.number(cell)
 
     def remedy(self, cells: Iterable[str | None]) -> str:
-        """See `Source`."""
         held, own = list(cells), self.dialect
         keys = []
         for style in styles_of(held, own.style):
@@ -156,13 +149,12 @@ class CsvFile(FileSource):
         return f"every cell with digits is a number with {' or with '.join(keys)}{choice}{others}"
 
     def doubt(self, cells: Iterable[str | None]) -> str:
-        """See `Source`: in a file with another delimiter than the comma, text of digits and commas may be numbers."""
+        """In a file with another delimiter than the comma, text of digits and commas may be numbers."""
         held = [cell for cell in cells if cell and cell.strip()]
         plain = self.dialect.delimiter == "," or self.given.decimal is not None
         return "" if plain or not all(any(map(str.isdecimal, cell)) for cell in held) else self.remedy(held)
 
     def remedy_of_absence(self, name: str) -> str:
-        """See `Source`."""
         for delimiter in DELIMITERS:
             other = CsvFile(self.file, replace(self.given, delimiter=delimiter))
             if delimiter != self.dialect.delimiter and name in next(other._cells(), []):
@@ -189,7 +181,6 @@ class CsvFile(FileSource):
         return f'write encoding = "{likely}" in the table\'s settings, if it was saved so in Western Europe'
 
     def not_text(self) -> str:
-        """See `Source`."""
         return self._other_encoding
 
     def _check_quotes(self) -> None:
@@ -227,13 +218,13 @@ class CsvFile(FileSource):
         """
         rows = self._rows()
         _, expected = next(rows, (0, 0))
-        line, found = next((row for row in rows if row[1] != expected), (0, 0))
+        line, cells = next((row for row in rows if row[1] != expected), (0, 0))
         if not line:
             return None
         head = self.file.head(HEAD)
         other = detect(head, replace(self.given, delimiter=None), whole=len(head) < HEAD).dialect.delimiter
         remedy = "" if other == self.dialect.delimiter else f"; write delimiter = {json.dumps(other)} in its settings"
-        return DataError(f"{self}: line {line}: {expected} cells expected, {found} found{remedy}")
+        return DataError(f"{self}: line {line}: {expected} cells expected, {cells} found{remedy}")
 
     def _rows(self) -> Iterator[tuple[int, int]]:
         """The line where each row ends, from 1, and its number of cells, as far as the file can be read."""

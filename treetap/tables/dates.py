@@ -45,13 +45,13 @@ def days_of(
     """
     moments = timestamps(path, name, column)
     absent = np.asarray(moments.is_null().to_numpy(), dtype=bool)
-    found = moments.type.tz is not None
-    if utc is not None and found != utc and not absent.all():
+    has_zone = moments.type.tz is not None
+    if utc is not None and has_zone != utc and not absent.all():
         said = ["times without a zone", "times of a zone"]
-        raise DataError(f"{path}: column {name!r} holds {said[found]}, and {said[utc]} when it was trained on")
+        raise DataError(f"{path}: column {name!r} holds {said[has_zone]}, and {said[utc]} when it was trained on")
     ticks = moments.cast(pa.int64()).fill_null(0).to_numpy()
     days, rest = np.divmod(np.asarray(ticks, dtype=np.int64), _DAY)
-    return np.where(absent, np.nan, days + rest / _DAY), found
+    return np.where(absent, np.nan, days + rest / _DAY), has_zone
 
 
 def date_text(days: float, *, utc: bool) -> str:

@@ -84,11 +84,11 @@ class Features(ABC):
 
     def extents(self, rows: Rows) -> list[Extent]:
         """The extent of each."""
-        found = [Extent() for _ in range(self.width)]
+        extents = [Extent() for _ in range(self.width)]
         for _, values in self.batches(rows):
-            for extent, column in zip(found, values.T, strict=True):
+            for extent, column in zip(extents, values.T, strict=True):
                 extent.see(column)
-        return found
+        return extents
 
 
 class Held(Features):
@@ -98,7 +98,6 @@ class Held(Features):
         self._values, self.width = values, values.shape[1]
 
     def batches(self, rows: Rows, columns: Sequence[int] | None = None) -> Iterator[tuple[Rows, Floats]]:
-        """See `Features`."""
         order = np.argsort(rows, kind="stable")
         chosen = slice(None) if columns is None else list(columns)
         for first in range(0, len(order), BATCH_ROWS):
@@ -106,20 +105,16 @@ class Held(Features):
             yield places, self._values[places][:, chosen]
 
     def take(self, records: Rows) -> Features:
-        """See `Features`."""
         return Held(self._values[records])
 
     def keep(self, columns: Sequence[int]) -> Features:
-        """See `Features`."""
         return Held(self._values[:, list(columns)])
 
     def whole(self, rows: Rows) -> Floats:
-        """See `Features`."""
         del rows
         return self._values
 
     def digest_parts(self, rows: Rows) -> Iterator[bytes | memoryview]:
-        """See `Features`."""
         del rows
         yield np.ascontiguousarray(self._values).data
 
@@ -168,13 +163,13 @@ class Streamed(Features):
 
     def surveyed(self) -> Streamed:
         """The same of all rows, each cell having been read and checked once. `DataError` names the first fault."""
-        found, states = [Extent() for _ in range(self.width)], [hashlib.sha256() for _ in range(self.width)]
+        extents, states = [Extent() for _ in range(self.width)], [hashlib.sha256() for _ in range(self.width)]
         self._seen.clear()
         for _, values in self.batches(np.arange(self._total)):
             for place, column in enumerate(np.ascontiguousarray(values.T)):
-                found[place].see(column)
+                extents[place].see(column)
                 states[place].update(column.data)
-        survey = Survey(found, [state.digest() for state in states], dict(self._seen))
+        survey = Survey(extents, [state.digest() for state in states], dict(self._seen))
         return self._with(self._kept, survey)
 
     @property
@@ -189,7 +184,7 @@ class Streamed(Features):
         return self._survey.seen
 
     def batches(self, rows: Rows, columns: Sequence[int] | None = None) -> Iterator[tuple[Rows, Floats]]:
-        """See `Features`: no page of another column of the source is read."""
+        """No page of another column of the source is read."""
         chosen = self._features if columns is None else [self._features[place] for place in columns]
         asked = {column for column, _ in chosen}
         wanted = [name for name in self._made if name in asked]
@@ -213,19 +208,17 @@ class Streamed(Features):
             here = places >= 0
             read += count
             if here.any():
-                found: Floats = values[here][:, picked]
-                yield places[here], found
+                block: Floats = values[here][:, picked]
+                yield places[here], block
         if wanted and read < self._total:
             raise self._changed()
         self._check_stamp()
 
     def take(self, records: Rows) -> Features:
-        """See `Features`."""
         del records  # the table's rows say which they are
         return self._with(self._kept, None)
 
     def keep(self, columns: Sequence[int]) -> Features:
-        """See `Features`."""
         survey = self._survey and Survey(
             [self._survey.extents[place] for place in columns],
             [self._survey.digests[place] for place in columns],
@@ -234,7 +227,6 @@ class Streamed(Features):
         return self._with([self._kept[place] for place in columns], survey)
 
     def whole(self, rows: Rows) -> Floats:
-        """See `Features`."""
         size = len(rows) * self.width * 8
         if size > half_of_memory():
             raise DataError(
@@ -242,21 +234,20 @@ class Streamed(Features):
                 "more than half of this machine's memory, and this step needs them at once: train by boosting with the "
                 "bins of the job, or leave columns out"
             )
-        found = np.empty((len(rows), self.width))
+        everything = np.empty((len(rows), self.width))
         for places, values in self.batches(rows):
-            found[places] = values
-        return found
+            everything[places] = values
+        return everything
 
     def extents(self, rows: Rows) -> list[Extent]:
-        """See `Features`."""
         return super().extents(rows) if self._survey is None else self._survey.extents
 
     def digest_parts(self, rows: Rows) -> Iterator[bytes | memoryview]:
-        """See `Features`: rows and columns in the order of the source, on which sketches of quantiles depend."""
-        found = self if self._survey is not None else self.surveyed()
-        assert found._survey is not None
+        """Rows and columns in the order of the source, on which sketches of quantiles depend."""
+        surveyed = self if self._survey is not None else self.surveyed()
+        assert surveyed._survey is not None
         yield b"streamed" + np.ascontiguousarray(rows).tobytes()
-        yield from found._survey.digests
+        yield from surveyed._survey.digests
 
     def _with(self, kept: Sequence[int], survey: Survey | None) -> Streamed:
         return Streamed(
@@ -291,25 +282,22 @@ class Joined(Features):
         self.width = first.width
 
     def batches(self, rows: Rows, columns: Sequence[int] | None = None) -> Iterator[tuple[Rows, Floats]]:
-        """See `Features`: the rows of the first table, then those of the other."""
+        """The rows of the first table, then those of the other."""
         yield from self._first.batches(rows[: self._count], columns)
         for places, values in self._second.batches(rows[self._count :], columns):
             yield places + self._count, values
 
     def take(self, records: Rows) -> Features:
-        """See `Features`: the records of the first table are the first ones here too."""
+        """The records of the first table are the first ones here too."""
         own, count = records[records < self._count], int((records < self._count).sum())
         return Joined(self._first.take(own), count, self._second.take(records[count:] - self._count))
 
     def keep(self, columns: Sequence[int]) -> Features:
-        """See `Features`."""
         return Joined(self._first.keep(columns), self._count, self._second.keep(columns))
 
     def whole(self, rows: Rows) -> Floats:
-        """See `Features`."""
         return np.concatenate([self._first.whole(rows[: self._count]), self._second.whole(rows[self._count :])])
 
     def digest_parts(self, rows: Rows) -> Iterator[bytes | memoryview]:
-        """See `Features`."""
         yield from self._first.digest_parts(rows[: self._count])
         yield from self._second.digest_parts(rows[self._count :])

@@ -92,8 +92,8 @@ class TableFile:
 
 
 def _local_stamp(path: Path) -> object:
-    found = os.stat(path)
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    status = os.stat(path)
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 class _Bounded:
@@ -104,11 +104,11 @@ class _Bounded:
         self.closed = False
 
     def read(self, size: int = -1) -> bytes:
-        found = bytes(self._stream.read(size if size >= 0 else None))
-        self._left -= len(found)
+        content = bytes(self._stream.read(size if size >= 0 else None))
+        self._left -= len(content)
         if self._left < 0:
             raise DataError(f"{self._file}: unpacks to more than half of this machine's memory; {IN_PARTS}")
-        return found
+        return content
 
     def close(self) -> None:
         self.closed = True
@@ -129,9 +129,9 @@ class _Raw(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        found = self._file.read(len(buffer))
-        buffer[: len(found)] = found
-        return len(found)
+        content = self._file.read(len(buffer))
+        buffer[: len(content)] = content
+        return len(content)
 
     def close(self) -> None:
         self._file.close()
@@ -148,5 +148,4 @@ class FileSource(Source):
         return str(self.file)
 
     def stamp(self) -> object:
-        """See `Source`."""
         return self.file.stamp()

@@ -54,14 +54,16 @@ def _texts(path: Origin, place: str, column: pa.ChunkedArray) -> Ids:
 def _sorted(path: Origin, place: str, ids: Ids) -> tuple[Ids, npt.NDArray[np.int64]]:
     """The ids in their order, and the row of each; `DataError` for the first row whose id is empty or there before."""
     order = ids.order()
-    found = ids.take(order)
-    again = np.asarray(pc.equal(found.array[1:], found.array[:-1]), dtype=bool)  # row order[i + 1] has order[i]'s id
+    in_order = ids.take(order)
+    again = np.asarray(
+        pc.equal(in_order.array[1:], in_order.array[:-1]), dtype=bool
+    )  # row order[i + 1] has order[i]'s id
     repeated = int(order[1:][again].min()) if again.any() else len(ids)
-    if len(ids) and not found[0] and int(order[0]) <= repeated:  # equal ids keep their order: the first empty one
+    if len(ids) and not in_order[0] and int(order[0]) <= repeated:  # equal ids keep their order: the first empty one
         raise DataError(f"{path}: {row_name(path, int(order[0]))}, {place}: the id is missing")
     if repeated < len(ids):
-        first = int(order[int(np.flatnonzero(np.asarray(pc.equal(found.array, ids[repeated]), dtype=bool))[0])])
+        first = int(order[int(np.flatnonzero(np.asarray(pc.equal(in_order.array, ids[repeated]), dtype=bool))[0])])
         raise DataError(
             f"{path}: {row_name(path, repeated)}, {place}: the id is there already, at {row_name(path, first)}"
         )
-    return found, order
+    return in_order, order

@@ -20,12 +20,11 @@ class JsonLines(FileSource):
     """A file of objects; an absent key is a missing cell. Numbers, text and booleans have types, dates are text."""
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
-        """See `Source`: the keys of all lines, in the order in which they come."""
+        """The keys of all lines, in the order in which they come."""
         with decoding(self, "JSON lines", self._fault):
             return [(field.name, field.type) for field in self._table().schema]
 
     def read(self, wanted: list[str], text: Collection[str]) -> pa.Table:
-        """See `Source`."""
         del text  # a cell has its type
         with decoding(self, "JSON lines", self._fault):
             return self._table().select(wanted)

@@ -53,8 +53,8 @@ def read_labels(table: Table, column: str, objective: str) -> Labels:
 
     `DataError` names the fault, never a label: another type, missing, infinite, one class only, too many classes.
     """
-    found = read_targets(table, column, objective) if objective in REGRESSIONS else read_classes(table, column)
-    return learnable(found, table, column, objective)
+    labels = read_targets(table, column, objective) if objective in REGRESSIONS else read_classes(table, column)
+    return learnable(labels, table, column, objective)
 
 
 def learnable(labels: Labels, table: Table, column: str, objective: str) -> Labels:

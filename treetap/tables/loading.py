@@ -40,7 +40,7 @@ def check_columns(source: Source, wanted: list[str]) -> None:
     times = Counter(have)
     absent = [name for name in wanted if name not in times]
     if absent:
-        meant = [f"for {name!r} {found!r} may be meant" for name in absent if (found := nearest(name, have))]
+        meant = [f"for {name!r} {meant_name!r} may be meant" for name in absent if (meant_name := nearest(name, have))]
         log.info("%s: %s", source, "; ".join([f"the table's columns are {', '.join(map(repr, have))}", *meant]))
         more = f", nor {len(absent) - 1} more that the configuration names" if len(absent) > 1 else ""
         remedy = source.remedy_of_absence(absent[0]) or "this party's log lists those that it has"

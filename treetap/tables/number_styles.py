@@ -54,22 +54,22 @@ def undecided_columns(rows: Sequence[Sequence[str]]) -> list[int]:
 
 def _number_columns(rows: Sequence[Sequence[str]]) -> dict[int, tuple[list[str], list[Style]]]:
     """Place of a column → its cells with digits, and the ways in which they are numbers; only columns that have one."""
-    found = {}
+    columns = {}
     for place, column in enumerate(zip(*rows, strict=False)):
         cells = [cell.strip() for cell in column if _DIGITS.search(cell)]
         if styles := _readings(cells):
-            found[place] = cells, styles
-    return found
+            columns[place] = cells, styles
+    return columns
 
 
 def _readings(cells: Sequence[str]) -> list[Style]:
     """For each way to read all the cells as numbers the simplest way of writing that means it; none without a cell."""
     held = set("".join(cells))
-    found: dict[tuple[float, ...], Style] = {}
+    readings: dict[tuple[float, ...], Style] = {}
     for style in _STYLES if cells else []:
         if (not style[1] or style[1] in held) and _all_numbers(cells, style):
-            found.setdefault(tuple(value_of(cell, style) for cell in cells), style)
-    return list(found.values())
+            readings.setdefault(tuple(value_of(cell, style) for cell in cells), style)
+    return list(readings.values())
 
 
 def _all_numbers(cells: Iterable[str], style: Style) -> bool:

@@ -47,8 +47,8 @@ def stored_files(place: str, endpoint: str | None, any_name: bool) -> list[tuple
     if info.type == fs.FileType.File and wild is None:
         return [(key.rpartition("/")[2], _file(place, store, key))]
     listed = asked(place, lambda: store.get_file_info(fs.FileSelector(base, recursive=True)))
-    found = sorted(each.path for each in listed if each.type == fs.FileType.File)
-    names = [each.removeprefix(f"{base}/") for each in found]
+    paths = sorted(entry.path for entry in listed if entry.type == fs.FileType.File)
+    names = [entry.removeprefix(f"{base}/") for entry in paths]
     pattern = None if wild is None else "/".join(below.split("/")[wild:])
     kept = [name for name in names if _of_table(name, pattern, any_name)]
     if not kept:
@@ -100,8 +100,8 @@ def _store(endpoint: str | None) -> Any:
     """The store: Amazon's, or the one at an endpoint, `http://` or `https://` before its address."""
     from pyarrow import fs
 
-    found = endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
-    scheme, mark, host = found.rpartition("://")
+    address = endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+    scheme, mark, host = address.rpartition("://")
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     return fs.S3FileSystem(
         endpoint_override=host.rstrip("/") or None,

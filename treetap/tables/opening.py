@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,15 +13,14 @@ from treetap.errors import DataError
 from treetap.tables.arrow_file import ArrowFile
 from treetap.tables.csv_dialect import Given
 from treetap.tables.csv_file import CsvFile
-from treetap.tables.faults import missing
+from treetap.tables.faults import MOST_FILES, missing
 from treetap.tables.files import TableFile
 from treetap.tables.formats import HEAD, NAMES, SUFFIXES, content_of
-from treetap.tables.listing import local_files
 from treetap.tables.number_styles import PLAIN
 from treetap.tables.parquet import ParquetFile
 from treetap.tables.several import SeveralFiles
 from treetap.tables.source import Source
-from treetap.tables.source_keys import SourceKeys
+from treetap.tables.source_keys import SourceKeys, fixed_part
 
 
 def source_of(keys: SourceKeys) -> Source:
@@ -29,8 +29,8 @@ def source_of(keys: SourceKeys) -> Source:
     Raises:
         DataError: it is not there, holds something else than a table, or lies where it may not.
     """
-    found: Source = read_here(keys) if keys.read_by is None else keys.read_by(keys)
-    return found
+    source: Source = read_here(keys) if keys.read_by is None else keys.read_by(keys)
+    return source
 
 
 def read_here(keys: SourceKeys) -> Source:
@@ -41,7 +41,7 @@ def read_here(keys: SourceKeys) -> Source:
         from treetap.tables.sql import Query  # most tables are files of this machine
 
         return Query(keys.sql)
-    files = [each for place in keys.places for each in _files(keys, place)]
+    files = [file for place in keys.places for file in _files(keys, place)]
     if len(files) == 1:
         return file_source(files[0][1], keys.format, keys.dialect)
     names = [name for name, _ in files]
@@ -92,14 +92,14 @@ def file_source(file: TableFile, kind: str | None = None, given: Given | None = 
     except (pa.ArrowException, OSError) as failure:
         codec = f"{file.codec}, as its name says" if file.codec else "a file"
         raise missing(file, failure) or DataError(f"{file}: is not readable as {codec}") from None
-    found, named = content_of(head), kind or SUFFIXES.get(file.suffix)
+    content, named = content_of(head), kind or SUFFIXES.get(file.suffix)
     own_encoding = given is not None and given.encoding is not None
     if named is None:
-        holds = f"its content is {found.what}: {found.remedy}" if found else 'write format = "csv" if it is CSV'
+        holds = f"its content is {content.what}: {content.remedy}" if content else 'write format = "csv" if it is CSV'
         raise DataError(f"{file}: its name does not end with {', '.join(SUFFIXES)}; {holds}")
-    if found is not None and found.format != named and not (own_encoding and found.what.startswith("text")):
+    if content is not None and content.format != named and not (own_encoding and content.what.startswith("text")):
         by = f'format = "{kind}"' if kind else "its name"
-        raise DataError(f"{file}: is {found.what}, not {NAMES[named]} as {by} says: {found.remedy}")
+        raise DataError(f"{file}: is {content.what}, not {NAMES[named]} as {by} says: {content.remedy}")
     if file.codec and named in ("parquet", "feather"):
         raise DataError(f"{file}: {NAMES[named]} has its own compression: unpack the file, and read that")
     if named == "csv":
@@ -118,3 +118,34 @@ def file_source(file: TableFile, kind: str | None = None, given: Given | None = 
 def source_at(place: Source | Path) -> Source:
     """A source as it is, or that of a path alone."""
     return place if isinstance(place, Source) else source_of(SourceKeys(path=place))
+
+
+def local_files(path: Path, any_name: bool, allowed: Callable[[Path], Path] = Path) -> list[tuple[str, TableFile]]:
+    """The files below a folder or of a pattern, or the one at a path, which need not exist.
+
+    Hidden files, and those below folders that begin with `.` or `_`, are no part of a folder. `any_name`: also files
+    whose name says no format, since the configuration says one. `allowed`: asked whenever a file is opened.
+
+    Raises:
+        DataError: a folder or a pattern without a file, or with too many.
+    """
+    base = fixed_part(path)
+    if path.is_dir():
+        base, paths, lacks = path, path.rglob("*"), "is a folder without a file whose name ends with "
+    elif base is not None and not path.exists():
+        pattern = str(path.relative_to(base))
+        paths, lacks = base.glob(pattern), "matches no file whose name ends with "
+    else:
+        return [(path.name, TableFile.local(path, allowed))]
+    kept = sorted(file for file in paths if _of_table(file.relative_to(base), any_name) and file.is_file())
+    if not kept:
+        raise DataError(f"{path}: {lacks}{', '.join(SUFFIXES)}")
+    if len(kept) > MOST_FILES:
+        raise DataError(f"{path}: has {len(kept)} files, and a table at most {MOST_FILES}")
+    return [(file.relative_to(base).as_posix(), TableFile.local(file, allowed)) for file in kept]
+
+
+def _of_table(path: Path, any_name: bool) -> bool:
+    if any(part.startswith((".", "_")) for part in path.parts):
+        return False
+    return any_name or TableFile.local(path).suffix in SUFFIXES

@@ -30,24 +30,22 @@ class ParquetFile(FileSource):
     streams = True
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
-        """See `Source`."""
         with decoding(self, "Parquet"), self.file.open() as raw:
             return [(field.name, field.type) for field in pq.read_schema(raw)]
 
     def read(self, wanted: list[str], text: Collection[str]) -> pa.Table:
-        """See `Source`."""
         del text  # a column has its type
         return read_parquet(self.file, wanted)
 
     def batches(self, wanted: list[str], text: Collection[str]) -> Iterator[pa.Table]:
-        """See `Source`; no page of another column is read, and a damaged row group is named with its column."""
+        """No page of another column is read, and a damaged row group is named with its column."""
         del text
         with _open(self.file, wanted) as file:
             for batch in file.batches():
                 yield pa.Table.from_batches([batch]).select(wanted)
 
     def count_rows(self) -> int:
-        """See `Source`: the number in the file's metadata."""
+        """The number in the file's metadata."""
         with decoding(self, "Parquet"), self.file.open() as raw:
             return int(pq.read_metadata(raw).num_rows)
 

@@ -41,10 +41,10 @@ class PartialLabels:
 
     def take(self, records: Rows) -> PartialLabels:
         """The labels of the records at these places; `rows` of the result are places in `records`."""
-        found = np.searchsorted(self.rows, records)
-        labelled = found < len(self.rows)
-        labelled[labelled] = self.rows[found[labelled]] == records[labelled]
-        return PartialLabels(np.flatnonzero(labelled).astype(np.int64), self.values[found[labelled]])
+        places = np.searchsorted(self.rows, records)
+        labelled = places < len(self.rows)
+        labelled[labelled] = self.rows[places[labelled]] == records[labelled]
+        return PartialLabels(np.flatnonzero(labelled).astype(np.int64), self.values[places[labelled]])
 
 
 def read_partial_labels(
@@ -104,8 +104,8 @@ def _class_numbers(
     values = coded.dictionary
     own = values.to_numpy(zero_copy_only=False) if pa.types.is_floating(values.type) else values.to_pylist()
     numbers = np.array([known.get(class_name(value), -1) for value in own], dtype=np.int64)
-    found: Rows = numbers[coded.indices.to_numpy(zero_copy_only=False)]
-    strange = np.flatnonzero(found < 0)
+    of_rows: Rows = numbers[coded.indices.to_numpy(zero_copy_only=False)]
+    strange = np.flatnonzero(of_rows < 0)
     if strange.size and not public:
         raise DataError(f"{where}: the label at {table.where(int(rows[strange[0]]))} is none of the model's classes")
     if strange.size:
@@ -115,4 +115,4 @@ def _class_numbers(
             f"({', '.join(map(repr, classes[:_LISTED]))}{more}); correct the cell, empty it where another party labels "
             "the record, or name the class under `classes` in the job"
         )
-    return found
+    return of_rows

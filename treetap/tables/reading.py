@@ -88,7 +88,9 @@ class Table:
     @property
     def made(self) -> set[str]:
         """Features that are one category each."""
-        return {name for each in self.categories.values() for name in each.features if each.encode == "one-hot"}
+        return {
+            name for category in self.categories.values() for name in category.features if category.encode == "one-hot"
+        }
 
     @property
     def may_be_constant(self) -> set[str]:
@@ -108,7 +110,9 @@ class Table:
     @property
     def category_counts(self) -> dict[str, int]:
         """Features that trees split as categories → the number of these."""
-        return {name: len(each.values) for name, each in self.categories.items() if each.encode == CATEGORICAL}
+        return {
+            name: len(category.values) for name, category in self.categories.items() if category.encode == CATEGORICAL
+        }
 
     @property
     def empty_columns(self) -> list[str]:
@@ -125,7 +129,7 @@ class Table:
         return {
             "columns": self.columns,
             "source_columns": self.sources,
-            "categories": {name: each.to_dict() for name, each in self.categories.items()},
+            "categories": {name: category.to_dict() for name, category in self.categories.items()},
             "tensors": {name: {"shape": list(shape)} for name, shape in self.shapes.items()},
             "empty_columns": self.empty_columns,
             **({"dropped_columns": self.dropped} if self.dropped else {}),
@@ -191,7 +195,6 @@ def _read(
     empty: Collection[str],
     streams: bool,
 ) -> Table:
-    """See `read_table`."""
     for sentence in source.says:
         log.info("%s", sentence)
     check_columns(source, [config.id, *config.columns, *further])
@@ -273,7 +276,7 @@ def _without_constant(table: Table) -> Table:
     constant = constant_columns(table.sources, extents, table.categories, one_hot=True)
     if constant:
         log.info("%s: drop_constant leaves out %s", table.path, in_words(constant))
-    categories = {name: each for name, each in table.categories.items() if name not in constant}
+    categories = {name: category for name, category in table.categories.items() if name not in constant}
     made = [table.categories[name].features if name in table.categories else [name] for name in constant]
     gone = set(chain(*made))
     kept = [place for place, name in enumerate(table.columns) if name not in gone]
@@ -308,8 +311,8 @@ def _id_lines(path: Path) -> Ids:
         raw = path.read_bytes()
     except OSError as failure:
         raise DataError(f"{path}: cannot be read: {failure.strerror}") from None
-    if found := content_of(raw[:HEAD]):
-        raise DataError(f"{path}: is {found.what}, not text with one id a line: {found.remedy}")
+    if content := content_of(raw[:HEAD]):
+        raise DataError(f"{path}: is {content.what}, not text with one id a line: {content.remedy}")
     try:
         lines = raw.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError:

@@ -98,8 +98,8 @@ class Ids(Sequence[str]):
 
     def places_of(self, others: Ids) -> Rows:
         """The place of each of the others among these ids, which are distinct; -1 of one that is not among them."""
-        found = pc.index_in(others._texts, value_set=self._texts)
-        return np.asarray(pc.fill_null(found, -1), dtype=np.int64)
+        places = pc.index_in(others._texts, value_set=self._texts)
+        return np.asarray(pc.fill_null(places, -1), dtype=np.int64)
 
     def packed(self) -> tuple[bytes, bytes]:
         """The ids for a worker: their UTF-8 text, joined, and the place of each and the end, as 64-bit numbers."""

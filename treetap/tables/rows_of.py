@@ -20,33 +20,26 @@ class RowsOf(Source):
         return str(self._source)
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
-        """See `Source`."""
         return self._source.fields()
 
     def read(self, wanted: list[str], text: Collection[str]) -> pa.Table:
-        """See `Source`: all rows."""
+        """All rows."""
         return self._source.read(wanted, text)
 
     def row_name(self, index: int) -> str:
-        """See `Source`."""
         return self._source.row_name(self._place(index))
 
     def number(self, cell: str) -> float:
-        """See `Source`."""
         return self._source.number(cell)
 
     def remedy(self, cells: Iterable[str | None]) -> str:
-        """See `Source`."""
         return self._source.remedy(cells)
 
     def doubt(self, cells: Iterable[str | None]) -> str:
-        """See `Source`."""
         return self._source.doubt(cells)
 
     def not_text(self) -> str:
-        """See `Source`."""
         return self._source.not_text()
 
     def remedy_of_absence(self, name: str) -> str:
-        """See `Source`."""
         return self._source.remedy_of_absence(name)

@@ -44,40 +44,35 @@ class SeveralFiles(Source):
         self.streams = all(source.streams for _, source in parts)
         self._ends: list[int] = []  # rows up to the end of each file, once they are read
         folders = [dict(_PARTITION.findall(name)) for name, _ in parts]
-        for (other, _), found in zip(parts, folders, strict=True):
-            if list(found) != list(folders[0]):
+        for (other, _), values in zip(parts, folders, strict=True):
+            if list(values) != list(folders[0]):
                 raise DataError(
-                    f"{self}: {other} lies in folders of columns {', '.join(found) or 'none'}, and {parts[0][0]} of "
+                    f"{self}: {other} lies in folders of columns {', '.join(values) or 'none'}, and {parts[0][0]} of "
                     f"{', '.join(folders[0]) or 'none'}: lay all files out in one way"
                 )
-        self._folders = {name: _values([found[name] for found in folders]) for name in folders[0]}
+        self._folders = {name: _values([values[name] for values in folders]) for name in folders[0]}
 
     def __str__(self) -> str:
         return self._name
 
     @property
     def says(self) -> list[str]:
-        """See `Source`."""
         return [sentence for _, source in self._parts for sentence in source.says]
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
-        """See `Source`.
-
-        Raises:
-            DataError: a file has other columns, or columns of another kind, than the first one.
-        """
+        """Raise `DataError` if a file has other columns, or columns of another kind, than the first one."""
         (first, source), *others = self._parts
         known = source.fields()
         kinds = dict(known)
         for name, other in others:
-            found = dict(other.fields())
-            for column in [*kinds, *found]:
-                if (column in kinds) != (column in found):
+            there = dict(other.fields())
+            for column in [*kinds, *there]:
+                if (column in kinds) != (column in there):
                     has, lacks = (first, name) if column in kinds else (name, first)
                     raise DataError(f"{self}: {lacks} has no column {column!r}, which {has} has")
-                if self.typed and not _agree(kinds[column], found[column]):
+                if self.typed and not _agree(kinds[column], there[column]):
                     raise DataError(
-                        f"{self}: column {column!r} holds {kind_name(found[column])} in {name}, and "
+                        f"{self}: column {column!r} holds {kind_name(there[column])} in {name}, and "
                         f"{kind_name(kinds[column])} in {first}: write one type"
                     )
         for column in self._folders:
@@ -86,7 +81,6 @@ class SeveralFiles(Source):
         return [*known, *((name, values.type) for name, values in self._folders.items())]
 
     def read(self, wanted: list[str], text: Collection[str]) -> pa.Table:
-        """See `Source`."""
         own = [name for name in wanted if name not in self._folders]
         parts = self._read(own, text)
         if not self.typed and (mixed := [name for name in own if _mixed([part.column(name) for part in parts])]):
@@ -105,7 +99,6 @@ class SeveralFiles(Source):
             raise self._two_types() from None
 
     def batches(self, wanted: list[str], text: Collection[str]) -> Iterator[pa.Table]:
-        """See `Source`."""
         if not self.streams:
             yield from super().batches(wanted, text)
             return
@@ -124,7 +117,6 @@ class SeveralFiles(Source):
                     raise self._two_types() from None
 
     def count_rows(self) -> int | None:
-        """See `Source`."""
         counts = [count for _, source in self._parts if (count := source.count_rows()) is not None]
         if len(counts) < len(self._parts):
             return None
@@ -132,7 +124,6 @@ class SeveralFiles(Source):
         return self._ends[-1]
 
     def stamp(self) -> object:
-        """See `Source`."""
         return [source.stamp() for _, source in self._parts]
 
     def row_name(self, index: int) -> str:
@@ -149,28 +140,23 @@ class SeveralFiles(Source):
 
     @property
     def style(self) -> Style:
-        """See `Source`: files of text have one way to write numbers (`treetap.tables.opening`)."""
+        """Files of text have one way to write numbers (`treetap.tables.opening`)."""
         return self._parts[0][1].style
 
     def number(self, cell: str) -> float:
-        """See `Source`."""
         return self._parts[0][1].number(cell)
 
     def remedy(self, cells: Iterable[str | None]) -> str:
-        """See `Source`."""
         return self._parts[0][1].remedy(cells)
 
     def doubt(self, cells: Iterable[str | None]) -> str:
-        """See `Source`."""
         held = list(cells)
-        return next((found for _, source in self._parts if (found := source.doubt(held))), "")
+        return next((said for _, source in self._parts if (said := source.doubt(held))), "")
 
     def not_text(self) -> str:
-        """See `Source`."""
         return self._parts[0][1].not_text()
 
     def remedy_of_absence(self, name: str) -> str:
-        """See `Source`."""
         return self._parts[0][1].remedy_of_absence(name)
 
     def _kinds(self, wanted: list[str]) -> dict[str, pa.DataType]:
@@ -202,14 +188,14 @@ class SeveralFiles(Source):
         }
 
     def _read(self, wanted: list[str], text: Collection[str]) -> list[pa.Table]:
-        most, size, found = half_of_memory(), 0, []
+        most, size, parts = half_of_memory(), 0, []
         for _, source in self._parts:
             part = source.read(wanted, text)
             size += part.nbytes
             if size > most:
                 raise DataError(f"{self}: the columns take up more than half of this machine's memory; leave some out")
-            found.append(part)
-        return found
+            parts.append(part)
+        return parts
 
 
 def _values(texts: list[str]) -> pa.Array:

@@ -42,7 +42,7 @@ def _places(value: Any) -> Any:
         raise ValueError("names no file")
     if value is None:
         return None
-    return [_place(each) for each in value] if isinstance(value, list) else _place(value)
+    return [_place(place) for place in value] if isinstance(value, list) else _place(value)
 
 
 def _uri(value: Any) -> Any:
@@ -227,10 +227,10 @@ class SourceKeys(Strict):
         """The same with environment variables in the paths; `ConfigError` for one that is not set."""
         places: list[Path | str] = []
         for place in self.places:
-            found = os.path.expandvars(str(place))
-            if "$" in found:
+            full = os.path.expandvars(str(place))
+            if "$" in full:
                 raise ConfigError(f"{key} = {str(place)!r}: the environment variable is not set")
-            places.append(_places(found))
+            places.append(_places(full))
         return self._at(places, Path())
 
     def _at(self, places: list[Path | str], base: Path) -> Self:

@@ -51,12 +51,11 @@ class Query(Source):
         return self._keys.title
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
-        """See `Source`."""
         schema = self._within(lambda call: call.schema(f"SELECT * FROM {self._keys.rows} LIMIT 0"))  # noqa: S608
         return [(field.name, _plain_type(field)) for field in schema]
 
     def read(self, wanted: list[str], text: Collection[str]) -> pa.Table:
-        """See `Source`: numbers of arbitrary precision become double, except for those in `text`."""
+        """Numbers of arbitrary precision become double, except for those in `text`."""
         columns = ", ".join(map(quoted, wanted))
         table = self._within(lambda call: call.table(f"SELECT {columns} FROM {self._keys.rows}"))  # noqa: S608
         return pa.table({name: self._plain(table, name, name in text) for name in wanted})
@@ -81,20 +80,20 @@ class Query(Source):
         Raises:
             DataError: the database refuses the connection or the query, or does not answer within the deadline.
         """
-        found: Future[T] = Future()
+        outcome: Future[T] = Future()
         call = _Call(self._keys)
 
         def run() -> None:
             try:
                 with call:
-                    found.set_result(work(call))
+                    outcome.set_result(work(call))
             except BaseException as failure:  # noqa: BLE001 - raised below, in the caller's thread
-                found.set_exception(failure)
+                outcome.set_exception(failure)
 
         # a driver that hangs in a call cannot be interrupted: its thread must not keep the process from ending
         threading.Thread(target=run, name="treetap-query", daemon=True).start()
         try:
-            return found.result(CONNECT_S + self._keys.deadline_s)
+            return outcome.result(CONNECT_S + self._keys.deadline_s)
         except TimeoutError:
             call.give_up()
             raise DataError(f"{self}: no answer within deadline_s = {self._keys.deadline_s:g} seconds") from None
@@ -143,8 +142,8 @@ class _Call:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for each in reversed(self._open):
-            each.close()
+        for cursor in reversed(self._open):
+            cursor.close()
 
     def schema(self, query: str) -> pa.Schema:
         """The columns of a query."""
@@ -219,6 +218,6 @@ def _plain_type(field: pa.Field) -> pa.DataType:
 def _with_deadlines(uri: str) -> str:
     """The URI with the parameters that it lacks."""
     _, _, given = uri.partition("?")
-    names = {each.partition("=")[0] for each in given.split("&")}
+    names = {setting.partition("=")[0] for setting in given.split("&")}
     added = "&".join(f"{name}={value}" for name, value in _LIBPQ.items() if name not in names)
     return f"{uri}{'&' if given else '?' if '?' not in uri else ''}{added}"

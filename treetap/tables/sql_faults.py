@@ -59,9 +59,9 @@ def cause_of(failure: Exception) -> str:
         known = next((cause for start, cause in _STATES.items() if state.startswith(start)), None)
         return known or f"the database refuses the query (SQLSTATE {state})"
     said = str(failure)
-    if found := _MISMATCH.search(said):
+    if mismatch := _MISMATCH.search(said):
         return (
-            f"column {int(found[1]) + 1} of those that the table names (id, columns, label) has cells of different "
+            f"column {int(mismatch[1]) + 1} of those that the table names (id, columns, label) has cells of different "
             "kinds: write CAST(… AS TEXT) or CAST(… AS REAL) in a query"
         )
     known = next((cause for phrase, cause in _PHRASES if phrase in said), None)

@@ -96,7 +96,7 @@ def features_of(
     Raises:
         DataError: as `encoded` does.
     """
-    found: dict[str, Category] = {}
+    categories: dict[str, Category] = {}
     for name in config.columns:
         if known is not None:
             category = known.get(name)
@@ -107,9 +107,9 @@ def features_of(
             none = pa.chunked_array([], kinds[name])
             category = categories_of(source, name, none, config.encode, missing, records)
         if category is not None:
-            found[name] = category
-    made = {name: found[name].features if name in found else [name] for name in config.columns}
-    return Streamed(source, stamp, records, made, found, missing).surveyed(), found
+            categories[name] = category
+    made = {name: categories[name].features if name in categories else [name] for name in config.columns}
+    return Streamed(source, stamp, records, made, categories, missing).surveyed(), categories
 
 
 def _decided_by_cells(config: TableConfig, name: str, kinds: Mapping[str, pa.DataType]) -> bool:

@@ -82,9 +82,9 @@ def tensor_column(cells: Tensor) -> pa.Array:
 def check_trained(path: Origin, now: Mapping[str, Shape], trained: Mapping[str, Shape], columns: list[str]) -> None:
     """Raise `DataError` where a column is another tensor than at the training, or is one now or was one then."""
     for name in columns:
-        was, found = trained.get(name), now.get(name)
-        if was != found:
-            raise DataError(f"{path}: column {name!r} holds {_kind(found)}, and {_kind(was)} when it was trained on")
+        was, is_now = trained.get(name), now.get(name)
+        if was != is_now:
+            raise DataError(f"{path}: column {name!r} holds {_kind(is_now)}, and {_kind(was)} when it was trained on")
 
 
 def _kind(shape: Shape | None) -> str:

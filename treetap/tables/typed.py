@@ -71,9 +71,9 @@ def value_of(text: str, kind: pa.DataType) -> bool | int | float | decimal.Decim
 
 def named_type(name: str) -> pa.DataType:
     """The type that `str` gave this name, as a manifest has it; `DataError` for another name."""
-    if found := _DECIMAL.fullmatch(name):
-        made = pa.decimal256 if found["bits"] == "256" else pa.decimal128
-        return made(int(found["precision"]), int(found["scale"]))
+    if decimal := _DECIMAL.fullmatch(name):
+        made = pa.decimal256 if decimal["bits"] == "256" else pa.decimal128
+        return made(int(decimal["precision"]), int(decimal["scale"]))
     try:
         return pa.type_for_alias(name)
     except ValueError:

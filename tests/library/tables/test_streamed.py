@@ -61,7 +61,7 @@ def _stream_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("treetap.tables.streamed_reading.STREAMED", 0)
     for module in ("source", "parquet", "arrow_file"):
         monkeypatch.setattr(f"treetap.tables.{module}.BATCH_ROWS", 64)
-    monkeypatch.setattr("treetap.tables.column_bins.BLOCK", 32)
+    monkeypatch.setattr("treetap.tables.binned.BLOCK", 32)
 
 
 def write(path: Path, content: dict[str, Any]) -> Path:

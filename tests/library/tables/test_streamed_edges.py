@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from treetap.errors import DataError
-from treetap.tables.binned import bin_columns
-from treetap.tables.column_bins import ColumnBins
+from treetap.tables.binned import ColumnBins, bin_columns
 from treetap.tables.config import TableConfig
 from treetap.tables.parquet import ParquetFile
 from treetap.tables.reading import Table, read_table
@@ -136,7 +135,7 @@ def test_a_disk_without_room_for_codes(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_column_with_one_value_in_most_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sketch keeps fewer different values than there may be bins, and the cuts are still those of quantiles."""
-    monkeypatch.setattr("treetap.tables.column_bins.BLOCK", 32)
+    monkeypatch.setattr("treetap.tables.binned.BLOCK", 32)
     values = np.ones(5000)
     values[::125], values[-100:] = np.random.default_rng(1).normal(size=40), 5.0
     column = ColumnBins("x", 16, 0, 4, sketched=True)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from attacks import audit, audit_file
 from attacks import limits as gate
@@ -15,34 +13,25 @@ from attacks.document import Document
 from attacks.report import html as report
 from attacks.report import print_summary
 from treetap import terminal
+from treetap.commands.audit.options import AuditOptions
 from treetap.commands.jobs import progress_view
 from treetap.errors import BadInput
 from treetap.models.durable import write_whole
 
 
-@dataclass(frozen=True)
-class Asked:
-    """Requests of a person beside the runs. `more`: keys of the audit file that they give, None where they do not."""
-
-    limits: Mapping[str, float]
-    attacks: str | None
-    more: Mapping[str, Any]
-    by_tree: bool
-    allow_partial: bool
-
-
-def audit_runs(runs: Runs, asked: Asked, *, as_json: bool, html: Path | None, document: Path | None) -> list[str]:
+def audit_runs(runs: Runs, asked: AuditOptions, *, as_json: bool) -> list[str]:
     """Audit the runs, write and print what was found; returns the figures above a limit, which are printed too.
 
     Raises:
         BadInput: a file has a fault or cannot be written, or figures are too few to be judged by limits.
         Malformed: a transcript was changed.
     """
+    limits, html, document = gate.parse(asked.fail_above or []), asked.html, asked.document
     if runs.several and html is not None:
         raise BadInput(
             f"--html: each run of an experiment has its report in its folder; name one, as {runs.audited[0]}"
         )
-    if runs.silent and asked.limits and not asked.allow_partial:
+    if runs.silent and limits and not asked.allow_partial:
         raise BadInput(f"{_unaudited(runs.silent[0])}: --fail-above needs --allow-partial to judge by the others")
     files = [_file(run, asked) for run in runs.audited]
     pages = [html or (run if run.is_dir() else run.parent) / "audit.html" for run in runs.audited]
@@ -53,8 +42,8 @@ def audit_runs(runs: Runs, asked: Asked, *, as_json: bool, html: Path | None, do
     for run, file, page in zip(runs.audited, files, pages, strict=True):
         name = run.name if runs.several else ""
         with progress_view.steps(" ".join(("audit", name)).strip()) as progress:
-            content = audit.audit(file, by_tree=asked.by_tree, progress=progress)
-        exceeded = _above(content, asked)
+            content = audit.audit(file, by_tree=not asked.last_tree_only, progress=progress)
+        exceeded = _above(content, limits, allow_partial=asked.allow_partial)
         above += [f"{name}: {line}" if name else line for line in exceeded]
         _write(page, report(content.plain()), "--html", named=html is not None)
         plain[name] = content.plain()
@@ -77,10 +66,11 @@ def _unaudited(run: Path) -> str:
     return f"{run}: holds no {audit_file.FILE}, hence is not audited"
 
 
-def _file(run: Path, asked: Asked) -> audit_file.AuditFile:
+def _file(run: Path, asked: AuditOptions) -> audit_file.AuditFile:
     """The audit file of a run with what was asked for in the place of its own."""
     file = audit_file.read(run)
-    update = {key: value for key, value in asked.more.items() if value is not None}
+    given: dict[str, object] = {"job": asked.job, "ca": asked.ca, "revoked": asked.revoked, "frontier": asked.frontier}
+    update = {key: value for key, value in given.items() if value is not None}
     if asked.attacks is not None:
         try:
             update["attacks"] = audit_file.known_attacks([name.strip() for name in asked.attacks.split(",")])
@@ -89,10 +79,10 @@ def _file(run: Path, asked: Asked) -> audit_file.AuditFile:
     return file.model_copy(update=update)
 
 
-def _above(document: Document, asked: Asked) -> list[str]:
+def _above(document: Document, limits: Mapping[str, float], *, allow_partial: bool) -> list[str]:
     """The figures above a limit. Raises BadInput where faults of a transcript may hide some."""
-    above = gate.exceeded(document, asked.limits)
-    if asked.limits and not above and not asked.allow_partial and (faults := audit.incomplete(document)):
+    above = gate.exceeded(document, limits)
+    if limits and not above and not allow_partial and (faults := audit.incomplete(document)):
         raise BadInput(f"{faults[0]}; figures may be too small: --fail-above needs --allow-partial to judge by them")
     return above
 

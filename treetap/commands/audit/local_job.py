@@ -87,4 +87,6 @@ def scores(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _without_pictures(victims: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {name: {key: value for key, value in each.items() if key != "pictures"} for name, each in victims.items()}
+    return {
+        name: {key: value for key, value in victim.items() if key != "pictures"} for name, victim in victims.items()
+    }

@@ -22,7 +22,7 @@ import numpy as np
 from party.boosting.layout import layout
 from party.runtime.mailbox import Mailbox, expected_of
 from treetap.additive.sums.kernel_timings import kernel_costs, least_seconds
-from treetap.capacity.measurements import HostCosts, Measurements, kernel_name
+from treetap.commands.capacity.measurements import HostCosts, Measurements, kernel_name
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import BadInput, Interrupted
 from treetap.native import arithmetic
@@ -47,42 +47,40 @@ from treetap.wire.v2 import boosting_pb2, exchange_pb2, exchange_pb2_grpc
 from treetap.workers.engines import ProcessEngine
 
 MIB = 1024 * 1024
-MESSAGES, SMALL = 96, 200
-CALLS = 200
+MESSAGES, SMALL, CALLS = 96, 200, 200
 RECORDS, COLUMNS, BINS = 200_000, 8, 32
 WAIT_S = 60.0
 #: The records of which the layout's widths are, for the figures under a key: a large training's.
 LAYOUT_RECORDS = 10_000_000
 
 
-def measure(keys: list[tuple[KeyKind, str]]) -> Measurements:
-    """Measure this machine, and operations under each (key, obfuscation)."""
-    arithmetic.use(arithmetic.choose("auto").name)
-    slots = layout(BoostingParams(), LAYOUT_RECORDS, 1)
-    kernels = {kernel_name(key, kind): kernel_costs(key, kind, slots) for key, kind in keys}
-    return Measurements(describe(), host_costs(), kernels)
-
-
-def add_key(known: Measurements, key: KeyKind, obfuscation: str, path: Path) -> Measurements:
-    """The measurements of a file with those under another key.
+def measure(key: KeyKind, obfuscation: str, known: Measurements | None = None, path: Path = Path()) -> Measurements:
+    """Measure this machine, some ten seconds, and operations under a key; `known`: those of other keys, of a file.
 
     Raises:
-        BadInput: they are of another machine.
+        BadInput: the known ones are of another machine.
     """
-    here = describe()
-    if any(known.machine.get(name) != here[name] for name in ("processor", "arithmetic")):
+    machine, name = describe(), kernel_name(key, obfuscation)
+    if known is not None and any(known.machine.get(part) != machine[part] for part in ("processor", "arithmetic")):
         raise BadInput(
             f"{path}: was measured on {known.machine.get('processor')}, which is not this machine, and has no figures "
-            f"of {kernel_name(key, obfuscation)}: measure there, or this machine anew by --measure"
+            f"of {name}: measure there, or this machine anew by --measure"
         )
-    added = measure([(key, obfuscation)])
-    return Measurements(added.machine, added.host, {**known.kernels, **added.kernels})
+    arithmetic.use(arithmetic.choose("auto").name)
+    costs = kernel_costs(key, obfuscation, layout(BoostingParams(), LAYOUT_RECORDS, 1))
+    host = HostCosts(**_transport(), **asyncio.run(_pipes()), **_arrays())
+    return Measurements(machine, host, {**({} if known is None else known.kernels), name: costs})
 
 
 def describe() -> dict[str, str]:
     """The machine in words."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return {
-        "processor": _processor(),
+        "processor": names[0] if names else platform.processor() or platform.machine(),
         "cores": str(os.cpu_count()),
         "arithmetic": "{0.name}: {0.reason}".format(arithmetic.choose("auto")),
         "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
@@ -90,36 +88,17 @@ def describe() -> dict[str, str]:
     }
 
 
-def host_costs() -> HostCosts:
-    """The costs outside the arithmetic of ciphertexts; some ten seconds."""
-    return HostCosts(**_transport(), **asyncio.run(_pipes()), **_arrays())
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
-
-
-# --- messages between parties
-
-
 class _Receiver(exchange_pb2_grpc.ExchangeServicer):
     """Files messages in a mailbox and reads them, as a feature party does."""
 
     def __init__(self, folder: Path) -> None:
-        self._mailbox = Mailbox(WAIT_S, folder)
+        self._mailbox, self._readers = Mailbox(WAIT_S, folder), dict[int, asyncio.Task[None]]()
         most = 2 * MESSAGES * MIB
         row = MessageRow("gradients", to_feature_parties, each_round, lambda _sizes, _series: most)
         sizes = JobSizes(members=Members("coordinator", "sender", ("receiver",)), rounds=4)
         self._mailbox.expect(expected_of([row], "receiver", sizes))
-        self._readers: dict[int, asyncio.Task[None]] = {}
 
     async def Deliver(self, request: exchange_pb2.PeerMessage, context: object) -> exchange_pb2.Receipt:
-        """See exchange.proto."""
         del context
         if request.round not in self._readers:
             self._readers[request.round] = asyncio.ensure_future(self._read(request.round))
@@ -131,20 +110,19 @@ class _Receiver(exchange_pb2_grpc.ExchangeServicer):
             pass
 
 
-async def _serve(tls: TlsFiles, folder: Path, pipe: Connection) -> None:
-    grpc_server, credentials = server(Callers("receiver", tls))
-    exchange_pb2_grpc.add_ExchangeServicer_to_server(_Receiver(folder), grpc_server)
-    port = bind(grpc_server, credentials, "127.0.0.1:0")
-    await grpc_server.start()
-    pipe.send(port)
-    await asyncio.to_thread(pipe.poll, WAIT_S)  # until the other end closes
-    await grpc_server.stop(1)
-
-
 def _receive(tls: TlsFiles, folder: Path, pipe: Connection) -> None:
     """The receiving process, with all in memory that a party imports."""
+
+    async def serve() -> None:
+        grpc_server, credentials = server(Callers("receiver", tls))
+        exchange_pb2_grpc.add_ExchangeServicer_to_server(_Receiver(folder), grpc_server)
+        pipe.send(bind(grpc_server, credentials, "127.0.0.1:0"))
+        await grpc_server.start()
+        await asyncio.to_thread(pipe.poll, WAIT_S)  # until the other end closes
+        await grpc_server.stop(1)
+
     importlib.import_module("party.server.main")
-    asyncio.run(_serve(tls, folder, pipe))
+    asyncio.run(serve())
 
 
 def _transport() -> dict[str, float]:
@@ -152,7 +130,7 @@ def _transport() -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="treetap-capacity-") as name:
         folder = Path(name)
         create_authority(folder)
-        sender, receiver = (issue(folder, each, Role.PARTY) for each in ("sender", "receiver"))
+        sender, receiver = (issue(folder, party, Role.PARTY) for party in ("sender", "receiver"))
         context = multiprocessing.get_context("spawn")
         near, far = context.Pipe()
         process = context.Process(target=_receive, args=(receiver, folder, far), daemon=True)
@@ -162,50 +140,40 @@ def _transport() -> dict[str, float]:
                 raise Interrupted(
                     f"the receiving process has not started in {WAIT_S:g} s: measure when the machine is less busy"
                 )
-            address = Address("receiver", f"127.0.0.1:{near.recv()}")
-            small, large = asyncio.run(_send_both(sender, address, process.pid or 0))
-            peak = measure_process(process.pid or 0).peak_rss_mb
+            address, pid = Address("receiver", f"127.0.0.1:{near.recv()}"), process.pid or 0
+            small, large = asyncio.run(_send_both(sender, address, pid))
+            peak = measure_process(pid).peak_rss_mb
         finally:
             near.close()
             process.join(WAIT_S)
-            if process.is_alive():
-                process.kill()
-                process.join()
-    return {
-        "send_message_s": small[0],
-        "send_byte_s": max(large[0] - small[0], 1e-12) / MIB,
-        "receive_message_s": small[1],
-        "receive_byte_s": max(large[1] - small[1], 1e-12) / MIB,
-        "process_mb": peak,
-    }
+            process.kill()
+            process.join()
+    send_byte, receive_byte = (max(large[end] - small[end], 1e-12) / MIB for end in (0, 1))
+    costs = {"send_message_s": small[0], "send_byte_s": send_byte, "receive_message_s": small[1]}
+    return costs | {"receive_byte_s": receive_byte, "process_mb": peak}
 
 
-async def _send_both(tls: TlsFiles, to: Address, pid: int) -> tuple[tuple[float, float], tuple[float, float]]:
-    dialer = GrpcDialer(tls)
-    try:
-        await _send(dialer, to, 0, 8, MIB, pid)  # handshake and first pages
-        small = await _send(dialer, to, 1, SMALL, 64, pid)
-        large = await _send(dialer, to, 2, MESSAGES, MIB, pid)
+async def _send_both(tls: TlsFiles, to: Address, pid: int) -> list[tuple[float, float]]:
+    """Processor seconds of a message at the sender and at the receiver: of small ones, of large ones."""
+    dialer, seconds = GrpcDialer(tls), []
+    try:  # the first are for the handshake and first pages
+        for round_, (count, size) in enumerate([(8, MIB), (SMALL, 64), (MESSAGES, MIB)]):
+            content = os.urandom(size)
+            own, theirs = time.process_time(), measure_process(pid).cpu_seconds
+            for part in range(count):
+                body = boosting_pb2.Gradients(first=part, count=1, ciphertexts=content)
+                frame = exchange_pb2.PeerMessage(
+                    job="capacity", attempt=1, round=round_, part=part, last=part == count - 1
+                )
+                message = filled(frame, "gradients", body)
+                bytes_by_class(message)
+                await dialer.deliver(to, message)
+            used = time.process_time() - own, measure_process(pid).cpu_seconds - theirs
+            # the system counts another process in hundredths of a second
+            seconds.append((used[0] / count, max(used[1], 0.005) / count))
     finally:
         await dialer.close()
-    return small, large
-
-
-async def _send(dialer: GrpcDialer, to: Address, round_: int, count: int, size: int, pid: int) -> tuple[float, float]:
-    """Processor seconds of a message at the sender and at the receiver."""
-    content = os.urandom(size)
-    own, theirs = time.process_time(), measure_process(pid).cpu_seconds
-    for part in range(count):
-        body = boosting_pb2.Gradients(first=part, count=1, ciphertexts=content)
-        frame = exchange_pb2.PeerMessage(job="capacity", attempt=1, round=round_, part=part, last=part == count - 1)
-        message = filled(frame, "gradients", body)
-        bytes_by_class(message)
-        await dialer.deliver(to, message)
-    used = time.process_time() - own, measure_process(pid).cpu_seconds - theirs
-    return used[0] / count, max(used[1], 0.005) / count  # the system counts another process in hundredths of a second
-
-
-# --- workers
+    return seconds[1:]
 
 
 def _echo(_state: dict[str, Any], data: bytes) -> bytes:
@@ -216,47 +184,36 @@ def _echo(_state: dict[str, Any], data: bytes) -> bytes:
 async def _pipes() -> dict[str, float]:
     """Costs of calls to a worker."""
     engine = ProcessEngine(1, WAIT_S, ["treetap.additive.sums.kernels", "treetap.additive.sums.key_holder"])
-    engine.start()
-    try:
-        await engine.call(0, _echo, b"")
-        worker_mb = engine.usage()[0].peak_rss_mb
-        data = os.urandom(MIB)
+
+    async def seconds(count: int, data: bytes) -> tuple[float, float]:
+        """Of a call, here and at the worker."""
         await engine.call(0, _echo, data)
         start, before = time.process_time(), engine.usage()[0].cpu_seconds
-        for _ in range(CALLS):
-            await engine.call(0, _echo, b"")
-        call = (time.process_time() - start) / CALLS
-        start, before = time.process_time(), engine.usage()[0].cpu_seconds
-        for _ in range(MESSAGES):
+        for _ in range(count):
             await engine.call(0, _echo, data)
-        both = (time.process_time() - start) / MESSAGES
-        worker = (engine.usage()[0].cpu_seconds - before) / MESSAGES
+        return (time.process_time() - start) / count, (engine.usage()[0].cpu_seconds - before) / count
+
+    engine.start()
+    try:
+        call, _ = await seconds(CALLS, b"")
+        worker_mb = engine.usage()[0].peak_rss_mb
+        both, worker = await seconds(MESSAGES, os.urandom(MIB))
     finally:
         await engine.close()
-    return {
-        "call_s": call,
-        "pipe_byte_s": max(both - call, 1e-12) / (2 * MIB),
-        "worker_byte_s": max(worker, 1e-6) / (2 * MIB),
-        "worker_mb": worker_mb,
-    }
-
-
-# --- arrays of records
+    pipe_byte, worker_byte = max(both - call, 1e-12) / (2 * MIB), max(worker, 1e-6) / (2 * MIB)
+    return {"call_s": call, "pipe_byte_s": pipe_byte, "worker_byte_s": worker_byte, "worker_mb": worker_mb}
 
 
 def _arrays() -> dict[str, float]:
     """Costs per record of what main processes compute."""
     rng = np.random.default_rng(0)
     table = bin_table(rng.normal(size=(RECORDS, COLUMNS)), [f"c{place}" for place in range(COLUMNS)], BINS)
-    bins = GlobalBins(table, np.arange(COLUMNS))
+    bins, everything = GlobalBins(table, np.arange(COLUMNS)), np.arange(RECORDS)
     labels, scores = rng.integers(0, 2, RECORDS).astype(np.float64), rng.normal(size=(RECORDS, 1))
     params = BoostingParams()
     loss = loss_for(params.objective, 2)
     quantised = loss.quantise(*loss.gradients(scores, labels), None)
     values = np.concatenate([quantised.g, quantised.h, np.ones((RECORDS, 1), dtype=np.int64)], axis=1)
-    everything = np.arange(RECORDS)
-    gradient = least_seconds(lambda: loss.quantise(*loss.gradients(scores, labels), None))
-    histogram = least_seconds(lambda: left_sums_of(bins, values, [1], [everything]))
     sums = left_sums_of(bins, values, [1], [everything])
 
     def chosen() -> GrowingTree:
@@ -265,18 +222,16 @@ def _arrays() -> dict[str, float]:
         growing.choose()
         return growing
 
-    tree = chosen()
-    candidate = bins.candidate(tree.choices[1].candidates[0])
-    left = everything[goes_left(bins, 1, everything, candidate)]
+    candidate = bins.candidate(chosen().choices[1].candidates[0])
 
-    def divide() -> None:
-        rows = everything[goes_left(bins, 1, everything, candidate)]
-        np.setdiff1d(everything, rows, assume_unique=True)
+    def left() -> Any:
+        return everything[goes_left(bins, 1, everything, candidate)]
 
+    rows = left()
     return {
-        "gradient_s": gradient / RECORDS,
-        "histogram_s": histogram / RECORDS / COLUMNS,
-        "split_s": least_seconds(divide) / RECORDS,
-        "check_s": least_seconds(lambda: chosen().split(1, 0, left)) / RECORDS,
-        "space_s": least_seconds(lambda: rows_of(list(chunks_of(left, RECORDS)), RECORDS)) / 2 / len(left),
+        "gradient_s": least_seconds(lambda: loss.quantise(*loss.gradients(scores, labels), None)) / RECORDS,
+        "histogram_s": least_seconds(lambda: left_sums_of(bins, values, [1], [everything])) / RECORDS / COLUMNS,
+        "split_s": least_seconds(lambda: np.setdiff1d(everything, left(), assume_unique=True)) / RECORDS,
+        "check_s": least_seconds(lambda: chosen().split(1, 0, rows)) / RECORDS,
+        "space_s": least_seconds(lambda: rows_of(list(chunks_of(rows, RECORDS)), RECORDS)) / 2 / len(rows),
     }

@@ -1,43 +1,160 @@
-"""The answer of `treetap capacity` on a terminal: what saturates first, phases with bars, demands, lines, memory."""
+"""The answer of `treetap capacity`: demands and memory, as JSON types, and on a terminal with bars for the phases.
+
+The demand on a resource is the time that a tree would take if that resource alone bounded it. A tree takes at least the
+largest demand; how much more, is waiting of one for another. Memory is that of the arrays and ciphertexts that a
+process keeps at its fullest.
+"""
 
 from __future__ import annotations
 
-from treetap import terminal
-from treetap.capacity.processes import PHASES
-from treetap.commands.capacity.document import Answer
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
 
+from treetap import terminal
+from treetap.additive.sums.joint_cells import BATCH
+from treetap.additive.sums.kernel_timings import BLOCK
+from treetap.additive.sums.key_holder import IN_FLIGHT_PER_WORKER
+from treetap.commands.capacity.measurements import Measurements
+from treetap.commands.capacity.training import PartyColumns
+from treetap.commands.capacity.tree import PHASES, Party, Tree
+
+MIB = 2**20
+#: Bytes of a number of an array, a position, a sum or a value.
+_LONG = 8
+#: Features of more bytes stay in their source, if that is of files that are read in parts.
+_STREAMED = 128 * MIB
+LINE, SERIES = "line", "messages, one after the other"
 #: Characters of the bar of a whole tree.
 BAR = 48
-MEANINGS = {
-    "prepare": "gradients, drawn records",
-    "encrypt": "label holder's workers",
-    "send": "ciphertexts and sums, between parties",
-    "sum": "feature parties' workers",
-    "pack": "feature parties' workers",
-    "open": "label holder's workers",
-    "decide": "own sums, splits, children, scores",
-}
 
 
-def show(found: Answer) -> None:
-    """Print the answer."""
-    tree, training, verdict = found.tree, found.training, found.verdict
+def document(tree: Tree, machine: dict[str, str]) -> dict[str, Any]:
+    """The answer as JSON types; seconds and bytes are of one tree unless the name says otherwise.
+
+    `machine`: on which costs were measured.
+    """
+    job, parties, trees = tree.job, [tree.holder, *tree.others.values()], tree.job.params.n_estimators
+    demands = sorted(_demands(tree, parties), key=lambda demand: -demand["seconds"])
+    others = max(demand["seconds"] for demand in demands if demand["kind"] not in (LINE, SERIES))
+    fullest = max(max(party.sent, party.received) for party in parties)
+    memory = {party.name: _memory(tree, party) for party in parties}
+    full = [name for name, of in memory.items() if max(of["first_node"], of["other_node"]) > tree.site.memory * 1e9]
+    first = "{party}: {kind}".format(**demands[0])
+    return {
+        "machine": machine,
+        "training": {
+            "records": job.records,
+            "drawn": job.drawn,
+            "columns": [len(columns.shapes) for columns in (job.own, *job.others.values())],
+            "max_bin": job.params.max_bin,
+            "trees": trees,
+            "depth": len(job.levels),
+            "scheme": job.key.scheme,
+            "key_bits": job.key.bits,
+            "obfuscation": job.obfuscation,
+            "candidates_per_ciphertext": job.candidates_per_ciphertext,
+        },
+        "seconds": {"tree": tree.seconds, "streamed": tree.streamed_s, "all_trees": trees * tree.seconds},
+        "phases": {name: asdict(span) for name in PHASES if (span := tree.phases[name]).seconds},
+        "demands": [demand | {"share": demand["seconds"] / tree.seconds} for demand in demands],
+        "saturates_first": f"memory of {', '.join(full)}" if full else first,
+        "line_saturates_below_bits_per_s": 8 * fullest / others if others else 0.0,
+        "operations_all_trees": job.operations(tree.counts),
+        "lines": [
+            {
+                "from": line.sender.name,
+                "to": line.receiver.name,
+                "bytes": round(line.bytes),
+                "messages": line.messages,
+                "bytes_all_trees": round(line.bytes) * trees,
+            }
+            for line in (*tree.to.values(), *tree.back.values())
+        ],
+        "memory_bytes": memory,
+        "fits": not full,
+    }
+
+
+def _demands(tree: Tree, parties: list[Party]) -> Iterator[dict[str, Any]]:
+    """Seconds of a tree by each resource alone."""
+    site = tree.site
+    demands = [("the machine", "cores", sum(party.main_s + party.workers_s for party in parties) / site.cores)]
+    for party in parties:
+        on_cores = party.workers_s / (party.nodes * min(site.cores, site.workers_each))
+        demands.append((party.name, "main process", party.main_s))
+        demands.append((party.name, "workers", party.busiest_s if site.one_machine else max(party.busiest_s, on_cores)))
+        demands.append((party.name, LINE, max(party.sent, party.received) / tree.bytes_per_s))
+        demands.append(
+            (party.name, "network between its nodes", max(party.inner_out, party.inner_into) / tree.inner_bytes_per_s)
+        )
+    for line in (*tree.to.values(), *tree.back.values()):
+        demands.append((f"{line.sender.name} to {line.receiver.name}", SERIES, line.seconds))
+    of_kind = (LINE, "network between its nodes") if site.one_machine else ("cores",)
+    return ({"party": party, "kind": kind, "seconds": s} for party, kind, s in demands if kind not in of_kind)
+
+
+def _memory(tree: Tree, party: Party) -> dict[str, float]:
+    """Bytes of the main process, of each worker, of the first machine and of each further one."""
+    job, slots = tree.job, len(tree.job.slots.widths)
+    main, worker = tree.host.process_mb * MIB, tree.host.worker_mb * MIB
+    if party is tree.holder:  # bins, summands, scores before and after a round, labels, rows of the nodes
+        main += _table(job.records, job.own) + job.records * (2 * slots + 6) * _LONG
+        worker += IN_FLIGHT_PER_WORKER * BLOCK * (slots * _LONG + job.key.ciphertext_bytes)
+    else:  # ciphertexts and bins of the worker's records, and the places of those that the fullest level sums
+        columns = job.others[party.name]
+        main += _table(job.records, columns) + job.records * 4 * _LONG
+        built = max((sum(level.built) for level in job.levels[1:]), default=0) / party.workers
+        worker += job.drawn / party.workers * (tree.kernels.number_bytes + columns.row_bytes)
+        worker += built * (columns.row_bytes + _LONG)
+        worker += 4 * _LONG * min(BATCH, built * tree.counts[party.name].groups)
+    workers = tree.site.workers_each * worker
+    return {"main": main, "worker": worker, "first_node": main + workers, "other_node": workers * (party.nodes > 1)}
+
+
+def _table(records: int, columns: PartyColumns) -> float:
+    """Bins, and features as long as they are not left in their source."""
+    return records * columns.row_bytes + min(records * len(columns.shapes) * _LONG, _STREAMED)
+
+
+def show(said: dict[str, Any], memory_gb: float) -> None:
+    """Print a document on a terminal; `memory_gb`: of each machine."""
+    training, whole, size = said["training"], said["seconds"]["tree"], terminal.size
     terminal.out.print(
-        f"{training.records:,} records, {' + '.join(map(str, found.question.columns))} columns, {training.key.scheme} "
-        f"{training.key.bits}: {duration(tree.seconds)} a tree, {duration(found.seconds)} for {training.trees} trees"
+        f"{training['records']:,} records, {' + '.join(map(str, training['columns']))} columns, {training['scheme']} "
+        f"{training['key_bits']}: {duration(whole)} a tree, {duration(said['seconds']['all_trees'])} for "
+        f"{training['trees']} trees\nsaturates first: {said['saturates_first']}\na line between parties would saturate "
+        f"first below {rate(said['line_saturates_below_bits_per_s'])} in one direction"
     )
-    terminal.out.print(f"saturates first: {verdict.first}")
-    terminal.out.print(
-        f"a line between parties would saturate first below {rate(verdict.line_bits_per_s)} in one direction"
-    )
-    terminal.out.print(_phases(found))
-    terminal.out.print(_demands(found))
-    terminal.out.print(_lines(found))
-    terminal.out.print(_memory(found))
-    measured = ", ".join(found.measured.machine.get(name, "") for name in ("processor", "arithmetic", "measured"))
+    phases = terminal.table("phase", "busy", "from first to last, of one tree", "at")
+    for name, span in said["phases"].items():
+        phases.add_row(name, duration(span["seconds"]), bar(span["first"], span["last"], whole), PHASES[name])
+    demands = terminal.table("resource", "at", "alone a tree would take", "in use")
+    for row in said["demands"]:
+        if row["share"] > 0.005:
+            demands.add_row(row["kind"], row["party"], duration(row["seconds"]), f"{100 * row['share']:.0f} %")
+    lines = terminal.table("line", "bytes a tree", "messages a tree", "bytes of all trees")
+    for row in said["lines"]:
+        name, count = f"{row['from']} to {row['to']}", f"{row['messages']:,}"
+        lines.add_row(name, size(row["bytes"]), count, size(row["bytes_all_trees"]))
+    memory = terminal.table("memory", "main process", "a worker", "first machine", "each further")
+    for name, of in said["memory_bytes"].items():
+        much = " (too much)" if max(of["first_node"], of["other_node"]) > memory_gb * 1e9 else ""
+        memory.add_row(name + much, *(size(count) if count else "" for count in of.values()))
+    for table in (phases, demands, lines, memory):
+        terminal.out.print(table)
+    measured = ", ".join(said["machine"].get(name, "") for name in ("processor", "arithmetic", "measured"))
     terminal.out.print(
         f"by costs measured on: {measured}. Reading, binning, alignment and key generation are not in these figures."
     )
+
+
+def show_costs(measured: Measurements) -> None:
+    """Print measured costs on a terminal."""
+    table = terminal.table("cost", "seconds of a processor, or bytes")
+    for name, cost in measured.figures():
+        table.add_row(name, f"{cost:.3g}")
+    terminal.out.print(table)
 
 
 def duration(seconds: float) -> str:
@@ -60,41 +177,3 @@ def bar(first: float, last: float, whole: float) -> str:
     begin = min(int(BAR * first / whole), BAR - 1)
     length = max(1, min(round(BAR * (last - first) / whole), BAR - begin))
     return " " * begin + "█" * length + " " * (BAR - begin - length)
-
-
-def _phases(found: Answer) -> object:
-    table = terminal.table("phase", "busy", "from first to last, of one tree", "at")
-    for name in PHASES:
-        activity = found.tree.phases[name]
-        if activity.seconds:
-            span = bar(activity.first, activity.last, found.tree.seconds)
-            table.add_row(name, duration(activity.seconds), span, MEANINGS[name])
-    return table
-
-
-def _demands(found: Answer) -> object:
-    table = terminal.table("resource", "at", "alone a tree would take", "in use")
-    for each in found.verdict.demands:
-        if each.seconds > 0.005 * found.tree.seconds:
-            share = f"{100 * each.seconds / found.tree.seconds:.0f} %"
-            table.add_row(each.kind, each.party, duration(each.seconds), share)
-    return table
-
-
-def _lines(found: Answer) -> object:
-    table = terminal.table("line", "bytes a tree", "messages a tree", "bytes of all trees")
-    for each in found.tree.connections:
-        name, trees = f"{each.sender.name} to {each.receiver.name}", found.training.trees
-        table.add_row(
-            name, terminal.size(each.line.bytes), f"{each.line.messages:,}", terminal.size(trees * each.line.bytes)
-        )
-    return table
-
-
-def _memory(found: Answer) -> object:
-    table = terminal.table("memory", "main process", "a worker", "first machine", "each further")
-    for name, each in found.memory.items():
-        further = terminal.size(each.other_node) if each.other_node else ""
-        cells = [terminal.size(value) for value in (each.main, each.worker, each.first_node)]
-        table.add_row(name + (" (too much)" if name in found.verdict.too_full else ""), *cells, further)
-    return table

@@ -142,18 +142,18 @@ def _refuse_names_of_processes(ca_folder: Path, process: Identity, hosts: Sequen
     Where bare names are compared, in a file's lists or by other TLS clients, one certificate would be two.
     """
     known = issued.read(ca_folder)
-    if others := [each for each in known if each.name == process.name and each.role != process.role]:
+    if others := [other for other in known if other.name == process.name and other.role != process.role]:
         raise ConfigError(
             f"name {process.name!r}: {ca_folder / issued.FILE} has a certificate of {others[0].role} {process.name!r}, "
             "and a name has one role: take another"
         )
-    names = {process.name} | {each.name for each in known}
+    names = {process.name} | {other.name for other in known}
     if taken := [host for host in hosts if host.lower() in names]:
         raise ConfigError(
             f"host {taken[0]!r}: a process of the federation has this name; leave it out (callers compare "
             f"{taken[0].lower()}.ROLE.{DOMAIN}), or give the host's full name"
         )
-    if lent := [each for each in known if process.name in (host.lower() for host in each.hosts)]:
+    if lent := [other for other in known if process.name in (host.lower() for host in other.hosts)]:
         raise ConfigError(
             f"name {process.name!r}: the certificate of {lent[0].role} {lent[0].name!r} has it as a host: take another"
         )

@@ -87,8 +87,8 @@ def certs_sign(
     from treetap.commands.certs.requests import sign_request
     from treetap.wire.roles import Identity
 
-    path, found = sign_request(request, Identity(name, role), ca, out, host or (), days, fingerprint)
-    typer.echo(f"{path}: send it back, with {ca / 'ca.crt'}\nSHA-256 of the key: {found}")
+    path, digest = sign_request(request, Identity(name, role), ca, out, host or (), days, fingerprint)
+    typer.echo(f"{path}: send it back, with {ca / 'ca.crt'}\nSHA-256 of the key: {digest}")
     _say_who_names(name, role)
     if fingerprint is None:
         typer.echo(f"compare it with what `treetap certs request` printed at {name} before you send anything", err=True)

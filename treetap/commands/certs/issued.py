@@ -64,20 +64,20 @@ def read(folder: Path) -> list[Issued]:
         return []
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
-    found = []
+    certificates = []
     for number, line in enumerate(lines, start=1):
         try:
-            found.append(_of_plain(parse(line)))
+            certificates.append(_of_plain(parse(line)))
         except (ValueError, TypeError, KeyError):
             raise ConfigError(f"{path}: line {number} is damaged; restore the file, or remove the line") from None
-    return found
+    return certificates
 
 
 def _of_plain(row: dict[str, Any]) -> Issued:
     """The inverse of `Issued.plain`. Raises ValueError, TypeError or KeyError for anything else."""
     serial, until, hosts = int(row["serial"], 16), datetime.fromisoformat(row["until"]), row["hosts"]
     texts = [row[field] for field in ("name", "role", "sha256")]
-    texts_only = isinstance(hosts, list) and all(isinstance(each, str) for each in [*texts, *hosts])
+    texts_only = isinstance(hosts, list) and all(isinstance(text, str) for text in [*texts, *hosts])
     if not texts_only or not 0 < serial < 2**159 or until.tzinfo is None:
         raise ValueError
     name, role, sha256 = texts

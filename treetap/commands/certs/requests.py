@@ -80,9 +80,9 @@ def sign_request(
     """
     identity = process(identity.name, identity.role)
     asked = _read(path)
-    found = _fingerprint(asked)
-    if fingerprint is not None and _digits(fingerprint) != _digits(found):
-        raise ConfigError(f"{path}: its key has fingerprint {found}, not {fingerprint}: it is another request")
+    digest = _fingerprint(asked)
+    if fingerprint is not None and _digits(fingerprint) != _digits(digest):
+        raise ConfigError(f"{path}: its key has fingerprint {digest}, not {fingerprint}: it is another request")
     if fault := _fault(asked, identity, hosts):
         raise ConfigError(f"{path}: {fault}")
     signed_path = (out or path.parent) / f"{identity.name}.crt"
@@ -91,7 +91,7 @@ def sign_request(
     assert isinstance(public, (ec.EllipticCurvePublicKey, rsa.RSAPublicKey))  # see _fault
     signed = sign(ca_folder, identity, public, hosts, days)
     write_new(signed_path, signed.public_bytes(serialization.Encoding.PEM), 0o644)
-    return signed_path, found
+    return signed_path, digest
 
 
 def _read(path: Path) -> x509.CertificateSigningRequest:

@@ -40,7 +40,7 @@ def revoke(ca_folder: Path, whats: Sequence[str] = (), days: int = 365) -> tuple
     authority, key = open_authority(ca_folder, purpose)
     until = min(until, authority.not_valid_after_utc)
     before = _before(path, authority)
-    entries = {each.serial_number: each.revocation_date_utc for each in before or ()}
+    entries = {entry.serial_number: entry.revocation_date_utc for entry in before or ()}
     new = sorted(serials - entries.keys())
     builder = (
         x509.CertificateRevocationListBuilder()
@@ -65,16 +65,16 @@ def _serials(ca_folder: Path, what: str, now: datetime) -> set[int]:
     """The serial numbers of a process's certificates, or of the certificate in a file."""
     authority = read_certificates(ca_folder / "ca.crt")[0]
     if "/" in what or what.endswith((".crt", ".pem")):
-        found = read_certificates(Path(what))[0]
-        if found.issuer != authority.subject:
+        certificate = read_certificates(Path(what))[0]
+        if certificate.issuer != authority.subject:
             raise ConfigError(f"{what}: another authority has signed this certificate: revoke it there")
-        return {found.serial_number}
-    known = [each for each in issued.read(ca_folder) if each.name == what]
+        return {certificate.serial_number}
+    known = [certificate for certificate in issued.read(ca_folder) if certificate.name == what]
     if not known:
         raise ConfigError(
             f"{what}: {ca_folder / issued.FILE} has no certificate of this name; name the certificate's file instead"
         )
-    valid = {each.serial for each in known if not each.ended(now)}
+    valid = {certificate.serial for certificate in known if not certificate.ended(now)}
     if not valid:
         raise ConfigError(f"{what}: all its certificates have ended, the last on {known[-1].until.isoformat()}")
     return valid
@@ -85,9 +85,9 @@ def _before(path: Path, authority: x509.Certificate) -> x509.CertificateRevocati
     if not path.exists():
         return None
     try:
-        found = x509.load_pem_x509_crl(read_file(path))
-        if found.is_signature_valid(authority.public_key()):  # type: ignore[arg-type]
-            return found
+        revoked = x509.load_pem_x509_crl(read_file(path))
+        if revoked.is_signature_valid(authority.public_key()):  # type: ignore[arg-type]
+            return revoked
     except (ValueError, TypeError):
         pass
     raise ConfigError(

@@ -200,11 +200,11 @@ def unpack(source: Source, archive: Path) -> bytes:
                 content = packed.read(LARGEST + 1)
         for member in source.members:
             with zipfile.ZipFile(io.BytesIO(content)) as packed_files:
-                found = [info for info in packed_files.infolist() if Path(info.filename).name == member]
-                if not found:
+                members = [info for info in packed_files.infolist() if Path(info.filename).name == member]
+                if not members:
                     names = ", ".join(packed_files.namelist()[:8])
                     raise TreetapError(f"{source.url}: holds no {member!r}, but {names}. See {source.page}")
-                with packed_files.open(found[0]) as packed_file:
+                with packed_files.open(members[0]) as packed_file:
                     content = packed_file.read(LARGEST + 1)
             _limit(source, content)
     except (zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error, NotImplementedError) as error:
@@ -226,10 +226,10 @@ def convert(source: Source, content: bytes) -> pa.Table:
     """
     read = _read_sheet if source.sheet else _read_csv
     try:
-        found = read(source, content)
+        columns = read(source, content)
         arrays = []
         for name, kind, _ in source.columns:
-            values = found[name]
+            values = columns[name]
             try:
                 arrays.append(pc.cast(values, _TYPES[kind]))
             except pa.ArrowException as error:
@@ -275,11 +275,13 @@ def difference(source: Source, table: pa.Table) -> str | None:
         content = content_of(table)
     except DataError as error:
         return str(error)
-    for number, (found, wanted) in enumerate(zip(content.columns, source.columns, strict=True), 1):
-        if found[0] != wanted[0]:
-            return f"column {number} is {found[0]}, not {wanted[0]}"
-        if found != wanted:
-            return f"column {wanted[0]} is the first that differs: {found[1]} {found[2]}…, not {wanted[1]} {wanted[2]}…"
+    for number, (column, wanted) in enumerate(zip(content.columns, source.columns, strict=True), 1):
+        if column[0] != wanted[0]:
+            return f"column {number} is {column[0]}, not {wanted[0]}"
+        if column != wanted:
+            return (
+                f"column {wanted[0]} is the first that differs: {column[1]} {column[2]}…, not {wanted[1]} {wanted[2]}…"
+            )
     return None if content.digest == source.digest else f"its content digest is {content.digest}, not {source.digest}"
 
 

@@ -70,7 +70,7 @@ def image_table(path: Path, part: str, rows: int | None = None, *, halves: bool 
     return pa.table(
         {
             "id": [f"{part}-{number:05d}" for number in range(len(cells))],
-            **{name: tensor_column(each) for name, each in columns.items()},
+            **{name: tensor_column(stack) for name, stack in columns.items()},
             "label": pa.array(labels.astype(np.int32)),
         }
     )

@@ -70,11 +70,11 @@ class Source:
 
 def columns_of(text: str) -> tuple[tuple[str, str, str], ...]:
     """`name:kind:digits`, separated by blanks."""
-    found = []
+    columns = []
     for item in text.split():
         name, kind, digits = item.rsplit(":", 2)
-        found.append((name, kind, digits))
-    return tuple(found)
+        columns.append((name, kind, digits))
+    return tuple(columns)
 
 
 _SOURCES = (

@@ -69,11 +69,16 @@ def run(path: Path, *, as_json: bool) -> None:
     findings = run_all(checks, CLUSTER_S + 1.0 if CLUSTER in checks else LIMIT_S)
     faults = sum(finding.level == "fault" for finding in findings)
     if as_json:
-        report = {"file": str(path), "kind": kind, "faults": faults, "findings": [asdict(each) for each in findings]}
+        report = {
+            "file": str(path),
+            "kind": kind,
+            "faults": faults,
+            "findings": [asdict(finding) for finding in findings],
+        }
         print(json.dumps(report, indent=1), flush=True)
     else:
-        for each in findings:
-            print(visible(f"{each.level:<8} {each.subject}: {' '.join(each.message.split())}"), flush=True)
+        for finding in findings:
+            print(visible(f"{finding.level:<8} {finding.subject}: {' '.join(finding.message.split())}"), flush=True)
     status = 2 if faults else 0
     if any(thread.daemon for thread in threading.enumerate()):  # a check hangs, and libraries would wait for it at exit
         os._exit(status)
@@ -123,11 +128,11 @@ def _cluster(config: party_config.PartyConfig) -> list[Finding]:
         backend = arithmetic.choose(config.arithmetic).name
     except BadInput as fault:
         return [Finding("fault", CLUSTER, f"not asked, for arithmetic has a fault: {fault}")]
-    found = survey(Plan(cluster, config.cluster_workers, config.silence_s, backend, []), CLUSTER_S)
-    if found.faults:
-        return [Finding("fault", CLUSTER, each) for each in found.faults]
+    seen = survey(Plan(cluster, config.cluster_workers, config.silence_s, backend, []), CLUSTER_S)
+    if seen.faults:
+        return [Finding("fault", CLUSTER, fault) for fault in seen.faults]
     keys = "go there too (policy: cluster_holds_key = true)" if not config.processes else "stay here"
-    return [Finding("ok", CLUSTER, f"{'; '.join(found.facts)}; keys {keys}")]
+    return [Finding("ok", CLUSTER, f"{'; '.join(seen.facts)}; keys {keys}")]
 
 
 def _policy(config: party_config.PartyConfig) -> list[Finding]:
@@ -148,15 +153,15 @@ def _policy(config: party_config.PartyConfig) -> list[Finding]:
 def _serve(config: party_config.PartyConfig) -> Checks:
     """Checks of the addresses for clients of served models."""
     served, tls, process = config.serve, config.transport(), Identity(config.name, Role.PARTY)
-    found: dict[str, Callable[[], list[Finding]]] = {}
+    checks: dict[str, Callable[[], list[Finding]]] = {}
     if served and served.listen:
-        found[f"serve.listen = {served.listen}"] = partial(check_listen, process, served.listen, tls, "serve.listen")
+        checks[f"serve.listen = {served.listen}"] = partial(check_listen, process, served.listen, tls, "serve.listen")
     if served and served.http:
         secured = None if isinstance(tls, Insecure) or served.plain_http else tls
-        found[f"serve.http = {served.http}"] = partial(check_http, process, served.http, secured)
+        checks[f"serve.http = {served.http}"] = partial(check_http, process, served.http, secured)
     if served:
-        found["serve.clients"] = partial(_clients, config)
-    return found
+        checks["serve.clients"] = partial(_clients, config)
+    return checks
 
 
 def _clients(config: party_config.PartyConfig) -> list[Finding]:
@@ -185,12 +190,12 @@ def _folders(config: party_config.PartyConfig) -> list[Finding]:
 
 def _libraries() -> list[Finding]:
     """The optional libraries: a party without one refuses the jobs of the protocols that need it, and those alone."""
-    found = []
+    findings = []
     for name, extra, protocols in libraries():
         needed, version = f"protocol {' and '.join(protocols)}", installed_version(name)
         absent = f"is not installed: jobs of {needed} are refused; pip install 'treetap[{extra}]' if there will be any"
-        found.append(Finding("ok", f"library {name}", f"{version}, for {needed}" if version else absent))
-    return [*found, _kernels()]
+        findings.append(Finding("ok", f"library {name}", f"{version}, for {needed}" if version else absent))
+    return [*findings, _kernels()]
 
 
 def _kernels() -> Finding:
@@ -227,13 +232,13 @@ def _table(name: str, table: config.TableConfig) -> list[Finding]:
     label += f", weight {table.weight!r}" if table.weight else ""
     images = "".join(f", tensors {column!r} of {shape_text(shape)}" for column, shape in read.shapes.items())
     counts = f"{len(read.ids)} records, {len(read.columns)} feature columns"
-    says = "".join(f"; {each}" for each in read.path.says) if isinstance(read.path, Source) else ""
+    says = "".join(f"; {part}" for part in read.path.says) if isinstance(read.path, Source) else ""
     if not table.columns:
-        others = [each for each in columns_of(source_of(table)) if each not in (table.id, table.label, table.weight)]
+        others = [part for part in columns_of(source_of(table)) if part not in (table.id, table.label, table.weight)]
         has = f": it has {', '.join(map(repr, others))}" if others else ""
         says += f"; columns names none, so that the table contributes no feature{has}"
-    found = f"{counts}{images}{dropped}{label}{says}"
-    return [Finding("ok" if table.columns or table.label else "warning", f"table {name}", found)]
+    summary = f"{counts}{images}{dropped}{label}{says}"
+    return [Finding("ok" if table.columns or table.label else "warning", f"table {name}", summary)]
 
 
 def _absent(table: config.TableConfig) -> str:

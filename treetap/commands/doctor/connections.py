@@ -70,13 +70,13 @@ def run_all(checks: Checks, limit_s: float) -> list[Finding]:
 
     Each has a thread of its own, which is left behind where a name service or a file system hangs.
     """
-    found: dict[str, list[Finding]] = {}
+    done: dict[str, list[Finding]] = {}
 
     def run(subject: str, check: Callable[[], list[Finding]]) -> None:
         try:
-            found[subject] = check()
+            done[subject] = check()
         except Exception as defect:  # noqa: BLE001 - a failure of one check must not end the others
-            found[subject] = [Finding("fault", subject, f"the check itself failed: {type(defect).__name__}: {defect}")]
+            done[subject] = [Finding("fault", subject, f"the check itself failed: {type(defect).__name__}: {defect}")]
 
     threads = {}
     deadline = time.monotonic() + limit_s
@@ -86,7 +86,7 @@ def run_all(checks: Checks, limit_s: float) -> list[Finding]:
     for thread in threads.values():
         thread.join(max(0.0, deadline - time.monotonic()))
     late = f"not done after {limit_s:g} s: too much to read in that time, or a file system or name service hangs"
-    return [each for subject in checks for each in found.get(subject, [Finding("warning", subject, late)])]
+    return [finding for subject in checks for finding in done.get(subject, [Finding("warning", subject, late)])]
 
 
 def check_certificate(tls: Transport, process: Identity) -> list[Finding]:
@@ -98,29 +98,29 @@ def check_certificate(tls: Transport, process: Identity) -> list[Finding]:
         tls.inspect(process.name, process.role)
     except ConfigError as fault:
         return [Finding("fault", subject, str(fault))]
-    found = []
+    findings = []
     if warning := tls.open_key():
-        found.append(Finding("warning", "key", warning))
+        findings.append(Finding("warning", "key", warning))
     own = read_certificates(tls.certificate)[0]
     authorities = read_certificates(tls.ca)
     if listed := tls.revocations(authorities):
         until = f"{tls.revoked}: {sum(map(len, listed.serials.values()))} revoked, holds until {listed.until:%Y-%m-%d}"
         late = listed.until < datetime.now(UTC) + SOON
         remedy = f", which is within {SOON.days} days: {lists.REMEDY}"
-        found.append(Finding("warning" if late else "ok", "revoked", until + (remedy if late else "")))
-    for what, path, each in [
+        findings.append(Finding("warning" if late else "ok", "revoked", until + (remedy if late else "")))
+    for what, path, certificate in [
         (subject, tls.certificate, own),
         *(("authority", tls.ca, authority) for authority in authorities),
     ]:
-        last = each.not_valid_after_utc
-        until = f"{path}: SHA-256 {fingerprint(each)}, valid until {last:%Y-%m-%d %H:%M} UTC"
+        last = certificate.not_valid_after_utc
+        until = f"{path}: SHA-256 {fingerprint(certificate)}, valid until {last:%Y-%m-%d %H:%M} UTC"
         if last < datetime.now(UTC) + SOON:
-            found.append(
+            findings.append(
                 Finding("warning", what, f"{until}, which is within {SOON.days} days; issue a new one in time")
             )
         else:
-            found.append(Finding("ok", what, until))
-    return found
+            findings.append(Finding("ok", what, until))
+    return findings
 
 
 def check_server(to: Address, tls: Transport) -> list[Finding]:
@@ -138,8 +138,8 @@ def check_server(to: Address, tls: Transport) -> list[Finding]:
         line = examine(to, tls, PROBE_S).line
         return [Finding("fault", subject, line.removeprefix(f"{subject}: "))]
     state = "answers and serves" if heard.serving else "answers, but does not serve: it is stopping or starting"
-    found = [Finding("ok" if heard.serving else "warning", subject, state)]
-    return found + _version_findings(subject, heard) + _clock_findings(subject, heard)
+    findings = [Finding("ok" if heard.serving else "warning", subject, state)]
+    return findings + _version_findings(subject, heard) + _clock_findings(subject, heard)
 
 
 def _version_findings(subject: str, heard: hello.Hello) -> list[Finding]:
@@ -171,12 +171,12 @@ def check_listen(process: Identity, listen: str, tls: Transport, field: str = "l
         where = "a free port will be taken" if listen.endswith(":0") else "free"
         return [Finding("ok", subject, f"{where}; the process does not run here now")]
     own = tls if isinstance(tls, Insecure) else replace(tls, proxied=False)  # on this host
-    found = check_server(Address(name, asked_at(listen), process.role), own)
-    if found[0].level == "fault":
+    findings = check_server(Address(name, asked_at(listen), process.role), own)
+    if findings[0].level == "fault":
         who = f"{fault}, and the process there is not {name}"
-        return [Finding("fault", subject, f"{who} ({found[0].message}); stop it, or choose another port")]
-    return [Finding(each.level, subject, f"{name} runs: it {each.message}") for each in found[:1]] + [
-        Finding(each.level, subject, each.message) for each in found[1:]
+        return [Finding("fault", subject, f"{who} ({findings[0].message}); stop it, or choose another port")]
+    return [Finding(finding.level, subject, f"{name} runs: it {finding.message}") for finding in findings[:1]] + [
+        Finding(finding.level, subject, finding.message) for finding in findings[1:]
     ]
 
 

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 
@@ -39,9 +40,8 @@ def run_experiment(
     table: pa.Table | None = None,
     file: str | None = None,
     name: str = "the experiment",
-    numbered: bool = False,
+    place: Literal["empty", "numbered", "resumed"] = "empty",
     keep_keys: bool = False,
-    resume: bool = False,
     export: bool = False,
     on_start: Callable[[Kept, int], None] = lambda *_: None,
     on_run: Callable[[RunResult], None] = lambda _: None,
@@ -51,16 +51,16 @@ def run_experiment(
 
     Args:
         experiment: the checked file; `ExperimentFile.model_validate` makes one of a dictionary.
-        folder: of the results; new or empty. It gets `results.json`, the document that is returned, `report.html`,
+        folder: of the results. It gets `results.json`, the document that is returned, `report.html`,
             `predictions/` and a federation's folder for each run (docs/experiment.md has them all).
         base: folder from which relative paths in the experiment start.
         table: in the place of the source that `[data]` names, which is ignored: the joined table, kept as
             `table.parquet`. Relative paths of `label_rows` are not for such an experiment.
         file: text of the experiment's file, of which the folder gets a copy; by default one is made of `experiment`.
         name: of the experiment in messages about it.
-        numbered: take the first of FOLDER, FOLDER-2, … that is not there.
+        place: "empty": the folder is new or empty; "numbered": take the first of FOLDER, FOLDER-2, … that is not there;
+            "resumed": it has results of the same experiment: run only the seeds and folds that it lacks.
         keep_keys: leave the private keys of the federations' authorities and processes, which are else deleted.
-        resume: `folder` has results of the same experiment; run only the seeds and folds that it lacks.
         export: write each run's model as XGBoost's JSON, `models/RUN.json`.
         on_start: called with the folder and the number of all runs, once all is checked.
         on_run: called with the result of each run as it ends; not with those that were there already.
@@ -75,7 +75,7 @@ def run_experiment(
         BadInput: the experiment, its table or the folder cannot be used: raised before a process starts.
         TreetapError: a run failed; the results of those that finished are in the folder.
     """
-    mlflow = experiment.output.mlflow_address(base)
+    mlflow, resumed = experiment.output.mlflow_address(base), place == "resumed"
     with _as_file(experiment, table, base) as (readable, where):
         given = with_frontier(readable, base)
         joined = read_table(given, where, None if file is None else Path(name))
@@ -87,8 +87,8 @@ def run_experiment(
             if given.defended:
                 check(Path(name), given, drawn, len(labels.classes))
         text = file if file is not None else to_toml(experiment.model_dump(mode="json", exclude_unset=True))
-        kept = Kept(_folder(folder, numbered, resume), made_with(given, content_digest(joined)), text, resume=resume)
-        if table is not None and not resume:
+        kept = Kept(_folder(folder, place), made_with(given, content_digest(joined)), text, resume=resumed)
+        if table is not None and not resumed:
             shutil.copy(where / TABLE, kept.folder / TABLE)  # with its mode: it is not for others
     on_start(kept, len(given.runs))
     try:
@@ -162,8 +162,8 @@ def _as_file(experiment: ExperimentFile, table: pa.Table | None, base: Path) -> 
         yield experiment.model_copy(update={"data": experiment.data.model_copy(update=source)}), Path(held)
 
 
-def _folder(folder: Path, numbered: bool, resume: bool) -> Path:
+def _folder(folder: Path, place: str) -> Path:
     """The folder of the results, made if it is not there, and empty unless an experiment is resumed in it."""
-    if resume:
+    if place == "resumed":
         return folder
-    return new_folder(folder) if numbered else empty_folder(folder)
+    return new_folder(folder) if place == "numbered" else empty_folder(folder)

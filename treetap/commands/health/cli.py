@@ -81,8 +81,3 @@ def health(
     except BadInput as fault:  # of a file: exit status 1
         raise TreetapError(str(fault)) from None
     typer.echo(f"{to.name} serves at {to.location}")
-
-
-def register(app: typer.Typer) -> None:
-    """Register the sub-command."""
-    app.command()(health)

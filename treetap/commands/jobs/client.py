@@ -44,7 +44,6 @@ class OperatorConfig(Process):
     name: Name = "operator"
 
     def addresses(self) -> dict[str, str]:
-        """See `Process.addresses`."""
         return {"coordinator": self.coordinator}
 
 
@@ -103,8 +102,8 @@ class Operator:
         request = jobs_pb2.StatusRequest(job=job)
 
         async def ask(stub: rpc.JobsStub) -> jobs_pb2.StatusReply:
-            found = jobs_of(aiter(stub.Status(request, timeout=rpc.ASK_DEADLINE)))
-            return jobs_pb2.StatusReply(jobs=[status async for status in joined(found)])
+            statuses = jobs_of(aiter(stub.Status(request, timeout=rpc.ASK_DEADLINE)))
+            return jobs_pb2.StatusReply(jobs=[status async for status in joined(statuses)])
 
         return list(run(self._ask(ask, repeat=True)).jobs)
 

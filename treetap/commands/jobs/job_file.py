@@ -39,12 +39,12 @@ class JobOptions(Strict):
 
 def _parameters() -> dict[str, Any]:
     """The fields of all protocols' parameters, each of which a job of another protocol may not name."""
-    found: dict[str, Any] = {}
+    parameters: dict[str, Any] = {}
     for protocol in TRAINING:
         for name, hint in toml_fields(training(protocol).params).items():
             if name not in JobOptions.model_fields:
-                found[name] = (hint | None, None)
-    return found
+                parameters[name] = (hint | None, None)
+    return parameters
 
 
 def has_parameter(protocol: str, name: str) -> bool:
@@ -63,7 +63,7 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
 
     @classmethod
     def about_unknown(cls, key: str) -> str:
-        """See `Strict`; XGBoost's names first, of which some are not those of this table."""
+        """XGBoost's names first, of which some are not those of this table."""
         known = unknown_parameter(key)
         return super().about_unknown(key) if known is None else f"; {known}"
 
@@ -110,8 +110,8 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
 
     def _given(self) -> dict[str, Any]:
         """Parameters of the model that the file names, except those that every protocol has."""
-        found = {name: getattr(self, name) for name in JobTable.model_fields if name not in JobOptions.model_fields}
-        return {name: plain(value) for name, value in found.items() if value is not None}
+        values = {name: getattr(self, name) for name in JobTable.model_fields if name not in JobOptions.model_fields}
+        return {name: plain(value) for name, value in values.items() if value is not None}
 
 
 class JobTableOfFederation(JobTable):

@@ -1,15 +1,17 @@
-"""Common parts of an operator's commands: the coordinator to call, and errors that are wrong input."""
+"""Options that an operator's commands share, and the coordinator to call: errors that are wrong input are so named."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from treetap import logs
+from treetap.commands.options import argument, option
 from treetap.errors import BadInput, Conflict, Incompatible, UnknownJob
 from treetap.protocols.registry import PREDICTION, prediction
 
@@ -20,15 +22,33 @@ OperatorFile = Annotated[
     Path,
     typer.Option("--operator", envvar="TREETAP_OPERATOR", help="The coordinator to call, and the certificate to use."),
 ]
+_PROTOCOLS = "; ".join(f"{name}: {prediction(name).summary}" for name in PREDICTION)
+DEFAULT_OPERATOR = Path("operator.toml")
 
-Protocol = Annotated[
-    str,
-    typer.Option(
-        help="; ".join(f"{name}: {prediction(name).summary}" for name in PREDICTION)
-        + ". By default the first that predicts with the model."
-    ),
-]
-AwayDeadline = Annotated[float, typer.Option(help="Seconds until a party counts as away, 3 to 3600; 0: 30.")]
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """Options of a prediction and of a served model, under the names of the request's fields and protocols' options.
+
+    An option that is empty or 0 is left to the protocol, or to the training job.
+    """
+
+    model: str = argument("Name of the finished training job.")
+    table: str = option("predict", "Name of each party's table of the records.")
+    job: str = option("", "Name of the new job; without it, one is made up.", "--name")
+    protocol: str = option("", f"{_PROTOCOLS}. By default the first that predicts with the model.")
+    form: str = option("", "Of interactive: batched (default) or per-tree, as it was published.")
+    scheme: str = option("", "Of eini: paillier or okamoto-uchiyama; without it the training job's.")
+    key_bits: int = option(0, "Of eini: length of the key; 0: the training job's.", min=0)
+    obfuscation: str = option("", "Of eini: short-exponent, half-length or standard; without it the training job's.")
+    block: int = option(0, "Records per block, or per round; 0: the protocol's own.", min=0, max=2**32 - 1)
+    away_policy: str = option(
+        "",
+        "When a feature party does not answer: fail (default), retry: wait for it, or degrade: go on without "
+        "it (served, until it is back: splitnn alone).",
+        "--away",
+    )
+    away_deadline_s: float = option(0, "Seconds until a party counts as away, 3 to 3600; 0: 30.", "--away-deadline")
 
 
 @contextmanager

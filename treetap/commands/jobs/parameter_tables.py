@@ -38,7 +38,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, ParameterTable):
         return value.value()
     if isinstance(value, dict):
-        return {name: plain(each) for name, each in value.items()}
+        return {name: plain(item) for name, item in value.items()}
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -51,15 +51,15 @@ def _toml_type(hint: Any) -> Any:
     if kind is Mapping:
         return dict[Name, _toml_type(inner[1])]  # type: ignore[misc]
     if kind in (Union, UnionType):
-        return Union[tuple(_toml_type(each) for each in inner)]  # noqa: UP007 # made of a list
+        return Union[tuple(_toml_type(part) for part in inner)]  # noqa: UP007 # made of a list
     return hint
 
 
 @cache
 def _table(kind: type) -> type[ParameterTable]:
     """The schema of a dataclass's table."""
-    needed = {each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING}
-    made = {name: (each, ... if name in needed else None) for name, each in toml_fields(kind).items()}
+    needed = {part.name for part in fields(kind) if part.default is MISSING and part.default_factory is MISSING}
+    made = {name: (part, ... if name in needed else None) for name, part in toml_fields(kind).items()}
     table: type[ParameterTable] = create_model(kind.__name__, __base__=ParameterTable, **made)  # type: ignore[call-overload]
     table.kind_ = kind
     return table

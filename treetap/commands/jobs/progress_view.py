@@ -1,7 +1,10 @@
-"""Statuses and progress of jobs in a terminal and as JSON."""
+"""Statuses and progress of jobs in a terminal, in a notebook, and as JSON."""
 
 from __future__ import annotations
 
+import html
+import importlib
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,12 +12,16 @@ from typing import Any
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from treetap import terminal
-from treetap.commands.jobs import notebook_progress
 from treetap.names import visible
 from treetap.protocols.registry import TRAINING, TrainingProtocol, training
 from treetap.terminal import plain, size, table, text
 from treetap.wire import metric_history
 from treetap.wire.v2 import jobs_pb2, serving_pb2
+
+#: Seconds between two updates of a notebook's line: each is a message to the page.
+PAUSE_S = 0.2
+#: Given the share that is done, None where it is not known, and what is going on.
+Show = Callable[[float | None, str], None]
 
 
 @contextmanager
@@ -22,7 +29,7 @@ def live(title: str) -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
     """A progress line on a terminal's standard error, or in a notebook: phase, tree, depth, bytes, metrics."""
     began: list[tuple[float, int]] = []  # seconds of the job at which scoring began, and the records scored by then
     if terminal.err.is_jupyter:
-        with notebook_progress.line(visible(title)) as show:
+        with _notebook_line(visible(title)) as show:
 
             def show_status(status: jobs_pb2.JobStatus) -> None:
                 done, total, where, what = _described(status, began)
@@ -89,7 +96,7 @@ def serving() -> Iterator[Callable[[jobs_pb2.JobStatus], None]]:
 def steps(title: str) -> Iterator[Callable[[int, int, str], None]]:
     """A progress line for work in a known number of parts, done, total, next: as `live` shows it."""
     if terminal.err.is_jupyter:
-        with notebook_progress.line(visible(title)) as show:
+        with _notebook_line(visible(title)) as show:
             yield lambda done, total, what: show(done / total if total else None, visible(what))
         return
     columns = (
@@ -105,17 +112,17 @@ def steps(title: str) -> Iterator[Callable[[int, int, str], None]]:
 
 def status_dict(status: jobs_pb2.JobStatus) -> dict[str, Any]:
     """A status as JSON."""
-    found = plain(status)
-    del found["more"]  # of a message, not of the job
-    found["metrics"] = {metric.name: metric.value for metric in status.metrics}
-    found["history"] = metric_history.rows(status.history)
-    found["phases"] = {row.name: row.amount for row in status.phases}
-    found["arithmetic"] = backends(status)
+    shown = plain(status)
+    del shown["more"]  # of a message, not of the job
+    shown["metrics"] = {metric.name: metric.value for metric in status.metrics}
+    shown["history"] = metric_history.rows(status.history)
+    shown["phases"] = {row.name: row.amount for row in status.phases}
+    shown["arithmetic"] = backends(status)
     if not status.cells:
-        del found["cells"]
+        del shown["cells"]
     if not status.HasField("serving"):
-        del found["serving"]
-    return found
+        del shown["serving"]
+    return shown
 
 
 def backends(status: jobs_pb2.JobStatus) -> dict[str, str]:
@@ -204,13 +211,13 @@ def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -
         rows.add_row(*map(text, [status.job, *cells]))
     terminal.out.print(rows)
     for status in statuses:
-        metrics = ", ".join(f"{each.name} {each.value:.4f}" for each in status.metrics)
+        metrics = ", ".join(f"{row.name} {row.value:.4f}" for row in status.metrics)
         without = f"away: {', '.join(status.away)}; predicted without (column guessed)" if status.away else ""
         if status.away and status.kind == "serve":
             missing, served = _awaited(status), f"answers without {', '.join(status.away)}"
             without = f"waits for {', '.join(missing)}" if missing else f"{served}, which is asked again"
         withheld = f"names withheld by {', '.join(status.withheld)}" if status.withheld else ""
-        unlike = "; ".join(f"{each.party}: {counted(each.unknown_cells, each.empty_columns)}" for each in status.cells)
+        unlike = "; ".join(f"{row.party}: {counted(row.unknown_cells, row.empty_columns)}" for row in status.cells)
         files = (status.predictions, status.explanations, status.attributions, status.evaluation)
         words = trees_used if _protocol(status).grows_trees else epochs_used
         used = words(status.rounds, status.stored_trees, status.used_trees)
@@ -218,3 +225,29 @@ def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -
         for line in (metrics, used, *files, unlike, withheld, without, computed, status.error if errors else ""):
             if line:
                 terminal.out.print(text(f"{status.job}: {line}"), soft_wrap=True)
+
+
+@contextmanager
+def _notebook_line(title: str) -> Iterator[Show]:
+    """A line with title, bar, seconds and what is going on; empty at the end, so that no bar stays in the file."""
+    shown: Any = importlib.import_module("IPython.display")  # of notebooks alone
+    began = time.monotonic()
+    shown_at = 0.0
+    handle: Any = shown.display(shown.HTML(_as_html(title, None, 0.0, "")), display_id=True)
+
+    def show(share: float | None, what: str) -> None:
+        nonlocal shown_at
+        now = time.monotonic()
+        if now - shown_at >= PAUSE_S:
+            shown_at = now
+            handle.update(shown.HTML(_as_html(title, share, now - began, what)))
+
+    try:
+        yield show
+    finally:
+        handle.update(shown.HTML(""))
+
+
+def _as_html(title: str, share: float | None, seconds: float, what: str) -> str:
+    value = "" if share is None else f' value="{share:.3f}"'
+    return f"<b>{html.escape(title)}</b> <progress{value}></progress> {seconds:.0f} s {html.escape(what)}"

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from treetap.commands.jobs.operator_options import OperatorFile, operating
+from treetap.commands.jobs.operator_options import DEFAULT_OPERATOR, OperatorFile, operating
 
 
 def prune(
     jobs: Annotated[list[str] | None, typer.Argument(help="Jobs to forget; without them, all that are old.")] = None,
     older_than: Annotated[float, typer.Option(min=0, help="Days since the end of a job that is not named.")] = 30,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Name the jobs and delete nothing.")] = False,
-    operator: OperatorFile = Path("operator.toml"),
+    operator: OperatorFile = DEFAULT_OPERATOR,
     as_json: Annotated[bool, typer.Option("--json", help="Print the names as JSON and nothing else.")] = False,
 ) -> None:
     """Delete the coordinator's record of jobs that are over. Models, predictions and transcripts stay with the parties.
@@ -30,8 +29,3 @@ def prune(
         return
     for job in gone:
         typer.echo(job)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(prune)

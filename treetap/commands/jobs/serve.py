@@ -7,12 +7,13 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from treetap.commands.jobs.operator_options import AwayDeadline, OperatorFile, Protocol, operating
+from treetap.commands.jobs.operator_options import DEFAULT_OPERATOR, ModelOptions, OperatorFile, operating
+from treetap.commands.options import from_dataclasses
 from treetap.errors import BadInput, Incompatible, Interrupted, TreetapError
 
 if TYPE_CHECKING:
@@ -25,29 +26,10 @@ AWAY_S, AGAIN_S = 600.0, 2.0
 INTERRUPTED = 130
 
 
+@from_dataclasses
 def serve(
-    model: Annotated[str, typer.Argument(help="Name of the finished training job.")],
-    table: Annotated[str, typer.Option(help="Name of each party's table of the records to serve.")] = "predict",
-    protocol: Protocol = "",
-    form: Annotated[str, typer.Option(help="Of interactive: batched (default) or per-tree.")] = "",
-    scheme: Annotated[
-        str, typer.Option(help="Of eini: paillier or okamoto-uchiyama; without it the training job's.")
-    ] = "",
-    key_bits: Annotated[int, typer.Option(min=0, help="Of eini: length of the key; 0: the training job's.")] = 0,
-    obfuscation: Annotated[
-        str, typer.Option(help="Of eini: short-exponent, half-length or standard; without it the training job's.")
-    ] = "",
-    block: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Records per round; 0: the protocol's own.")] = 0,
-    away: Annotated[
-        str,
-        typer.Option(
-            help="When a feature party does not answer: fail (default), retry: wait for it, or degrade: go on without "
-            "it until it is back (splitnn)."
-        ),
-    ] = "",
-    away_deadline: AwayDeadline = 0,
-    name: Annotated[str, typer.Option(help="Name of the serving job; without it, one is made up.")] = "",
-    operator: OperatorFile = Path("operator.toml"),
+    asked: ModelOptions,
+    operator: OperatorFile = DEFAULT_OPERATOR,
     detach: Annotated[bool, typer.Option(help="Exit when it serves; treetap cancel JOB ends it.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Once it serves, print job and addresses as JSON and nothing else.")
@@ -62,21 +44,7 @@ def serve(
         from treetap.commands.ending import ENDED, as_ctrl_c
         from treetap.protocols.prediction import predict_request
 
-        request = predict_request(
-            protocol,
-            form=form,
-            scheme=scheme,
-            key_bits=key_bits,
-            obfuscation=obfuscation,
-            job=name,
-            model=model,
-            table=table,
-            block=block,
-            away_policy=away,
-            away_deadline_s=away_deadline,
-            serve=True,
-        )
-        job = client.predict(request)
+        job = client.predict(predict_request(**asdict(asked), serve=True))
         with as_ctrl_c(signal.SIGTERM, signal.SIGHUP):
             try:
                 status = _watch(client, job, detach=detach, as_json=as_json)
@@ -99,11 +67,6 @@ def resumed(client: Operator, job: str, *, as_json: bool) -> None:
         terminal.err.print(f"{job} serves on; treetap cancel {job} ends it")
         raise typer.Exit(INTERRUPTED) from None
     _fail(status)
-
-
-def register(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command()(serve)
 
 
 def _watch(client: Operator, job: str, *, detach: bool, as_json: bool) -> jobs_pb2.JobStatus:

@@ -1,0 +1,134 @@
+"""Options made of dataclasses: what a command gets, what its help says, and the settings of an attack."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from attacks.features.settings import FeatureSettings
+from attacks.id2graph.settings import Settings
+from attacks.networks.settings import NetworkSettings
+from attacks.predictions.settings import DecodingSettings
+from attacks.registry import ROWS
+from treetap.commands.audit.options import LabelOptions, SettingOptions
+from treetap.commands.cli import app, predict
+from treetap.commands.jobs.serve import serve
+from treetap.commands.options import argument, from_dataclasses, option
+from treetap.errors import BadInput
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cooking:
+    """Options of a test."""
+
+    PANEL: ClassVar = "Kitchen"
+
+    dish: str = argument("The dish.")
+    minutes: int = option(10, "Minutes on the stove.", "--time", min=1)
+    salt: bool = option(False, "With salt.", "--salt")
+
+
+def _made() -> tuple[typer.Typer, list[Any]]:
+    made, seen = typer.Typer(), list[Any]()
+
+    @made.command()
+    @from_dataclasses
+    def cook(asked: Cooking, guests: Annotated[int, typer.Option(help="People.")] = 2) -> None:
+        """Cook a dish."""
+        seen.extend([asked, guests])
+
+    return made, seen
+
+
+def test_fields_are_options_with_their_names_ranges_and_defaults() -> None:
+    made, seen = _made()
+    assert CliRunner().invoke(made, ["soup", "--time", "5", "--salt", "--guests", "3"]).exit_code == 0
+    assert seen == [Cooking(dish="soup", minutes=5, salt=True), 3]
+    assert CliRunner().invoke(made, ["soup"]).exit_code == 0
+    assert seen[2:] == [Cooking(dish="soup"), 2]
+
+
+def test_wrong_usage_names_the_option_and_the_range() -> None:
+    made, seen = _made()
+    refused = CliRunner().invoke(made, ["soup", "--time", "0"])
+    assert refused.exit_code == 2
+    assert "--time" in refused.output
+    assert "greater than or equal to 1" in refused.output
+    assert CliRunner().invoke(made, []).exit_code == 2  # the argument has no default
+    assert seen == []
+
+
+def test_the_help_has_every_field_below_the_heading_of_its_class() -> None:
+    shown = CliRunner().invoke(_made()[0], ["--help"], env={"COLUMNS": "100"}).output
+    assert "Cook a dish." in shown
+    kitchen = shown[shown.index("Kitchen") :]
+    assert "Minutes on the stove. [default: 10]" in kitchen
+    assert "People." not in kitchen
+    assert "The dish." in shown[: shown.index("Kitchen")]
+
+
+def test_predict_and_serve_share_their_options() -> None:
+    """Both have every option of a model; the options of a file of predictions are of `predict` alone."""
+    own = {name: set(command.__annotations__) for name, command in (("predict", predict), ("serve", serve))}
+    assert own["serve"] <= own["predict"]
+    assert {"records_file", "explain", "evaluate", "format"} <= own["predict"] - own["serve"]
+
+
+def test_the_help_of_attack_names_every_setting_with_its_default() -> None:
+    shown = CliRunner().invoke(app, ["attack", "--help"], env={"COLUMNS": "140"}).output
+    grouping, rest = shown[shown.index("Settings, with") :].split("Changed:")[0].split("known  ")
+    networks, predictions = rest.split("\n records  ")
+    lists = {Settings: grouping, NetworkSettings: f" known  {networks}", DecodingSettings: f" records  {predictions}"}
+    assert {row.settings for row in ROWS} == {*lists, FeatureSettings, None}  # an audit alone attacks columns
+    for kind, text in lists.items():
+        said = dict[str, str]()
+        for names, defaults in re.findall(r"^ ([a-z_, ]+?)  .*; (.*?)\s*$", text, re.MULTILINE):
+            said |= zip(names.split(", "), defaults.split(", "), strict=names != "discount")
+        assert set(said) == {field.name for field in fields(kind)}
+        for field in fields(kind):
+            if field.name not in ("discount", "columns"):  # by protocol; all
+                assert type(field.default)(said[field.name]) == field.default, field.name
+    for name in ("--discount", "--alpha", "--chunk-size", "--chunk-weight", "--chunk-edges", "--seed", "--known"):
+        assert name in shown  # what a person typed before the settings had one option
+
+
+def test_settings_of_a_file_and_of_options(tmp_path: Path) -> None:
+    """An option goes before the file; a word needs no quotes, a list is TOML's."""
+    file = tmp_path / "settings.toml"
+    file.write_text('chunk_size = 500\nchunk_edges = "paper"\n')
+    asked = SettingOptions(settings=file, given=["chunk_edges=linked", "columns=[0, 2]", "discount=0.5"])
+    assert asked.read() == {"chunk_size": 500, "chunk_edges": "linked", "columns": [0, 2], "discount": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("given", "text", "says"),
+    [
+        (["seed"], None, "--set seed: must be NAME=VALUE"),
+        (["=1"], None, "--set =1: must be NAME=VALUE"),
+        ([], None, "settings.toml: cannot be read"),
+        ([], "seed = = 1", "settings.toml: is no TOML"),
+    ],
+)
+def test_settings_that_cannot_be_read_are_refused(
+    given: list[str], text: str | None, says: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "settings.toml"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(BadInput, match=says):
+        SettingOptions(settings=None if given else file, given=given).read()
+
+
+def test_a_column_of_labels_needs_a_table_and_a_table_its_column() -> None:
+    file = Path("labels.csv")
+    assert LabelOptions(labels=file, label="y").column_of(file, "id") == (file, "y", "id")
+    assert LabelOptions().column_of(None, "id") is None
+    for alone in (LabelOptions(labels=file), LabelOptions(label="y"), LabelOptions(known_labels=file)):
+        with pytest.raises(BadInput, match="go together"):
+            alone.column_of(alone.labels, "id")

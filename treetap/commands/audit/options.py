@@ -1,0 +1,121 @@
+"""Options of `treetap audit` and `treetap attack`."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from treetap.commands.options import CA, REVOKED, argument, option
+from treetap.errors import BadInput
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditOptions:
+    """Options of an audit. What is None, or not given, the audit file says."""
+
+    html: Path | None = option(None, "File of the report; by default audit.html beside audit.toml.")
+    document: Path | None = option(None, "Also write the report as JSON here.")
+    job: str | None = option(None, "Name of the job, where the transcripts hold several.")
+    ca: Path | None = option(None, CA)
+    revoked: Path | None = option(None, REVOKED)
+    frontier: Path | None = option(None, "What treetap frontier wrote as frontier.json: the advice is by its figures.")
+    attacks: str | None = option(None, "Names, with commas between; see treetap attack --help.")
+    last_tree_only: bool = option(False, "Skip the figures after the first tree, the first two, ….")
+    fail_above: list[str] | None = option(
+        None,
+        "Exit with 1 above it; may be repeated. any: V-measure of every attack but cl; an attack's name: its "
+        "own; accuracy: of every attack but cl; information: share of the label's entropy that all nodes tell; "
+        "label_guess, of pivodl: AUC of the guess of other parties' labels; gradient-clusters and gradient-labels, "
+        "of splitnn: V-measure, and share of labels named right; attributes, decode, match and match-exact, of a "
+        "label holder: accuracy or R² of any column, SSIM of images or share of the mean record's error removed.",
+        metavar="LIMIT=V",
+    )
+    allow_partial: bool = option(
+        False, "Let --fail-above judge transcripts that end before their job does, or lack trees."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackerOptions:
+    """The attacker: its transcript, its own table and its model."""
+
+    PANEL: ClassVar = "Attacker"
+
+    transcript: Path = argument("A transcript's folder, a state folder, a .tap file or an archive of any.")
+    job: str | None = option(None, "Name of the job, where the transcript holds several.")
+    party: str | None = option(None, "Name of the transcript's party, if it is not in it.")
+    ca: Path | None = option(None, CA)
+    revoked: Path | None = option(None, REVOKED)
+    columns: Path | None = option(None, "The attacker's own table, CSV or Parquet.")
+    use: list[str] | None = option(None, "Only this column of it; may be repeated.")
+    id: str = option("id", "The table's id column.")
+    model: Path | None = option(None, "Folder of the attacker's published model, of splitnn: state/models/JOB.")
+    predictions: Path | None = option(None, "File of predictions whose scores are attacked.")
+    received_only: bool = option(False, "Use messages alone, without own splits and set differences.")
+    drawn_only: bool = option(
+        False, "Of each leaf use only the records that its tree drew, if the protocol draws records."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelOptions:
+    """Tables of labels: those that score the attack, and those that the attacker knows."""
+
+    PANEL: ClassVar = "Labels"
+
+    labels: Path | None = option(None, "A table with the same ids and the labels, to score against.")
+    label: str | None = option(None, "The label's column in it.")
+    label_id: str | None = option(None, "The id column in it; by default as --id.")
+    known_labels: Path | None = option(
+        None,
+        "A table with ids and the column of --label, of splitnn: labels that the attacker is assumed to know. "
+        "Without it some of --labels.",
+    )
+
+    def column_of(self, path: Path | None, id_column: str) -> tuple[Path, str, str] | None:
+        """A table, its label's column and its id column; None without the table.
+
+        Raises:
+            BadInput: a column is named without a table, or a table without a column.
+        """
+        if (self.labels is None and self.known_labels is None) != (self.label is None):
+            raise BadInput("--label COLUMN and --labels FILE, or --known-labels FILE, go together")
+        return None if path is None or self.label is None else (path, self.label, self.label_id or id_column)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingOptions:
+    """Settings of an attack, which its own schema checks."""
+
+    settings: Path | None = option(None, "Settings of the attack: see above.", "--settings", metavar="FILE.toml")
+    given: list[str] | None = option(
+        None, "One setting, before the file's; may be repeated.", "--set", metavar="NAME=VALUE"
+    )
+
+    def read(self) -> dict[str, Any]:
+        """All settings that are given; a value that is no TOML is text, so that a word needs no quotes.
+
+        Raises:
+            BadInput: the file cannot be read, or an option is no NAME=VALUE.
+        """
+        settings = {} if self.settings is None else _table(self.settings)
+        for text in self.given or []:
+            name, equals, value = text.partition("=")
+            if not equals or not name.strip():
+                raise BadInput(f"--set {text}: must be NAME=VALUE, as --set seed=1")
+            try:
+                settings[name.strip()] = tomllib.loads(f"value = {value}")["value"]
+            except tomllib.TOMLDecodeError:
+                settings[name.strip()] = value.strip()
+        return settings
+
+
+def _table(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as fault:
+        raise BadInput(f"--settings {path}: cannot be read: {fault.strerror or fault}") from None
+    except ValueError as fault:
+        raise BadInput(f"--settings {path}: is no TOML: {fault}") from None
