@@ -239,7 +239,7 @@ def table_of(declared: type) -> StepTable:
 
 
 def without(table: StepTable, never: str, always: str) -> StepTable:
-    """A table where the condition `never` is never met and the condition `always` always is, and what may still come."""
+    """What of a table may come where the condition `never` is never met, and the condition `always` always is."""
     rows = {
         done: [replace(following, when=None) if following.when == always else following for following in row]
         for done, row in table.items()
