@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from party.runtime.metrics import PartyMetrics
 from treetap.usage import Usage, measure
-from treetap.wire.byte_counts import ByteCounts
+from treetap.wire.disclosure import ByteCounts
 from treetap.wire.v2 import setup_pb2, types_pb2
 
 log = logging.getLogger(__name__)

@@ -131,7 +131,7 @@ def start_workers(config: PartyConfig) -> PartyWorkers:
     if here is not None:
         return PartyWorkers(here, cluster, nodes=lambda: [] if cluster is None else cluster.nodes)
     assert cluster is not None, "a party has workers somewhere"
-    from treetap.workers.entrusted import EntrustedHost
+    from treetap.workers.engines import EntrustedHost
 
     return PartyWorkers(EntrustedHost(cluster), named="cluster worker", nodes=lambda: cluster.nodes)
 

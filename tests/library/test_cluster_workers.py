@@ -26,12 +26,12 @@ from treetap.additive.sums.key_holder import KeyHolder
 from treetap.additive.sums.slots import Slots, width_for
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.errors import BadInput, Interrupted
-from treetap.workers.cluster import worker_actor
+from treetap.workers.cluster import engine as engine_module
 from treetap.workers.cluster.addresses import exposed
-from treetap.workers.cluster.config import ClusterConfig
 from treetap.workers.cluster.engine import ClusterEngine
 from treetap.workers.cluster.report import fault_of, message_of, own_report
 from treetap.workers.engines import Engine, InProcessEngine, ProcessEngine, await_workers
+from treetap.workers.settings import ClusterConfig
 
 pytestmark = [pytest.mark.second_tier, pytest.mark.xdist_group("ray")]
 MODULES = ["treetap.psi"]
@@ -176,7 +176,7 @@ def test_other_software_of_a_node(change: dict[str, str], message: str) -> None:
 def test_a_report_of_another_treetap_stops_the_start(ray_cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports of actors are checked before they get a call."""
     fake = partial(replace, own_report(), treetap="9.9.9")
-    monkeypatch.setattr(worker_actor, "own_report", fake)
+    monkeypatch.setattr(engine_module, "own_report", fake)
     found = asyncio.run(refused(ClusterConfig(address=ray_cluster.address, cpus=0.1)))
     assert re.search(r"node .* of the cluster has treetap .*, this party 9\.9\.9: install treetap 9\.9\.9 there", found)
 

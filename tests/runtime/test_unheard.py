@@ -21,7 +21,7 @@ from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES
 from treetap.errors import DataError, Interrupted, Unreachable
 from treetap.process.together import together
-from treetap.wire.byte_counts import ByteCounts
+from treetap.wire.disclosure import ByteCounts
 from treetap.wire.ports import Address
 from treetap.wire.timeouts import Timeouts
 from treetap.wire.v2 import control_pb2

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import torch
 from torch.nn import functional
 
+from treetap.neural.inputs import mean_and_deviation
 from treetap.neural.params import SplitnnParams
-from treetap.neural.standardising import mean_and_deviation
 from treetap.trees.loss import outcome_of
 from treetap.trees.metrics import evaluate, watched
 

@@ -53,17 +53,17 @@ def turns(parties: int) -> Sequence[AlignmentTurn]:
 @cache
 def owners(parties: int, place: int) -> Mapping[tuple[int, int], int | None]:
     """Whose list comes to a place, by (from, stage); None: the list of common points."""
-    found: dict[tuple[int, int], int | None] = {}
+    assigned: dict[tuple[int, int], int | None] = {}
     held: dict[int, int | None] = {}
     for turn in turns(parties):
         if turn.step in ("blind_ids", "trace_ids"):
-            held = {each: each for each in range(parties)}
+            held = {party: party for party in range(parties)}
         elif turn.step == "combine_ids":
             held = {0: None}
         elif turn.routes:
-            found |= {(here, turn.stage): held[here] for here, there in turn.routes if there == place != here}
+            assigned |= {(here, turn.stage): held[here] for here, there in turn.routes if there == place != here}
             held = {there: held[here] for here, there in turn.routes}
-    return found
+    return assigned
 
 
 def _between_two() -> list[AlignmentTurn]:

@@ -38,7 +38,6 @@ class EiniOptions:
     scheme: str = ""
 
     def completed(self, spec: setup_pb2.JobSpec) -> EiniOptions:
-        """See `Options`."""
         return EiniOptions(
             self.key_bits or spec.key_bits,
             self.obfuscation or spec.obfuscation,
@@ -46,7 +45,6 @@ class EiniOptions:
         )
 
     def faults(self) -> list[str]:
-        """See `Options`."""
         return key_faults(self.scheme or PAILLIER, self.key_bits, self.obfuscation)
 
 

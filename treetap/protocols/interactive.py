@@ -34,12 +34,11 @@ class InteractiveOptions:
     form: str = ""
 
     def completed(self, spec: setup_pb2.JobSpec) -> InteractiveOptions:
-        """See `Options`: all trees at once."""
+        """All trees at once."""
         del spec
         return replace(self, form=self.form or FORMS[0])
 
     def faults(self) -> list[str]:
-        """See `Options`."""
         return [] if self.form in FORMS else [f"form = {self.form!r}: must be one of {', '.join(FORMS)}"]
 
 

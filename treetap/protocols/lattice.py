@@ -29,12 +29,10 @@ class LatticeOptions:
     """See `treetap.protocols.registry.Options`."""
 
     def completed(self, spec: setup_pb2.JobSpec) -> LatticeOptions:
-        """See `Options`."""
         del spec
         return self
 
     def faults(self) -> list[str]:
-        """See `Options`."""
         return []
 
 

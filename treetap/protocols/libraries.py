@@ -50,7 +50,9 @@ def libraries() -> list[Library]:
     extras = {protocol.needs.library: protocol.needs.extra for _, protocol in described if protocol.needs.library}
     return [
         # a training and a prediction may have one name
-        Library(library, extra, list(dict.fromkeys(name for name, each in described if each.needs.library == library)))
+        Library(
+            library, extra, list(dict.fromkeys(name for name, needing in described if needing.needs.library == library))
+        )
         for library, extra in extras.items()
     ]
 

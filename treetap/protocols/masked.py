@@ -36,12 +36,11 @@ class MaskedOptions:
     prediction_weights: str = ""
 
     def completed(self, spec: setup_pb2.JobSpec) -> MaskedOptions:
-        """See `Options`: exact weights."""
+        """Exact weights."""
         del spec
         return replace(self, prediction_weights=self.prediction_weights or WEIGHTS[0])
 
     def faults(self) -> list[str]:
-        """See `Options`."""
         if self.prediction_weights in WEIGHTS:
             return []
         return [f"prediction_weights = {self.prediction_weights!r}: must be one of {', '.join(WEIGHTS)}"]

@@ -27,12 +27,10 @@ class NetworkOptions:
     """See `treetap.protocols.registry.Options`: a prediction follows from the model."""
 
     def completed(self, spec: setup_pb2.JobSpec) -> NetworkOptions:
-        """See `Options`."""
         del spec
         return self
 
     def faults(self) -> list[str]:
-        """See `Options`."""
         return []
 
 

@@ -13,11 +13,11 @@ from treetap import version
 from treetap.errors import Refused, Silent, TreetapError, Unreachable
 from treetap.names import visible
 from treetap.wire.callers import Callers
-from treetap.wire.insecure import Insecure, Transport, check_near
 from treetap.wire.ports import Address
 from treetap.wire.probe import refusal
 from treetap.wire.proxies import way
 from treetap.wire.status import answering
+from treetap.wire.tls import Insecure, Transport, check_near
 
 RELEASE_KEY = "treetap-version"
 TIME_KEY = "treetap-time"

@@ -22,12 +22,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
 from treetap.errors import ConfigError, Malformed
-from treetap.wire.certificates import date, fingerprint, signed_by
-from treetap.wire.identity import NoIdentity, identity
-from treetap.wire.insecure import Insecure, Transport
+from treetap.wire.certificates import NoIdentity, date, fingerprint, identity, signed_by
 from treetap.wire.revoked import Revoked
 from treetap.wire.roles import Role
-from treetap.wire.tls import TlsFiles
+from treetap.wire.tls import Insecure, TlsFiles, Transport
 from treetap.wire.v2.transcript_pb2 import TranscriptHead, TranscriptRecord
 
 log = logging.getLogger(__name__)
@@ -49,7 +47,6 @@ class KeySigner:
     files: TlsFiles
 
     def sign(self, record: TranscriptRecord, job_digest: bytes) -> TranscriptHead:
-        """See `Signer.sign`."""
         certificate, key = self.files.pair()
         if isinstance(key, ec.EllipticCurvePrivateKey):
             signature = key.sign(statement(record, job_digest), ec.ECDSA(_DIGEST))
@@ -65,7 +62,6 @@ class PlainText:
     """Heads without a signature: of a federation in plain text, whose parties have no key."""
 
     def sign(self, record: TranscriptRecord, job_digest: bytes) -> TranscriptHead:
-        """See `Signer.sign`."""
         del record
         return TranscriptHead(job_digest=job_digest)
 

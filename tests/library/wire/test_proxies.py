@@ -21,12 +21,11 @@ from treetap.logs import ignored, pin_libraries
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.hello import say_hello, serve_health
-from treetap.wire.insecure import Insecure
 from treetap.wire.ports import Address
 from treetap.wire.probe import diagnose
 from treetap.wire.proxies import EXCEPT, NAMED, proxy_to
 from treetap.wire.roles import Role
-from treetap.wire.tls import TlsFiles
+from treetap.wire.tls import Insecure, TlsFiles
 
 #: A host that no name service knows: it is reached through the proxy alone.
 FAR = "party.invalid:7300"

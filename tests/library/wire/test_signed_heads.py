@@ -18,14 +18,12 @@ from tests.library.wire.logs import RECEIVED, chained, files_of, record_ends
 from treetap.commands.certs import revocation
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.errors import Malformed
-from treetap.wire.insecure import Insecure
 from treetap.wire.roles import Role
 from treetap.wire.signed_heads import Anchor, KeySigner, PlainText, Signer, signer_of
 from treetap.wire.tap_file import files_of as tap_files
 from treetap.wire.tap_file import frames, opened
-from treetap.wire.tls import TlsFiles
-from treetap.wire.transcript import TranscriptReader
-from treetap.wire.transcript_summary import summarise
+from treetap.wire.tls import Insecure, TlsFiles
+from treetap.wire.transcript import TranscriptReader, summarise
 from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2.transcript_pb2 import TranscriptHead, TranscriptRecord
 from treetap.wire.v2.types_pb2 import NamedMetric

@@ -18,8 +18,7 @@ from treetap.errors import BadInput, Interrupted, Malformed
 from treetap.wire import transcript_writer
 from treetap.wire.signed_heads import PlainText
 from treetap.wire.tap_file import HEADER, MOST_BYTES, VERSION
-from treetap.wire.transcript import TranscriptReader, counted
-from treetap.wire.transcript_summary import summarise
+from treetap.wire.transcript import TranscriptReader, counted, summarise
 from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 

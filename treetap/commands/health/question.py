@@ -12,11 +12,10 @@ from treetap.names import Name, asked_at
 from treetap.process.config import Process
 from treetap.strict import load
 from treetap.wire.hello import say_hello
-from treetap.wire.insecure import Insecure, Transport
 from treetap.wire.ports import Address
 from treetap.wire.probe import diagnose
 from treetap.wire.roles import Role
-from treetap.wire.tls import TlsFiles
+from treetap.wire.tls import Insecure, TlsFiles, Transport
 
 
 class Served(Process):
