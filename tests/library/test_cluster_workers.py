@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -29,7 +29,7 @@ from treetap.errors import BadInput, Interrupted
 from treetap.workers.cluster import engine as engine_module
 from treetap.workers.cluster.addresses import exposed
 from treetap.workers.cluster.engine import ClusterEngine
-from treetap.workers.cluster.report import fault_of, message_of, own_report
+from treetap.workers.cluster.report import fault_of, own_report
 from treetap.workers.engines import Engine, InProcessEngine, ProcessEngine, await_workers
 from treetap.workers.settings import ClusterConfig
 
@@ -170,7 +170,7 @@ def test_a_node_elsewhere_needs_encryption(monkeypatch: pytest.MonkeyPatch) -> N
 def test_other_software_of_a_node(change: dict[str, str], message: str) -> None:
     """A node's report is compared with the party's own software; the error names both and the remedy."""
     own = own_report()
-    assert re.match(message, fault_of({**message_of(own), "node": "N", **change}, own))
+    assert re.match(message, fault_of({**asdict(own), "node": "N", **change}, own))
 
 
 def test_a_report_of_another_treetap_stops_the_start(ray_cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> None:

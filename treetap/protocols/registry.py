@@ -159,13 +159,24 @@ class Options(Protocol):
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
-    def completed(self, spec: setup_pb2.JobSpec) -> Options:
+    def completed(self, spec: setup_pb2.JobSpec, /) -> Options:
         """These options, and for those not given the ones of the training job or the default."""
         ...
 
     def faults(self) -> list[str]:
         """The options, once completed, that no party could follow."""
         ...
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """The options of a protocol without any."""
+
+    def completed(self, _spec: setup_pb2.JobSpec) -> NoOptions:
+        return self
+
+    def faults(self) -> list[str]:
+        return []
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -33,20 +33,19 @@ _PURPOSE = b"treetap transcript head\n"  # no other signature of the same key is
 _DIGEST = hashes.SHA256()
 
 
-class Signer(Protocol):
-    """The signature at the end of a transcript's files."""
+@dataclass(frozen=True)
+class Signer:
+    """Signs with a process's TLS key, read anew for each head: certificates are renewed while a process runs.
+
+    `files`: None of a federation in plain text, whose parties have no key: its heads have no signature.
+    """
+
+    files: TlsFiles | None
 
     def sign(self, record: TranscriptRecord, job_digest: bytes) -> TranscriptHead:
         """The content of a head with this number, predecessor, time and job; ConfigError without a usable key."""
-
-
-@dataclass(frozen=True)
-class KeySigner:
-    """Signs with a process's TLS key, read anew for each head: certificates are renewed while a process runs."""
-
-    files: TlsFiles
-
-    def sign(self, record: TranscriptRecord, job_digest: bytes) -> TranscriptHead:
+        if self.files is None:
+            return TranscriptHead(job_digest=job_digest)
         certificate, key = self.files.pair()
         if isinstance(key, ec.EllipticCurvePrivateKey):
             signature = key.sign(statement(record, job_digest), ec.ECDSA(_DIGEST))
@@ -58,17 +57,9 @@ class KeySigner:
         return TranscriptHead(certificate=content, signature=signature, job_digest=job_digest)
 
 
-class PlainText:
-    """Heads without a signature: of a federation in plain text, whose parties have no key."""
-
-    def sign(self, record: TranscriptRecord, job_digest: bytes) -> TranscriptHead:
-        del record
-        return TranscriptHead(job_digest=job_digest)
-
-
 def signer_of(transport: Transport) -> Signer:
     """The signer for a party's transport."""
-    return PlainText() if isinstance(transport, Insecure) else KeySigner(transport)
+    return Signer(None if isinstance(transport, Insecure) else transport)
 
 
 def statement(record: TranscriptRecord, job_digest: bytes) -> bytes:

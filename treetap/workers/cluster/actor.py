@@ -26,16 +26,17 @@ class WorkerActor:
     def report(self) -> dict[str, Any]:
         """The software here; see `treetap.workers.cluster.report`."""
         import platform
+        from dataclasses import asdict
 
         import ray
 
         here = {"node": ray.util.get_node_ip_address(), "node_id": ray.get_runtime_context().get_node_id()}
         try:
             from treetap.process.limits import keep_memory_private
-            from treetap.workers.cluster.report import message_of, own_report
+            from treetap.workers.cluster.report import own_report
 
             keep_memory_private()
-            return {**message_of(own_report()), **here}
+            return {**asdict(own_report()), **here}  # in types that every version of treetap reads
         except ImportError as missing:
             return {**here, "python": platform.python_version(), "missing": str(missing)}
 

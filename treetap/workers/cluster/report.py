@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -35,11 +35,6 @@ def own_report() -> Report:
         ray=metadata.version("ray"),
         pid=os.getpid(),
     )
-
-
-def message_of(report: Report) -> dict[str, Any]:
-    """The report in types that every version of treetap reads."""
-    return asdict(report)
 
 
 def fault_of(theirs: dict[str, Any], own: Report) -> str:
