@@ -27,6 +27,9 @@ from treetap.trees.remote_node_sums import label_columns
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+#: The branches of one party on the way to a node, from the root: (handle of its split, True for left).
+Branches = tuple[tuple[int, bool], ...]
 
 
 class FixedPoint:
@@ -88,11 +91,6 @@ class FixedPoint:
         """The representatives modulo t between -t/2 and t/2: exact again once a whole score has been summed."""
         half = (self.modulus - 1) // 2
         return (values + half) % self.modulus - half
-
-
-Bools = npt.NDArray[np.bool_]
-#: The branches of one party on the way to a node, from the root: (handle of its split, True for left).
-Branches = tuple[tuple[int, bool], ...]
 
 
 @dataclass(frozen=True)
@@ -206,6 +204,7 @@ class NodeColumns:
         for output, fixed in enumerate(self._fixed):
             for (k, place), integers in zip(_adding(self.trees, output), fixed.integers, strict=True):
                 self._weights[k][:, place] = integers
+        # What all parties can compute must not depend on values that the label holder alone knows.
         known = self._fixed
         if self._public is not ensemble:
             trees = in_order(self._public)

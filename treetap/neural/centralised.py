@@ -153,6 +153,7 @@ class CentralNetwork:
             self._optimisers[party.name].clear()
             for model in self.models[party.name].values():
                 model.train()
+        # A party with defences of its own goes on by itself from the gradient that returns: its graph is cut there.
         joined, returned = [], dict[str, torch.Tensor]()
         apart = dict[str, tuple[torch.Tensor, torch.Tensor]]()  # inputs and embeddings of parties with own defences
         if holder.inputs is not None:

@@ -15,6 +15,15 @@ from dataclasses import dataclass, field
 
 from treetap.errors import BadInput
 
+#: The readings of the norm in Equation 9 of the paper on SensFL.
+RECORD, BATCH = "record", "batch"
+SENSITIVITY_NORMS = (RECORD, BATCH)
+#: δ of what is printed.
+DELTA = 1e-5
+#: The argument above which Mills' ratio is taken from its asymptotic series.
+_FAR = 25.0
+_HALVINGS = 200
+
 
 @dataclass(frozen=True)
 class GradientDefence:
@@ -49,11 +58,6 @@ class LabelDefences:
     dimip: Mapping[str, float] = field(default_factory=dict)
     gradient: GradientDefence | None = None
     random_labels: bool = True
-
-
-#: The readings of the norm in Equation 9 of the paper on SensFL.
-RECORD, BATCH = "record", "batch"
-SENSITIVITY_NORMS = (RECORD, BATCH)
 
 
 @dataclass(frozen=True)
@@ -94,13 +98,6 @@ class FeatureDefences:
             raise BadInput(f"sensitivity_norm is {self.sensitivity_norm!r}: choose {' or '.join(SENSITIVITY_NORMS)}")
         if self.sensitivity and self.dp_sgd is not None:
             raise BadInput("sensitivity and dp_sgd do not go together: leave one of them out")
-
-
-#: δ of what is printed.
-DELTA = 1e-5
-#: The argument above which Mills' ratio is taken from its asymptotic series.
-_FAR = 25.0
-_HALVINGS = 200
 
 
 def epsilon(defence: DpSgd, epochs: int, delta: float = DELTA) -> float:

@@ -44,6 +44,8 @@ HIDDEN = 128
 #: The rate of q_ψ's Adam.
 RATE = 1e-3
 _PREDICTOR, _ADAM = "predictor", "adam/"
+#: Deviations of a batch's numbers that DiscreteSGD divides into levels, on each side of 0.
+_DEVIATIONS = 2.0
 
 
 class Dimip:
@@ -102,10 +104,6 @@ def dimip_terms(defences: LabelDefences, widths: Mapping[str, int], classes: int
         for name, weight in defences.dimip.items()
         if weight > 0 and name in widths
     }
-
-
-#: Deviations of a batch's numbers that DiscreteSGD divides into levels, on each side of 0.
-_DEVIATIONS = 2.0
 
 
 def applied(defence: GradientDefence, gradient: torch.Tensor, draws: Draws, *path: str | int) -> torch.Tensor:

@@ -21,6 +21,11 @@ from treetap.neural.architectures import InputShape
 from treetap.tables.binned import refuse_categories
 from treetap.tables.reading import Table
 
+Floats = npt.NDArray[np.float64]
+_PIXEL = 255.0
+#: Images whose pixels are counted at once.
+_PIECE = 1024
+
 
 def mean_and_deviation(values: npt.NDArray[Any], what: str) -> tuple[float, float]:
     """Mean and deviation of numbers (n,), n > 0; `what` names them in an error.
@@ -37,12 +42,6 @@ def mean_and_deviation(values: npt.NDArray[Any], what: str) -> tuple[float, floa
     if not (math.isfinite(mean) and math.isfinite(deviation)):
         raise DataError(f"{what}: the numbers are too large to standardise; rescale them")
     return mean, deviation if deviation > 0 else 1.0
-
-
-Floats = npt.NDArray[np.float64]
-_PIXEL = 255.0
-#: Images whose pixels are counted at once.
-_PIECE = 1024
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,9 @@ from treetap.neural.params import SplitnnParams
 
 #: Decay of Adam's two means and the number added to its divisor, as PyTorch has them.
 BETAS, EPSILON = (0.9, 0.999), 1e-8
+Array = npt.NDArray[np.generic]
+#: The factor of an amplified gradient lies between 1 and this.
+MOST_AMPLIFIED = 5.0
 
 
 class GradientDescent(ABC):
@@ -109,11 +112,6 @@ class Sgd(GradientDescent):
             for name, momentum in zip(weights, momenta, strict=True)
             if momentum is not None
         }
-
-
-Array = npt.NDArray[np.generic]
-#: The factor of an amplified gradient lies between 1 and this.
-MOST_AMPLIFIED = 5.0
 
 
 class Optimiser:

@@ -27,6 +27,11 @@ from treetap.neural.defences import RECORD, DpSgd, FeatureDefences
 from treetap.neural.draws import Draws
 from treetap.neural.gradient_defences import digest_of
 
+#: Most numbers of the gradients of single records that are held at once.
+_HELD = 1 << 25
+#: The largest product of width and inputs for which every row of the Jacobian is computed.
+EXACT = 20_000
+
 
 def own_gradients(
     model: nn.Module,
@@ -55,10 +60,6 @@ def own_gradients(
         torch.autograd.backward([embeddings, loss], [gradient, torch.ones_like(loss)], inputs=list(model.parameters()))
     else:
         torch.autograd.backward(embeddings, gradient)
-
-
-#: Most numbers of the gradients of single records that are held at once.
-_HELD = 1 << 25
 
 
 def noised_gradients(
@@ -153,10 +154,6 @@ def _factors(squares: torch.Tensor, clip: float) -> torch.Tensor:
     """(n,) factors that bring gradients with these squared norms (n,) to a norm of at most `clip`."""
     norms = squares.sqrt()
     return torch.where(norms > clip, clip / norms, 1.0)
-
-
-#: The largest product of width and inputs for which every row of the Jacobian is computed.
-EXACT = 20_000
 
 
 def sensitivity(

@@ -91,24 +91,24 @@ def _around_a_ring(parties: int) -> list[AlignmentTurn]:
     places, last = tuple(range(parties)), parties - 1
     ring = tuple((place, (place + 1) % parties) for place in places)
     number = count()
-    found = [AlignmentTurn("blind_ids", next(number), places)]
+    made = [AlignmentTurn("blind_ids", next(number), places)]
     for _ in range(last):
-        found.append(AlignmentTurn("pass_ids", next(number), places, ring))
-        found.append(AlignmentTurn("relay_ids", next(number), places))
-    found.append(AlignmentTurn("pass_ids", next(number), places, tuple((place, 0) for place in places)))
-    found.append(AlignmentTurn("combine_ids", next(number), (0,)))
+        made.append(AlignmentTurn("pass_ids", next(number), places, ring))
+        made.append(AlignmentTurn("relay_ids", next(number), places))
+    made.append(AlignmentTurn("pass_ids", next(number), places, tuple((place, 0) for place in places)))
+    made.append(AlignmentTurn("combine_ids", next(number), (0,)))
     for place in places[1:]:
-        found.append(AlignmentTurn("pass_ids", next(number), (place - 1, place), ((place - 1, place),)))
-        found.append(AlignmentTurn("refresh_ids", next(number), (place,)))
-    found.append(AlignmentTurn("pass_ids", next(number), places, tuple((last, place) for place in places)))
-    found.append(AlignmentTurn("trace_ids", next(number), places))
+        made.append(AlignmentTurn("pass_ids", next(number), (place - 1, place), ((place - 1, place),)))
+        made.append(AlignmentTurn("refresh_ids", next(number), (place,)))
+    made.append(AlignmentTurn("pass_ids", next(number), places, tuple((last, place) for place in places)))
+    made.append(AlignmentTurn("trace_ids", next(number), places))
     for _ in range(last):
-        found.append(AlignmentTurn("pass_ids", next(number), places, ring))
-        found.append(AlignmentTurn("raise_ids", next(number), places))
-    found.append(AlignmentTurn("pass_ids", next(number), places, ring))
-    found.append(AlignmentTurn("match_ids", next(number), places))
-    found.append(AlignmentTurn("agree_ids", next(number), (0,)))
-    return found
+        made.append(AlignmentTurn("pass_ids", next(number), places, ring))
+        made.append(AlignmentTurn("raise_ids", next(number), places))
+    made.append(AlignmentTurn("pass_ids", next(number), places, ring))
+    made.append(AlignmentTurn("match_ids", next(number), places))
+    made.append(AlignmentTurn("agree_ids", next(number), (0,)))
+    return made
 
 
 # ---- messages

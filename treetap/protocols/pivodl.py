@@ -192,14 +192,6 @@ def _adds_moments(params: PivodlParams) -> bool:
     return params.needs_moments
 
 
-def _sends_lists(params: PivodlParams) -> bool:
-    return params.as_published
-
-
-def _announces(params: PivodlParams) -> bool:
-    return params.gain_comparison == "announce"
-
-
 def _compares_in_secret(params: PivodlParams) -> bool:
     return params.gain_comparison == "secure"
 
@@ -259,14 +251,22 @@ PROTOCOL = TrainingProtocol(
         _sent("share_moments", "moment_share", once, moments_encrypted, _adds_moments),
         _sent("share_moments", "joint_moments", once, moments_encrypted, _adds_moments),
         _sent("share_moments", "label_moments", once, two_numbers, _adds_moments),
-        _sent("share_bins", "record_bins", once, bins_of_columns, lambda params: not _sends_lists(params)),
+        _sent("share_bins", "record_bins", once, bins_of_columns, lambda params: not params.as_published),
         _sent("open_root", "label_sums", each_round, sums_encrypted),
         _sent("open_root", "joint_sums", each_round, sums_encrypted),
         _sent("open_root", "node_sums", each_frontier, sums_of_nodes),
-        _sent("sum_candidates", "candidate_records", each_stage, lists_of_candidates, _sends_lists),
+        _sent(
+            "sum_candidates", "candidate_records", each_stage, lists_of_candidates, lambda params: params.as_published
+        ),
         _sent("sum_candidates", "candidate_shares", each_stage, ciphertexts_of_candidates),
         _sent("forward_sums", "forwarded_sums", each_stage, ciphertexts_of_candidates),
-        _sent("open_sums", "best_gains", each_stage, gains_with_sources, _announces),
+        _sent(
+            "open_sums",
+            "best_gains",
+            each_stage,
+            gains_with_sources,
+            lambda params: params.gain_comparison == "announce",
+        ),
         _sent("compare_gains", "gain_bits", each_turn, bits_of_gains, _compares_in_secret),
         _sent("compare_gains", "blinded_gains", each_turn, bits_of_gains, _compares_in_secret),
         _sent("compare_gains", "gain_orders", each_turn, outcomes, _compares_in_secret),

@@ -120,6 +120,7 @@ def identity(certificate: x509.Certificate, needed: Role | None = None) -> Ident
         NoIdentity: no common name or several, no role or several, or another name below `DOMAIN`.
     """
     names = common_names(certificate)
+    # Several common names would let a reader choose whose certificate it is.
     if len(names) != 1 or not NAME.match(names[0]):
         shown = ", ".join(repr(name[:64]) for name in names[:4]) or "none"
         raise NoIdentity(f"the certificate must have one common name, that of the process, and has {shown}")

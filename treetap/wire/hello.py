@@ -49,7 +49,6 @@ class Health(health.aio.HealthServicer):  # type: ignore[misc] # the package has
         self._callers = callers
 
     async def Check(self, request: health_pb2.HealthCheckRequest, context: Context) -> health_pb2.HealthCheckResponse:
-        """See the health service's own definition."""
         async with answering(context, self._callers):
             self._callers.anybody(context)
         await context.send_initial_metadata(

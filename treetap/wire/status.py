@@ -43,6 +43,8 @@ _CLASSES: dict[str, type[errors.TreetapError]] = {
     for name, value in vars(errors).items()
     if isinstance(value, type) and issubclass(value, errors.TreetapError)
 }
+_METHOD = re.compile(r"/treetap\.wire\.v(\d{1,4})\.")
+Context = grpc.aio.ServicerContext[object, object]
 
 
 def code_of(error: errors.TreetapError) -> grpc.StatusCode:
@@ -104,10 +106,6 @@ def error_of(failure: grpc.aio.AioRpcError, who: str) -> errors.TreetapError:
     return errors.ProtocolError(f"{who} failed: {failure.code().name}: {details}")
 
 
-_METHOD = re.compile(r"/treetap\.wire\.v(\d{1,4})\.")
-Context = grpc.aio.ServicerContext[object, object]
-
-
 class _Refusal(grpc.GenericRpcHandler):
     """Answers every call of a service of another version with `Incompatible`."""
 
@@ -115,10 +113,9 @@ class _Refusal(grpc.GenericRpcHandler):
         self._callers = callers
 
     def service(self, call: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
-        """See gRPC: None where the call is for others to answer."""
         method = _METHOD.match(call.method)
         if method is None or method[1] == str(version.WIRE_VERSION):
-            return None
+            return None  # the call is for others to answer
 
         async def refuse(_request: bytes, context: Context) -> bytes:
             async with answering(context, self._callers):

@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 
 #: Every process is both ends of connections.
 BOTH_ENDS = (ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH)
+#: Metadata key under which a caller gives its name. A server with certificates never looks at it.
+NAME_KEY = "treetap-name"
 
 
 @dataclass(frozen=True)
@@ -172,10 +174,6 @@ def _out_of_dates(certificate: x509.Certificate, what: str) -> str | None:
     if now < first:
         return f"{what} is not valid before {date(first)} (it is {date(now)} now); check this host's clock"
     return None
-
-
-#: Metadata key under which a caller gives its name. A server with certificates never looks at it.
-NAME_KEY = "treetap-name"
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,15 @@ from treetap.strict import Strict
 
 #: What Ray counts by itself, and the key that reserves it; None: what a worker does not use.
 _COUNTED = {"CPU": "cluster.cpus", "memory": "cluster.memory", "GPU": None, "object_store_memory": None}
+Amount = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+#: Most workers of a party: processes here, and actors of a cluster.
+MOST_PROCESSES, MOST_ON_CLUSTER = 256, 1024
 
 
 def _check_head(address: str) -> str:
     if "://" in address:
         raise ValueError('is for another kind of client: write the head\'s HOST:PORT, or "auto"')
     return address if address == "auto" else check_address(address)
-
-
-Amount = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 def _check_resources(resources: dict[str, Amount]) -> dict[str, Amount]:
@@ -45,10 +45,6 @@ class ClusterConfig(Strict):
     resources: Annotated[dict[str, Amount], AfterValidator(_check_resources)] = {}
     start_s: Annotated[float, Field(gt=0, le=3600)] = 60.0
     unencrypted: bool = False
-
-
-#: Most workers of a party: processes here, and actors of a cluster.
-MOST_PROCESSES, MOST_ON_CLUSTER = 256, 1024
 
 
 class WorkerSettings(Strict):

@@ -26,7 +26,6 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """Process id."""
         return self._process.pid or 0
 
     @property

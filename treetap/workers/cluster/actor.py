@@ -26,7 +26,6 @@ class WorkerActor:
     def report(self) -> dict[str, Any]:
         """The software here; see `treetap.workers.cluster.report`."""
         import platform
-        from dataclasses import asdict
 
         import ray
 
@@ -36,7 +35,7 @@ class WorkerActor:
             from treetap.workers.cluster.report import own_report
 
             keep_memory_private()
-            return {**asdict(own_report()), **here}  # in types that every version of treetap reads
+            return {**own_report(), **here}
         except ImportError as missing:
             return {**here, "python": platform.python_version(), "missing": str(missing)}
 

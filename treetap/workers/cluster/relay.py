@@ -24,6 +24,12 @@ from treetap.workers.cluster import actor, addresses
 from treetap.workers.cluster.board import Board
 from treetap.workers.cluster.plan import BOOT_S, Plan
 
+#: Seconds within which a process of the cluster takes a connection.
+ANSWER_S = 5.0
+#: Seconds between two looks at a worker that is being placed.
+LOOK_S = 0.1
+_SIGNS_SIZE = struct.calcsize(actor.SIGNS)
+
 
 class Room:
     """A placement group of Ray: a bundle per worker, spread over the nodes; Ray moves the bundles of a lost node."""
@@ -54,13 +60,6 @@ class Room:
             "cluster.resources), and the cluster had no room for all of them within cluster.start_s = "
             f"{plan.config.start_s:g} s: its {nodes} nodes have {has}; add nodes, or lower workers or what each needs"
         )
-
-
-#: Seconds within which a process of the cluster takes a connection.
-ANSWER_S = 5.0
-#: Seconds between two looks at a worker that is being placed.
-LOOK_S = 0.1
-_SIGNS_SIZE = struct.calcsize(actor.SIGNS)
 
 
 class Relay(threading.Thread):
