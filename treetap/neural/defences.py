@@ -52,7 +52,7 @@ class LabelDefences:
     Attributes:
         dimip: λ of DIMIP by feature party.
         gradient: applied last, to every party's gradients.
-        random_labels: see `treetap.neural.dimip.Dimip`.
+        random_labels: see `treetap.neural.gradient_defences.Dimip`.
     """
 
     dimip: Mapping[str, float] = field(default_factory=dict)
