@@ -36,7 +36,7 @@ class Parties:
 
     def byte_counts(self) -> ByteCounts:
         """The counters of one attempt's bytes."""
-        return ByteCounts(self.coordinator, self._metrics)
+        return ByteCounts(self.coordinator, self._metrics.sent)
 
     def roster(
         self,

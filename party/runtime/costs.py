@@ -22,7 +22,7 @@ class CostAccount:
     def __init__(self, party: str, workers: Mapping[str, Usage], metrics: PartyMetrics | None = None) -> None:
         self.party = party
         self._metrics = metrics or PartyMetrics(party)
-        self.byte_counts = ByteCounts(party, self._metrics)
+        self.byte_counts = ByteCounts(party, self._metrics.sent)
         self.operations: Counter[str] = self._metrics.operations()
         self.ciphertexts: Counter[str] = self._metrics.ciphertexts()
         self._seconds: defaultdict[str, float] = defaultdict(float)

@@ -8,9 +8,9 @@ than to copy the field. `ByteCounts` adds up what one process has sent for one a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, cast
 
 from google.protobuf.descriptor import Descriptor, EnumValueDescriptor, FieldDescriptor, FileDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorSet
@@ -210,19 +210,14 @@ def _field_comments(
         yield from _field_comments(nested, name, (*path, DescriptorProto.NESTED_TYPE_FIELD_NUMBER, k), texts)
 
 
-class SentMetrics(Protocol):
-    """The process's metrics, as far as they count bytes."""
-
-    def sent(self, to: str, disclosure: str, size: int) -> None:
-        """Count bytes of a class that left for `to`."""
-        ...
-
-
 class ByteCounts:
-    """Its lines in the table of received bytes; the process's metrics count them too."""
+    """The lines of one process in the table of received bytes.
 
-    def __init__(self, name: str, metrics: SentMetrics) -> None:
-        self._name, self._metrics = name, metrics
+    `count`: by which the process's metrics count them too: receiver, class and bytes.
+    """
+
+    def __init__(self, name: str, count: Callable[[str, str, int], None]) -> None:
+        self._name, self._count = name, count
         self._messages: Counter[tuple[str, str, str]] = Counter()
         self._bytes: Counter[tuple[str, str, str]] = Counter()
         self.bytes_sent = 0
@@ -233,7 +228,7 @@ class ByteCounts:
             self._messages[to, step, disclosure] += 1
             self._bytes[to, step, disclosure] += size
             self.bytes_sent += size
-            self._metrics.sent(to, disclosure, size)
+            self._count(to, disclosure, size)
 
     def rows(self) -> list[types_pb2.TrafficRow]:
         """Everything counted."""
