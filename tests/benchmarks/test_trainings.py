@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import io
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,18 +19,18 @@ from treetap.terminal import PlainConsole
 pytestmark = pytest.mark.second_tier
 
 ROOT = Path(__file__).resolve().parents[2]
-FOUND: dict[str, Any] = {
-    "seconds": {"startup": 9.0, "prepare": 1.0, "align": 5.0, "keys": 7.0, "bin": 2.0, "train": 4.0, "publish": 3.0},
-    "cpu_seconds": {"label-holder": 2.0, "label-holder worker 0": 6.0, "lab": 1.0, "coordinator": 0.5},
-    "peak_rss_mb": {"label-holder": 100.0, "label-holder worker 0": 60.0, "lab": 90.0, "coordinator": 80.0},
-    "columns": {"label-holder": ["a"], "lab": ["b"]},
-    "metrics": {"test": {"auc": 0.75}},
-    "records": {"train": 40, "test": 10},
-    "ciphertexts": {},
-    "operations": {},
-    "seconds_by_step": {},
-    "traffic": [{"bytes": 1000}, {"bytes": 500}],
-}
+RESULT = SimpleNamespace(
+    seconds={"startup": 9.0, "prepare": 1.0, "align": 5.0, "keys": 7.0, "bin": 2.0, "train": 4.0, "publish": 3.0},
+    cpu_seconds={"label-holder": 2.0, "label-holder worker 0": 6.0, "lab": 1.0, "coordinator": 0.5},
+    peak_rss_mb={"label-holder": 100.0, "label-holder worker 0": 60.0, "lab": 90.0, "coordinator": 80.0},
+    columns={"label-holder": ["a"], "lab": ["b"]},
+    metrics={"test": {"auc": 0.75}},
+    records=SimpleNamespace(train=40, test=10),
+    ciphertexts={},
+    operations={},
+    seconds_by_step={},
+    traffic=[SimpleNamespace(bytes=1000), SimpleNamespace(bytes=500)],
+)
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_sums_and_their_scaling(benchmark: Any) -> None:
     """Wall without start, alignment and keys; CPU of all processes; both to a product of 4.15 µs; memory by party."""
     module: ModuleType = benchmark("measured_trainings")
-    found = module.figures(FOUND, 8.3)
+    found = module.figures(RESULT, 8.3)
     assert (found["wall_s"], found["cpu_s"], found["main_cpu_s"]) == (10.0, 9.5, 3.5)
     assert (found["scaled_wall_s"], found["scaled_cpu_s"]) == (5.0, 4.75)
     assert found["party_mb"] == {"label-holder": 160.0, "lab": 90.0}

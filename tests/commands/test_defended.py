@@ -89,7 +89,7 @@ def test_jobs_without_such_defences(defences: dict[str, Any], job: dict[str, Any
 @pytest.mark.parametrize(
     ("defences", "expected"),
     [
-        (ALL, "grafting under [defences]: protocol 'splitnn' has no such defence of labels"),
+        (ALL, "grafting and protocol 'splitnn' do not go together: it has no such defence of labels"),
         ({"dimip": {"clinic": 0.3}}, "dimip of clinic under [defences]: the feature parties of the job are lab"),
         (GRADIENTS, ""),
     ],
@@ -190,16 +190,20 @@ def test_defences_in_the_wrong_place(changes: dict[str, Any], expected: str, tmp
 @pytest.mark.parametrize(
     ("lab", "job", "expected"),
     [
-        (SENSITIVITY, {}, "exp.toml: sensitivity under [defences]: protocol 'boosting' has no such defence of columns"),
+        (
+            SENSITIVITY,
+            {},
+            "exp.toml: sensitivity and protocol 'boosting' do not go together: it has no such defence of columns",
+        ),
         (
             NOISE,
             {"protocol": "pivodl", "epsilon": 8.0, "delta": 1e-5, "clip": 2.0, "classes": ["0", "1"]},
-            "exp.toml: dp_sgd under [defences]: protocol 'pivodl' has no such defence of columns",
+            "exp.toml: dp_sgd and protocol 'pivodl' do not go together: it has no such defence of columns",
         ),
         (
             NOISE,
             {"protocol": "splitnn", "bottom": {"default": {"kind": "cnn", "channels": [4], "norm": "batch"}}},
-            'exp.toml: dp_sgd under [defences]: the job has norm = "batch" for lab',
+            "exp.toml: dp_sgd and norm = 'batch' do not go together: a record has no gradient of its own",
         ),
     ],
 )

@@ -147,7 +147,7 @@ def test_rows_that_cannot_be_held_out(content: dict[str, Any], data: dict[str, A
         ({"evaluate_rounds": True, "stop": 3}, "evaluate_rounds and early_stopping_rounds do not go together"),
         pytest.param(
             {"evaluate_rounds": True, "protocol": "splitnn"},
-            "evaluate_rounds: protocol 'splitnn' has no eval table",
+            "protocol 'splitnn' do not go together: an embedding of each of its records",
             marks=pytest.mark.second_tier,
         ),
         ({"time": "y"}, "time column 'y' is the label, the id or dropped"),

@@ -172,7 +172,7 @@ def test_predicting_without_showing_paths(federation: LocalFederation, trained: 
         (
             ["good", "--protocol", "eini-lattice", "--away", "degrade"],
             2,
-            "the lattice backend cannot; use protocol eini",
+            "use protocol eini or interactive",
         ),
         (["good", "--protocol", "eini", "--key-bits", "512"], 1, "takes no part in a job with a key of 512 bits"),
         (["good", "--away", "panic"], 2, "away = 'panic': must be one of fail, retry, degrade"),

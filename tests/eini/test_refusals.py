@@ -283,13 +283,16 @@ def test_a_short_key_for_a_papers_figure(tmp_path: Path, caplog: pytest.LogCaptu
         ({"protocol": "eini", "key_bits": 1000}, "key_bits = 1000: must be 1024, 2048 or 3072"),
         (
             {"protocol": "eini-lattice", "form": "per-tree"},
-            "form and protocol 'eini' do not go together",
+            "form and protocol 'eini-lattice' do not go together",
         ),
         (
             {"protocol": "eini-lattice", "key_bits": 2048},
-            "key_bits = 2048: a lattice key has the size that the model asks for; leave it out",
+            "key_bits and protocol 'eini-lattice' do not go together: a lattice key has the size that the model asks for; leave it out",
         ),
-        ({"protocol": "eini-lattice", "away_policy": "degrade"}, "away = 'degrade': the lattice backend cannot"),
+        (
+            {"protocol": "eini-lattice", "away_policy": "degrade"},
+            "away = 'degrade' and protocol 'eini-lattice' do not go together",
+        ),
         ({"protocol": "eini", "scheme": "magic"}, "scheme = 'magic': must be one of paillier, okamoto-uchiyama"),
         (
             {"protocol": "eini", "scheme": "okamoto-uchiyama", "key_bits": 512},
@@ -297,16 +300,25 @@ def test_a_short_key_for_a_papers_figure(tmp_path: Path, caplog: pytest.LogCaptu
         ),
         (
             {"protocol": "eini-lattice", "scheme": "paillier"},
-            "scheme = 'paillier': eini-lattice has a scheme of its own; leave it out",
+            "scheme and protocol 'eini-lattice' do not go together: it has a scheme of its own; leave it out",
         ),
-        ({"obfuscation": "standard"}, "obfuscation = 'standard': an interactive prediction encrypts nothing"),
+        (
+            {"obfuscation": "standard"},
+            "obfuscation and protocol 'interactive' do not go together: an interactive prediction encrypts nothing",
+        ),
         (
             {"protocol": "eini", "scheme": "okamoto-uchiyama", "obfuscation": "half-length"},
             "scheme 'okamoto-uchiyama' has none, since the proof that it rests on is for n = pq; use",
         ),
-        ({"scheme": "paillier"}, "scheme = 'paillier': an interactive prediction encrypts nothing; leave it out"),
+        (
+            {"scheme": "paillier"},
+            "scheme and protocol 'interactive' do not go together: an interactive prediction encrypts nothing; leave it out",
+        ),
         ({"form": "sideways"}, "form = 'sideways': must be one of batched, per-tree"),
-        ({"key_bits": 2048}, "key_bits = 2048: an interactive prediction encrypts nothing"),
+        (
+            {"key_bits": 2048},
+            "key_bits and protocol 'interactive' do not go together: an interactive prediction encrypts nothing",
+        ),
     ],
 )
 def test_requests_that_nobody_could_do(request_: dict[str, Any], message: str, tmp_path: Path) -> None:
