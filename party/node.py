@@ -12,11 +12,10 @@ from weakref import WeakValueDictionary
 
 from party.config import PartyConfig
 from party.opening import Opener, submission_of
-from party.runtime.attempts import Attempts, check_latest
+from party.runtime.attempts import Attempts, Session, check_latest
 from party.runtime.context import Offload, empty_result
 from party.runtime.job_store import Store
 from party.runtime.metrics import PartyMetrics
-from party.runtime.session import Session
 from party.runtime.step_order import describe
 from party.runtime.steps import disk_faults, follow, log_unheard
 from party.runtime.transcript_recorder import Recorders

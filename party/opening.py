@@ -5,15 +5,12 @@ from __future__ import annotations
 from party.config import PartyConfig
 from party.defences.checks import check_own
 from party.protocols import PredictionJob, role_for_prediction, role_for_training
-from party.runtime.attempts import Attempts
-from party.runtime.context import Offload, Role, StepContext
-from party.runtime.costs import CostAccount
+from party.runtime.attempts import Attempts, Session
+from party.runtime.context import Offload, Role, Scratch, StepContext
 from party.runtime.job_store import Store
 from party.runtime.mailbox import Mailbox, expected_of
-from party.runtime.metrics import PartyMetrics
+from party.runtime.metrics import CostAccount, PartyMetrics
 from party.runtime.outbox import Outbox
-from party.runtime.scratch import Scratch
-from party.runtime.session import Session
 from party.runtime.steps import ProgressCounter
 from party.runtime.transcript_recorder import Recorders
 from party.runtime.workers import PartyWorkers

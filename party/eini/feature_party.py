@@ -8,10 +8,18 @@ import numpy as np
 
 from party.alignment.steps import ALIGNMENT
 from party.eini.chain import ChainPlace, cipher_of, sizes_of
-from party.prediction.blocks import blaming, take_block
 from party.prediction.feature_names import NamesSent
 from party.prediction.opened_model import OpenedModel
-from party.prediction.order import ATTRIBUTED, NAMES, OPENING_ROWS, UNATTRIBUTED, conditions_of, steps_asked_for
+from party.prediction.steps import (
+    ATTRIBUTED,
+    NAMES,
+    OPENING_ROWS,
+    UNATTRIBUTED,
+    blaming,
+    conditions_of,
+    steps_asked_for,
+    take_block,
+)
 from party.prediction.tree_model import OwnSplits
 from party.protocols import PredictionJob
 from party.runtime.context import required

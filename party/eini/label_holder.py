@@ -13,8 +13,8 @@ from party.alignment.steps import ALIGNMENT
 from party.eini.attributions import Attributions
 from party.eini.chain import cipher_of, sizes_of
 from party.prediction.batch import BatchPrediction
-from party.prediction.blocks import scored_block, send_block
-from party.prediction.order import (
+from party.prediction.scores_on_disk import AT_ONCE, Imputed, ScoreStore
+from party.prediction.steps import (
     ATTRIBUTED,
     NAMES,
     OPENING_ROWS,
@@ -23,9 +23,10 @@ from party.prediction.order import (
     conditions_of,
     first_block,
     requested_block,
+    scored_block,
+    send_block,
     steps_asked_for,
 )
-from party.prediction.scores_on_disk import AT_ONCE, Imputed, ScoreStore
 from party.prediction.tree_scoring import TreeScoring
 from party.protocols import PredictionJob
 from party.runtime.context import required

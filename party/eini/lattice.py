@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from party.eini.chain import Advance, ChainPlace, check_hidden, check_hides
 from party.eini.column_layout import MemberColumns, layout_messages, take_layout
-from party.prediction.blocks import blaming
 from party.prediction.opened_model import OpenedModel
+from party.prediction.steps import blaming
 from party.prediction.tree_scoring import TreeScoring
 from party.protocols import PredictionJob
 from party.runtime.context import StepContext, required

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from party.masked.routes import Place, Routes
-from party.masked.standing import Standing
+from party.masked.routes import Place, Routes, Standing
 from party.prediction.opened_model import OpenedModel
 from party.protocols import PredictionJob
 from party.runtime.context import required

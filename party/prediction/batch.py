@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from party.prediction.evaluation import EvaluatedPrediction
 from party.prediction.opened_model import OpenedModel
-from party.prediction.order import LAST_BLOCK, MORE_BLOCKS
 from party.prediction.outcome import Outcome
 from party.prediction.scores_on_disk import AT_ONCE, Array, Imputed, ScoreStore
+from party.prediction.steps import LAST_BLOCK, MORE_BLOCKS
 from party.protocols import PredictionJob
 from party.runtime import step_order
 from party.runtime.context import required

@@ -54,7 +54,7 @@ class RecordSource(Protocol):
         ...
 
     def after_block(self, number: int) -> str:
-        """The outcome of a block's last step: one of those in `party.prediction.order.after_block`."""
+        """The outcome of a block's last step: one of those in `party.prediction.steps.after_block`."""
         ...
 
     async def await_requests(self) -> Outcome:

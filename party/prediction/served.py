@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from party.config import PartyConfig, ServeConfig
 from party.prediction.opened_model import OpenedModel
-from party.prediction.order import ANSWERED, REQUESTED, UNREQUESTED
 from party.prediction.outcome import Outcome
 from party.prediction.scores_on_disk import Imputed
+from party.prediction.steps import ANSWERED, REQUESTED, UNREQUESTED
 from party.protocols import PredictionJob
 from party.runtime import step_order
 from party.runtime.context import required

@@ -1,4 +1,4 @@
-"""A party's files: progress of running jobs, shards of published models.
+"""A party's files: progress of running jobs, shards of published models, and the clean-up at the party's start.
 
     state/jobs/<job>/     job.json (which submission of which job), the shard, a file of a kind (trees.jsonl: one tree a
                           line), alignment.npz, and at the label holder scores.npz and perhaps reached-T.npz; of a
@@ -18,13 +18,13 @@ import hashlib
 import io
 import json
 import logging
+import shutil
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from party.runtime.sweep import DRAFT, already_published, sweep
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.models.arrays import read_arrays
 from treetap.models.checksums import bytes_with_checksum, bytes_without_checksum, with_checksum, without_checksum
@@ -48,6 +48,12 @@ from treetap.models.store import (
 )
 from treetap.names import NAME
 from treetap.protocols.agreement import changed
+
+#: The folder of a job in which its model is made, until it is moved to the others.
+DRAFT = "model"
+#: The folder of noisy labels in a party's state: see `party.defences.noisy_labels`.
+DRAWS = "noisy_labels"
+
 
 log = logging.getLogger(__name__)
 Arrays = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
@@ -272,3 +278,28 @@ class JobStore:
     def _write_job(self, content: dict[str, Any]) -> None:
         make_folder(self.folder)
         write_whole(self.folder / JOB, json.dumps(with_checksum(content, JOB_SEED)).encode())
+
+
+def sweep(state: Path, predictions: Path, jobs: Path, models: Path) -> list[Path]:
+    """Delete files of crashes, and progress whose model is published; returns the paths."""
+    whole = [folder for folder in (state, state / DRAWS, predictions, jobs, models) if folder.is_dir()]
+    found = [path for folder in whole for path in folder.iterdir() if remnant(path)]
+    for folder in sorted(path for each in (jobs, models) for path in each.iterdir() if path not in found):
+        model = models / folder.name
+        if folder != model and folder.is_dir() and already_published(folder, model):
+            found.append(folder)
+        elif folder.is_dir():
+            found += [path for path in sorted(folder.iterdir()) if remnant(path) or path.name == DRAFT]
+    for path in found:
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    return found
+
+
+def already_published(progress: Path, model: Path) -> bool:
+    """True if the progress is of the submission whose model is published: a kill prevented its deletion."""
+    if not (model / MANIFEST).is_file() or not (progress / JOB).is_file():
+        return False
+    try:
+        return read_json(progress / JOB) == read_json(model / JOB)
+    except DataError:  # one is damaged: an error names it when somebody asks for the job
+        return False

@@ -15,17 +15,16 @@ from cryptography import x509
 from pydantic import ValidationError
 
 from party.config import ServeConfig
-from party.server.http_answers import problem, respond
-from party.server.http_bodies import Bodies
+from party.server.http_bodies import Bodies, problem, respond
 from party.server.http_connections import HttpListener, Waiting, awaits_requests, certificate_of
 from party.server.http_json import (
     SLOWEST_S,
     STATUS,
     HealthReply,
+    document,
     model_reply,
     predict_reply,
 )
-from party.server.openapi import document
 from party.serving.registry import ServedModels
 from treetap import errors, logs
 from treetap.errors import BadInput, Refused

@@ -14,8 +14,7 @@ from typing import Any
 
 from aiohttp import web
 
-from party.server.http_answers import problem
-from party.server.http_bodies import BUFFER
+from party.server.http_bodies import BUFFER, problem
 from party.server.http_json import IDLE_S, SLOWEST_S
 from treetap.errors import Refused
 from treetap.wire.callers import Callers
