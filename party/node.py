@@ -147,9 +147,9 @@ class PartyNode:
 
     async def _done(self, caller: str, work: Awaitable[control_pb2.StepResult]) -> control_pb2.StepResult:
         """The result of a step; one that the policy keeps from the coordinator ends the attempt, as a failure does."""
-        found = await work
-        self._permitted(caller, control_pb2.StepEvent(result=found))
-        return found
+        answer = await work
+        self._permitted(caller, control_pb2.StepEvent(result=answer))
+        return answer
 
     def _permitted(self, caller: str, event: control_pb2.StepEvent) -> Mapping[str, int]:
         """The bytes of an event by class; `Refused` unless the policy lets each class go to the coordinator."""

@@ -110,7 +110,7 @@ class LabelHolder:
         sums: Sums = self._end.scores
         rows, blocks = self._scoring.records.block(number)
         await send_block(context, self._chain, number, rows, len(self._scoring.opened.aligned.ids))
-        goes_left, n, away = trees.directions(rows), len(rows), self._opening.away
+        goes_left, n, away = trees.own.directions(rows), len(rows), self._opening.away
         values, imputed = await context.offload(lambda: (sums.values(goes_left, n), trees.imputed(goes_left, n, away)))
         await sums.send(values, number)
         scores = trees.ensemble.from_sums(await sums.receive(number))
@@ -134,7 +134,7 @@ class LabelHolder:
         """
         number, context, trees = request.round, self._context, self._scoring.trees
         (rows, scores, imputed), sums = required(self._unattributed), required(self._end.attributions)
-        goes_left, n = trees.directions(rows), len(rows)
+        goes_left, n = trees.own.directions(rows), len(rows)
         values = await context.offload(lambda: sums.values(goes_left, n))
         await sums.send(values, number)
         attributions = await sums.receive(number)

@@ -235,6 +235,7 @@ class ColumnMasking:
                 came += len(data)
                 if len(mine) < len(data):
                     break
+                # ciphertexts arrive faster than they are masked: a bounded number waits in memory
                 if data:
                     under_way.append(asyncio.ensure_future(self._mask(number, mine, data, left, n)))
                 while len(under_way) > IN_FLIGHT_PER_WORKER * context.engine.workers:
@@ -359,6 +360,7 @@ async def take_layout(
             trees.append(TreeShape(outputs, len(sent)))
             ways += sent
             splits.append(TreeSplits(outputs, nodes))
+    # a column that no tree adds to would be a sum of nothing
     columns = {output for tree in trees for output in tree.outputs}
     if columns != set(range(len(columns))) or any(
         len(set(t.outputs)) != len(t.outputs) or not t.outputs for t in trees

@@ -36,10 +36,10 @@ class Routes:
         """`shard`: the lines of a party, tree by tree."""
         self.trees = len(shard)
         self._sources = {
-            (t, each["node"]): str(each["source"]) for t, line in enumerate(shard) for each in line["nodes"]
+            (t, split["node"]): str(split["source"]) for t, line in enumerate(shard) for split in line["nodes"]
         }
         self._keepers = {
-            (t, each["node"]): str(each["keeper"]) for t, line in enumerate(shard) for each in line["leaves"]
+            (t, leaf["node"]): str(leaf["keeper"]) for t, line in enumerate(shard) for leaf in line["leaves"]
         }
         self._holders = self._sources | self._keepers
         self.levels = max((level_of(node) + 1 for _, node in self._sources), default=1)
@@ -82,13 +82,13 @@ class Routes:
 
     def _alike(self, tree: int, reader: str) -> Counter[tuple[tuple[int, int], ...]]:
         """The numbers of leaves that look the same to a party, by the own nodes on the way and the node after each."""
-        found: Counter[tuple[tuple[int, int], ...]] = Counter()
+        alike: Counter[tuple[tuple[int, int], ...]] = Counter()
         for t, leaf in self._keepers:
             if t == tree:
                 way = [leaf >> up for up in range(leaf.bit_length() - 1, -1, -1)]
                 steps = zip(way, [*way[1:], 0], strict=True)
-                found[tuple((at, to) for at, to in steps if self._holders[t, at] == reader)] += 1
-        return found
+                alike[tuple((at, to) for at, to in steps if self._holders[t, at] == reader)] += 1
+        return alike
 
 
 def level_of(node: int) -> int:
@@ -120,13 +120,13 @@ class Standing:
         """The nodes of another party below the own splits of a level, each with the records that arrive there."""
         return [(place, self._sides[place]) for place in self._routes.children(self._party, to, level)]
 
-    def take(self, sender: str, level: int, found: Iterable[tuple[Place, Bools]]) -> None:
+    def take(self, sender: str, level: int, passed: Iterable[tuple[Place, Bools]]) -> None:
         """Take the records that another party passes on.
 
         Raises:
             Malformed: they are not about the nodes that this party holds below the sender's splits.
         """
-        arrived = list(found)
+        arrived = list(passed)
         expected = self._routes.children(sender, self._party, level)
         if [place for place, _ in arrived] != expected:
             raise Malformed(f"{sender} passes on records of other nodes than those of {self._party} below its splits")

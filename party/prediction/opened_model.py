@@ -57,13 +57,13 @@ class HeldValues:
 
     def column(self, rows: Rows, feature: int) -> Column:
         """Those of one feature, (n,)."""
-        found: Column = self._features[rows, feature]
-        return found
+        values: Column = self._features[rows, feature]
+        return values
 
     def columns(self, rows: Rows) -> Callable[[int], Column]:
         """Those of any feature, (n,) each; they are gathered once."""
-        found = self._features[rows]
-        return lambda feature: found[:, feature]
+        values = self._features[rows]
+        return lambda feature: values[:, feature]
 
 
 class StoredValues:
@@ -195,9 +195,9 @@ class OpenedModel:
                 f"which table {self._opening.table!r} of the configuration does not name"
             ).at(self._config.name)
         wanted = named.model_copy(update={"columns": columns, "label": None, "weight": None})
-        categories = {name: Category.from_dict(each) for name, each in self.manifest["categories"].items()}
+        categories = {name: Category.from_dict(category) for name, category in self.manifest["categories"].items()}
         missing = self.manifest["missing"]
-        shapes = {name: tuple(each["shape"]) for name, each in self.manifest["tensors"].items()}
+        shapes = {name: tuple(tensor["shape"]) for name, tensor in self.manifest["tensors"].items()}
         table = await load_table(
             self._context,
             wanted,

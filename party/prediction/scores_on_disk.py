@@ -106,10 +106,10 @@ class ScoreStore:
                 yield places[asked], np.hstack(rows)
 
     def _load(self, number: int) -> dict[str, Array]:
-        found = self._store.load_arrays(_name(number))
-        if found is None:
+        arrays = self._store.load_arrays(_name(number))
+        if arrays is None:
             raise DataError(f"block {number} of the scores is gone: cancel the prediction and begin another")
-        return found
+        return arrays
 
     def _name(self) -> str:
         return _name(len(self._blocks))

@@ -200,21 +200,21 @@ class _Leaves:
 
     def lists(self, leaves: Bytes) -> pa.ListArray:
         """The paths of some records; `leaves` (records, leaves) marks the open ones."""
-        records, found = np.nonzero(leaves)
-        lengths = self._lengths[found]
+        records, places = np.nonzero(leaves)
+        lengths = self._lengths[places]
         ends = np.cumsum(lengths)
-        branches = np.arange(lengths.sum()) + np.repeat(self._starts[found] - (ends - lengths), lengths)
+        branches = np.arange(lengths.sum()) + np.repeat(self._starts[places] - (ends - lengths), lengths)
         texts = pa.DictionaryArray.from_arrays(pa.array(self._branches[branches]), self._texts)
         ways = pa.StructArray.from_arrays(
             [
-                pa.array(np.array(self.tree, dtype=np.int32)[found]),
-                pa.array(np.array(self._leaf, dtype=np.int64)[found]),
+                pa.array(np.array(self.tree, dtype=np.int32)[places]),
+                pa.array(np.array(self._leaf, dtype=np.int64)[places]),
                 pa.ListArray.from_arrays(_offsets(ends), texts),
             ],
             names=["tree", "leaf", "conditions"],
         )
-        each = np.cumsum(np.bincount(records, minlength=len(leaves)))
-        return pa.ListArray.from_arrays(_offsets(each), ways)
+        last = np.cumsum(np.bincount(records, minlength=len(leaves)))
+        return pa.ListArray.from_arrays(_offsets(last), ways)
 
 
 def _offsets(ends: npt.NDArray[np.int64]) -> pa.Array:

@@ -34,9 +34,9 @@ class Attempts:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            found = without_checksum(path, read_json(path), SEED) if path.is_file() else {}
+            held = without_checksum(path, read_json(path), SEED) if path.is_file() else {}
             #: (job, submission) as one text → (highest attempt, left?, digest), the last one that changed at the end.
-            self._known = {key: (int(number), bool(left), str(digest)) for key, (number, left, digest) in found.items()}
+            self._known = {key: (int(number), bool(left), str(digest)) for key, (number, left, digest) in held.items()}
         except (DataError, ValueError, TypeError):  # a back-up would be stale
             raise DataError(f"{path}: is damaged; remove it; late copies of requests are then not known") from None
         except OSError as failure:

@@ -107,13 +107,13 @@ class Scratch:
 
     def file(self) -> IO[bytes]:
         """A new, empty file for reading and writing, without a buffer; its user may close it earlier."""
-        self._files = [each for each in self._files if not each.closed]
+        self._files = [file for file in self._files if not file.closed]
         made = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115 - closed below
         self._files.append(made)
         return made
 
     def close(self) -> None:
         """Close all files, which deletes them."""
-        for each in self._files:
-            each.close()
+        for file in self._files:
+            file.close()
         self._files.clear()

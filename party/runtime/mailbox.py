@@ -148,10 +148,12 @@ class Mailbox:
         async with self._changed:
             if self._closed:
                 raise Interrupted(f"the job was left before {kind} of {sender} came")
+            # a late repeat is acknowledged, so that its sender ends; it is bounded as any message is
             if message.round < self._forgotten or key in self._dropped:
                 self._check_size(key, len(content) + OVERHEAD, most)
                 return False
             series = self._series.get(key, _Series())
+            # nothing is changed before all checks: a message that is refused must leave no trace
             if message.part in series.digests:
                 if series.digests[message.part] != digest:
                     raise Conflict(f"{kind} part {message.part} from {sender} came again with other content")

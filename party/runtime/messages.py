@@ -80,7 +80,7 @@ def counted_bodies(make: Callable[[list[Item]], Message], items: Iterable[Counte
     size = 0
 
     def body() -> CountedBody:
-        return CountedBody(make([each.item for each in batch]), make([each.counted for each in batch]))
+        return CountedBody(make([item.item for item in batch]), make([item.counted for item in batch]))
 
     for item in items:
         if batch and size + item.most > MESSAGE_BYTES:

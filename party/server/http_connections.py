@@ -87,12 +87,10 @@ class HttpConnection(web.RequestHandler):
         self._end: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See `asyncio.Protocol`."""
         super().connection_made(transport)
         self.expect(SLOWEST_S)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """See `asyncio.Protocol`."""
         self.expect(None)
         super().connection_lost(exc)
         self._messages.clear()
@@ -101,7 +99,7 @@ class HttpConnection(web.RequestHandler):
                 future.set_result(None)
 
     def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`: a connection ends whose requests run ahead of their answers."""
+        """End a connection whose requests run ahead of their answers."""
         for first in range(0, max(len(data), 1), BUFFER):  # piece by piece, since each may hold many heads
             super().data_received(data[first : first + BUFFER])
             if len(self._messages) > MOST_AHEAD and isinstance(self.transport, asyncio.Transport):
@@ -112,7 +110,7 @@ class HttpConnection(web.RequestHandler):
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
-        """See aiohttp: the answer to what is no request."""
+        """The answer to what is no request."""
         del request, exc, message
         refusal = problem(status, "this is no request of HTTP that can be answered")
         refusal.force_close()
@@ -172,7 +170,6 @@ class HttpListener(web.BaseSite):
 
     @property
     def name(self) -> str:
-        """See `web.BaseSite`."""
         return f"{self._host}:{self.port}"
 
     async def start(self) -> None:

@@ -50,7 +50,6 @@ class ControlService(control_pb2_grpc.ControlServicer):
         self._callers, self._port = callers, port
 
     async def Step(self, request: control_pb2.StepRequest, context: Context) -> AsyncIterator[control_pb2.StepEvent]:
-        """See control.proto."""
         async with answering(context, self._callers):
             async for event in self._port.step(self._callers.named(context, Role.COORDINATOR), request):
                 self._callers.named(context, Role.COORDINATOR)  # a step may outlast its caller's certificate
@@ -64,7 +63,6 @@ class ExchangeService(exchange_pb2_grpc.ExchangeServicer):
         self._callers, self._port = callers, port
 
     async def Deliver(self, request: exchange_pb2.PeerMessage, context: Context) -> exchange_pb2.Receipt:
-        """See exchange.proto."""
         async with answering(context, self._callers):
             return await self._port.deliver(self._callers.named(context, Role.PARTY), request)
 
@@ -76,13 +74,12 @@ class ServingService(serving_pb2_grpc.ServingServicer):
         self._callers, self._served_models = callers, served_models
 
     async def Predict(self, request: serving_pb2.PredictRecords, context: Context) -> serving_pb2.PredictedRecords:
-        """See serving.proto; the shorter of the call's deadline and the party's applies."""
+        """Predict within the shorter of the call's deadline and the party's."""
         async with answering(context, self._callers):
             client = self._callers.certified(context, Role.CLIENT)
             return await self._served_models.predict(client, request, context.time_remaining())
 
     async def Describe(self, request: serving_pb2.DescribeModel, context: Context) -> serving_pb2.ModelDescription:
-        """See serving.proto."""
         async with answering(context, self._callers):
             return self._served_models.describe(self._callers.certified(context, Role.CLIENT), request.model)
 
