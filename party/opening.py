@@ -13,7 +13,6 @@ from party.runtime.job_store import Store
 from party.runtime.mailbox import Mailbox, expected_of
 from party.runtime.metrics import CostAccount, PartyMetrics
 from party.runtime.outbox import Outbox
-from party.runtime.steps import ProgressCounter
 from party.runtime.transcript_recorder import Recorders
 from party.runtime.workers import PartyWorkers
 from party.serving.registry import ServedModels
@@ -138,7 +137,7 @@ class Opener:
             key_engine=key_engine,
             store=self.store.job(request.job),
             scratch=Scratch(self.config.state),
-            progress=ProgressCounter(),
+            progress=control_pb2.Progress(),
             policy=self.config.policy,
             offload=self.offload,
         )

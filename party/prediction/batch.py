@@ -39,6 +39,9 @@ class BatchPrediction:
     """Records by their ids; scored blocks stay on disk until the predictions are written.
 
     A further attempt goes on with the records that have no score.
+
+    Attributes:
+        size: most records of a block; a protocol may lower it before the first one.
     """
 
     def __init__(self, job: PredictionJob, opened: OpenedModel, beside: Sequence[Beside]) -> None:
@@ -82,19 +85,25 @@ class BatchPrediction:
         return self._wanted
 
     def block(self, number: int) -> tuple[Rows, int]:
+        """The records of a block, and the number of blocks as far as it is known."""
         return self.wanted[number * self.size : (number + 1) * self.size], self._blocks
 
     def advance(self, records: int) -> None:
+        """Show that this number of records of the block at hand is done."""
         self._context.progress.done = self._done + records
 
     def keep(self, rows: Rows, scores: Floats, imputed: Imputed, further: Arrays) -> None:
-        """Put the scores on disk before the step ends."""
+        """Take the scores (n, outputs) of these records, and the imputed share of each record's splits (n,).
+
+        `further`: their explanations, arrays with a row per record. All are on disk before the step ends.
+        """
         if not self._again:
             self._scored.add(self._opened.own_places[rows], scores, imputed, further)
         self._done += len(rows)
         self._context.progress.done = self._done
 
     def after_block(self, number: int) -> str:
+        """The outcome of a block's last step: one of those in `party.prediction.steps.after_block`."""
         return MORE_BLOCKS if number + 1 < self._blocks else LAST_BLOCK
 
     async def await_requests(self) -> step_order.Outcome:

@@ -44,7 +44,7 @@ LATEST, RATE_S = 1000, 60.0
 class ServedPrediction:
     """One served model at the label holder.
 
-    It is the `RecordSource` of a protocol, and what the registry of served models (`ServedModel`) asks for clients.
+    It has the methods of `BatchPrediction` for a protocol, and those of `ServedModel` for the registry of such models.
     """
 
     def __init__(self, job: PredictionJob, opened: OpenedModel) -> None:
@@ -65,7 +65,7 @@ class ServedPrediction:
         self._figures = _Figures(served_models.grpc, served_models.http, opening.away)
         self.size = max(1, opening.block)
 
-    # ---- for a protocol: `party.prediction.records.RecordSource`
+    # ---- for a protocol, as `party.prediction.batch.BatchPrediction`
 
     async def open(self, table: Table) -> None:
         """From here on clients get the answer that the model is being prepared."""

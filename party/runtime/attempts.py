@@ -121,12 +121,8 @@ class Session:
     def progress(self) -> control_pb2.Progress:
         """The progress of the running step."""
         progress = self.context.progress
-        return control_pb2.Progress(
-            done=progress.done,
-            total=progress.total,
-            bytes=self.context.costs.byte_counts.bytes_sent,
-            arithmetic=arithmetic.in_use(),
-        )
+        progress.bytes, progress.arithmetic = self.context.costs.byte_counts.bytes_sent, arithmetic.in_use()
+        return progress
 
     async def close(self, discard: str | None = None) -> None:
         """Stop running steps and drop all state in memory; on disk, delete the files of submission `discard`.

@@ -24,7 +24,6 @@ if TYPE_CHECKING:  # types of tools that a role is given
     from party.runtime.mailbox import Mailbox
     from party.runtime.metrics import CostAccount, PartyMetrics
     from party.runtime.outbox import Outbox
-    from party.runtime.steps import ProgressCounter
     from party.runtime.transcript_recorder import Recorder
 
 T = TypeVar("T")
@@ -46,7 +45,7 @@ class Offload(Protocol):
 class StepContext:
     """A role's tools; a role never sees sockets, callers or other jobs. `coordinator`: the name of the job's.
 
-    `digest`: of the job, see `treetap.protocols.agreement`.
+    `digest`: of the job, see `treetap.protocols.agreement`. `progress`: of the running step, which counts itself.
     `engine`: workers for plans, codes and ciphertexts; `key_engine`: those for secret keys, exponents and plain values.
     """
 
@@ -64,7 +63,7 @@ class StepContext:
     key_engine: KeyEngine
     store: JobStore
     scratch: Scratch
-    progress: ProgressCounter
+    progress: control_pb2.Progress
     offload: Offload
     policy: Policy
 

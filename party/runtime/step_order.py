@@ -253,13 +253,8 @@ def steps_of(
     for part in (own, *parts):
         steps |= {name: _conducted(order, part, name) for name in declared_steps(type(part))}
     for phase in phases.values():
-        steps |= steps_of_phase(order, phase)
+        steps |= {name: _conducted(order, phase, name) for name, _, _ in phase.sequence}
     return steps
-
-
-def steps_of_phase(order: StepOrder, phase: Phase) -> dict[str, Step]:
-    """The steps of a phase by name."""
-    return {name: _conducted(order, phase, name) for name, _, _ in phase.sequence}
 
 
 def declared_steps(part: type) -> dict[str, Sequence[Next]]:

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 Context = grpc.aio.ServicerContext[object, object]
 
 
-class ControlService(control_pb2_grpc.ControlServicer):
-    """The service for the coordinator."""
+class PartyService(control_pb2_grpc.ControlServicer, exchange_pb2_grpc.ExchangeServicer):
+    """The services for the coordinator and for other parties."""
 
     def __init__(self, callers: Callers, port: PartyPort) -> None:
         self._callers, self._port = callers, port
@@ -54,13 +54,6 @@ class ControlService(control_pb2_grpc.ControlServicer):
             async for event in self._port.step(self._callers.named(context, Role.COORDINATOR), request):
                 self._callers.named(context, Role.COORDINATOR)  # a step may outlast its caller's certificate
                 yield event
-
-
-class ExchangeService(exchange_pb2_grpc.ExchangeServicer):
-    """The service for other parties."""
-
-    def __init__(self, callers: Callers, port: PartyPort) -> None:
-        self._callers, self._port = callers, port
 
     async def Deliver(self, request: exchange_pb2.PeerMessage, context: Context) -> exchange_pb2.Receipt:
         async with answering(context, self._callers):
@@ -86,8 +79,9 @@ class ServingService(serving_pb2_grpc.ServingServicer):
 
 def register(server: grpc.aio.Server, callers: Callers, port: PartyPort) -> None:
     """Add the services of a party to a server."""
-    control_pb2_grpc.add_ControlServicer_to_server(ControlService(callers, port), server)
-    exchange_pb2_grpc.add_ExchangeServicer_to_server(ExchangeService(callers, port), server)
+    service = PartyService(callers, port)
+    control_pb2_grpc.add_ControlServicer_to_server(service, server)
+    exchange_pb2_grpc.add_ExchangeServicer_to_server(service, server)
     refuse_other_versions(server, callers)
 
 
