@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -86,7 +86,6 @@ class LabelHolder:
         trees = self._scoring.trees.public.trees
         self.sizes.directions = sum(len(tree.splits) for tree in trees) if job.opening.away else len(trees)
         self.sizes.stages = asked_stages(len(trees))
-        self._stages: list[Stage] | None = None
         self._standing: _Standing | None = None
         steps = steps_of(
             self, self._scoring.records, phases=self._scoring.phases, conditions=conditions_of(job.opening)
@@ -144,8 +143,7 @@ class LabelHolder:
         if level == 0:
             self._standing = _Standing(rows, ensemble.used_trees, self._opening.away)
         standing = required(self._standing)
-        stages = self._all_stages()
-        stage = stages[level] if level < len(stages) else {}
+        stage = self._stages[level] if level < len(self._stages) else {}
         self._follow_own(standing, sorted({nodes.tree for of_owner in stage.values() for nodes in of_owner}))
         standing.ask(stage)
         asked = [party for party in self._opening.feature_parties if party in stage]
@@ -194,13 +192,12 @@ class LabelHolder:
     async def close(self) -> None:
         """Do nothing: this role has no workers' state."""
 
-    def _all_stages(self) -> list[Stage]:
+    @cached_property
+    def _stages(self) -> list[Stage]:
         """The stages of every block."""
-        if self._stages is None:
-            per_tree = self._opening.parameters.interactive.form == "per-tree"
-            trees, away = self._scoring.trees.public.used_trees, self._opening.away
-            self._stages = stages_of(trees, self._context.party, away, per_tree=per_tree)
-        return self._stages
+        per_tree = self._opening.parameters.interactive.form == "per-tree"
+        trees, away = self._scoring.trees.public.used_trees, self._opening.away
+        return stages_of(trees, self._context.party, away, per_tree=per_tree)
 
     def _follow_own(self, standing: _Standing, trees: Iterable[int]) -> None:
         """Move records through own splits, to leaves or splits of other parties."""

@@ -54,10 +54,6 @@ class Routes:
             place for place, source in self._sources.items() if source == party and level_of(place[1]) == level
         )
 
-    def leaves(self, party: str) -> list[Place]:
-        """The leaves whose weights a party keeps, in order."""
-        return sorted(place for place, keeper in self._keepers.items() if keeper == party)
-
     def children(self, source: str, holder: str, level: int) -> list[Place]:
         """The children, held by `holder`, of the splits of `source` on a level, in order."""
         below = ((t, child) for t, node in self.splits(source, level) for child in (2 * node, 2 * node + 1))

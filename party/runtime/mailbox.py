@@ -102,10 +102,6 @@ class _Sender:
     series: Counter[Key] = field(default_factory=Counter)  # unread messages
 
 
-def _uncounted(_place: str, _change: int) -> None:
-    """Count nothing."""
-
-
 class Mailbox:
     """Files messages under (sender, kind, round, stage) and returns them in order.
 
@@ -116,7 +112,7 @@ class Mailbox:
 
     def __init__(self, silence_s: float, folder: Path, waiting: Callable[[str, int], None] | None = None) -> None:
         self._silence, self._folder = silence_s, folder
-        self._waiting = waiting or _uncounted
+        self._waiting = waiting or (lambda _place, _change: None)
         self._expected: Mapping[str, Expected] = {}
         self._series: dict[Key, _Series] = {}
         self._senders: defaultdict[str, _Sender] = defaultdict(_Sender)

@@ -22,6 +22,7 @@ from treetap.wire.listening import bound
 from treetap.wire.roles import Identity
 
 log = logging.getLogger(__name__)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 #: Most connections at once that have shaken hands; further ones are turned away.
 MOST_CONNECTIONS = 512
 #: Most of them of one certificate.
@@ -132,9 +133,7 @@ def certificate_of(connection: asyncio.BaseTransport | web.BaseRequest) -> bytes
 
 
 @web.middleware
-async def awaits_requests(
-    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-) -> web.StreamResponse:
+async def awaits_requests(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Suspend the connection's time limit while a request is answered, and restart it afterwards."""
     connection = request.protocol
     assert isinstance(connection, HttpConnection)
