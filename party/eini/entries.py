@@ -171,16 +171,9 @@ class FeaturePartyEnd:
 
 @dataclass(frozen=True)
 class EntryMasking:
-    """A feature party's place in the chain.
+    """A feature party's place in the chain: `member` masks, adds up and re-randomises entries as `layout` has them.
 
-    Attributes:
-        context: of the attempt.
-        place: in the chain.
-        kind: of the entries.
-        layout: of the entries as they come.
-        ciphertexts: of an entry.
-        member: masks, adds up, re-randomises.
-        width: bytes of a ciphertext.
+    `ciphertexts`: of an entry; `width`: bytes of a ciphertext.
     """
 
     context: StepContext

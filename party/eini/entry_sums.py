@@ -44,14 +44,7 @@ Layout = Callable[[Any, list[int]], Iterator[Message]]
 class EntrySums:
     """The label holder's end of the chain. Without a chain, when every feature party is away, sums stay here.
 
-    Args:
-        context: of the attempt.
-        chain: the feature parties.
-        kind: of the entries.
-        entries: of the model.
-        values: of an entry.
-        slots: values in a ciphertext; an entry takes as many ciphertexts as its values need.
-        advance: shows how many records of the block have been sent.
+    `values`: of an entry, which takes as many ciphertexts, of `slots` values each, as it needs.
     """
 
     def __init__(
@@ -154,12 +147,7 @@ class EntrySums:
 
 
 class Attributions(EntrySums):
-    """The label holder's end of the chain for attributions, with the expected score to which they add up.
-
-    Attributes:
-        players: see `AttributionEntries`.
-        spare: see there.
-    """
+    """The label holder's end of the chain for attributions, with the expected score to which they add up."""
 
     def __init__(
         self,
@@ -171,7 +159,7 @@ class Attributions(EntrySums):
         slots: int,
         advance: Advance,
     ) -> None:
-        """`slots`: see `EntrySums`. It is slow, since it computes the expected score."""
+        """Compute the expected score, which is slow."""
         self._expected = expected_score(ensemble)
         self.players, self.spare = entries.players, entries.spare
         super().__init__(context, chain, ATTRIBUTIONS, entries, len(self.players) * len(self._expected), slots, advance)

@@ -59,13 +59,9 @@ class BlockColumns:
 
 
 class LabelHolderEnd:
-    """The label holder's end: a column for each node of another party, a ciphertext for each of its pages.
+    """The label holder's end: a column for each node of another party, a ciphertext for each of its pages."""
 
-    Attributes:
-        attributions: none under this cipher.
-    """
-
-    attributions = None
+    attributions = None  #: none under this cipher
 
     def __init__(self, job: PredictionJob, scoring: TreeScoring, sizes: ChainSizes, advance: Advance) -> None:
         """Raises BadInput if the scheme has no sizes for such a model."""
@@ -151,13 +147,9 @@ class LabelHolderEnd:
 
 
 class FeaturePartyEnd:
-    """A feature party's place: the sizes of the key follow from the layout.
+    """A feature party's place: the sizes of the key follow from the layout."""
 
-    Attributes:
-        attributions: none under this cipher.
-    """
-
-    attributions = None
+    attributions = None  #: none under this cipher
 
     def __init__(self, job: PredictionJob, opened: OpenedModel, sizes: ChainSizes, place: ChainPlace) -> None:
         del sizes  # known from the start

@@ -40,12 +40,7 @@ def masked_sizes(job: PredictionJob) -> MaskedSizes:
 
 
 class Passing:
-    """One party's nodes, records and masks in one attempt.
-
-    Attributes:
-        routes: the way of records through the trees.
-        outputs: columns of a score.
-    """
+    """One party's nodes, records and masks in one attempt; `outputs`: columns of a score."""
 
     def __init__(self, job: PredictionJob, opened: OpenedModel, sizes: MaskedSizes) -> None:
         """Raises DataError where noised weights are asked for and the training released none."""

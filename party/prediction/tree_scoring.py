@@ -61,11 +61,7 @@ PATHS = pa.list_(
 class TreeScoring:
     """The part of a role that scores records by trees, whichever way the scores come about.
 
-    Attributes:
-        opened: the model that the prediction opens, with the own table.
-        trees: its trees.
-        records: those to score, block by block.
-        names: those of features, which other parties send.
+    `names`: those of features, which other parties send.
     """
 
     def __init__(

@@ -41,12 +41,6 @@ class Expected:
 
     A row's bound is no forecast: what a peer sends in good order is shorter. The job's sizes are read when a message
     comes, since some become known with time.
-
-    Attributes:
-        row: of the content.
-        senders: the parties that send it.
-        receiver: this party.
-        sizes: of the job.
     """
 
     row: MessageRow
