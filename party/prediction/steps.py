@@ -11,9 +11,21 @@ from contextlib import contextmanager
 from party.alignment.steps import ALIGNMENT
 from party.runtime.context import StepContext
 from party.runtime.messages import Rows, as_chunk, counted_bodies, counted_items
-from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, OPENING, THIS_ROUND, Conditions, Next, Step, StepTable
+from party.runtime.step_order import (
+    NEXT_ROUND,
+    NEXT_STAGE,
+    OPENING,
+    THIS_ROUND,
+    Conditions,
+    Next,
+    Step,
+    StepTable,
+    without,
+)
 from treetap.errors import Incompatible, Malformed
 from treetap.process.together import together
+from treetap.protocols.exclusions import Feature
+from treetap.protocols.registry import prediction
 from treetap.wire.records import most_bytes, rows_of
 from treetap.wire.v2 import prediction_pb2, types_pb2
 
@@ -64,6 +76,12 @@ def conditions_of(opening: prediction_pb2.OpenModel) -> Conditions:
         ATTRIBUTED: lambda _: attributions,
         UNATTRIBUTED: lambda _: not attributions,
     }
+
+
+def table_for(protocol: str, table: StepTable) -> StepTable:
+    """The table of a role in a protocol: steps of attributions never come where it has none."""
+    attributes = Feature.ATTRIBUTIONS in prediction(protocol).capabilities
+    return table if attributes else without(table, never=ATTRIBUTED, always=UNATTRIBUTED)
 
 
 def steps_asked_for(

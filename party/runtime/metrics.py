@@ -17,7 +17,7 @@ import prometheus_client
 from treetap.metrics import ProcessMetrics
 from treetap.native import arithmetic
 from treetap.usage import Usage, measure
-from treetap.wire.byte_counts import ByteCounts
+from treetap.wire.disclosure import ByteCounts
 from treetap.wire.v2 import setup_pb2, types_pb2
 
 #: Label of all callers that are no clients of this party; their names would make an unbounded number of series.
@@ -176,7 +176,7 @@ class CostAccount:
     def __init__(self, party: str, workers: Mapping[str, Usage], metrics: PartyMetrics | None = None) -> None:
         self.party = party
         self._metrics = metrics or PartyMetrics(party)
-        self.byte_counts = ByteCounts(party, self._metrics)
+        self.byte_counts = ByteCounts(party, self._metrics.sent)
         self.operations: Counter[str] = self._metrics.operations()
         self.ciphertexts: Counter[str] = self._metrics.ciphertexts()
         self._seconds: defaultdict[str, float] = defaultdict(float)

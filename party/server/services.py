@@ -22,11 +22,10 @@ from treetap.errors import BadInput
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.hello import serve_health
-from treetap.wire.insecure import Insecure
-from treetap.wire.other_versions import refuse_other_versions
 from treetap.wire.ports import PartyPort
 from treetap.wire.roles import Role
-from treetap.wire.status import answering
+from treetap.wire.status import answering, refuse_other_versions
+from treetap.wire.tls import Insecure
 from treetap.wire.v2 import (
     control_pb2,
     control_pb2_grpc,
