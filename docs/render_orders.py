@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rendering import with_table
 
-from party.prediction.order import table_for
+from party.prediction.steps import table_for
 from party.protocols import PREDICTION
 from party.runtime.step_order import StepTable, table_in
 from treetap.commands.protocol import drawn, lines_of, shown

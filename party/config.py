@@ -120,7 +120,6 @@ class PartyConfig(WorkerSettings, Process):
         return asked or len(os.sched_getaffinity(0))
 
     def addresses(self) -> dict[str, str]:
-        """See `Process.addresses`."""
         served = self.serve
         asked = {"serve.listen": served.listen, "serve.http": served.http} if served else {}
         asked["metrics"] = self.metrics
@@ -145,7 +144,7 @@ class PartyConfig(WorkerSettings, Process):
         if not inside:
             raise ConfigError(f"{file}: leads out of this folder: put the file itself there")
         table = load(file, TableConfig)
-        if any(each.is_absolute() or ".." in each.parts for each in table.local()):
+        if any(path.is_absolute() or ".." in path.parts for path in table.local()):
             raise ConfigError(
                 f"{file}: {'path' if table.uri is None else 'uri'}: must lie in this folder; other tables are "
                 "described in the party's file"
@@ -213,7 +212,7 @@ class PartyConfig(WorkerSettings, Process):
         """The `serve.clients` to which the policy permits no prediction."""
         asking = self.serve.clients if self.serve else []
         needed = ("CONTROL", "PREDICTION")
-        return [name for name in asking if not all(self.policy.may_emit(name, each, client=True) for each in needed)]
+        return [name for name in asking if not all(self.policy.may_emit(name, what, client=True) for what in needed)]
 
     def check_clients(self) -> None:
         """Raise `ConfigError` if `[serve]` names clients and the policy permits an answer to none of them."""

@@ -12,11 +12,10 @@ from weakref import WeakValueDictionary
 
 from party.config import PartyConfig
 from party.opening import Opener, submission_of
-from party.runtime.attempts import Attempts, check_latest
+from party.runtime.attempts import Attempts, Session, check_latest
 from party.runtime.context import Offload, empty_result
 from party.runtime.job_store import Store
 from party.runtime.metrics import PartyMetrics
-from party.runtime.session import Session
 from party.runtime.step_order import describe
 from party.runtime.steps import disk_faults, follow, log_unheard
 from party.runtime.transcript_recorder import Recorders
@@ -148,9 +147,9 @@ class PartyNode:
 
     async def _done(self, caller: str, work: Awaitable[control_pb2.StepResult]) -> control_pb2.StepResult:
         """The result of a step; one that the policy keeps from the coordinator ends the attempt, as a failure does."""
-        found = await work
-        self._permitted(caller, control_pb2.StepEvent(result=found))
-        return found
+        answer = await work
+        self._permitted(caller, control_pb2.StepEvent(result=answer))
+        return answer
 
     def _permitted(self, caller: str, event: control_pb2.StepEvent) -> Mapping[str, int]:
         """The bytes of an event by class; `Refused` unless the policy lets each class go to the coordinator."""

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from party.config import PartyConfig
 from party.defences.checks import check_own
 from party.protocols import PredictionJob, role_for_prediction, role_for_training
-from party.runtime.attempts import Attempts
-from party.runtime.context import Offload, Role, StepContext
-from party.runtime.costs import CostAccount
+from party.runtime.attempts import Attempts, Session
+from party.runtime.context import Offload, Role, Scratch, StepContext
 from party.runtime.job_store import Store
 from party.runtime.mailbox import Mailbox, expected_of
-from party.runtime.metrics import PartyMetrics
+from party.runtime.metrics import CostAccount, PartyMetrics
 from party.runtime.outbox import Outbox
-from party.runtime.scratch import Scratch
-from party.runtime.session import Session
-from party.runtime.steps import ProgressCounter
 from party.runtime.transcript_recorder import Recorders
 from party.runtime.workers import PartyWorkers
 from party.serving.registry import ServedModels
@@ -32,24 +30,19 @@ from treetap.wire.timeouts import Timeouts
 from treetap.wire.v2 import control_pb2, prediction_pb2, setup_pb2
 
 
+@dataclass
 class Opener:
     """Makes a session from the step that opens a job (`prepare`) or a model (`open_model`)."""
 
-    def __init__(
-        self,
-        config: PartyConfig,
-        workers: PartyWorkers,
-        dialer: Dialer,
-        recorders: Recorders,
-        offload: Offload,
-        metrics: PartyMetrics,
-        store: Store,
-        attempts: Attempts,
-        served_models: ServedModels,
-    ) -> None:
-        self._config, self._workers, self._dialer = config, workers, dialer
-        self._recorders, self._offload, self._metrics = recorders, offload, metrics
-        self._store, self._attempts, self._served_models = store, attempts, served_models
+    config: PartyConfig
+    workers: PartyWorkers
+    dialer: Dialer
+    recorders: Recorders
+    offload: Offload
+    metrics: PartyMetrics
+    store: Store
+    attempts: Attempts
+    served_models: ServedModels
 
     def session(self, caller: str, request: control_pb2.StepRequest, kind: str, content: bytes) -> Session:
         """The session that a request for the step `kind`, of the SHA-256 `content`, opens.
@@ -62,91 +55,91 @@ class Opener:
         opening = request.setup.prepare if kind == "prepare" else request.prediction.open_model
         spec = opening.spec if isinstance(opening, setup_pb2.Prepare) else opening
         members = set(members_of(spec, caller).parties)
-        if self._config.name not in members:
-            raise Refused(f"{self._config.name} is not a party of job {request.job}")
+        if self.config.name not in members:
+            raise Refused(f"{self.config.name} is not a party of job {request.job}")
         for peer in opening.peers:
-            if peer.name != self._config.name:
-                self._config.policy.check_address(self._config.name, peer.name, peer.address)
+            if peer.name != self.config.name:
+                self.config.policy.check_address(self.config.name, peer.name, peer.address)
         try:
             self._check(caller, opening)
             submission, digest = submission_of(request), job_digest(request.job, opening)
-            self._attempts.check(request.job, submission, request.attempt, digest.hex())
+            self.attempts.check(request.job, submission, request.attempt, digest.hex())
             peers = [Address(peer.name, peer.address) for peer in opening.peers]
             context = self._context(caller, request, peers, digest, attempt_digest(digest, opening))
             role = self._role(context, opening)
         except BadInput as failure:
-            raise failure.at(self._config.name) from None
+            raise failure.at(self.config.name) from None
         rows = rows_of_training(spec) if isinstance(spec, setup_pb2.JobSpec) else rows_of_prediction(spec)
-        context.mailbox.expect(expected_of(rows, self._config.name, role.sizes))
-        return Session(context, role, caller, frozenset(members - {self._config.name}), content, submission)
+        context.mailbox.expect(expected_of(rows, self.config.name, role.sizes))
+        return Session(context, role, caller, frozenset(members - {self.config.name}), content, submission)
 
     def _role(self, context: StepContext, opening: setup_pb2.Prepare | prediction_pb2.OpenModel) -> Role:
         """The role in a job that `_check` has passed."""
         if isinstance(opening, prediction_pb2.OpenModel):
-            return role_for_prediction(PredictionJob(self._config, self._store, context, opening, self._served_models))
-        role = role_for_training(self._config, context, opening.spec)
+            return role_for_prediction(PredictionJob(self.config, self.store, context, opening, self.served_models))
+        role = role_for_training(self.config, context, opening.spec)
         context.store.claim(opening.submission, context.digest.hex())  # last: a refused job leaves no file
         return role
 
     def _check(self, caller: str, opening: setup_pb2.Prepare | prediction_pb2.OpenModel) -> None:
         """Raise unless the job is valid and the policy permits every message that this party would send."""
-        name, policy = self._config.name, self._config.policy
+        name, policy = self.config.name, self.config.policy
         if isinstance(opening, prediction_pb2.OpenModel):
             check_prediction(opening)
-            check_members(self._config, members_of(opening, caller), prediction(prediction_name(opening)).opens_sums)
+            check_members(self.config, members_of(opening, caller), prediction(prediction_name(opening)).opens_sums)
             policy.check_job(name, sent_in_prediction(opening, caller))
             require_library(prediction_name(opening), prediction(prediction_name(opening)))
             return
         spec = opening.spec
         check_spec(spec)
         members, protocol = members_of(spec, caller), training(training_name(spec))
-        check_members(self._config, members, protocol.opens_sums)
+        check_members(self.config, members, protocol.opens_sums)
         if protocol.one_role:
             policy.check_parties(name, len(members.parties))
         policy.check_permissions(name, protocol.permissions(spec), label_holder=name == spec.aggregator)
         if protocol.grows_trees:
             policy.check_key(name, KeyKind.of(spec))
         policy.check_job(name, sent_in_training(spec, caller))
-        own, further = self._config.table(spec.table), self._config.table(spec.eval_table)
-        check_own(name, self._config.defences, policy, own, further, spec)
+        own, further = self.config.table(spec.table), self.config.table(spec.eval_table)
+        check_own(name, self.config.defences, policy, own, further, spec)
         require_library(training_name(spec), protocol)
 
     def _context(
         self, caller: str, request: control_pb2.StepRequest, peers: list[Address], digest: bytes, compared: bytes
     ) -> StepContext:
         """The tools for one attempt. `digest`: of the job; `compared`: of the attempt, as peers must have it."""
-        costs = CostAccount(self._config.name, self._workers.usage(), self._metrics)
-        recorder = self._recorders.of(request.job)
-        engine, key_engine = self._workers.lease()
+        costs = CostAccount(self.config.name, self.workers.usage(), self.metrics)
+        recorder = self.recorders.of(request.job)
+        engine, key_engine = self.workers.lease()
         by_name = {peer.name: peer for peer in peers}
         return StepContext(
-            party=self._config.name,
+            party=self.config.name,
             coordinator=caller,
             job=request.job,
             attempt=request.attempt,
             digest=digest,
-            mailbox=Mailbox(self._config.silence_s, self._config.state, self._metrics.waiting),
+            mailbox=Mailbox(self.config.silence_s, self.config.state, self.metrics.waiting),
             outbox=Outbox(
                 request.job,
                 request.attempt,
                 compared,
                 by_name,
-                self._dialer,
+                self.dialer,
                 costs,
                 recorder,
-                self._config.policy,
-                Timeouts(self._config.silence_s),
+                self.config.policy,
+                Timeouts(self.config.silence_s),
             ),
             costs=costs,
-            metrics=self._metrics,
+            metrics=self.metrics,
             recorder=recorder,
             engine=engine,
             key_engine=key_engine,
-            store=self._store.job(request.job),
-            scratch=Scratch(self._config.state),
-            progress=ProgressCounter(),
-            policy=self._config.policy,
-            offload=self._offload,
+            store=self.store.job(request.job),
+            scratch=Scratch(self.config.state),
+            progress=control_pb2.Progress(),
+            policy=self.config.policy,
+            offload=self.offload,
         )
 
 

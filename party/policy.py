@@ -23,8 +23,9 @@ from treetap.wire.reachable import ALL, Reachable, is_location, permits
 
 #: Every receiver; valid beside names of certificates and `KINDS`, as in the defaults of reveals.proto.
 EVERYBODY = "*"
+#: Switches of a policy that no other party's is asked for.
+_OF_LABEL_HOLDERS = frozenset({"expansion_order"})
 #: Switch of a policy → the line of a job that needs it, where that is not the switch itself.
-_OF_LABEL_HOLDERS = frozenset({"expansion_order"})  # switches that no other party's policy is asked for
 _ASKED_BY = {"expansion_order": 'grow_policy = "lossguide"', "pivodl_as_published": "as_published = true"}
 
 

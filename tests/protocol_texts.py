@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.prediction import opening_of
-from party.prediction.order import table_for
+from party.prediction.steps import table_for
 from party.protocols import PREDICTION, TRAINING, roles_for_prediction, roles_for_training
 from party.runtime.step_order import StepTable, table_of
 from tests.replay import JOB

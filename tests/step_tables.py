@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from party.alignment.steps import ALIGNMENT
-from party.prediction.order import NAMES
+from party.prediction.steps import NAMES
 from party.runtime.step_order import OPENING, StepTable, table_in
 
 Asked = tuple[str, int, int]

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from decimal import Decimal
 from pathlib import Path
 
-from party.runtime.sweep import DRAWS
+from party.runtime.job_store import DRAWS
 from treetap.errors import DataError, Refused
 from treetap.models.line_file import LineFile
 

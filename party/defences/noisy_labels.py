@@ -24,7 +24,7 @@ import numpy as np
 
 from party.defences.label_budget import Charge, LabelBudget
 from party.defences.settings import LabelDp
-from party.runtime.sweep import DRAWS
+from party.runtime.job_store import DRAWS
 from treetap.errors import DataError
 from treetap.models.arrays import read_arrays
 from treetap.models.durable import make_folder, write_whole

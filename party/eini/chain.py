@@ -66,7 +66,12 @@ def sizes_of(job: PredictionJob) -> ChainSizes:
 
 
 def cipher_of(job: PredictionJob) -> Any:
-    """The module of the cipher: `LabelHolderEnd` and `FeaturePartyEnd` are what the roles have of it."""
+    """The module of the cipher: `LabelHolderEnd` and `FeaturePartyEnd` are what the roles have of it.
+
+    Either end has `scores`, and `attributions` if they are asked for: sums of leaf weights (n, outputs) and Shapley
+    values (n, players, outputs) at the label holder, masks of both at a feature party. The label holder's lays the
+    values out and makes a key, which is in memory only; a feature party's takes and checks both.
+    """
     return importlib.import_module(CIPHERS[prediction_name(job.opening)])
 
 

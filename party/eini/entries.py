@@ -5,25 +5,28 @@ The label holder's end makes the key and lays out the entries; a feature party's
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from party.eini.attributions import Attributions
 from party.eini.chain import Advance, ChainPlace, check_hidden, check_hides
 from party.eini.entry_layout import (
     ATTRIBUTIONS,
     SCORES,
     EntryKind,
+    MemberEntries,
     attribution_layout,
     score_layout,
     take_layout,
 )
-from party.eini.entry_sums import EntryMasking, EntrySums
+from party.eini.entry_sums import Attributions, EntrySums
 from party.prediction.opened_model import OpenedModel
 from party.prediction.tree_scoring import TreeScoring
 from party.protocols import PredictionJob
-from party.runtime.context import required
+from party.runtime.context import StepContext, required
+from party.runtime.messages import MESSAGE_BYTES, ciphertext_body, ciphertexts_in
+from party.runtime.outbox import Series
 from party.setup.steps import make_key, send_key, take_key
 from treetap.additive.sums.masked_sums import EntryKeyHolder, EntryMember, ciphertexts_of, entry_slots
 from treetap.additive.sums.public_keys import PublicKey
@@ -31,6 +34,7 @@ from treetap.errors import BadInput, PlaintextOverflow
 from treetap.protocols.eini import ChainSizes
 from treetap.protocols.key_options import KeyKind
 from treetap.trees.leaf_entries import SUM_BITS, LeafEntries
+from treetap.trees.local_values import GoesLeft
 from treetap.trees.shapley_entries import AttributionEntries
 
 
@@ -163,3 +167,67 @@ class FeaturePartyEnd:
         masking = EntryMasking(context, place, kind, layout, count, member, public.ciphertext_bytes)
         await masking.start()
         return masking
+
+
+@dataclass(frozen=True)
+class EntryMasking:
+    """A feature party's place in the chain: `member` masks, adds up and re-randomises entries as `layout` has them.
+
+    `ciphertexts`: of an entry; `width`: bytes of a ciphertext.
+    """
+
+    context: StepContext
+    place: ChainPlace
+    kind: EntryKind
+    layout: MemberEntries
+    ciphertexts: int
+    member: EntryMember
+    width: int
+
+    @property
+    def sends(self) -> str:
+        """The name of the messages that go on."""
+        return self.kind.sums if self.place.last else self.kind.entries
+
+    async def start(self) -> None:
+        """Hand the layout to the workers, and at the first of the chain the constant entries."""
+        constants, name = b"", self.kind.constants
+        if self.place.first:
+            messages = self.context.mailbox.series(self.place.label_holder, name, 0, 0)
+            constants = b"".join([part async for part in ciphertexts_in(messages, name)])
+        await self.member.start(constants)
+
+    async def pass_on(self, goes_left: GoesLeft, n: int, number: int) -> None:
+        """Take the ciphertexts of a block of n records as they come, pass on those of entries that the masks keep.
+
+        These are the masks of equation 9, applied as in equation 13. The last of the chain returns the sums of equation
+        14: added up, packed, re-randomised.
+        """
+        context, before = self.context, dict(self.member.operations)
+        masks = await context.offload(lambda: np.repeat(self.layout.masks(goes_left, n), self.ciphertexts, axis=1))
+        block = self.member.block(masks)
+        series = context.outbox.open(self.place.after, self.sends, number)
+        try:
+            messages = context.mailbox.series(self.place.before, self.kind.entries, number, 0)
+            async for part in ciphertexts_in(messages, self.kind.entries):
+                await self._put(series, await block.take(part))
+                context.progress.done = block.done
+            await self._put(series, await block.finish())
+        finally:
+            await block.close()
+        await series.close()
+        for name, count in self.member.operations.items():
+            context.costs.operations[name] += count - before[name]
+
+    async def close(self) -> None:
+        """Make the workers forget the ciphertexts."""
+        await self.member.close()
+
+    async def _put(self, series: Series, parts: list[bytes]) -> None:
+        """Send to the next of the chain, in messages of bounded size."""
+        step = MESSAGE_BYTES // self.width * self.width
+        for part in parts:
+            for start in range(0, len(part), step):
+                body = part[start : start + step]
+                self.context.costs.ciphertexts[self.sends] += len(body) // self.width
+                await series.put(ciphertext_body(self.sends, body))

@@ -86,31 +86,28 @@ def attribution_layout(
         yield attributions_pb2.AttributionLayout(trees=batch, constant=constant if number == 0 else [], players=players)
 
 
-class NamedTrees:
-    """A party's shard, of which the label holder names the trees of a prediction, each once."""
+def named_tree(
+    place: ChainPlace, shard: Sequence[dict[str, Any]], number: int, seen: set[int]
+) -> tuple[list[Branches], list[int]]:
+    """Of a tree that the label holder names: the own branches on the way to each leaf, and the own splits' nodes.
 
-    def __init__(self, party: str, label_holder: str, shard: Sequence[dict[str, Any]]) -> None:
-        self._party, self._label_holder, self._shard = party, label_holder, shard
-        self._seen: set[int] = set()
+    `seen`: the trees that it has named before, to which this one is added.
 
-    def take(self, number: int) -> tuple[list[Branches], list[int]]:
-        """The own branches on the way to each leaf of a tree, and the own splits' nodes.
-
-        Raises:
-            DataError: there is no such tree.
-            Malformed: it was named before.
-        """
-        if number >= len(self._shard):
-            raise DataError(
-                f"{self._label_holder} predicts with tree {number}, this party's shard has "
-                f"{len(self._shard)} trees: the shards are of different jobs"
-            ).at(self._party)
-        if number in self._seen:
-            raise Malformed(f"{self._label_holder} has named tree {number} twice")
-        self._seen.add(number)
-        tree = self._shard[number]
-        ways: list[Branches] = [tuple((handle, bool(left)) for handle, left in leaf) for leaf in tree["leaves"]]
-        return ways, [split["node"] for split in tree["splits"]]
+    Raises:
+        DataError: there is no such tree.
+        Malformed: it was named before.
+    """
+    if number >= len(shard):
+        raise DataError(
+            f"{place.label_holder} predicts with tree {number}, this party's shard has "
+            f"{len(shard)} trees: the shards are of different jobs"
+        ).at(place.party)
+    if number in seen:
+        raise Malformed(f"{place.label_holder} has named tree {number} twice")
+    seen.add(number)
+    tree = shard[number]
+    ways: list[Branches] = [tuple((handle, bool(left)) for handle, left in leaf) for leaf in tree["leaves"]]
+    return ways, [split["node"] for split in tree["splits"]]
 
 
 @dataclass(frozen=True)
@@ -180,13 +177,13 @@ async def take_layout(
     outgoing: dict[int, int] = {0: 0}
     constant, players = list[int](), 0
     splits: list[TreeSplits] = []
-    named = NamedTrees(party, label_holder, shard)
+    seen = set[int]()
     async for message in messages:
         body: Any = content_of(message, kind.layout)
         constant += body.constant
         players = 0 if kind is SCORES else body.players
         for tree in body.trees:
-            own, nodes = named.take(tree.tree)
+            own, nodes = named_tree(place, shard, tree.tree, seen)
             if not tree.outputs or not set(tree.outputs) <= set(range(outputs)):
                 raise Malformed(f"{label_holder} has named columns of the score wrongly")
             if kind is SCORES:
@@ -195,6 +192,7 @@ async def take_layout(
             else:
                 entries = _entries_of_sets(tree, own, place, len(branches))
                 splits.append(TreeSplits(tuple(tree.outputs), nodes, frozenset(tree.players)))
+            # leaves share an entry only where this party's branches do, so that its mask is right for all of them
             for entry, to, way in entries:
                 if branches.setdefault(entry, way) != way or outgoing.setdefault(entry, to) != to:
                     raise Malformed(f"{label_holder} has put leaves of tree {tree.tree} in one entry that differ here")

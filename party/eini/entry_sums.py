@@ -1,30 +1,40 @@
-"""Sums of ciphertexts along the chain: entries go out encrypted, are masked on the way, come back as sums (Fed-EINI).
+"""The label holder's end of sums of ciphertexts along the chain: entries go out encrypted and come back as sums.
 
-`EntrySums` is the label holder's end, `EntryMasking` a feature party's. The values of an entry are scores or
-attributions; both go under one key, in messages of different names.
+The values of an entry are scores (Fed-EINI) or attributions, Shapley values of every score that are summed along the
+same chain (docs/protocol-eini.md). Both go under one key, in messages of different names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from google.protobuf.message import Message
 
-from party.eini.chain import Advance, ChainPlace
-from party.eini.entry_layout import EntryKind, MemberEntries
+from party.eini.chain import Advance
+from party.eini.entry_layout import ATTRIBUTIONS, EntryKind
+from party.prediction.opened_model import OpenedModel
 from party.runtime.context import StepContext, required
-from party.runtime.messages import MESSAGE_BYTES, ciphertext_body, ciphertexts_in
-from party.runtime.outbox import Series
-from treetap.additive.sums.masked_sums import EntryKeyHolder, EntryMember
+from party.runtime.messages import ciphertext_body, ciphertexts_in
+from treetap.additive.sums.masked_sums import EntryKeyHolder
+from treetap.errors import Malformed
+from treetap.models.durable import writing_whole
 from treetap.process.together import together
 from treetap.protocols.scoring import BLOCK_BYTES
+from treetap.tables.typed import typed
+from treetap.trees.ensemble import Ensemble
 from treetap.trees.leaf_entries import Ints, LeafEntries
 from treetap.trees.local_values import GoesLeft
 from treetap.trees.paths import Floats
+from treetap.trees.shapley import expected_score
 from treetap.trees.shapley_entries import AttributionEntries
 
+#: Relative error of sums of doubles.
+DOUBLES = 1e-12
 #: The entries that the label holder sends: of scores, or of Shapley values.
 Entries = LeafEntries | AttributionEntries
 #: The layout of a hop, with the numbers of its constant entries, in messages.
@@ -34,14 +44,7 @@ Layout = Callable[[Any, list[int]], Iterator[Message]]
 class EntrySums:
     """The label holder's end of the chain. Without a chain, when every feature party is away, sums stay here.
 
-    Args:
-        context: of the attempt.
-        chain: the feature parties.
-        kind: of the entries.
-        entries: of the model.
-        values: of an entry.
-        slots: values in a ciphertext; an entry takes as many ciphertexts as its values need.
-        advance: shows how many records of the block have been sent.
+    `values`: of an entry, which takes as many ciphertexts, of `slots` values each, as it needs.
     """
 
     def __init__(
@@ -143,71 +146,74 @@ class EntrySums:
         self._context.costs.ciphertexts[name] += sent
 
 
-class EntryMasking:
-    """A feature party's place in the chain.
-
-    Args:
-        context: of the attempt.
-        place: in the chain.
-        kind: of the entries.
-        layout: of the entries as they come.
-        ciphertexts: of an entry.
-        member: masks, adds up, re-randomises.
-        width: bytes of a ciphertext.
-    """
+class Attributions(EntrySums):
+    """The label holder's end of the chain for attributions, with the expected score to which they add up."""
 
     def __init__(
         self,
         context: StepContext,
-        place: ChainPlace,
-        kind: EntryKind,
-        layout: MemberEntries,
-        ciphertexts: int,
-        member: EntryMember,
-        width: int,
+        chain: list[str],
+        entries: AttributionEntries,
+        ensemble: Ensemble,
+        opened: OpenedModel,
+        slots: int,
+        advance: Advance,
     ) -> None:
-        self._context, self._place, self._kind = context, place, kind
-        self._layout, self._ciphertexts, self._member, self._width = layout, ciphertexts, member, width
-        self._sends = kind.sums if place.last else kind.entries
+        """Compute the expected score, which is slow."""
+        self._expected = expected_score(ensemble)
+        self.players, self.spare = entries.players, entries.spare
+        super().__init__(context, chain, ATTRIBUTIONS, entries, len(self.players) * len(self._expected), slots, advance)
+        self._parties, self._opened = chain, opened
+        rounding = np.ldexp(len(ensemble.used_trees), -entries.score_bits - 1) / ensemble.divisor
+        self._tolerance = entries.tolerance + rounding
 
-    async def start(self) -> None:
-        """Hand the layout to the workers, and at the first of the chain the constant entries."""
-        constants, name = b"", self._kind.constants
-        if self._place.first:
-            messages = self._context.mailbox.series(self._place.label_holder, name, 0, 0)
-            constants = b"".join([part async for part in ciphertexts_in(messages, name)])
-        await self._member.start(constants)
+    def check_complete(self, number: int, values: Floats, scores: Floats) -> None:
+        """Check that expected score and values add up to the score, as they do for any masks that are also the score's.
 
-    async def pass_on(self, goes_left: GoesLeft, n: int, number: int) -> None:
-        """Take the ciphertexts of a block of n records as they come, pass on those of entries that the masks keep.
-
-        The last of the chain returns the sums: added up, packed, re-randomised.
+        Raises:
+            Malformed: they do not, and the gap is larger than the error of fixed point.
         """
-        context, before = self._context, dict(self._member.operations)
-        masks = await context.offload(lambda: np.repeat(self._layout.masks(goes_left, n), self._ciphertexts, axis=1))
-        block = self._member.block(masks)
-        series = context.outbox.open(self._place.after, self._sends, number)
-        try:
-            messages = context.mailbox.series(self._place.before, self._kind.entries, number, 0)
-            async for part in ciphertexts_in(messages, self._kind.entries):
-                await self._put(series, await block.take(part))
-                context.progress.done = block.done
-            await self._put(series, await block.finish())
-        finally:
-            await block.close()
-        await series.close()
-        for name, count in self._member.operations.items():
-            context.costs.operations[name] += count - before[name]
+        size = np.abs(values).sum(axis=1) + np.abs(scores) + np.abs(self._expected)
+        gap = np.abs(self._expected + values.sum(axis=1) - scores)
+        if (gap > self._tolerance + DOUBLES * size).any():
+            raise Malformed(
+                f"block {number}: the attributions do not add up to the scores; {', '.join(self._parties)}: one of "
+                "them has not applied the same masks to both"
+            )
 
-    async def close(self) -> None:
-        """Make the workers forget the ciphertexts."""
-        await self._member.close()
+    def write(self, path: Path, column: pa.Field, parts: Iterable[tuple[pa.Array, Floats, Floats]]) -> None:
+        """Write the file; see `write_attributions`."""
+        classes = typed(self._opened.classes, self._opened.class_type)
+        write_attributions(path, column, parts, self._expected, self.players, self._parties, classes)
 
-    async def _put(self, series: Series, parts: list[bytes]) -> None:
-        """Send to the next of the chain, in messages of bounded size."""
-        step = MESSAGE_BYTES // self._width * self._width
-        for part in parts:
-            for start in range(0, len(part), step):
-                body = part[start : start + step]
-                self._context.costs.ciphertexts[self._sends] += len(body) // self._width
-                await series.put(ciphertext_body(self._sends, body))
+
+def write_attributions(
+    path: Path,
+    column: pa.Field,
+    parts: Iterable[tuple[pa.Array, Floats, Floats]],
+    expected: Floats,
+    players: Sequence[str],
+    parties: Collection[str],
+    classes: pa.Array,
+) -> None:
+    """Write, part by part, ids (n,), scores (n, outputs) and values (n, players, outputs); `expected` (outputs,).
+
+    A row per record, or per record and class if a score has several columns: `column` with the ids, perhaps `class`,
+    `score`, `expected`, then a column per player, `own:FEATURE` or `party:NAME`.
+    """
+    kinds: list[Any] = [column, *([("class", classes.type)] if len(expected) > 1 else [])]
+    kinds += [(name, pa.float64()) for name in ("score", "expected")]
+    schema = pa.schema([*kinds, *((_called(player, parties), pa.float64()) for player in players)])
+    with writing_whole(path) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for ids, scores, values in parts:
+            n, outputs = scores.shape
+            columns: list[Any] = [ids.take(pa.array(np.repeat(np.arange(n), outputs)))]
+            if outputs > 1:
+                columns.append(classes.take(pa.array(np.tile(np.arange(outputs), n))))
+            columns += [scores.ravel(), np.tile(expected, n)]
+            columns += [values[:, place].ravel() for place in range(len(players))]
+            writer.write_table(pa.table(columns, schema=schema))
+
+
+def _called(player: str, parties: Collection[str]) -> str:
+    return f"party:{player}" if player in parties else player

@@ -2,52 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from party.alignment.steps import ALIGNMENT
 from party.eini.chain import ChainPlace, cipher_of, sizes_of
-from party.prediction.blocks import blaming, take_block
 from party.prediction.feature_names import NamesSent
 from party.prediction.opened_model import OpenedModel
-from party.prediction.order import ATTRIBUTED, NAMES, OPENING_ROWS, UNATTRIBUTED, conditions_of, steps_asked_for
+from party.prediction.steps import (
+    ATTRIBUTED,
+    NAMES,
+    OPENING_ROWS,
+    UNATTRIBUTED,
+    blaming,
+    conditions_of,
+    steps_asked_for,
+    take_block,
+)
 from party.prediction.tree_model import OwnSplits
 from party.protocols import PredictionJob
-from party.runtime.context import required
 from party.runtime.messages import Rows
 from party.runtime.step_order import NEXT_ROUND, THIS_ROUND, Next, Phase, role, step, steps_of
-from treetap.trees.local_values import GoesLeft
 from treetap.wire.v2 import control_pb2
 
+if TYPE_CHECKING:  # of the two ciphers a job imports its own
+    from party.eini import entries, lattice
 
-class Masking(Protocol):
-    """A feature party's place in the chain for one kind of values."""
-
-    async def pass_on(self, goes_left: GoesLeft, n: int, number: int) -> None:
-        """Mask a block of n records by the own splits (equations 9 and 13) and pass it on re-randomised.
-
-        The last of the chain sums (equation 14), and hides from the key's owner what the sums are made of.
-        """
-        ...
-
-
-class MemberEnd(Protocol):
-    """What a cipher does for a feature party: masks of scores, and of attributions if they are asked for."""
-
-    @property
-    def scores(self) -> Masking | None: ...
-
-    @property
-    def attributions(self) -> Masking | None: ...
-
-    async def take_key(self) -> None:
-        """Take the key and the layout of this prediction, and check both against the own shard and policy."""
-        ...
-
-    async def close(self) -> None:
-        """Make the workers forget the ciphertexts."""
-        ...
+    Masking = entries.EntryMasking | lattice.ColumnMasking
 
 
 @role({**OPENING_ROWS, NAMES: (Next("take_key"),)}, OpenedModel)
@@ -63,7 +45,10 @@ class FeatureParty:
         self.sizes = sizes_of(job)
         self._opened = OpenedModel(job, self.sizes)
         self._splits = OwnSplits.of_feature_party(self._opened, self.sizes)
-        self._end: MemberEnd = cipher_of(job).FeaturePartyEnd(job, self._opened, self.sizes, self._place)
+        cipher = cipher_of(job)
+        self._end: entries.FeaturePartyEnd | lattice.FeaturePartyEnd = cipher.FeaturePartyEnd(
+            job, self._opened, self.sizes, self._place
+        )
         self._rows: Rows = np.zeros(0, dtype=np.int64)  # of the block at hand
         phases: dict[str, Phase] = {ALIGNMENT: self._opened.alignment, NAMES: NamesSent(job, self._splits.names())}
         steps = steps_of(self, self._opened, phases=phases, conditions=conditions_of(job.opening))
@@ -85,20 +70,21 @@ class FeatureParty:
         """
         total = len(self._opened.aligned.ids)
         self._rows = await take_block(self._context, self._place.label_holder, request.round, total)
-        await self._mask(request.round, required(self._end.scores))
+        await self._mask(request.round, self._end.scores)
 
     @step(Next("mask_block", NEXT_ROUND))
     async def mask_attributions(self, request: control_pb2.StepRequest) -> None:
         """Pass on the block's entries of attributions, under the masks of its scores."""
         self._context.progress.done, self._context.progress.total = 0, len(self._rows)
-        await self._mask(request.round, required(self._end.attributions))
+        await self._mask(request.round, self._end.attributions)
 
     async def close(self) -> None:
         """Make the workers forget the ciphertexts."""
         await self._end.close()
 
-    async def _mask(self, number: int, masking: Masking) -> None:
+    async def _mask(self, number: int, masking: Masking | None) -> None:
         """Steps 2 and 3, which are the same for scores and attributions."""
+        assert masking is not None  # the order has `take_key` first
         with blaming(self._place.before, number):
             await masking.pass_on(self._splits.directions(self._rows), len(self._rows), number)
         self._context.mailbox.forget(number)

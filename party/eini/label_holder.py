@@ -7,14 +7,13 @@ Unlike the paper, the vectors have a place per entry, a set of leaves that no la
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from party.alignment.steps import ALIGNMENT
-from party.eini.attributions import Attributions
 from party.eini.chain import cipher_of, sizes_of
 from party.prediction.batch import BatchPrediction
-from party.prediction.blocks import scored_block, send_block
-from party.prediction.order import (
+from party.prediction.scores_on_disk import AT_ONCE, Imputed, ScoreStore
+from party.prediction.steps import (
     ATTRIBUTED,
     NAMES,
     OPENING_ROWS,
@@ -23,9 +22,10 @@ from party.prediction.order import (
     conditions_of,
     first_block,
     requested_block,
+    scored_block,
+    send_block,
     steps_asked_for,
 )
-from party.prediction.scores_on_disk import AT_ONCE, Imputed, ScoreStore
 from party.prediction.tree_scoring import TreeScoring
 from party.protocols import PredictionJob
 from party.runtime.context import required
@@ -36,12 +36,15 @@ from treetap.trees.local_values import GoesLeft
 from treetap.trees.paths import Floats
 from treetap.wire.v2 import control_pb2, prediction_pb2
 
+if TYPE_CHECKING:  # of the two ciphers a job imports its own
+    from party.eini import entries, lattice
+
 #: The name under which attributions are kept with the scores.
 ATTRIBUTIONS = "attributions"
 
 
 class Sums(Protocol):
-    """The label holder's end of the chain for one kind of values: those of scores, or of attributions."""
+    """One kind of values at the label holder's end of the chain: of scores, under either cipher, or attributions."""
 
     def values(self, goes_left: GoesLeft, n: int) -> Any:
         """W_k of n records by the own splits (equation 8)."""
@@ -56,33 +59,6 @@ class Sums(Protocol):
         ...
 
 
-class LabelEnd(Protocol):
-    """What a cipher does for the label holder; it has the key of this prediction, in memory only.
-
-    Attributes:
-        scores: sums of leaf weights (n, outputs).
-        attributions: Shapley values (n, players, outputs), if they are asked for.
-    """
-
-    @property
-    def scores(self) -> Sums: ...
-
-    @property
-    def attributions(self) -> Attributions | None: ...
-
-    def lay_out(self) -> None:
-        """Lay out the values, which follow from the model alone; slow."""
-        ...
-
-    async def make_keys(self) -> None:
-        """Check the own policy; make a key, and send it and the layout to every feature party."""
-        ...
-
-    async def close(self) -> None:
-        """Make the workers forget the key, of which there is no other copy."""
-        ...
-
-
 @role({**OPENING_ROWS, NAMES: (Next("make_keys"),)}, BatchPrediction)
 class LabelHolder:
     """The label holder: both ends of the chain."""
@@ -93,7 +69,10 @@ class LabelHolder:
         self.sizes = sizes_of(job)
         beside = [self._write_attributions] if job.opening.attributions else []
         self._scoring = TreeScoring(job, self.sizes, beside=beside)
-        self._end: LabelEnd = cipher_of(job).LabelHolderEnd(job, self._scoring, self.sizes, self._advance)
+        cipher = cipher_of(job)
+        self._end: entries.LabelHolderEnd | lattice.LabelHolderEnd = cipher.LabelHolderEnd(
+            job, self._scoring, self.sizes, self._advance
+        )
         self._unattributed: tuple[Rows, Floats, Imputed] | None = None  # a block that has its scores
         steps = steps_of(
             self, self._scoring.records, phases=self._scoring.phases, conditions=conditions_of(job.opening)
@@ -127,10 +106,11 @@ class LabelHolder:
         4. open the sums that the last of the chain returns (equation 14),
         5. keep the scores, or hold them until their attributions are there: an interruption loses both or neither.
         """
-        number, context, trees, sums = request.round, self._context, self._scoring.trees, self._end.scores
+        number, context, trees = request.round, self._context, self._scoring.trees
+        sums: Sums = self._end.scores
         rows, blocks = self._scoring.records.block(number)
         await send_block(context, self._chain, number, rows, len(self._scoring.opened.aligned.ids))
-        goes_left, n, away = trees.directions(rows), len(rows), self._opening.away
+        goes_left, n, away = trees.own.directions(rows), len(rows), self._opening.away
         values, imputed = await context.offload(lambda: (sums.values(goes_left, n), trees.imputed(goes_left, n, away)))
         await sums.send(values, number)
         scores = trees.ensemble.from_sums(await sums.receive(number))
@@ -154,7 +134,7 @@ class LabelHolder:
         """
         number, context, trees = request.round, self._context, self._scoring.trees
         (rows, scores, imputed), sums = required(self._unattributed), required(self._end.attributions)
-        goes_left, n = trees.directions(rows), len(rows)
+        goes_left, n = trees.own.directions(rows), len(rows)
         values = await context.offload(lambda: sums.values(goes_left, n))
         await sums.send(values, number)
         attributions = await sums.receive(number)

@@ -1,6 +1,7 @@
 """The second cipher of Fed-EINI, a lattice scheme: a number of thousands of records in one ciphertext.
 
-Columns go out encrypted, are masked on the way and come back as sums (docs/protocol-lattice.md).
+Columns go out encrypted, are masked on the way and come back as sums (docs/protocol-lattice.md). The branches that
+their masks depend on are sent by the label holder, and checked by each feature party.
 """
 
 from __future__ import annotations
@@ -9,23 +10,24 @@ import asyncio
 import functools
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from party.eini.chain import Advance, ChainPlace, check_hidden, check_hides
-from party.eini.column_layout import MemberColumns, layout_messages, take_layout
-from party.prediction.blocks import blaming
+from party.eini.entry_layout import TreeSplits, named_tree, spare_of
 from party.prediction.opened_model import OpenedModel
+from party.prediction.steps import blaming
 from party.prediction.tree_scoring import TreeScoring
 from party.protocols import PredictionJob
 from party.runtime.context import StepContext, required
-from party.runtime.messages import MESSAGE_BYTES
+from party.runtime.messages import MESSAGE_BYTES, batches
 from party.runtime.outbox import Series
-from treetap.errors import Malformed
-from treetap.lattice.columns import NodeColumns, Page, shape_of, widest
+from treetap.errors import DataError, Malformed
+from treetap.lattice.columns import Branches, ColumnShape, NodeColumns, Page, TreeShape, shape_of, widest
 from treetap.lattice.kernels import IN_FLIGHT_PER_WORKER, LatticeKeyHolder, LatticeMember
 from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.parameters import PARAMETERS_BYTES, Parameters
@@ -35,8 +37,8 @@ from treetap.process.together import together
 from treetap.protocols.eini import ChainSizes
 from treetap.protocols.scoring import BLOCK_BYTES
 from treetap.trees.local_values import GoesLeft
-from treetap.trees.paths import Floats
-from treetap.wire.v2 import lattice_pb2
+from treetap.trees.paths import Bools, Floats, reachable
+from treetap.wire.v2 import exchange_pb2, lattice_pb2, types_pb2
 
 log = logging.getLogger(__name__)
 Ints = npt.NDArray[np.int64]
@@ -57,13 +59,9 @@ class BlockColumns:
 
 
 class LabelHolderEnd:
-    """The label holder's end: a column for each node of another party, a ciphertext for each of its pages.
+    """The label holder's end: a column for each node of another party, a ciphertext for each of its pages."""
 
-    Attributes:
-        attributions: none under this cipher.
-    """
-
-    attributions = None
+    attributions = None  #: none under this cipher
 
     def __init__(self, job: PredictionJob, scoring: TreeScoring, sizes: ChainSizes, advance: Advance) -> None:
         """Raises BadInput if the scheme has no sizes for such a model."""
@@ -149,13 +147,9 @@ class LabelHolderEnd:
 
 
 class FeaturePartyEnd:
-    """A feature party's place: the sizes of the key follow from the layout.
+    """A feature party's place: the sizes of the key follow from the layout."""
 
-    Attributes:
-        attributions: none under this cipher.
-    """
-
-    attributions = None
+    attributions = None  #: none under this cipher
 
     def __init__(self, job: PredictionJob, opened: OpenedModel, sizes: ChainSizes, place: ChainPlace) -> None:
         del sizes  # known from the start
@@ -168,7 +162,7 @@ class FeaturePartyEnd:
         messages = context.mailbox.series(sender, "column_layout", 0, 0)
         layout = await take_layout(messages, self._place, self._opened.shard, members)
         parameters = layout.shape.parameters()
-        check_hides(context, layout.spare(parameters.plain_bits))
+        check_hides(context, spare_of(layout.splits, parameters.plain_bits))
         public = b""
         longest = PARAMETERS_BYTES + parameters.seeded_bytes
         async for message in context.mailbox.series(sender, "lattice_key", 0, 0):
@@ -190,50 +184,50 @@ class FeaturePartyEnd:
             await masking.close()
 
 
+@dataclass(frozen=True)
 class ColumnMasking:
     """A feature party's place in the chain; `serving`: blocks come one by one, and what they need is drawn between."""
 
-    def __init__(
-        self,
-        context: StepContext,
-        member: LatticeMember,
-        layout: MemberColumns,
-        parameters: Parameters,
-        place: ChainPlace,
-        serving: bool,
-    ) -> None:
-        self._context, self._member, self._layout = context, member, layout
-        self._parameters, self._place = parameters, place
-        self._draws_ahead = serving and place.last
-        self._sends = "lattice_sums" if place.last else "lattice_columns"
+    context: StepContext
+    member: LatticeMember
+    layout: MemberColumns
+    parameters: Parameters
+    place: ChainPlace
+    serving: bool
+
+    @property
+    def sends(self) -> str:
+        """The name of the messages that go on."""
+        return "lattice_sums" if self.place.last else "lattice_columns"
 
     async def start(self) -> None:
         """Hand the public key to the workers."""
-        await self._member.start()
-        if self._draws_ahead:
-            self._member.prepare()
+        await self.member.start()
+        if self.serving and self.place.last:
+            self.member.prepare()
 
     async def pass_on(self, goes_left: GoesLeft, n: int, number: int) -> None:
         """Mask the ciphertexts of a block of n records page by page as they come, re-randomise them and pass them on.
 
         The last of the chain adds them up, floods and returns the sums.
         """
-        context, member, shape, degree = self._context, self._member, self._layout.shape, self._parameters.degree
+        context, member, shape, degree = self.context, self.member, self.layout.shape, self.parameters.degree
         if n > degree:
             raise Malformed(f"{n} records, a ciphertext has {degree} slots")
         pages = shape.pages(n, degree)
         units = [(page, output) for page in pages for output in page.outputs]
         left = functools.cache(goes_left)
-        series = context.outbox.open(self._place.after, self._sends, number)
+        series = context.outbox.open(self.place.after, self.sends, number)
         under_way: deque[asyncio.Task[list[bytes]]] = deque()
         came = masked = 0
         try:
-            async for message in context.mailbox.series(self._place.before, "lattice_columns", number, 0):
+            async for message in context.mailbox.series(self.place.before, "lattice_columns", number, 0):
                 data = list(message.protocol.lattice.lattice_columns.ciphertexts)
                 mine = units[came : came + len(data)]
                 came += len(data)
                 if len(mine) < len(data):
                     break
+                # ciphertexts arrive faster than they are masked: a bounded number waits in memory
                 if data:
                     under_way.append(asyncio.ensure_future(self._mask(number, mine, data, left, n)))
                 while len(under_way) > IN_FLIGHT_PER_WORKER * context.engine.workers:
@@ -244,7 +238,7 @@ class ColumnMasking:
             while under_way:
                 masked += await self._settle(series, under_way)
                 context.progress.done = n * masked // len(units)
-            if self._place.last:
+            if self.place.last:
                 await self._put(series, await member.finish(number, widest(pages), n))
         finally:
             for task in under_way:
@@ -252,42 +246,42 @@ class ColumnMasking:
             await asyncio.gather(*under_way, return_exceptions=True)
             await member.drop(number)
         await series.close()
-        if self._draws_ahead:
+        if self.serving and self.place.last:
             member.prepare()
         context.costs.operations["masked_products"] += masked
 
     async def close(self) -> None:
         """Make the workers forget the ciphertexts."""
-        await self._member.close()
+        await self.member.close()
 
     async def _mask(
         self, number: int, units: Sequence[Unit], data: Sequence[bytes], left: GoesLeft, n: int
     ) -> list[bytes]:
         """Mask some ciphertexts; returns those to pass on, none at the last of the chain."""
         pages = list(dict.fromkeys(page for page, _ in units))
-        masks = [self._layout.mask(page, left, n) for page in pages]
+        masks = [self.layout.mask(page, left, n) for page in pages]
         owns = [pages.index(page) for page, _ in units]
-        if self._place.last:
+        if self.place.last:
             places = [(own, output) for own, (_, output) in zip(owns, units, strict=True)]
-            await self._member.add(number, masks, data, places)
+            await self.member.add(number, masks, data, places)
             return [b""] * len(data)
-        return await self._member.pass_on(masks, data, owns)
+        return await self.member.pass_on(masks, data, owns)
 
     async def _settle(self, series: Series, under_way: deque[asyncio.Task[list[bytes]]]) -> int:
         """Wait for the oldest and pass it on; returns the number of its ciphertexts."""
         done = await under_way[0]
         under_way.popleft()
-        if not self._place.last:
+        if not self.place.last:
             await self._put(series, done)
         return len(done)
 
     async def _put(self, series: Series, ciphertexts: Sequence[bytes]) -> None:
         """Send to the next of the chain, in messages of bounded size."""
-        body = lattice_pb2.LatticeSums if self._place.last else lattice_pb2.LatticeColumns
-        count = max(1, MESSAGE_BYTES // self._parameters.ciphertext_bytes)
+        body = lattice_pb2.LatticeSums if self.place.last else lattice_pb2.LatticeColumns
+        count = max(1, MESSAGE_BYTES // self.parameters.ciphertext_bytes)
         for start in range(0, len(ciphertexts), count):
             part = ciphertexts[start : start + count]
-            self._context.costs.ciphertexts[self._sends] += len(part)
+            self.context.costs.ciphertexts[self.sends] += len(part)
             await series.put(body(ciphertexts=part))
 
 
@@ -302,3 +296,88 @@ def _in_groups(pages: Iterable[Ints], count: int) -> Iterator[list[Ints]]:
                 group = []
     if group:
         yield group
+
+
+def layout_messages(columns: NodeColumns, member: str) -> Iterator[lattice_pb2.ColumnLayout]:
+    """The layout for one member of the chain, in bounded messages."""
+    trees = (
+        lattice_pb2.TreeColumns(
+            tree=tree.index,
+            outputs=tree.outputs,
+            leaves=len(tree.leaves),
+            columns=[
+                lattice_pb2.ColumnPath(branches=[types_pb2.Branch(handle=handle, left=left) for handle, left in way])
+                for way in ways
+            ],
+        )
+        for tree, ways in zip(columns.trees, columns.ways(member), strict=True)
+    )
+    for batch in batches(trees):
+        yield lattice_pb2.ColumnLayout(trees=batch)
+
+
+@dataclass(frozen=True)
+class MemberColumns:
+    """The columns as one member gets them: its own branches on the way of each, and its own splits."""
+
+    shape: ColumnShape
+    ways: list[Branches]
+    splits: list[TreeSplits]
+
+    def mask(self, page: Page, goes_left: GoesLeft, n: int) -> Bools:
+        """The slots of a page that n records keep: (slots,)."""
+        return reachable(self.ways[page.first : page.last], n, goes_left).T.reshape(-1)
+
+
+async def take_layout(
+    messages: AsyncIterator[exchange_pb2.PeerMessage], place: ChainPlace, shard: Sequence[dict[str, Any]], members: int
+) -> MemberColumns:
+    """Take the layout for this party and check it against its shard; the chain has `members` feature parties.
+
+    Raises:
+        DataError: the trees, leaves or splits differ from those of the shard.
+        Malformed: ways that this party's trees do not have, a tree twice, or columns of the score that are left out.
+    """
+    trees: list[TreeShape] = []
+    ways: list[Branches] = []
+    splits: list[TreeSplits] = []
+    label_holder = place.label_holder
+    seen = set[int]()
+    async for message in messages:
+        for tree in message.protocol.lattice.column_layout.trees:
+            own, nodes = named_tree(place, shard, tree.tree, seen)
+            sent = [tuple((branch.handle, branch.left) for branch in column.branches) for column in tree.columns]
+            _check_tree(place, tree, own, sent)
+            outputs = tuple(tree.outputs)
+            trees.append(TreeShape(outputs, len(sent)))
+            ways += sent
+            splits.append(TreeSplits(outputs, nodes))
+    # a column that no tree adds to would be a sum of nothing
+    columns = {output for tree in trees for output in tree.outputs}
+    if columns != set(range(len(columns))) or any(
+        len(set(t.outputs)) != len(t.outputs) or not t.outputs for t in trees
+    ):
+        raise Malformed(f"{label_holder} has named columns of the score wrongly")
+    return MemberColumns(ColumnShape(trees, len(columns), members), ways, splits)
+
+
+def _check_tree(
+    place: ChainPlace, tree: lattice_pb2.TreeColumns, own: Sequence[Branches], sent: Sequence[Branches]
+) -> None:
+    party, label_holder = place.party, place.label_holder
+    if len(own) != tree.leaves:
+        raise DataError(
+            f"tree {tree.tree} has {tree.leaves} leaves at {label_holder}, {len(own)} in this party's shard: "
+            "the shards are of different jobs"
+        ).at(party)
+    if len(sent) >= len(own):
+        raise Malformed(f"{label_holder} has {len(sent)} columns of tree {tree.tree}, which has {len(own) - 1} splits")
+    possible = {way[:length] for way in own for length in range(len(way) + 1)}
+    if not set(sent) <= possible:
+        raise Malformed(f"{label_holder} has a column of tree {tree.tree} to which no way leads here")
+    # every split has the column of the records that go left there
+    if missing := {way for way in possible if way and way[-1][1]} - set(sent):
+        raise DataError(
+            f"{len(missing)} of this party's splits in tree {tree.tree} have no column at {label_holder}: "
+            "the shards are of different jobs"
+        ).at(party)

@@ -10,7 +10,7 @@ import numpy as np
 from party.alignment.steps import ALIGNMENT
 from party.prediction.feature_names import NamesSent
 from party.prediction.opened_model import OpenedModel
-from party.prediction.order import NAMES, OPENING_ROWS, steps_asked_for
+from party.prediction.steps import NAMES, OPENING_ROWS, steps_asked_for
 from party.prediction.tree_model import OwnSplits
 from party.protocols import PredictionJob
 from party.runtime.messages import Rows

@@ -3,21 +3,26 @@
 The label holder asks no owner that is away: at its splits records go both ways, weighted by the covers.
 
 `batched` takes a block of records down all trees at once, so that a stage is a depth. `per-tree`, the published form,
-takes one tree after the other, and stages run on from tree to tree. The shape of the trees alone says which nodes a
-stage asks about (`party.interactive.stages`).
+takes one tree after the other, and stages run on from tree to tree.
+
+The nodes that a stage asks about follow from the trees, never from the records. Records that stand at a split of
+another party have passed the same number of such splits in their tree. That number is the stage at which the node's
+owner is asked, even if no record stands there: the owners that are asked, how often, and about which nodes, reveal
+nothing of a record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from functools import partial
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 
 import numpy as np
 
 from party.alignment.steps import ALIGNMENT
-from party.interactive.stages import Stage, StageNodes, stages_of
 from party.prediction.batch import BatchPrediction
-from party.prediction.order import (
+from party.prediction.steps import (
     ANSWERED,
     NAMES,
     OPENING_ROWS,
@@ -36,11 +41,29 @@ from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, N
 from treetap.errors import Malformed
 from treetap.process.together import together
 from treetap.protocols.interactive import InteractiveSizes, asked_stages
-from treetap.trees.ensemble import Split, Tree
+from treetap.trees.ensemble import ROOT, Split, Tree
 from treetap.trees.missing_party import Guesses, Places, Walk
 from treetap.wire import records
 from treetap.wire.records import ChunkCache, most_bytes
 from treetap.wire.v2 import control_pb2, interactive_pb2, prediction_pb2
+
+
+@dataclass(frozen=True)
+class StageNodes:
+    """The nodes of one owner in one tree that a stage asks about.
+
+    `tree`: its number among the used trees. `at_once`: at how many of the nodes one record can stand; more than one
+    below splits of parties that are away, where it goes both ways.
+    """
+
+    tree: int
+    splits: tuple[Split, ...]
+    at_once: int
+
+
+#: Owner → its nodes, tree by tree.
+Stage = Mapping[str, Sequence[StageNodes]]
+
 
 Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 #: (number of the tree, split, places in the block of the records that stand there).
@@ -63,7 +86,6 @@ class LabelHolder:
         trees = self._scoring.trees.public.trees
         self.sizes.directions = sum(len(tree.splits) for tree in trees) if job.opening.away else len(trees)
         self.sizes.stages = asked_stages(len(trees))
-        self._stages: list[Stage] | None = None
         self._standing: _Standing | None = None
         steps = steps_of(
             self, self._scoring.records, phases=self._scoring.phases, conditions=conditions_of(job.opening)
@@ -121,8 +143,7 @@ class LabelHolder:
         if level == 0:
             self._standing = _Standing(rows, ensemble.used_trees, self._opening.away)
         standing = required(self._standing)
-        stages = self._all_stages()
-        stage = stages[level] if level < len(stages) else {}
+        stage = self._stages[level] if level < len(self._stages) else {}
         self._follow_own(standing, sorted({nodes.tree for of_owner in stage.values() for nodes in of_owner}))
         standing.ask(stage)
         asked = [party for party in self._opening.feature_parties if party in stage]
@@ -171,13 +192,12 @@ class LabelHolder:
     async def close(self) -> None:
         """Do nothing: this role has no workers' state."""
 
-    def _all_stages(self) -> list[Stage]:
+    @cached_property
+    def _stages(self) -> list[Stage]:
         """The stages of every block."""
-        if self._stages is None:
-            per_tree = self._opening.parameters.interactive.form == "per-tree"
-            trees, away = self._scoring.trees.public.used_trees, self._opening.away
-            self._stages = stages_of(trees, self._context.party, away, per_tree=per_tree)
-        return self._stages
+        per_tree = self._opening.parameters.interactive.form == "per-tree"
+        trees, away = self._scoring.trees.public.used_trees, self._opening.away
+        return stages_of(trees, self._context.party, away, per_tree=per_tree)
 
     def _follow_own(self, standing: _Standing, trees: Iterable[int]) -> None:
         """Move records through own splits, to leaves or splits of other parties."""
@@ -229,3 +249,53 @@ def _items(
                 counted = interactive_pb2.RouteQuery(handle=split.handle, records=counting)
                 item = interactive_pb2.RouteQuery(handle=split.handle, records=chunk)
                 yield CountedItem(item, counted, counted.ByteSize() + one)
+
+
+def stages_of(trees: Sequence[Tree], asking: str, away: Collection[str], *, per_tree: bool) -> list[Stage]:
+    """The stages in their order: of all trees at once, or of one tree after the other.
+
+    `asking`: the label holder, which follows its own splits by itself.
+    """
+    if per_tree:
+        return [stage for number, tree in enumerate(trees) for stage in _stages({number: tree}, asking, away)]
+    return _stages(dict(enumerate(trees)), asking, away)
+
+
+def _stages(trees: Mapping[int, Tree], asking: str, away: Collection[str]) -> list[Stage]:
+    stages: list[defaultdict[str, list[StageNodes]]] = []
+    for number, tree in trees.items():
+        for stage, by_owner in enumerate(_asked(tree, asking, away)):
+            if stage == len(stages):
+                stages.append(defaultdict(list))
+            for owner, splits in by_owner.items():
+                at_once = _at_once(tree, {split.node for split in splits}, away)
+                stages[stage][owner].append(StageNodes(number, tuple(splits), at_once))
+    return list(stages)
+
+
+def _asked(tree: Tree, asking: str, away: Collection[str]) -> list[dict[str, list[Split]]]:
+    """Splits of one tree by stage and owner, in the order of their nodes."""
+    stages: list[dict[str, list[Split]]] = []
+    passed = {ROOT: 0}  # node → splits of asked parties above it
+    for split in sorted(tree.splits, key=lambda split: split.node):
+        stage = passed[split.node]
+        asked = split.owner != asking and split.owner not in away
+        if asked:
+            if stage == len(stages):
+                stages.append({})
+            stages[stage].setdefault(split.owner, []).append(split)
+        passed[2 * split.node] = passed[2 * split.node + 1] = stage + asked
+    return stages
+
+
+def _at_once(tree: Tree, nodes: Collection[int], away: Collection[str]) -> int:
+    """The most of these nodes that one record can stand at, if none of them is above another."""
+    splits = {split.node: split for split in tree.splits}
+
+    def most(node: int) -> int:
+        if node in nodes or node not in splits:
+            return int(node in nodes)
+        below = most(2 * node), most(2 * node + 1)
+        return sum(below) if splits[node].owner in away else max(below)
+
+    return most(ROOT)

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from party.alignment.steps import ALIGNMENT
 from party.masked.passing import LAST_LEVEL, MORE_LEVELS, Passing, masked_sizes
-from party.prediction.blocks import take_block
 from party.prediction.opened_model import OpenedModel
+from party.prediction.steps import take_block
 from party.protocols import PredictionJob
 from party.runtime.messages import MESSAGE_BYTES, Rows
 from party.runtime.step_order import (

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from party.masked.routes import Place, Routes
-from party.masked.standing import Standing
+from party.masked.routes import Place, Routes, Standing
 from party.prediction.opened_model import OpenedModel
 from party.protocols import PredictionJob
 from party.runtime.context import required
@@ -41,12 +40,7 @@ def masked_sizes(job: PredictionJob) -> MaskedSizes:
 
 
 class Passing:
-    """One party's nodes, records and masks in one attempt.
-
-    Attributes:
-        routes: the way of records through the trees.
-        outputs: columns of a score.
-    """
+    """One party's nodes, records and masks in one attempt; `outputs`: columns of a score."""
 
     def __init__(self, job: PredictionJob, opened: OpenedModel, sizes: MaskedSizes) -> None:
         """Raises DataError where noised weights are asked for and the training released none."""

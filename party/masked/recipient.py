@@ -10,10 +10,9 @@ import numpy as np
 from party.alignment.steps import ALIGNMENT
 from party.masked.passing import FRACTION, LAST_LEVEL, MORE_LEVELS, Passing, masked_sizes
 from party.prediction.batch import BatchPrediction
-from party.prediction.blocks import scored_block, send_block
 from party.prediction.opened_model import OpenedModel
-from party.prediction.order import after_batch_block
 from party.prediction.records import record_source
+from party.prediction.steps import after_batch_block, scored_block, send_block
 from party.protocols import PredictionJob
 from party.runtime.messages import Rows
 from party.runtime.step_order import NEXT_STAGE, OPENING, THIS_ROUND, Next, Outcome, role, step, steps_of

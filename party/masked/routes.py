@@ -1,17 +1,24 @@
-"""The way of records through a model's trees from party to party, as the stored lines of one party describe it.
+"""The way of records through a model's trees from party to party, and the records of a block on that way.
 
-Every line names the source of each split and the keeper of each leaf of its tree (`party.pivodl.growing_tree`), so all
-parties know who passes records on to whom on each level. Nothing here depends on a record.
+Every stored line of a party names the source of each split and the keeper of each leaf of its tree
+(`party.pivodl.growing_tree`), so all parties know who passes records on to whom on each level. The routes do not depend
+on a record.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from treetap.errors import Malformed
+from treetap.privacy.ring import Ring
 from treetap.trees.ensemble import ROOT
+from treetap.trees.paths import Bools
 
 #: (number of the tree, heap number of the node).
 Place = tuple[int, int]
@@ -29,10 +36,10 @@ class Routes:
         """`shard`: the lines of a party, tree by tree."""
         self.trees = len(shard)
         self._sources = {
-            (t, each["node"]): str(each["source"]) for t, line in enumerate(shard) for each in line["nodes"]
+            (t, split["node"]): str(split["source"]) for t, line in enumerate(shard) for split in line["nodes"]
         }
         self._keepers = {
-            (t, each["node"]): str(each["keeper"]) for t, line in enumerate(shard) for each in line["leaves"]
+            (t, leaf["node"]): str(leaf["keeper"]) for t, line in enumerate(shard) for leaf in line["leaves"]
         }
         self._holders = self._sources | self._keepers
         self.levels = max((level_of(node) + 1 for _, node in self._sources), default=1)
@@ -46,10 +53,6 @@ class Routes:
         return sorted(
             place for place, source in self._sources.items() if source == party and level_of(place[1]) == level
         )
-
-    def leaves(self, party: str) -> list[Place]:
-        """The leaves whose weights a party keeps, in order."""
-        return sorted(place for place, keeper in self._keepers.items() if keeper == party)
 
     def children(self, source: str, holder: str, level: int) -> list[Place]:
         """The children, held by `holder`, of the splits of `source` on a level, in order."""
@@ -75,15 +78,66 @@ class Routes:
 
     def _alike(self, tree: int, reader: str) -> Counter[tuple[tuple[int, int], ...]]:
         """The numbers of leaves that look the same to a party, by the own nodes on the way and the node after each."""
-        found: Counter[tuple[tuple[int, int], ...]] = Counter()
+        alike: Counter[tuple[tuple[int, int], ...]] = Counter()
         for t, leaf in self._keepers:
             if t == tree:
                 way = [leaf >> up for up in range(leaf.bit_length() - 1, -1, -1)]
                 steps = zip(way, [*way[1:], 0], strict=True)
-                found[tuple((at, to) for at, to in steps if self._holders[t, at] == reader)] += 1
-        return found
+                alike[tuple((at, to) for at, to in steps if self._holders[t, at] == reader)] += 1
+        return alike
 
 
 def level_of(node: int) -> int:
     """The level of a node, that of the root being 0."""
     return node.bit_length() - 1
+
+
+#: The mask (n,) of the block's records that go left at an own split.
+GoesLeft = Callable[[Place], Bools]
+
+
+class Standing:
+    """Masks (n,) of the records that arrive at this party's nodes, for one block of n records."""
+
+    def __init__(self, routes: Routes, party: str, records: int) -> None:
+        self._routes, self._party, self._records = routes, party, records
+        self._at: dict[Place, Bools] = {place: np.ones(records, dtype=bool) for place in routes.roots(party)}
+
+    def split(self, level: int, goes_left: GoesLeft) -> None:
+        """Split the records at the own nodes of a level: `outgoing` has what others get of them."""
+        self._sides: dict[Place, Bools] = {}
+        for tree, node in self._routes.splits(self._party, level):
+            here, left = self._at.pop((tree, node)), goes_left((tree, node))
+            self._sides[tree, 2 * node], self._sides[tree, 2 * node + 1] = here & left, here & ~left
+        for place in self._routes.children(self._party, self._party, level):
+            self._at[place] = self._sides[place]
+
+    def outgoing(self, to: str, level: int) -> list[tuple[Place, Bools]]:
+        """The nodes of another party below the own splits of a level, each with the records that arrive there."""
+        return [(place, self._sides[place]) for place in self._routes.children(self._party, to, level)]
+
+    def take(self, sender: str, level: int, passed: Iterable[tuple[Place, Bools]]) -> None:
+        """Take the records that another party passes on.
+
+        Raises:
+            Malformed: they are not about the nodes that this party holds below the sender's splits.
+        """
+        arrived = list(passed)
+        expected = self._routes.children(sender, self._party, level)
+        if [place for place, _ in arrived] != expected:
+            raise Malformed(f"{sender} passes on records of other nodes than those of {self._party} below its splits")
+        self._at.update(arrived)
+
+    def check(self) -> None:
+        """`Malformed` if a record has come to two of this party's nodes of one tree."""
+        for tree in {tree for tree, _ in self._at}:
+            times = np.sum([mask for (t, _), mask in self._at.items() if t == tree], axis=0)
+            if (times > 1).any():
+                raise Malformed(f"a party has passed on the same record to two nodes of tree {tree}")
+
+    def sums(self, weights: Mapping[Place, Ring], outputs: int) -> Ring:
+        """Sums of weights (outputs,) of the own leaves that each record has reached: (n, outputs), modulo 2^64."""
+        sums: npt.NDArray[np.uint64] = np.zeros((self._records, outputs), dtype=np.uint64)
+        for place, weight in weights.items():
+            sums[self._at[place]] += weight
+        return sums

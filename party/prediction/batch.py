@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from party.prediction.evaluation import EvaluatedPrediction
 from party.prediction.opened_model import OpenedModel
-from party.prediction.order import LAST_BLOCK, MORE_BLOCKS
 from party.prediction.outcome import Outcome
 from party.prediction.scores_on_disk import AT_ONCE, Array, Imputed, ScoreStore
+from party.prediction.steps import LAST_BLOCK, MORE_BLOCKS
 from party.protocols import PredictionJob
 from party.runtime import step_order
 from party.runtime.context import required
@@ -39,6 +39,9 @@ class BatchPrediction:
     """Records by their ids; scored blocks stay on disk until the predictions are written.
 
     A further attempt goes on with the records that have no score.
+
+    Attributes:
+        size: most records of a block; a protocol may lower it before the first one.
     """
 
     def __init__(self, job: PredictionJob, opened: OpenedModel, beside: Sequence[Beside]) -> None:
@@ -55,7 +58,7 @@ class BatchPrediction:
         self._asked_for: Rows = np.zeros(0, dtype=np.int64)  # places in the own table, ascending
         self._again = False  # all records have their score: this attempt's is not kept
         self._wanted: Rows | None = None
-        self.size = max(1, opening.block)  #: see `RecordSource`
+        self.size = max(1, opening.block)
 
     async def open(self, table: Table) -> None:
         """Find the ids to predict, and those that earlier attempts have scored.
@@ -82,22 +85,25 @@ class BatchPrediction:
         return self._wanted
 
     def block(self, number: int) -> tuple[Rows, int]:
-        """See `RecordSource`."""
+        """The records of a block, and the number of blocks as far as it is known."""
         return self.wanted[number * self.size : (number + 1) * self.size], self._blocks
 
     def advance(self, records: int) -> None:
-        """See `RecordSource`."""
+        """Show that this number of records of the block at hand is done."""
         self._context.progress.done = self._done + records
 
     def keep(self, rows: Rows, scores: Floats, imputed: Imputed, further: Arrays) -> None:
-        """See `RecordSource`: on disk before the step ends."""
+        """Take the scores (n, outputs) of these records, and the imputed share of each record's splits (n,).
+
+        `further`: their explanations, arrays with a row per record. All are on disk before the step ends.
+        """
         if not self._again:
             self._scored.add(self._opened.own_places[rows], scores, imputed, further)
         self._done += len(rows)
         self._context.progress.done = self._done
 
     def after_block(self, number: int) -> str:
-        """See `RecordSource`."""
+        """The outcome of a block's last step: one of those in `party.prediction.steps.after_block`."""
         return MORE_BLOCKS if number + 1 < self._blocks else LAST_BLOCK
 
     async def await_requests(self) -> step_order.Outcome:
@@ -135,15 +141,15 @@ class BatchPrediction:
         if not path.is_relative_to(base.resolve()):
             raise DataError(f"{self._opening.records_file} is not below the data folder {base}").at(self._config.name)
         try:
-            found = ids.places_of(read_ids(path))
-            if (found < 0).any():
-                first = int(np.argmin(found)) + 1
+            places = ids.places_of(read_ids(path))
+            if (places < 0).any():
+                first = int(np.argmin(places)) + 1
                 raise DataError(f"{path}: id number {first} is not in table {self._opening.table!r}")
-            if not len(found):
+            if not len(places):
                 raise DataError(f"{path}: names no record")
         except DataError as fault:
             raise fault.at(self._config.name) from None
-        return np.sort(found)
+        return np.sort(places)
 
     def _places(self, common: Rows) -> tuple[Rows, int]:
         """The places of the records to predict in the aligned order, and the number of those that have a score already.
@@ -160,11 +166,11 @@ class BatchPrediction:
         first = np.argmin(np.where(asked[common], common, len(asked)))
         scored = self._scored.records()
         asked[scored] = False
-        found = np.flatnonzero(asked[common]).astype(np.int64)
-        self._again = not len(found)
+        unscored = np.flatnonzero(asked[common]).astype(np.int64)
+        self._again = not len(unscored)
         if self._again:
             return np.array([first], dtype=np.int64), len(scored) - 1
-        return found, len(scored)
+        return unscored, len(scored)
 
 
 def _write(path: Path, own: IdColumn, asked: Rows, scored: ScoreStore, opened: OpenedModel, *, degraded: bool) -> None:
@@ -181,10 +187,10 @@ def _write(path: Path, own: IdColumn, asked: Rows, scored: ScoreStore, opened: O
         done = 0
         for first in range(0, len(known), AT_ONCE):
             part = known[first : first + AT_ONCE]
-            found = _columns(next(parts), opened)
+            columns = _columns(next(parts), opened)
             last = len(asked) if first + AT_ONCE >= len(known) else int(np.searchsorted(asked, part[-1])) + 1
             if schema is None:
-                schema = pa.schema([own.field, *found.schema])
+                schema = pa.schema([own.field, *columns.schema])
                 file = stack.enter_context(writing_whole(path))
                 write = stack.enter_context(table_writer(file, schema, path.suffix[1:]))
             for begin in range(done, last, AT_ONCE):
@@ -192,11 +198,11 @@ def _write(path: Path, own: IdColumn, asked: Rows, scored: ScoreStore, opened: O
                 places = np.searchsorted(part, here)
                 places[places == len(part)] = 0
                 rows = pa.array(places, mask=part[places] != here)
-                write(pa.table([own.at(here), *found.take(rows).columns], schema=schema))
+                write(pa.table([own.at(here), *columns.take(rows).columns], schema=schema))
             done = last
 
 
-def _columns(found: dict[str, Array], opened: OpenedModel) -> pa.Table:
+def _columns(stored: dict[str, Array], opened: OpenedModel) -> pa.Table:
     """The columns of predictions of scored records, beside their ids."""
-    columns = Outcome.of(opened.objective, opened.classes, found["scores"]).columns(opened.classes, opened.class_type)
-    return pa.table(columns | {name: found[name] for name in found if name != "scores"})
+    columns = Outcome.of(opened.objective, opened.classes, stored["scores"]).columns(opened.classes, opened.class_type)
+    return pa.table(columns | {name: stored[name] for name in stored if name != "scores"})

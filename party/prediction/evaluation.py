@@ -61,7 +61,7 @@ class EvaluatedPrediction:
         own = named.model_copy(update={"columns": [], "encode": None, "drop_constant": False, "weight": None})
         table = await load_table(self._context, own, with_label=True, missing=None, categories={})
         try:
-            found = read_some(table, named.label, opened.objective, opened.classes, self._rules, public=False).for_use(
+            labels = read_some(table, named.label, opened.objective, opened.classes, self._rules, public=False).for_use(
                 Use.EVALUATION
             )
         except DataError as failure:
@@ -69,8 +69,8 @@ class EvaluatedPrediction:
                 log.error("job %s: %s", self._context.job, failure)
                 failure = DataError(f"{table.path}: its labels do not fit the model; the log has where")
             raise failure.at(self._config.name) from None
-        places = ids.places_of(table.ids.take(found.rows))
-        self._labels = PartialLabels(places[places >= 0], found.values[places >= 0])
+        places = ids.places_of(table.ids.take(labels.rows))
+        self._labels = PartialLabels(places[places >= 0], labels.values[places >= 0])
 
     def check(self, records: Rows) -> None:
         """Raise `Refused` if fewer of these records have a label than the policy asks for."""

@@ -31,21 +31,21 @@ class Outcome:
     @classmethod
     def of(cls, objective: str, classes: Sequence[str], scores: Floats) -> Outcome:
         """The outcome by the scores (n, outputs) of a model that was trained for an objective."""
-        found = outcome_of(objective, len(classes), scores)
+        outcome = outcome_of(objective, len(classes), scores)
         if objective in REGRESSIONS:
-            return cls([], found.tolist(), scores[:, :1], np.zeros((len(scores), 0)))
+            return cls([], outcome.tolist(), scores[:, :1], np.zeros((len(scores), 0)))
         if objective in BINARY:
-            second = found.tolist()
-            return cls([classes[int(p > 0.5)] for p in second], [], scores[:, :1], found.reshape(-1, 1))
-        return cls([classes[k] for k in found.argmax(axis=1)], [], scores, found)
+            second = outcome.tolist()
+            return cls([classes[int(p > 0.5)] for p in second], [], scores[:, :1], outcome.reshape(-1, 1))
+        return cls([classes[k] for k in outcome.argmax(axis=1)], [], scores, outcome)
 
     def columns(self, classes: Sequence[str], kind: pa.DataType) -> dict[str, Any]:
         """Name → n values, as a file of predictions has them; `kind`: the type of the classes in their table."""
         named = typed(self.classes, kind) if classes else pa.array(self.predictions, pa.float64())
-        found: dict[str, Any] = {"prediction": named}
+        columns: dict[str, Any] = {"prediction": named}
         if 0 < self.probabilities.shape[1] == len(classes):
-            found |= {f"probability_{name}": self.probabilities[:, k] for k, name in enumerate(classes)}
-            return found | {f"score_{name}": self.scores[:, k] for k, name in enumerate(classes)}
+            columns |= {f"probability_{name}": self.probabilities[:, k] for k, name in enumerate(classes)}
+            return columns | {f"score_{name}": self.scores[:, k] for k, name in enumerate(classes)}
         if self.probabilities.shape[1]:
-            found["probability"] = self.probabilities[:, 0]
-        return found | {"score": self.scores[:, 0]}
+            columns["probability"] = self.probabilities[:, 0]
+        return columns | {"score": self.scores[:, 0]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,7 @@ class ScoreStore:
         self._table, self._blocks = table, []
         if self._store.has(JOB):
             self._store.claim(self._submission, self._digest)
-        while (arrays := self._store.load_arrays(self._name())) is not None:
+        while (arrays := self._store.load_arrays(_name(len(self._blocks)))) is not None:
             if str(arrays["table"]) != table:
                 raise DataError(
                     f"{path}: is not the table of which records have been predicted in an earlier attempt; bring that "
@@ -58,7 +58,7 @@ class ScoreStore:
         self._store.claim(self._submission, self._digest)
         arrays = {"scores": scores, "guessed": imputed, **further}
         keys = {"table": np.array(self._table), "records": records}
-        self._store.save_arrays(self._name(), {**keys, **arrays})
+        self._store.save_arrays(_name(len(self._blocks)), {**keys, **arrays})
         self._blocks.append(records)
 
     def records(self) -> Rows:
@@ -73,17 +73,13 @@ class ScoreStore:
         if not len(records):
             return
         first = self._load(0)
-        parts = [_Part(first[name]) for name in names]
-        width = sum(part.bytes for part in parts)
-        ordered = PlacedRows.of(self._placed(parts, names, records), len(records), width, self._files)
-        ends = np.cumsum([0, *(part.bytes for part in parts)]).tolist()
+        row = np.dtype([(name, first[name].dtype, first[name].shape[1:]) for name in names])
+        ordered = PlacedRows.of(self._placed(row, records), len(records), row.itemsize, self._files)
         try:
             for start in range(0, len(records), at_once):
-                rows = ordered.take(start, min(at_once, len(records) - start))
-                yield {
-                    name: part.array(rows[:, begin:end])
-                    for name, part, begin, end in zip(names, parts, ends[:-1], ends[1:], strict=True)
-                }
+                taken = np.ascontiguousarray(ordered.take(start, min(at_once, len(records) - start)))
+                rows = taken.view(row).reshape(-1)
+                yield {name: np.ascontiguousarray(rows[name]) for name in names}
         finally:
             ordered.close()
 
@@ -95,40 +91,22 @@ class ScoreStore:
         """Delete the scores, which the written predictions have replaced."""
         self._store.discard(self._submission)
 
-    def _placed(self, parts: Iterable[_Part], names: Sequence[str], records: Rows) -> Iterator[tuple[Rows, Raw]]:
-        """Of each block the places among `records`, and the bytes of the arrays side by side."""
+    def _placed(self, row: np.dtype[np.void], records: Rows) -> Iterator[tuple[Rows, Raw]]:
+        """Of each block the places among `records`, and the bytes of the arrays side by side, as `row` has them."""
         for number, block in enumerate(self._blocks):
             places = np.minimum(np.searchsorted(records, block), len(records) - 1)
             asked = records[places] == block
             if asked.any():
-                arrays = self._load(number)
-                rows = [part.raw(arrays[name][asked]) for name, part in zip(names, parts, strict=True)]
-                yield places[asked], np.hstack(rows)
+                arrays, rows = self._load(number), np.empty(np.count_nonzero(asked), dtype=row)
+                for name in row.names or ():
+                    rows[name] = arrays[name][asked]
+                yield places[asked], rows.view(np.uint8).reshape(len(rows), row.itemsize)
 
     def _load(self, number: int) -> dict[str, Array]:
-        found = self._store.load_arrays(_name(number))
-        if found is None:
+        arrays = self._store.load_arrays(_name(number))
+        if arrays is None:
             raise DataError(f"block {number} of the scores is gone: cancel the prediction and begin another")
-        return found
-
-    def _name(self) -> str:
-        return _name(len(self._blocks))
-
-
-class _Part:
-    """The bytes of a row of an array (n, …)."""
-
-    def __init__(self, array: Array) -> None:
-        self._dtype, self._shape = array.dtype, array.shape[1:]
-        self.bytes = int(array.dtype.itemsize * np.prod(self._shape, dtype=np.int64))
-
-    def raw(self, array: Array) -> Raw:
-        """The bytes (n, bytes) of an array of the same rows."""
-        return np.ascontiguousarray(array).view(np.uint8).reshape(len(array), self.bytes)
-
-    def array(self, raw: Raw) -> Array:
-        """The inverse."""
-        return np.ascontiguousarray(raw).view(self._dtype).reshape(len(raw), *self._shape)
+        return arrays
 
 
 def _name(number: int) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from party.config import PartyConfig, ServeConfig
 from party.prediction.opened_model import OpenedModel
-from party.prediction.order import ANSWERED, REQUESTED, UNREQUESTED
 from party.prediction.outcome import Outcome
 from party.prediction.scores_on_disk import Imputed
+from party.prediction.steps import ANSWERED, REQUESTED, UNREQUESTED
 from party.protocols import PredictionJob
 from party.runtime import step_order
 from party.runtime.context import required
@@ -42,7 +42,10 @@ LATEST, RATE_S = 1000, 60.0
 
 
 class ServedPrediction:
-    """One served model at the label holder."""
+    """One served model at the label holder.
+
+    It has the methods of `BatchPrediction` for a protocol, and those of `ServedModel` for the registry of such models.
+    """
 
     def __init__(self, job: PredictionJob, opened: OpenedModel) -> None:
         context, opening, served_models = job.context, job.opening, job.served_models
@@ -51,7 +54,6 @@ class ServedPrediction:
         self._served_models = served_models
         if degrades_serving(opening):
             check_degraded_serving(opening, opened.absence)
-        self._outputs = opened.outputs
         self.model, self.job = opening.model, context.job
         metrics = served_models.metrics
         self._queue = RequestQueue(self.config.queue, self.config.window_ms / 1000, metrics.records_wait)
@@ -59,47 +61,40 @@ class ServedPrediction:
         self._places: Rows | None = None  # of own records in the common order; None: no client can be answered yet
         self._rows: Rows = np.zeros(0, dtype=np.int64)
         self._alone_at: float | None = None  # when the coordinator counts as gone; None: a step is under way
-        self._figures = serving_pb2.ServingFigures(grpc=served_models.grpc, http=served_models.http, away=opening.away)
-        self._latest: deque[float] = deque(maxlen=LATEST)
-        self._scored: deque[tuple[float, int]] = deque()
-        self._frame: Counter[str] | None = None  # bytes that count for an answer without its predictions
-        self._entries: dict[int, dict[str, int]] = {}  # length of an id → bytes that count for its prediction
-        self.size = max(1, opening.block)  #: see `RecordSource`
+        self._answers = _Answers(opened, self.model, self.job, opening.away)
+        self._figures = _Figures(served_models.grpc, served_models.http, opening.away)
+        self.size = max(1, opening.block)
 
-    # ---- for a protocol: `party.prediction.records.RecordSource`
+    # ---- for a protocol, as `party.prediction.batch.BatchPrediction`
 
     async def open(self, table: Table) -> None:
-        """See `RecordSource`: from here on clients get the answer that the model is being prepared."""
+        """From here on clients get the answer that the model is being prepared."""
         self._own = table.ids
         self._served_models.take(self)
 
     @property
     def wanted(self) -> Rows:
-        """See `RecordSource`: clients may ask about any record that all parties hold."""
+        """Clients may ask about any record that all parties hold."""
         return np.arange(len(self._opened.aligned.ids), dtype=np.int64)
 
     def block(self, number: int) -> tuple[Rows, int]:
-        """See `RecordSource`: the records that clients asked about."""
+        """The records that clients asked about."""
         self._expect(ROUND_S)
         return self._rows, number + 1
 
     def advance(self, records: int) -> None:
-        """See `RecordSource`."""
         self._context.progress.done = self._figures.records + records
         self._expect(ROUND_S)
 
     def keep(self, rows: Rows, scores: Floats, imputed: Imputed, further: Arrays) -> None:
-        """See `RecordSource`: answer the clients. A served model has no imputed shares and no explanations."""
+        """Answer the clients. A served model has no imputed shares and no explanations."""
         del imputed, further
-        now = asyncio.get_running_loop().time()
-        self._figures.records += len(rows)
-        self._figures.rounds += 1
-        self._scored.append((now, len(rows)))
+        self._figures.scored(len(rows))
         self._context.progress.done = self._figures.records
-        self._queue.keep(rows, self._predictions(scores))
+        self._queue.keep(rows, self._answers.predictions(scores))
 
     def after_block(self, number: int) -> str:
-        """See `RecordSource`: the next block holds the records that clients ask about next."""
+        """The next block holds the records that clients ask about next."""
         del number
         self._expect(ALONE_S)
         return ANSWERED
@@ -116,10 +111,10 @@ class ServedPrediction:
         if len(self._rows):
             self._served_models.metrics.block_taken(len(self._rows))
             self._context.progress.total = self._figures.records + len(self._rows)
-        awaited = serving_pb2.AwaitedRequests(records=len(self._rows), figures=self._current_figures())
+        awaited = serving_pb2.AwaitedRequests(records=len(self._rows), figures=self._figures.current())
         return step_order.Outcome(REQUESTED if len(self._rows) else UNREQUESTED, answer=awaited)
 
-    # ---- for clients, by way of `party.serving.registry`
+    # ---- for clients: `party.serving.registry.ServedModel`
 
     async def predict(self, client: str, ids: Sequence[str], within_s: float) -> serving_pb2.PredictedRecords:
         """An answer for each id, in their order.
@@ -131,28 +126,18 @@ class ServedPrediction:
         places = [self._place(value) for value in ids]
         began = asyncio.get_running_loop().time()
         wanted = dict.fromkeys(place for place in places if place >= 0)
-        found = await self._queue.ask(wanted, within_s) if wanted else {}
-        self._figures.requests += 1
-        self._latest.append(asyncio.get_running_loop().time() - began)
-        answer = serving_pb2.PredictedRecords(
-            model=self.model,
-            job=self.job,
-            predictions=self._answers(ids, places, found),
-            classes=self._opened.classes,
-            class_type=self._class_type,
-            away=self._opening.away,
-        )
-        self._context.costs.byte_counts.sent(client, "predict", self._counted(answer))
+        predicted = await self._queue.ask(wanted, within_s) if wanted else {}
+        self._figures.answered(asyncio.get_running_loop().time() - began)
+        answer = self._answers.to(ids, places, predicted)
+        self._context.costs.byte_counts.sent(client, "predict", self._answers.counted(answer))
         self._served_models.metrics.answered_without(answer.away)
         self._context.recorder.answered(client, self._context.attempt, answer)
         return answer
 
     def refuse(self) -> None:
-        """Count a request that has no answer."""
-        self._figures.refused += 1
+        self._figures.refused()
 
     def recorded(self, client: str, request: serving_pb2.PredictRecords) -> None:
-        """Record a client's request, if this party keeps a transcript."""
         self._context.recorder.asked(client, self._context.attempt, request)
 
     def describe(self) -> serving_pb2.ModelDescription:
@@ -163,19 +148,17 @@ class ServedPrediction:
             protocol=prediction_name(self._opening),
             objective=self._opened.objective,
             classes=self._opened.classes,
-            class_type=self._class_type,
+            class_type=self._answers.class_type,
             records=self._servable(),
             most_ids=self.config.most_ids,
             deadline_s=self.config.deadline_s,
         )
 
     def close(self) -> None:
-        """End the attempt: waiting requests get an error."""
         self._queue.close(f"model {self.model} is not served any more; ask again later")
 
     @property
     def ready(self) -> bool:
-        """True if clients are answered now."""
         now = asyncio.get_running_loop().time()
         return self._places is not None and (self._alone_at is None or now < self._alone_at)
 
@@ -198,22 +181,20 @@ class ServedPrediction:
             return UNKNOWN
         return int(required(self._places)[own])
 
-    def _answers(
-        self, ids: Sequence[str], places: Sequence[int], found: Mapping[int, serving_pb2.RecordPrediction]
-    ) -> Iterator[serving_pb2.RecordPrediction]:
-        for value, place in zip(ids, places, strict=True):
-            answer = serving_pb2.RecordPrediction()
-            if place >= 0:
-                answer.CopyFrom(found[place])
-            else:
-                answer.status = serving_pb2.NOT_COMMON if place == NOT_COMMON else serving_pb2.UNKNOWN_ID
-            answer.id = value
-            yield answer
 
-    def _predictions(self, scores: Floats) -> list[serving_pb2.RecordPrediction]:
+class _Answers:
+    """Answers to clients: predictions by the model's scores, and the bytes that an answer counts as in the account."""
+
+    def __init__(self, opened: OpenedModel, model: str, job: str, away: Sequence[str]) -> None:
+        self._opened, self._outputs = opened, opened.outputs
+        self._model, self._job, self._away = model, job, away
+        self._frame: Counter[str] | None = None  # bytes that count for an answer without its predictions
+        self._entries: dict[int, dict[str, int]] = {}  # length of an id → bytes that count for its prediction
+
+    def predictions(self, scores: Floats) -> list[serving_pb2.RecordPrediction]:
         """Of each of n records by its scores (n, outputs), without its id."""
         outcome = Outcome.of(self._opened.objective, self._opened.classes, scores)
-        found = []
+        predictions = []
         for k, (raw, probabilities) in enumerate(
             zip(outcome.scores.tolist(), outcome.probabilities.tolist(), strict=True)
         ):
@@ -224,10 +205,30 @@ class ServedPrediction:
                 prediction.label = outcome.classes[k]
             else:
                 prediction.value = outcome.predictions[k]
-            found.append(prediction)
-        return found
+            predictions.append(prediction)
+        return predictions
 
-    def _counted(self, answer: serving_pb2.PredictedRecords) -> Counter[str]:
+    def to(
+        self, ids: Sequence[str], places: Sequence[int], predicted: Mapping[int, serving_pb2.RecordPrediction]
+    ) -> serving_pb2.PredictedRecords:
+        """The answer to a request for these ids, whose records are at these places in the common order."""
+        answer = serving_pb2.PredictedRecords(
+            model=self._model,
+            job=self._job,
+            classes=self._opened.classes,
+            class_type=self.class_type,
+            away=self._away,
+        )
+        for value, place in zip(ids, places, strict=True):
+            entry = answer.predictions.add()
+            if place >= 0:
+                entry.CopyFrom(predicted[place])
+            else:
+                entry.status = serving_pb2.NOT_COMMON if place == NOT_COMMON else serving_pb2.UNKNOWN_ID
+            entry.id = value
+        return answer
+
+    def counted(self, answer: serving_pb2.PredictedRecords) -> Counter[str]:
         """Bytes of the answer that counts in this one's place: every id has a prediction, of the longest class."""
         if self._frame is None:
             frame = serving_pb2.PredictedRecords()
@@ -235,12 +236,12 @@ class ServedPrediction:
             frame.ClearField("predictions")
             self._frame = Counter(bytes_by_class(frame))
         counted = self._frame.copy()
-        for each in answer.predictions:
-            length = len(each.id.encode())
+        for prediction in answer.predictions:
+            length = len(prediction.id.encode())
             if length not in self._entries:
                 entry = serving_pb2.RecordPrediction()
                 entry.CopyFrom(self._longest)
-                entry.id = each.id
+                entry.id = prediction.id
                 self._entries[length] = bytes_by_class(serving_pb2.PredictedRecords(predictions=[entry]))
             counted.update(self._entries[length])
         return counted
@@ -248,13 +249,13 @@ class ServedPrediction:
     @cached_property
     def _longest(self) -> serving_pb2.RecordPrediction:
         """The prediction that counts in every other's place, without its id."""
-        (found,) = self._predictions(np.zeros((1, self._outputs)))
+        (longest,) = self.predictions(np.zeros((1, self._outputs)))
         if classes := self._opened.classes:
-            found.label = max(classes, key=lambda name: len(name.encode()))
-        return found
+            longest.label = max(classes, key=lambda name: len(name.encode()))
+        return longest
 
     @cached_property
-    def _class_type(self) -> serving_pb2.ClassType.ValueType:
+    def class_type(self) -> serving_pb2.ClassType.ValueType:
         """The type as which a client reads the classes."""
         if not self._opened.classes:
             return serving_pb2.CLASS_TYPE_UNSPECIFIED
@@ -266,8 +267,37 @@ class ServedPrediction:
         number = pa.types.is_floating(kind) or pa.types.is_decimal(kind)
         return serving_pb2.CLASS_NUMBER if number else serving_pb2.CLASS_TEXT
 
-    def _current_figures(self) -> serving_pb2.ServingFigures:
-        """The figures of serving, for operators."""
+
+class _Figures:
+    """The figures of serving, for operators: counts since the attempt began, times and a rate of late."""
+
+    def __init__(self, grpc: str, http: str, away: Sequence[str]) -> None:
+        self._figures = serving_pb2.ServingFigures(grpc=grpc, http=http, away=away)
+        self._latest: deque[float] = deque(maxlen=LATEST)
+        self._scored: deque[tuple[float, int]] = deque()
+
+    @property
+    def records(self) -> int:
+        """The records that have been scored."""
+        return self._figures.records
+
+    def scored(self, records: int) -> None:
+        """Count a round."""
+        self._figures.records += records
+        self._figures.rounds += 1
+        self._scored.append((asyncio.get_running_loop().time(), records))
+
+    def answered(self, seconds: float) -> None:
+        """Count a request that has its answer."""
+        self._figures.requests += 1
+        self._latest.append(seconds)
+
+    def refused(self) -> None:
+        """Count a request without an answer."""
+        self._figures.refused += 1
+
+    def current(self) -> serving_pb2.ServingFigures:
+        """The figures as they are now."""
         now = asyncio.get_running_loop().time()
         while self._scored and self._scored[0][0] < now - RATE_S:
             self._scored.popleft()

@@ -109,24 +109,20 @@ class TreeModel:
         self.hides_constants = bool(manifest.get(HIDES_CONSTANTS, False))
         self.own = OwnSplits(opened, trees.own)
 
-    def directions(self, rows: Rows) -> GoesLeft:
-        """See `OwnSplits.directions`."""
-        return self.own.directions(rows)
-
     def imputed(self, goes_left: GoesLeft, n: int, away: Collection[str]) -> Floats:
         """The expected share of each record's path that is guessed (n,), as far as the label holder can compute it."""
         return expected_guesses(self.ensemble.used_trees if away else (), n, self._decide(goes_left), away)
 
     def open_leaves(self, rows: Rows) -> Iterator[Bools]:
         """Of each used tree the leaves that the own columns leave open to some records (n, leaves)."""
-        decide = self._decide(self.directions(rows))
+        decide = self._decide(self.own.directions(rows))
         for tree in self.ensemble.used_trees:
             yield candidate_leaves(tree, len(rows), decide)
 
     def count(self, rows: Rows, figure: Callable[[GoesLeft, int], Floats]) -> Floats:
         """A figure of each of some records (n,) by their directions, computed part by part."""
         parts = np.split(rows, range(COUNTED, len(rows), COUNTED))
-        return np.concatenate([figure(self.directions(part), len(part)) for part in parts])
+        return np.concatenate([figure(self.own.directions(part), len(part)) for part in parts])
 
     def handles_of(self, party: str) -> set[int]:
         """The splits that another party owns."""
@@ -140,5 +136,7 @@ class TreeModel:
 def named(manifest: dict[str, Any], splits: Iterable[OwnSplit]) -> dict[int, str]:
     """Handle → name of the column that the split is on. A one-hot feature's own name would show the category."""
     columns, categories = manifest["columns"], manifest["categories"]
-    source = {feature: column for column, each in categories.items() for feature in Category.from_dict(each).features}
+    source = {
+        feature: column for column, category in categories.items() for feature in Category.from_dict(category).features
+    }
     return {split.handle: source.get(columns[split.feature], columns[split.feature]) for split in splits}

@@ -1,39 +1,67 @@
-"""What the label holder of every prediction by trees has: opened model, trees, records, results, and explanations."""
+"""What the label holder of every prediction by trees has: opened model, trees, records, results, and explanations.
+
+The file of explanations has a row per record, written a few at a time: its id, and `paths`, a list of `tree` and `leaf`
+(heap number), each with its `conditions` from the root down: tree by tree the leaves that the record may have reached.
+Conditions are few and repeat, so they are kept as a dictionary. A leaf whose value the label holder's own columns
+decide for each record, in a local subtree, says so in a last condition.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from party.alignment.steps import ALIGNMENT
 from party.prediction.batch import Beside
-from party.prediction.decision_paths import OPEN_LEAVES, foreign, pack_masks, records_at_once, write_paths
 from party.prediction.feature_names import NamesTaken
 from party.prediction.opened_model import OpenedModel
-from party.prediction.order import NAMES
 from party.prediction.records import record_source
 from party.prediction.scores_on_disk import Imputed, ScoreStore
+from party.prediction.steps import NAMES
 from party.prediction.tree_model import TreeModel
 from party.protocols import PredictionJob
 from party.runtime.job_store import Arrays
 from party.runtime.messages import Rows
 from party.runtime.step_order import Phase
+from treetap.models.durable import writing_whole
 from treetap.protocols.scoring import ScoringSizes
 from treetap.tables.reading import Floats
 from treetap.tables.typed import IdColumn
-from treetap.trees.ensemble import Split
-from treetap.trees.paths import Bools
+from treetap.trees.ensemble import Split, Tree
+from treetap.trees.local_values import covering
+from treetap.trees.paths import Bools, paths
 from treetap.wire.v2 import prediction_pb2
+
+Bytes = npt.NDArray[np.uint8]
+#: The condition of a side of a split, as text.
+Meaning = Callable[[Split, bool], str]
+#: The name under which the leaves that are open to a record are kept with its score.
+OPEN_LEAVES = "open_leaves"
+#: The last condition of a leaf that a local subtree replaces.
+DECIDED_ALONE = "value by the label holder's own columns"
+#: Approximate number of paths in memory at a time.
+PATHS_AT_ONCE = 200_000
+PATHS = pa.list_(
+    pa.struct(
+        [
+            ("tree", pa.int32()),
+            ("leaf", pa.int64()),
+            ("conditions", pa.list_(pa.dictionary(pa.int32(), pa.string()))),
+        ]
+    )
+)
 
 
 class TreeScoring:
     """The part of a role that scores records by trees, whichever way the scores come about.
 
-    Attributes:
-        opened: the model that the prediction opens, with the own table.
-        trees: its trees.
-        records: those to score, block by block.
-        names: those of features, which other parties send.
+    `names`: those of features, which other parties send.
     """
 
     def __init__(
@@ -108,3 +136,88 @@ class TreeScoring:
             return self.trees.own.split(split.handle).condition(self.opened.manifest, left=left)
         named = self.names.known.get(split.owner, {})
         return foreign(split, named, left if split.owner in self._shows_directions else None)
+
+
+def foreign(split: Split, names: Mapping[int, str], left: bool | None) -> str:
+    """Another party's split: by name if its owner sent it, else by handle; and by its side where that is known."""
+    name = names.get(split.handle)
+    what = f"{split.owner}#{split.handle}" if name is None else f"{split.owner}: {name}"
+    return what if left is None else f"{what} ({'left' if left else 'right'})"
+
+
+def records_at_once(trees: Sequence[Tree]) -> int:
+    """The number of records whose paths are in memory at a time."""
+    return max(1, PATHS_AT_ONCE // max(1, sum(len(tree.leaves) for tree in trees)))
+
+
+def write_paths(
+    path: Path, column: pa.Field, parts: Iterable[tuple[pa.Array, Bytes]], trees: Sequence[Tree], meaning: Meaning
+) -> None:
+    """Write the open leaves of records, part by part.
+
+    `column`: that of ids as the party's table has it. `parts`: ids (n,), and their open leaves (n, bytes) as
+    `pack_masks` makes them of the trees.
+    """
+    schema = pa.schema([column, ("paths", PATHS)])
+    known = _Leaves(trees, meaning)
+    with writing_whole(path) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for ids, leaves in parts:
+            writer.write_table(pa.table([ids, known.lists(known.unpack_masks(leaves))], schema=schema))
+
+
+class _Leaves:
+    """Every leaf of every tree, in order: its tree, its heap number, and its conditions by number."""
+
+    def __init__(self, trees: Sequence[Tree], meaning: Meaning) -> None:
+        texts: dict[str, int] = {}
+        self._sizes = [len(tree.leaves) for tree in trees]
+        self.tree: list[int] = []
+        self._leaf: list[int] = []
+        ways: list[list[int]] = []
+        for tree in trees:
+            covered = covering(tree)
+            for leaf, way in paths(tree).items():
+                self.tree.append(tree.index)
+                self._leaf.append(leaf)
+                conditions = [meaning(split, left) for split, left in way]
+                conditions += [DECIDED_ALONE] if leaf in covered else []
+                ways.append([texts.setdefault(text, len(texts)) for text in conditions])
+        self._texts = pa.array(list(texts), pa.string())
+        self._branches = np.array([number for way in ways for number in way], dtype=np.int32)
+        self._lengths = np.array([len(way) for way in ways], dtype=np.int64)
+        self._starts = np.array(list(accumulate(map(len, ways), initial=0))[:-1], dtype=np.int64)
+
+    def unpack_masks(self, leaves: Bytes) -> Bytes:
+        """The inverse of `pack_masks`: (n, leaves of all trees)."""
+        bytes_of = [-(-size // 8) for size in self._sizes]
+        parts = np.split(leaves, np.cumsum(bytes_of)[:-1], axis=1)
+        masks = (np.unpackbits(part, axis=1, count=size) for part, size in zip(parts, self._sizes, strict=True))
+        return np.concatenate(list(masks), axis=1)
+
+    def lists(self, leaves: Bytes) -> pa.ListArray:
+        """The paths of some records; `leaves` (records, leaves) marks the open ones."""
+        records, places = np.nonzero(leaves)
+        lengths = self._lengths[places]
+        ends = np.cumsum(lengths)
+        branches = np.arange(lengths.sum()) + np.repeat(self._starts[places] - (ends - lengths), lengths)
+        texts = pa.DictionaryArray.from_arrays(pa.array(self._branches[branches]), self._texts)
+        ways = pa.StructArray.from_arrays(
+            [
+                pa.array(np.array(self.tree, dtype=np.int32)[places]),
+                pa.array(np.array(self._leaf, dtype=np.int64)[places]),
+                pa.ListArray.from_arrays(_offsets(ends), texts),
+            ],
+            names=["tree", "leaf", "conditions"],
+        )
+        last = np.cumsum(np.bincount(records, minlength=len(leaves)))
+        return pa.ListArray.from_arrays(_offsets(last), ways)
+
+
+def _offsets(ends: npt.NDArray[np.int64]) -> pa.Array:
+    """The beginning of each list, and the end of the last."""
+    return pa.array(np.concatenate([[0], ends]).astype(np.int32))
+
+
+def pack_masks(masks: Iterable[Bools]) -> Bytes:
+    """Masks (n, leaves) of the used trees, in order, as (n, bytes); a tree begins with a byte."""
+    return np.concatenate([np.packbits(mask, axis=1) for mask in masks], axis=1)

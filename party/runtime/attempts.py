@@ -1,20 +1,27 @@
-"""The attempts at jobs that this party has seen, on disk: messages may come late, also after a restart.
+"""Attempts at jobs: on disk those that this party has seen, in memory the sessions of those under way.
 
-`state/attempts.json` has, for each submission of a job, the highest attempt that was opened or left, whether it was
-left, and the digest of the job that the first one opened (`treetap.protocols.agreement`). The last `MOST` submissions
-that were opened are kept, and as many that were only left, whose names a coordinator can make up.
+Messages may come late, also after a restart. `state/attempts.json` has, for each submission of a job, the highest
+attempt that was opened or left, whether it was left, and the digest of the job that the first one opened
+(`treetap.protocols.agreement`). The last `MOST` submissions that were opened are kept, and as many that were only left,
+whose names a coordinator can make up.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from treetap.errors import ConfigError, DataError, OutOfOrder
+from party.runtime.context import Role, StepContext
+from party.runtime.steps import StepCache
+from treetap.errors import ConfigError, DataError, OutOfOrder, Refused, UnknownJob
 from treetap.models.checksums import with_checksum, without_checksum
 from treetap.models.durable import write_whole
 from treetap.models.store import read_json
+from treetap.native import arithmetic
 from treetap.protocols.agreement import changed
+from treetap.wire.v2 import control_pb2
 
 SEED = "attempts"
 #: Most submissions that are remembered.
@@ -27,9 +34,9 @@ class Attempts:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            found = without_checksum(path, read_json(path), SEED) if path.is_file() else {}
+            held = without_checksum(path, read_json(path), SEED) if path.is_file() else {}
             #: (job, submission) as one text → (highest attempt, left?, digest), the last one that changed at the end.
-            self._known = {key: (int(number), bool(left), str(digest)) for key, (number, left, digest) in found.items()}
+            self._known = {key: (int(number), bool(left), str(digest)) for key, (number, left, digest) in held.items()}
         except (DataError, ValueError, TypeError):  # a back-up would be stale
             raise DataError(f"{path}: is damaged; remove it; late copies of requests are then not known") from None
         except OSError as failure:
@@ -83,3 +90,50 @@ def check_latest(job: str, attempt: int, latest: int) -> None:
 
 def _key(job: str, submission: str) -> str:
     return f"{job}/{submission}"
+
+
+@dataclass
+class Session:
+    """A role with its tools, the parties that may send to it, the submission of its job, and the steps it has done."""
+
+    context: StepContext
+    role: Role
+    coordinator: str
+    members: frozenset[str]
+    opening: bytes
+    submission: str
+    book: StepCache = field(default_factory=StepCache)
+    expiry: asyncio.TimerHandle | None = None
+    serves: bool = False  #: a model, to clients
+
+    def check_coordinator(self, caller: str) -> None:
+        """`Refused` for a coordinator other than the one that opened the session."""
+        if caller != self.coordinator:
+            raise Refused(f"job {self.context.job} belongs to coordinator {self.coordinator}, not to {caller}")
+
+    def check_attempt(self, attempt: int) -> None:
+        """`OutOfOrder` for an attempt before the session's, `UnknownJob` for a later one."""
+        job, current = self.context.job, self.context.attempt
+        check_latest(job, attempt, current)
+        if attempt > current:
+            raise UnknownJob(f"attempt {attempt} of job {job} has not been prepared here")
+
+    def progress(self) -> control_pb2.Progress:
+        """The progress of the running step."""
+        progress = self.context.progress
+        progress.bytes, progress.arithmetic = self.context.costs.byte_counts.bytes_sent, arithmetic.in_use()
+        return progress
+
+    async def close(self, discard: str | None = None) -> None:
+        """Stop running steps and drop all state in memory; on disk, delete the files of submission `discard`.
+
+        The files are deleted before the workers stop, which may be busy for a while.
+        """
+        await self.book.close()
+        await self.context.mailbox.close()
+        self.context.scratch.close()
+        try:
+            if discard is not None:
+                self.context.store.discard(discard)
+        finally:
+            await self.role.close()

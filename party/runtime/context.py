@@ -1,10 +1,16 @@
-"""One attempt at one job at one party: the tools that every role works with."""
+"""One attempt at one job at one party: the tools that every role works with.
+
+Among them are files of the attempt that no later one needs, unnamed ones of the state folder: the operating system
+deletes them when they are closed, at the latest with the process, so that nothing is left to clean up.
+"""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Protocol, TypeVar
 
 from party.runtime.step_order import Step
 from treetap.protocols.messages import JobSizes
@@ -14,13 +20,10 @@ from treetap.workers.engines import Engine, KeyEngine
 
 if TYPE_CHECKING:  # types of tools that a role is given
     from party.policy import Policy
-    from party.runtime.costs import CostAccount
     from party.runtime.job_store import JobStore
     from party.runtime.mailbox import Mailbox
-    from party.runtime.metrics import PartyMetrics
+    from party.runtime.metrics import CostAccount, PartyMetrics
     from party.runtime.outbox import Outbox
-    from party.runtime.scratch import Scratch
-    from party.runtime.steps import ProgressCounter
     from party.runtime.transcript_recorder import Recorder
 
 T = TypeVar("T")
@@ -42,7 +45,7 @@ class Offload(Protocol):
 class StepContext:
     """A role's tools; a role never sees sockets, callers or other jobs. `coordinator`: the name of the job's.
 
-    `digest`: of the job, see `treetap.protocols.agreement`.
+    `digest`: of the job, see `treetap.protocols.agreement`. `progress`: of the running step, which counts itself.
     `engine`: workers for plans, codes and ciphertexts; `key_engine`: those for secret keys, exponents and plain values.
     """
 
@@ -60,7 +63,7 @@ class StepContext:
     key_engine: KeyEngine
     store: JobStore
     scratch: Scratch
-    progress: ProgressCounter
+    progress: control_pb2.Progress
     offload: Offload
     policy: Policy
 
@@ -92,3 +95,24 @@ def required(value: T | None) -> T:
 def empty_result() -> control_pb2.StepResult:
     """The result of a step that returns no data."""
     return result(setup_pb2.Done())
+
+
+class Scratch:
+    """Opens unnamed files, and closes all of them with the session."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files: list[IO[bytes]] = []
+
+    def file(self) -> IO[bytes]:
+        """A new, empty file for reading and writing, without a buffer; its user may close it earlier."""
+        self._files = [file for file in self._files if not file.closed]
+        made = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115 - closed below
+        self._files.append(made)
+        return made
+
+    def close(self) -> None:
+        """Close all files, which deletes them."""
+        for file in self._files:
+            file.close()
+        self._files.clear()

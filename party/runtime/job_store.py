@@ -1,4 +1,4 @@
-"""A party's files: progress of running jobs, shards of published models.
+"""A party's files: progress of running jobs, shards of published models, and the clean-up at the party's start.
 
     state/jobs/<job>/     job.json (which submission of which job), the shard, a file of a kind (trees.jsonl: one tree a
                           line), alignment.npz, and at the label holder scores.npz and perhaps reached-T.npz; of a
@@ -18,13 +18,13 @@ import hashlib
 import io
 import json
 import logging
+import shutil
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from party.runtime.sweep import DRAFT, already_published, sweep
 from treetap.errors import BadInput, ConfigError, DataError
 from treetap.models.arrays import read_arrays
 from treetap.models.checksums import bytes_with_checksum, bytes_without_checksum, with_checksum, without_checksum
@@ -48,6 +48,12 @@ from treetap.models.store import (
 )
 from treetap.names import NAME
 from treetap.protocols.agreement import changed
+
+#: The folder of a job in which its model is made, until it is moved to the others.
+DRAFT = "model"
+#: The folder of noisy labels in a party's state: see `party.defences.noisy_labels`.
+DRAWS = "noisy_labels"
+
 
 log = logging.getLogger(__name__)
 Arrays = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
@@ -93,7 +99,6 @@ class Store:
 
 
 def _published(models: Path, name: str, submission: str) -> Path:
-    """See `Store.model`."""
     folder = models / name
     if not NAME.match(name) or not (folder / MANIFEST).is_file():
         raise DataError(f"there is no model {name!r} in {models}; bring a back-up of it back")
@@ -121,9 +126,9 @@ class JobStore:
         return _published(self.model.parent, name, submission)
 
     def noted(self, what: str = "table") -> str | None:
-        """The digest of what the job works on, as `bind` has noted it."""
-        found = self._job().get(what)
-        return None if found is None else str(found)
+        """What `claim` and `bind` have noted of the job, as the digest of its table; None if nothing is noted."""
+        digest = self._job().get(what)
+        return None if digest is None else str(digest)
 
     def manifest(self) -> dict[str, Any]:
         """The manifest of the published model; `DataError` if it is damaged."""
@@ -138,7 +143,7 @@ class JobStore:
 
         Two submissions share a name if the coordinator has lost its journal or if there are two coordinators.
         """
-        held = self._submission()
+        held = self.noted("submission")
         if held is None:
             if self.folder.is_dir() and any(not remnant(path) for path in self.folder.iterdir()):
                 raise DataError(f"{self.folder / JOB}: is not there; bring a back-up of it back, or cancel the job")
@@ -245,15 +250,10 @@ class JobStore:
         if mine and (not self.published or already_published(self.folder, self.model)):
             remove_folder(self.folder)
 
-    def _submission(self) -> str | None:
-        """The submission that the files belong to; None if there are no files."""
-        found = self._job().get("submission")
-        return None if found is None else str(found)
-
     def _owner(self) -> str | None:
-        """As `_submission`; None where it is damaged, too."""
+        """The submission that the files belong to; None if there are no files, or what says it is damaged."""
         try:
-            return self._submission()
+            return self.noted("submission")
         except DataError:
             return None
 
@@ -267,8 +267,34 @@ class JobStore:
 
     def _seed(self, name: str) -> str:
         """The seed of the checksums of one of the job's files."""
-        return f"{name} of {self._submission()}"
+        return f"{name} of {self.noted('submission')}"
 
     def _write_job(self, content: dict[str, Any]) -> None:
         make_folder(self.folder)
         write_whole(self.folder / JOB, json.dumps(with_checksum(content, JOB_SEED)).encode())
+
+
+def sweep(state: Path, predictions: Path, jobs: Path, models: Path) -> list[Path]:
+    """Delete files of crashes, and progress whose model is published; returns the paths."""
+    whole = [folder for folder in (state, state / DRAWS, predictions, jobs, models) if folder.is_dir()]
+    left = [path for folder in whole for path in folder.iterdir() if remnant(path)]
+    for folder in sorted(path for parent in (jobs, models) for path in parent.iterdir() if path not in left):
+        model = models / folder.name
+        # a kill between a publication and the deletion of the progress has left both
+        if folder != model and folder.is_dir() and already_published(folder, model):
+            left.append(folder)
+        elif folder.is_dir():
+            left += [path for path in sorted(folder.iterdir()) if remnant(path) or path.name == DRAFT]
+    for path in left:
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    return left
+
+
+def already_published(progress: Path, model: Path) -> bool:
+    """True if the progress is of the submission whose model is published: a kill prevented its deletion."""
+    if not (model / MANIFEST).is_file() or not (progress / JOB).is_file():
+        return False
+    try:
+        return read_json(progress / JOB) == read_json(model / JOB)
+    except DataError:  # one is damaged: an error names it when somebody asks for the job
+        return False

@@ -41,12 +41,6 @@ class Expected:
 
     A row's bound is no forecast: what a peer sends in good order is shorter. The job's sizes are read when a message
     comes, since some become known with time.
-
-    Attributes:
-        row: of the content.
-        senders: the parties that send it.
-        receiver: this party.
-        sizes: of the job.
     """
 
     row: MessageRow
@@ -102,10 +96,6 @@ class _Sender:
     series: Counter[Key] = field(default_factory=Counter)  # unread messages
 
 
-def _uncounted(_place: str, _change: int) -> None:
-    """Count nothing."""
-
-
 class Mailbox:
     """Files messages under (sender, kind, round, stage) and returns them in order.
 
@@ -116,7 +106,7 @@ class Mailbox:
 
     def __init__(self, silence_s: float, folder: Path, waiting: Callable[[str, int], None] | None = None) -> None:
         self._silence, self._folder = silence_s, folder
-        self._waiting = waiting or _uncounted
+        self._waiting = waiting or (lambda _place, _change: None)
         self._expected: Mapping[str, Expected] = {}
         self._series: dict[Key, _Series] = {}
         self._senders: defaultdict[str, _Sender] = defaultdict(_Sender)
@@ -148,10 +138,12 @@ class Mailbox:
         async with self._changed:
             if self._closed:
                 raise Interrupted(f"the job was left before {kind} of {sender} came")
+            # a late repeat is acknowledged, so that its sender ends; it is bounded as any message is
             if message.round < self._forgotten or key in self._dropped:
                 self._check_size(key, len(content) + OVERHEAD, most)
                 return False
             series = self._series.get(key, _Series())
+            # nothing is changed before all checks: a message that is refused must leave no trace
             if message.part in series.digests:
                 if series.digests[message.part] != digest:
                     raise Conflict(f"{kind} part {message.part} from {sender} came again with other content")

@@ -10,12 +10,10 @@ from google.protobuf.message import Message
 
 from treetap.wire.frame import content_of
 from treetap.wire.records import chunks_of, counted_chunks
-from treetap.wire.v2 import (
-    exchange_pb2,
-    types_pb2,
-)
+from treetap.wire.v2 import exchange_pb2, types_pb2
 
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
+T = TypeVar("T")
 Item = TypeVar("Item", bound=Message)
 #: Approximate maximum of bytes in one message's body.
 MESSAGE_BYTES = 1024 * 1024
@@ -45,14 +43,19 @@ async def ciphertexts_in(messages: AsyncIterator[exchange_pb2.PeerMessage], kind
 
 def batches(items: Iterable[Item]) -> Iterator[list[Item]]:
     """Items in lists of at most about one message's size."""
-    batch: list[Item] = []
+    return _batches(items, lambda item: item.ByteSize())
+
+
+def _batches(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
+    batch: list[T] = []
     size = 0
     for item in items:
-        if batch and size + item.ByteSize() > MESSAGE_BYTES:
+        taken = size_of(item)
+        if batch and size + taken > MESSAGE_BYTES:
             yield batch
             batch, size = [], 0
         batch.append(item)
-        size += item.ByteSize()
+        size += taken
     if batch:
         yield batch
 
@@ -76,20 +79,8 @@ def counted_items(
 
 def counted_bodies(make: Callable[[list[Item]], Message], items: Iterable[CountedItem[Item]]) -> Iterator[CountedBody]:
     """Bodies that `make` makes of items of about one message's size, which their content does not change."""
-    batch: list[CountedItem[Item]] = []
-    size = 0
-
-    def body() -> CountedBody:
-        return CountedBody(make([each.item for each in batch]), make([each.counted for each in batch]))
-
-    for item in items:
-        if batch and size + item.most > MESSAGE_BYTES:
-            yield body()
-            batch, size = [], 0
-        batch.append(item)
-        size += item.most
-    if batch:
-        yield body()
+    for batch in _batches(items, lambda item: item.most):
+        yield CountedBody(make([item.item for item in batch]), make([item.counted for item in batch]))
 
 
 def as_chunk(chunk: types_pb2.RecordChunk) -> types_pb2.RecordChunk:

@@ -10,8 +10,8 @@ from typing import NoReturn
 from google.protobuf.message import Message
 
 from party.policy import Policy
-from party.runtime.costs import CostAccount
 from party.runtime.messages import Body, CountedBody
+from party.runtime.metrics import CostAccount
 from party.runtime.transcript_recorder import Recorder
 from treetap.errors import Incompatible, Interrupted, Refused, Silent, Unreachable
 from treetap.wire.disclosure import bytes_by_class

@@ -119,8 +119,8 @@ class StepOrder:
     def check(self, request: control_pb2.StepRequest) -> None:
         """`Untimely` unless the step may come now."""
         step = id_of(request)
-        if not any(step in each if isinstance(each, _After) else step == each for each in self._next):
-            names = sorted(str(each) if isinstance(each, _After) else describe(each) for each in self._next)
+        if not any(step in coming if isinstance(coming, _After) else step == coming for coming in self._next):
+            names = sorted(str(coming) if isinstance(coming, _After) else describe(coming) for coming in self._next)
             raise Untimely(f"{describe(step)} cannot come now; expected {' or '.join(names) or 'nothing'}")
 
     def done(self, request: control_pb2.StepRequest, *outcomes: str) -> None:
@@ -140,23 +140,24 @@ class StepOrder:
 
     def _after(self, done: str, t: int, stage: int, outcomes: Sequence[str]) -> Iterator[StepId | _After]:
         row = self._table[done]
-        if unknown := set(outcomes) - {each.when for each in row}:
+        if unknown := set(outcomes) - {following.when for following in row}:
             raise ValueError(f"{done} has no outcome {', '.join(sorted(unknown))}")
-        for each in row:
-            if each.place in (ANY, LATER):
-                yield _After(each.step, (t, stage) if each.place is LATER else None)
+        for following in row:
+            if following.place in (ANY, LATER):
+                yield _After(following.step, (t, stage) if following.place is LATER else None)
                 continue
-            for round, next_stage in self._places(each.place, t, stage):
-                condition = self._conditions.get(each.when) if each.when else None
-                if not (each.when is None or each.when in outcomes or (condition and condition(round))):
+            for round, next_stage in self._places(following.place, t, stage):
+                condition = self._conditions.get(following.when) if following.when else None
+                if not (following.when is None or following.when in outcomes or (condition and condition(round))):
                     continue
-                sequence = self._phases.get(each.step)
+                # a phase stands for its steps at this party; one without any, for what may come after it
+                sequence = self._phases.get(following.step)
                 if sequence is None:
-                    yield each.step, round, next_stage
+                    yield following.step, round, next_stage
                 elif sequence:
                     yield sequence[0]
                 else:
-                    yield from self._after(each.step, 0, 0, ())
+                    yield from self._after(following.step, 0, 0, ())
 
     def _places(self, place: Place, t: int, stage: int) -> list[tuple[int, int]]:
         if place is RESUMED:
@@ -265,13 +266,8 @@ def steps_of(
     for part in (own, *parts):
         steps |= {name: _conducted(order, part, name) for name in declared_steps(type(part))}
     for phase in phases.values():
-        steps |= steps_of_phase(order, phase)
+        steps |= {name: _conducted(order, phase, name) for name, _, _ in phase.sequence}
     return steps
-
-
-def steps_of_phase(order: StepOrder, phase: Phase) -> dict[str, Step]:
-    """The steps of a phase by name."""
-    return {name: _conducted(order, phase, name) for name, _, _ in phase.sequence}
 
 
 def declared_steps(part: type) -> dict[str, Sequence[Next]]:

@@ -44,14 +44,6 @@ def _of_disk(what: str, failure: OSError) -> Interrupted:
 
 
 @dataclass
-class ProgressCounter:
-    """Progress of the running step."""
-
-    done: int = 0
-    total: int = 0
-
-
-@dataclass
 class StepCache:
     """The last steps of one attempt at a job.
 

@@ -126,6 +126,6 @@ class Recorders:
 
     def close_all(self) -> None:
         """Close every job's transcript."""
-        with ExitStack() as each:
+        with ExitStack() as closing:
             for job in sorted({*self._under_way, *self._writers}):
-                each.callback(self.close, job)
+                closing.callback(self.close, job)

@@ -41,11 +41,10 @@ class PartyWorkers:
         return _named("cluster worker", self._elsewhere) | _named("key worker", self._keys)
 
     async def ready(self) -> None:
-        """Wait until every worker answers: see `await_workers`."""
+        """Wait until every worker answers."""
         await together(*(await_workers(host) for host in self._hosts))
 
     async def close(self) -> None:
-        """End all workers: see `EngineHost.close`."""
         for host in self._hosts:
             await host.close()
 

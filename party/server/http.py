@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import ssl
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -15,17 +15,16 @@ from cryptography import x509
 from pydantic import ValidationError
 
 from party.config import ServeConfig
-from party.server.http_answers import problem, respond
-from party.server.http_bodies import Bodies
-from party.server.http_connections import HttpListener, Waiting, awaits_requests, certificate_of
+from party.server.http_bodies import Bodies, problem, respond
+from party.server.http_connections import Handler, HttpListener, Waiting, awaits_requests, certificate_of
 from party.server.http_json import (
     SLOWEST_S,
     STATUS,
     HealthReply,
+    document,
     model_reply,
     predict_reply,
 )
-from party.server.openapi import document
 from party.serving.registry import ServedModels
 from treetap import errors, logs
 from treetap.errors import BadInput, Refused
@@ -39,7 +38,6 @@ from treetap.wire.v2 import serving_pb2
 
 log = logging.getLogger(__name__)
 _NEAR = ("localhost", "127.0.0.1", "::1")
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 #: Error → status. A subclass stands before its base classes.
 STATUSES: list[tuple[type[errors.TreetapError], int]] = [
     (errors.BadInput, 400),
@@ -247,9 +245,7 @@ def asked_by_name(names: Callable[[], frozenset[str]]) -> Middleware:
     """
 
     @web.middleware
-    async def check(
-        request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> web.StreamResponse:
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         hosts = request.headers.getall("Host", [])
         if len(hosts) != 1:
             raise web.HTTPBadRequest(reason="a request names one Host")

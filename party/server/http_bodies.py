@@ -1,16 +1,57 @@
-"""The bodies of requests over HTTP: how long one may be, and how many of one client are in memory at once.
+"""Bodies of the HTTP endpoint: answers in JSON, and how long a request's may be and how many are in memory at once.
 
-Until a body's turn has come its connection holds `BUFFER` bytes or a few times as many; the client has to wait.
+No answer has a `Server` header, which would name the library and its version. Until the turn of a request's body has
+come its connection holds `BUFFER` bytes or a few times as many; the client has to wait.
 """
 
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
+from typing import Any
 
-from aiohttp import web
+from aiohttp import hdrs, web
+from pydantic import BaseModel
 
-from party.server.http_json import ID_CHARACTERS, MOST_BODY, SLOWEST_S, PredictRequest, predict_request
+from party.server.http_json import (
+    ID_CHARACTERS,
+    MOST_BODY,
+    PROBLEMS,
+    SLOWEST_S,
+    PredictRequest,
+    Problem,
+    predict_request,
+)
 from treetap.errors import Overloaded
+
+#: Seconds after which a client that was turned away may retry.
+RETRY_AFTER_S = 1
+
+
+class Answer(web.Response):
+    """A response without a header that names the server's software."""
+
+    async def _prepare_headers(self) -> None:
+        await super()._prepare_headers()  # aiohttp adds its own header here, whatever the response has
+        self.headers.popall(hdrs.SERVER, None)
+
+
+def respond(
+    status: int, body: BaseModel | str, kind: str = "application/json", headers: dict[str, str] | None = None
+) -> Answer:
+    """A JSON answer."""
+    text = body if isinstance(body, str) else body.model_dump_json(exclude_none=True)
+    return Answer(status=status, text=text, content_type=kind, headers=headers)
+
+
+def problem(status: int, detail: str, headers: dict[str, Any] | None = None) -> Answer:
+    """The reason why there is no answer (RFC 9457)."""
+    made = Problem(title=HTTPStatus(status).phrase, status=status, detail=detail)
+    kept = {name: value for name, value in (headers or {}).items() if name.lower() == "allow"}
+    if status in (429, 503):
+        kept["Retry-After"] = str(RETRY_AFTER_S)
+    return respond(status, made, PROBLEMS, kept)
+
 
 #: Bodies of one client that are read at once; further ones wait.
 AT_ONCE = 4

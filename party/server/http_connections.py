@@ -14,8 +14,7 @@ from typing import Any
 
 from aiohttp import web
 
-from party.server.http_answers import problem
-from party.server.http_bodies import BUFFER
+from party.server.http_bodies import BUFFER, problem
 from party.server.http_json import IDLE_S, SLOWEST_S
 from treetap.errors import Refused
 from treetap.wire.callers import Callers
@@ -23,6 +22,7 @@ from treetap.wire.listening import bound
 from treetap.wire.roles import Identity
 
 log = logging.getLogger(__name__)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 #: Most connections at once that have shaken hands; further ones are turned away.
 MOST_CONNECTIONS = 512
 #: Most of them of one certificate.
@@ -88,12 +88,10 @@ class HttpConnection(web.RequestHandler):
         self._end: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See `asyncio.Protocol`."""
         super().connection_made(transport)
         self.expect(SLOWEST_S)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """See `asyncio.Protocol`."""
         self.expect(None)
         super().connection_lost(exc)
         self._messages.clear()
@@ -102,7 +100,7 @@ class HttpConnection(web.RequestHandler):
                 future.set_result(None)
 
     def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`: a connection ends whose requests run ahead of their answers."""
+        """End a connection whose requests run ahead of their answers."""
         for first in range(0, max(len(data), 1), BUFFER):  # piece by piece, since each may hold many heads
             super().data_received(data[first : first + BUFFER])
             if len(self._messages) > MOST_AHEAD and isinstance(self.transport, asyncio.Transport):
@@ -113,7 +111,7 @@ class HttpConnection(web.RequestHandler):
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
-        """See aiohttp: the answer to what is no request."""
+        """The answer to what is no request."""
         del request, exc, message
         refusal = problem(status, "this is no request of HTTP that can be answered")
         refusal.force_close()
@@ -135,9 +133,7 @@ def certificate_of(connection: asyncio.BaseTransport | web.BaseRequest) -> bytes
 
 
 @web.middleware
-async def awaits_requests(
-    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-) -> web.StreamResponse:
+async def awaits_requests(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Suspend the connection's time limit while a request is answered, and restart it afterwards."""
     connection = request.protocol
     assert isinstance(connection, HttpConnection)
@@ -173,7 +169,6 @@ class HttpListener(web.BaseSite):
 
     @property
     def name(self) -> str:
-        """See `web.BaseSite`."""
         return f"{self._host}:{self.port}"
 
     async def start(self) -> None:

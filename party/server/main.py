@@ -15,8 +15,7 @@ from party.runtime.metrics import PartyMetrics
 from party.runtime.transcript_recorder import Recorders
 from party.runtime.workers import PartyWorkers
 from party.server.own_paths import outward
-from party.server.scoring import ScoringServers
-from party.server.services import register
+from party.server.services import ScoringServers, register
 from party.server.threads import Threads
 from treetap.errors import BadInput, ConfigError
 from treetap.native import arithmetic

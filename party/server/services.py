@@ -1,17 +1,31 @@
-"""The party's gRPC services, for the coordinator, other parties and clients: decode, call, encode, map errors."""
+"""The party's gRPC services, for the coordinator, other parties and clients, and the servers for clients (`[serve]`).
+
+A service decodes, calls, encodes and maps errors. Clients have two servers, gRPC, and HTTP with JSON, which run as long
+as the party. While no model is served they answer with an error that says so, which differs from a process that is
+down.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 
 import grpc
 import grpc.aio
 
+from party.config import PartyConfig
+from party.server.http_json import IDLE_S, MOST_BODY
+from party.server.own_paths import outward
 from party.serving.registry import ServedModels
+from treetap.errors import BadInput
+from treetap.wire import rpc
 from treetap.wire.callers import Callers
+from treetap.wire.hello import serve_health
 from treetap.wire.ports import PartyPort
 from treetap.wire.roles import Role
 from treetap.wire.status import answering, refuse_other_versions
+from treetap.wire.tls import Insecure
 from treetap.wire.v2 import (
     control_pb2,
     control_pb2_grpc,
@@ -21,31 +35,26 @@ from treetap.wire.v2 import (
     serving_pb2_grpc,
 )
 
+if TYPE_CHECKING:
+    import grpc.aio
+    from aiohttp.web import AppRunner
+
 Context = grpc.aio.ServicerContext[object, object]
 
 
-class ControlService(control_pb2_grpc.ControlServicer):
-    """The service for the coordinator."""
+class PartyService(control_pb2_grpc.ControlServicer, exchange_pb2_grpc.ExchangeServicer):
+    """The services for the coordinator and for other parties."""
 
     def __init__(self, callers: Callers, port: PartyPort) -> None:
         self._callers, self._port = callers, port
 
     async def Step(self, request: control_pb2.StepRequest, context: Context) -> AsyncIterator[control_pb2.StepEvent]:
-        """See control.proto."""
         async with answering(context, self._callers):
             async for event in self._port.step(self._callers.named(context, Role.COORDINATOR), request):
                 self._callers.named(context, Role.COORDINATOR)  # a step may outlast its caller's certificate
                 yield event
 
-
-class ExchangeService(exchange_pb2_grpc.ExchangeServicer):
-    """The service for other parties."""
-
-    def __init__(self, callers: Callers, port: PartyPort) -> None:
-        self._callers, self._port = callers, port
-
     async def Deliver(self, request: exchange_pb2.PeerMessage, context: Context) -> exchange_pb2.Receipt:
-        """See exchange.proto."""
         async with answering(context, self._callers):
             return await self._port.deliver(self._callers.named(context, Role.PARTY), request)
 
@@ -57,21 +66,21 @@ class ServingService(serving_pb2_grpc.ServingServicer):
         self._callers, self._served_models = callers, served_models
 
     async def Predict(self, request: serving_pb2.PredictRecords, context: Context) -> serving_pb2.PredictedRecords:
-        """See serving.proto; the shorter of the call's deadline and the party's applies."""
+        """Predict within the shorter of the call's deadline and the party's."""
         async with answering(context, self._callers):
             client = self._callers.certified(context, Role.CLIENT)
             return await self._served_models.predict(client, request, context.time_remaining())
 
     async def Describe(self, request: serving_pb2.DescribeModel, context: Context) -> serving_pb2.ModelDescription:
-        """See serving.proto."""
         async with answering(context, self._callers):
             return self._served_models.describe(self._callers.certified(context, Role.CLIENT), request.model)
 
 
 def register(server: grpc.aio.Server, callers: Callers, port: PartyPort) -> None:
     """Add the services of a party to a server."""
-    control_pb2_grpc.add_ControlServicer_to_server(ControlService(callers, port), server)
-    exchange_pb2_grpc.add_ExchangeServicer_to_server(ExchangeService(callers, port), server)
+    service = PartyService(callers, port)
+    control_pb2_grpc.add_ControlServicer_to_server(service, server)
+    exchange_pb2_grpc.add_ExchangeServicer_to_server(service, server)
     refuse_other_versions(server, callers)
 
 
@@ -79,3 +88,56 @@ def register_for_clients(server: grpc.aio.Server, callers: Callers, served_model
     """Add the service for clients of a party to a server."""
     serving_pb2_grpc.add_ServingServicer_to_server(ServingService(callers, served_models), server)
     refuse_other_versions(server, callers)
+
+
+log = logging.getLogger(__name__)
+
+
+class ScoringServers:
+    """The servers listen from `open` on; without `[serve]` there are none."""
+
+    def __init__(self) -> None:
+        self._server: grpc.aio.Server | None = None
+        self._runner: AppRunner | None = None
+
+    async def open(self, config: PartyConfig, served_models: ServedModels) -> None:
+        """Listen, and enter the addresses in the registry of served models.
+
+        Raises:
+            BadInput: listening fails, or HTTP is configured and its library is not installed.
+        """
+        served = config.serve
+        if served is None:
+            return
+        callers = Callers(config.name, config.transport(), outward(config))
+        if served.listen is not None:
+            self._server, credentials = rpc.server(callers, MOST_BODY, served.queue, IDLE_S)
+            register_for_clients(self._server, callers, served_models)
+            serve_health(self._server, callers)
+            number = rpc.bind(self._server, credentials, served.listen, "serve.listen")
+            await self._server.start()
+            served_models.grpc = f"{served.listen.rpartition(':')[0]}:{number}"
+        if served.http is not None:
+            try:
+                from party.server import http
+            except ModuleNotFoundError as missing:
+                raise BadInput(
+                    f"serve.http: HTTP needs {missing.name}, which is not installed: pip install 'treetap[serve]', or "
+                    "leave http out"
+                ) from None
+            transport = config.transport()
+            plain = served.plain_http or isinstance(transport, Insecure)
+            if plain:
+                log.warning(
+                    "serve.http %s: no encryption, and any process on this host can pose as any client", served.http
+                )
+            made = http.HttpScoring(served_models, served, None if plain else callers, callers.outward)
+            files = None if isinstance(transport, Insecure) or plain else transport
+            self._runner, served_models.http = await http.start(made, served, files)
+
+    async def close(self, grace_s: float) -> None:
+        """Stop; calls under way may take `grace_s` seconds to end."""
+        if self._server is not None:
+            await self._server.stop(grace_s)
+        if self._runner is not None:
+            await self._runner.cleanup()

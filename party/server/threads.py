@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TypeVar
@@ -27,24 +28,19 @@ MOST_IDLE = 4
 
 
 class _Thread:
-    """A thread that does one function after another; `number`: the system's, 0 until it runs."""
+    """A thread that does one function of `work` after another, none of which raises, and ends with None.
+
+    `number`: the system's, 0 until it runs.
+    """
 
     def __init__(self) -> None:
         self.number = 0
-        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self.work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         threading.Thread(target=self._run, name="offload", daemon=True).start()
-
-    def do(self, work: Callable[[], None]) -> None:
-        """Do a function, which raises nothing."""
-        self._work.put(work)
-
-    def end(self) -> None:
-        """End the thread once it has done its work."""
-        self._work.put(None)
 
     def _run(self) -> None:
         self.number = threading.get_native_id()
-        while (work := self._work.get()) is not None:
+        while (work := self.work.get()) is not None:
             work()
             del work  # and with it the data that it holds
 
@@ -68,23 +64,16 @@ class Threads:
         thread = self._idle.pop() if self._idle else _Thread()
         context = copy_context()
 
-        def settle(how: Callable[[], None]) -> None:
-            self._rest(thread)
-            if not outcome.done():  # its caller may be gone
-                how()
-
         def run() -> None:
+            settle: Callable[[], None]
             try:
-                returned = context.run(work)
+                settle = partial(outcome.set_result, context.run(work))
             except BaseException as error:  # noqa: BLE001 - it is raised in the caller
-                failure = error
-                ended = lambda: settle(lambda: outcome.set_exception(failure))  # noqa: E731
-            else:
-                ended = lambda: settle(lambda: outcome.set_result(returned))  # noqa: E731
+                settle = partial(outcome.set_exception, error)
             with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(ended)
+                loop.call_soon_threadsafe(self._ended, thread, outcome, settle)
 
-        thread.do(run)
+        thread.work.put(run)
         watch = SilenceWatch(lambda: _run_time(thread.number), loop.time)
         cancelled: asyncio.CancelledError | None = None
         while not outcome.done():
@@ -104,12 +93,14 @@ class Threads:
             raise cancelled
         return outcome.result()
 
-    def _rest(self, thread: _Thread) -> None:
-        """Keep a thread for further work, or end it."""
+    def _ended(self, thread: _Thread, outcome: asyncio.Future[T], settle: Callable[[], None]) -> None:
+        """In the loop, after a thread has done its function: keep it for further work or end it; settle the outcome."""
         if len(self._idle) < MOST_IDLE:
             self._idle.append(thread)
         else:
-            thread.end()
+            thread.work.put(None)
+        if not outcome.done():  # its caller may be gone
+            settle()
 
 
 def _run_time(thread: int) -> str:

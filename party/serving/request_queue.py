@@ -109,9 +109,9 @@ class RequestQueue:
     def keep(self, rows: Rows, predictions: Sequence[RecordPrediction]) -> None:
         """Distribute the predictions of the running round, all at once; complete requests are answered."""
         answered = 0
-        for place, found in zip(rows.tolist(), predictions, strict=True):
+        for place, prediction in zip(rows.tolist(), predictions, strict=True):
             for request in self._block.pop(place, ()):
-                request.found[place] = found
+                request.found[place] = prediction
                 request.missing -= 1
                 if not request.missing and not request.answered.done():
                     request.answered.set_result(None)

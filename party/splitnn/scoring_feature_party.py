@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator
 import torch
 
 from party.alignment.steps import ALIGNMENT
-from party.prediction.blocks import take_block
 from party.prediction.opened_model import OpenedModel
+from party.prediction.steps import take_block
 from party.protocols import PredictionJob
 from party.runtime.messages import Rows
 from party.runtime.step_order import NEXT_ROUND, OPENING, Next, role, step, steps_of

@@ -10,10 +10,17 @@ import torch
 
 from party.alignment.steps import ALIGNMENT
 from party.prediction.batch import BatchPrediction
-from party.prediction.blocks import scored_block, send_block
 from party.prediction.opened_model import OpenedModel
-from party.prediction.order import after_block, conditions_of, first_block, requested_block, steps_asked_for
 from party.prediction.records import record_source
+from party.prediction.steps import (
+    after_block,
+    conditions_of,
+    first_block,
+    requested_block,
+    scored_block,
+    send_block,
+    steps_asked_for,
+)
 from party.protocols import PredictionJob
 from party.runtime.messages import Rows
 from party.runtime.step_order import OPENING, Next, Outcome, role, step, steps_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from party.alignment import lists as work
-from party.runtime.scratch import Scratch
+from party.runtime.context import Scratch
 from tests.alignment.test_protocol import NAMES, intersect, job, tables
 from tests.simulator import Federation, run
 from treetap.psi import lists

@@ -11,7 +11,7 @@ from coordinator.server import service as jobs_service
 from party.config import PartyConfig, ServeConfig
 from party.runtime.metrics import PartyMetrics
 from party.server import services
-from party.server.scoring import ScoringServers
+from party.server.services import ScoringServers
 from party.serving.registry import ServedModels
 from tests.campaign.certificates import Certificates
 from treetap.process.config import TlsConfig

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from party.alignment.steps import ALIGNMENT, alignment_steps
-from party.prediction.order import NAMES
+from party.prediction.steps import NAMES
 from party.protocols import PREDICTION, TRAINING
 from party.runtime.step_order import StepTable, id_of
 from tests.campaign.small_jobs import PREDICTIONS, TRAININGS, begin, play, trained, training_of, wrong

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from party.interactive.stages import stages_of
+from party.interactive.label_holder import stages_of
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, assert_oracles_scores, spec, world
 from treetap.models.store import read_model

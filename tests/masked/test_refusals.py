@@ -252,5 +252,4 @@ def test_bits_that_a_party_leaves_open() -> None:
     assert routes.hidden_bits("d") == 4.0
     assert routes.children("a", "b", 0) == [(0, 2), (1, 2)]
     assert routes.roots("a") == [(0, 1), (1, 1)]
-    assert routes.leaves("c") == [(0, 4), (0, 5), (1, 4), (1, 5)]
     assert routes.most_children("b") == 4

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from party.prediction.decision_paths import DECIDED_ALONE
+from party.prediction.tree_scoring import DECIDED_ALONE
 from tests.grafted import add_grafts, hide_constants, naive_scores, withdraw_leaves
 from tests.needs import needs_library_of
 from tests.published import write_files

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from party.prediction.record_values import HeldValues, StoredValues
+from party.prediction.opened_model import HeldValues, StoredValues
 from tests.library.process.test_grouped_rows import FILE
 from tests.masked.predictions import implied_scores, predicted, scores_of, trained
 from tests.pivodl.federations import transparent

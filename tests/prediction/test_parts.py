@@ -39,9 +39,8 @@ def test_the_shared_parts_need_no_trees() -> None:
         waiting += [name for name in found if name.startswith("party.prediction.") and name not in seen]
     shared = (
         "records",
-        "order",
+        "steps",
         "opened_model",
-        "record_values",
         "batch",
         "evaluation",
         "served",

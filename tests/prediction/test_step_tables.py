@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from party.prediction.order import table_for
+from party.prediction.steps import table_for
 from party.runtime.step_order import id_of
 from tests.replay import CLOSING
 from tests.serving.served import IDS, WAYS, ask, serving

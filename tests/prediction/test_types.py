@@ -12,7 +12,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from party.eini.attributions import write_attributions
+from party.eini.entry_sums import write_attributions
 from party.server.http_json import model_reply, predict_reply
 from tests.replay import HERE, JOB
 from tests.serving.served import ask, config, serve

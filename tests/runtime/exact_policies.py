@@ -27,4 +27,4 @@ def put_under(federation: Federation, party: str, emits: Emits) -> None:
     config = federation.configs[party]
     policy = Policy.model_validate({**config.policy.model_dump(), "emits": emits})
     node = federation.node(party)
-    node._config = node._opener._config = config.under(policy)
+    node._config = node._opener.config = config.under(policy)

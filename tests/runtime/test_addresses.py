@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from party.policy import Policy
-from party.runtime.costs import CostAccount
+from party.runtime.metrics import CostAccount
 from party.runtime.outbox import Outbox
 from party.runtime.transcript_recorder import Recorders
 from tests.replay import HERE, JOB

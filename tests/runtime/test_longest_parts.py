@@ -15,7 +15,7 @@ import pytest
 from google.protobuf.message import Message
 
 from party.alignment.lists import POINTS_PER_MESSAGE
-from party.eini import column_layout, entry_layout
+from party.eini import entry_layout, lattice
 from party.growth.feature_party import SUMS_BYTES
 from party.growth.messages import (
     LEAVES_PER_MESSAGE,
@@ -97,7 +97,7 @@ def _columns() -> Iterable[Message]:
             return [[[(LONG, True)] * int(math.log2(LEAVES)) for _ in range(LEAVES)] for _ in range(3)]
 
     columns: Any = Columns
-    return column_layout.layout_messages(columns, "feature-b")
+    return lattice.layout_messages(columns, "feature-b")
 
 
 def _hops() -> list[TreeHop]:

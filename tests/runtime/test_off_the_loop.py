@@ -11,7 +11,7 @@ import pytest
 
 import tests.simulator
 from party.alignment import lists, steps
-from party.eini import attributions as attributing
+from party.eini import entry_sums
 from tests.replay import HERE, JOB, ORACLE, PARAMS
 from tests.simulator import Federation, run
 from tests.worlds import PARTIES, assert_oracles_scores, lattice_tolerance, spec
@@ -72,7 +72,7 @@ def test_the_model_is_laid_out_off_the_event_loop(kind: str, tmp_path: Path, mon
     ):
         for name in names:
             monkeypatch.setattr(kept, name, watch.over(f"{kept.__name__}.{name}", getattr(kept, name)))
-    monkeypatch.setattr(attributing, "expected_score", watch.over("expected_score", expected_score))
+    monkeypatch.setattr(entry_sums, "expected_score", watch.over("expected_score", expected_score))
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables, policies=ALLOWED)

@@ -127,7 +127,7 @@ def test_what_only_begins_like_a_folder_stays(tmp_path: Path) -> None:
 def test_no_path_leaves_over_http(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients are strangers most of all."""
     pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
-    from party.server.scoring import ScoringServers
+    from party.server.services import ScoringServers
 
     config = _config(tmp_path)
     faults = _faults(config)

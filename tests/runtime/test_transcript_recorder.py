@@ -11,7 +11,7 @@ import pytest
 
 from party.node import SESSION_S
 from party.runtime import attempts
-from party.runtime.session import Session
+from party.runtime.attempts import Session
 from party.runtime.transcript_recorder import Mode, Recorders
 from tests.replay import HERE, JOB
 from tests.simulator import COORDINATOR, Federation, run

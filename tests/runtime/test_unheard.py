@@ -14,7 +14,7 @@ import pytest
 
 from coordinator.runtime.metrics import CoordinatorMetrics
 from coordinator.runtime.roster import Roster
-from party.prediction.blocks import send_block
+from party.prediction.steps import send_block
 from party.runtime.steps import StepCache, follow
 from tests.replay import HERE, JOB
 from tests.simulator import Federation, Message, run

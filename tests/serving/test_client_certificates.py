@@ -13,7 +13,7 @@ from cryptography import x509
 
 from party.config import PartyConfig, ServeConfig
 from party.runtime.metrics import PartyMetrics
-from party.server import scoring
+from party.server import services
 from party.serving.registry import ServedModels
 from tests.certificates import dns_of, role_of
 from treetap.commands.certs.authority import create_authority, issue
@@ -96,7 +96,7 @@ def test_who_asks_and_whom(tmp_path: Path) -> None:
         again.close()
 
     async def main() -> None:
-        servers, served_models = scoring.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
+        servers, served_models = services.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
         await servers.open(config, served_models)
         try:
             await asyncio.to_thread(clients, served_models.http)

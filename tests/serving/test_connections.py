@@ -26,7 +26,7 @@ from treetap.wire.rpc import listening_fault
 from treetap.workers.engines import InProcessEngine
 
 pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
-from party.server import http_connections, scoring
+from party.server import http_connections, services
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 SLOWEST_S, IDLE_S = 0.4, 2.0
@@ -37,7 +37,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits of a test."""
     monkeypatch.setattr(http_connections, "SLOWEST_S", SLOWEST_S)
     monkeypatch.setattr(rpc, "HANDSHAKE_S", SLOWEST_S)
-    for module in (http_connections, scoring):
+    for module in (http_connections, services):
         monkeypatch.setattr(module, "IDLE_S", IDLE_S)
 
 
@@ -54,7 +54,7 @@ async def _listening(folder: Path, **changes: object) -> AsyncIterator[tuple[str
     config = _config(folder, http="127.0.0.1:0")
     if changes:
         config = PartyConfig.model_validate({**config.model_dump(by_alias=True), **changes})
-    clients, served_models = scoring.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
+    clients, served_models = services.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
     await clients.open(config, served_models)
     try:
         yield "127.0.0.1", int(served_models.http.rpartition(":")[2])
@@ -136,7 +136,7 @@ def test_http_at_every_address_of_the_name(tmp_path: Path, monkeypatch: pytest.M
     config = _config(tmp_path, http="localhost:0")
 
     async def main() -> None:
-        clients, served_models = scoring.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
+        clients, served_models = services.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
         await clients.open(config, served_models)
         port = int(served_models.http.removeprefix("localhost:"))
         for host in ("127.0.0.1", "127.0.0.2"):
@@ -162,7 +162,7 @@ def test_http_where_one_address_is_taken(tmp_path: Path, monkeypatch: pytest.Mon
             f"serve.http = 'localhost:{port}': cannot listen there: Address already in use at 127.0.0.2, port {port}"
         )
         with pytest.raises(BadInput, match=re.escape(fault)):
-            asyncio.run(scoring.ScoringServers().open(config, ServedModels(config, PartyMetrics(config.name))))
+            asyncio.run(services.ScoringServers().open(config, ServedModels(config, PartyMetrics(config.name))))
         socket.create_server(("127.0.0.1", port)).close()
 
 
@@ -173,7 +173,7 @@ def test_grpc_hangs_up_too(tmp_path: Path) -> None:
 
     async def main() -> None:
         config = _config(tmp_path, listen="127.0.0.1:0")
-        clients, served_models = scoring.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
+        clients, served_models = services.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
         await clients.open(config, served_models)
         host, _, port = served_models.grpc.rpartition(":")
         settings = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
@@ -193,7 +193,7 @@ def test_grpc_has_a_most_of_connections(tmp_path: Path, monkeypatch: pytest.Monk
 
     async def main() -> None:
         config = _config(tmp_path, listen="127.0.0.1:0")
-        clients, served_models = scoring.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
+        clients, served_models = services.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
         await clients.open(config, served_models)
         host, _, port = served_models.grpc.rpartition(":")
         held = [await asyncio.open_connection(host, int(port)) for _ in range(3)]
@@ -239,9 +239,9 @@ def test_where_clients_ask_is_known_before_jobs_can(tmp_path: Path, monkeypatch:
             except grpc.aio.AioRpcError:
                 answers.append("nobody")
 
-    opens = scoring.ScoringServers.open
+    opens = services.ScoringServers.open
 
-    async def slowly(self: scoring.ScoringServers, config: PartyConfig, served_models: ServedModels) -> None:
+    async def slowly(self: services.ScoringServers, config: PartyConfig, served_models: ServedModels) -> None:
         await ask(0.5)
         await opens(self, config, served_models)
 
@@ -249,7 +249,7 @@ def test_where_clients_ask_is_known_before_jobs_can(tmp_path: Path, monkeypatch:
         assert where["predict_grpc"]
         await ask(10)
 
-    monkeypatch.setattr(scoring.ScoringServers, "open", slowly)
+    monkeypatch.setattr(services.ScoringServers, "open", slowly)
     monkeypatch.setattr(party_main, "serve_until_stopped", served)
     asyncio.run(
         party_main._serve(config, PartyWorkers(InProcessEngine()), arithmetic.choose("auto"), until_stdin_closes=False)

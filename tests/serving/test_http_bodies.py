@@ -15,7 +15,7 @@ from party.runtime.metrics import PartyMetrics
 from party.serving.registry import ServedModels
 
 pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
-from party.server import http_bodies, scoring
+from party.server import http_bodies, services
 
 BODY = json.dumps({"ids": ["1"]}).encode()
 
@@ -27,7 +27,7 @@ async def _listening(folder: Path, **serve: object) -> AsyncIterator[int]:
     config = PartyConfig.model_validate(
         {"name": "bank", "state": folder / "state", "serve": settings, "insecure": True}
     )
-    servers, served_models = scoring.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
+    servers, served_models = services.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
     await servers.open(config, served_models)
     try:
         yield int(served_models.http.rpartition(":")[2])

@@ -23,7 +23,7 @@ from treetap.wire.roles import Role
 pytest.importorskip("aiohttp", reason="the HTTP endpoint needs the extra serve")
 from aiohttp import web
 
-from party.server import http_connections, scoring
+from party.server import http_connections, services
 from party.server.http import HttpScoring
 
 NEAR, FAR = "127.0.0.1", "127.0.0.2"
@@ -97,7 +97,7 @@ async def _listening(folder: Path, *, secured: bool, **serve: object) -> AsyncIt
         transport = {"tls": TlsConfig(ca=certs / "ca.crt", certificate=certs / "bank.crt", key=certs / "bank.key")}
     settings = {"clients": ["app", "batch"], "http": f"{NEAR}:0", **serve}
     config = PartyConfig.model_validate({"name": "bank", "state": folder / "state", "serve": settings, **transport})
-    servers, served_models = scoring.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
+    servers, served_models = services.ScoringServers(), ServedModels(config, PartyMetrics(config.name))
     await servers.open(config, served_models)
     http = _Http(int(served_models.http.rpartition(":")[2]), certs)
     try:

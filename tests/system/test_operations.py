@@ -113,7 +113,9 @@ def test_logs_are_json(process: str, federation: LocalFederation) -> None:
 def test_a_partys_lines_bear_their_subject(party: str, federation: LocalFederation) -> None:
     """Each step of the job begins and ends with job, attempt, step and coordinator, and the end says seconds."""
     steps = [
-        line for line in _lines(federation, party) if line["logger"] == "party.runtime.costs" and line.get("job") == JOB
+        line
+        for line in _lines(federation, party)
+        if line["logger"] == "party.runtime.metrics" and line.get("job") == JOB
     ]
     ends = [line for line in steps if line["level"] == "info"]
     assert {line["step"] for line in ends} > {"prepare", "bin", "store_tree", "publish"}

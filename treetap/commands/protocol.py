@@ -12,7 +12,7 @@ from pathlib import Path
 
 from party.alignment.steps import ALIGNMENT, Alignment
 from party.prediction.feature_names import NamesSent, NamesTaken
-from party.prediction.order import NAMES, table_for
+from party.prediction.steps import NAMES, table_for
 from party.protocols import PREDICTION, TRAINING, roles_for_prediction, roles_for_training
 from party.runtime.step_order import (
     ANY,
