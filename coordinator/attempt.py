@@ -86,17 +86,17 @@ class Attempt:
         spec, progress = self._submitted.spec, self._progress
         roster = self._roster([spec.aggregator, *spec.feature_parties], progress)
         progress.phase("prepare")
-        found = await setup.prepare(roster, spec, self._submitted.submission)
-        model = found.model
-        progress.measured_before(found.history)
-        if spec.aggregator not in found.published:
-            if not found.aligned:
+        stored = await setup.prepare(roster, spec, self._submitted.submission)
+        model = stored.model
+        progress.measured_before(stored.history)
+        if spec.aggregator not in stored.published:
+            if not stored.aligned:
                 progress.phase("align")
                 await align(roster, roster.names, spec.alignment)
             course = protocols.training(spec)
-            plan = await course.plan(roster, spec, found, progress)
+            plan = await course.plan(roster, spec, stored, progress)
             progress.grown(plan.first)
-            if not found.published:
+            if not stored.published:
                 await course.train(roster, spec, plan, progress)
             progress.phase("publish")
             model = await setup.publish(roster, spec)

@@ -72,14 +72,14 @@ async def accounts(roster: Roster, *, all_of_them: bool) -> dict[str, setup_pb2.
         await roster.leave_all()
         return {party: answered(party, answer, "accounted") for party, answer in answers.items()}
     asked = (roster.ask(party, "account", setup_pb2.Account()) for party in roster.names)
-    found = {}
+    costs = {}
     for party, answer in zip(roster.names, await asyncio.gather(*asked, return_exceptions=True), strict=True):
         if isinstance(answer, BaseException):
             log.warning("%s: the cost of the job at this party is not known: %s", party, answer)
         else:
-            found[party] = answered(party, answer, "accounted")
+            costs[party] = answered(party, answer, "accounted")
     await roster.leave(LEAVE_S)
-    return found
+    return costs
 
 
 def _passes(failure: TreetapError) -> bool:

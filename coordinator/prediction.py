@@ -106,5 +106,5 @@ async def _predict_table(
         block += 1
     progress.phase("write")
     written = await roster.ask(opening.recipient, "write_predictions", prediction_pb2.WritePredictions())
-    found: prediction_pb2.WrittenPredictions = answered(opening.recipient, written, "written_predictions")
-    return found
+    outcome: prediction_pb2.WrittenPredictions = answered(opening.recipient, written, "written_predictions")
+    return outcome

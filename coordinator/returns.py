@@ -61,9 +61,9 @@ class Returns:
     def broke_down(self) -> list[str]:
         """The parties on trial in an attempt that has broken down: they count as away again."""
         self._judge()
-        found, self._on_trial = self._on_trial, []
-        self._in_vain += bool(found)
-        return found
+        parties, self._on_trial = self._on_trial, []
+        self._in_vain += bool(parties)
+        return parties
 
     def _judge(self) -> None:
         """End the trial of parties with which an attempt has served."""

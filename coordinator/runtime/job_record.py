@@ -65,12 +65,12 @@ def status_of(job: str, events: Sequence[Event]) -> jobs_pb2.JobStatus:
 
 def for_a_list(status: jobs_pb2.JobStatus) -> jobs_pb2.JobStatus:
     """A status without costs, phases and history, and with the beginning of a long error: a list may have thousands."""
-    found = jobs_pb2.JobStatus()
-    found.CopyFrom(status)
-    del found.accounts[:], found.phases[:], found.history[:]
-    if len(found.error) > LISTED_ERROR:
-        found.error = f"{found.error[:LISTED_ERROR]} …; see: treetap status {status.job}"
-    return found
+    short = jobs_pb2.JobStatus()
+    short.CopyFrom(status)
+    del short.accounts[:], short.phases[:], short.history[:]
+    if len(short.error) > LISTED_ERROR:
+        short.error = f"{short.error[:LISTED_ERROR]} …; see: treetap status {status.job}"
+    return short
 
 
 def to_base64(message: Message) -> str:

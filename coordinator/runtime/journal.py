@@ -104,10 +104,10 @@ class Journal:
         line, lines = before.with_line({"event": event, **when, **content})
         self._release(job)  # if the write fails, the file is read again
         try:
-            found = self._create(job, line) if held is None else self._append(job, line, held)
+            file = self._create(job, line) if held is None else self._append(job, line, held)
         except OSError as failure:
             raise Interrupted(f"the coordinator cannot write {self._path(job)}: {failure.strerror}") from failure
-        held = _Held(found, lines)
+        held = _Held(file, lines)
         self._keep(job, held)
         self._index[job] = _entry_of(job, held)
 
@@ -127,8 +127,8 @@ class Journal:
 
     def cut_off(self, *kinds: str) -> list[str]:
         """Jobs of these kinds whose last attempt has no end: they ran when the coordinator stopped."""
-        found = [(job, entry.listed) for job, entry in self._entries() if entry.cut_off]
-        return [job for job, listed in found if jobs_pb2.JobStatus.FromString(listed).kind in kinds]
+        jobs = [(job, entry.listed) for job, entry in self._entries() if entry.cut_off]
+        return [job for job, listed in jobs if jobs_pb2.JobStatus.FromString(listed).kind in kinds]
 
     def waiting(self) -> list[tuple[str, str, float]]:
         """Jobs that wait for their turn in the order in which they came: name, operator, seconds since 1970."""
@@ -189,16 +189,16 @@ class Journal:
 
     def _entries(self) -> list[tuple[str, _Entry]]:
         """All jobs, in the order of their submission; reads the files that have changed since the last time."""
-        found = {}
+        entries = {}
         with os.scandir(self._folder) as files:
             for file in files:
                 job, suffix = os.path.splitext(file.name)
                 if suffix == SUFFIX and NAME.match(job) and file.is_file():
                     known = self._index.get(job)
                     unchanged = known is not None and known.stamp == _stamp(file.stat())
-                    found[job] = known if known is not None and unchanged else self._entry(job)
-        self._index = {job: entry for job, entry in found.items() if entry is not None}
-        return sorted(self._index.items(), key=lambda each: (each[1].when, each[0]))
+                    entries[job] = known if known is not None and unchanged else self._entry(job)
+        self._index = {job: entry for job, entry in entries.items() if entry is not None}
+        return sorted(self._index.items(), key=lambda item: (item[1].when, item[0]))
 
     def _entry(self, job: str) -> _Entry | None:
         try:
@@ -213,14 +213,14 @@ class Journal:
         """A job's lines as its file has them now, read only if it has changed; None where there is no such file."""
         path, held = self._path(job), self._held.get(job)
         try:
-            found = path.stat()
-            if not stat.S_ISREG(found.st_mode):
+            file = path.stat()
+            if not stat.S_ISREG(file.st_mode):
                 raise FileNotFoundError
-            if held is None or _stamp(held.found) != _stamp(found):
+            if held is None or _stamp(held.found) != _stamp(file):
                 self._release(job)
                 lines = lines_of(path, job, path.read_bytes())
                 _understand(path, job, lines)
-                held = _Held(found, lines)
+                held = _Held(file, lines)
         except FileNotFoundError:
             self._release(job)
             return None
@@ -256,8 +256,8 @@ class Journal:
         return self._folder / f"{job}{SUFFIX}"
 
 
-def _stamp(found: os.stat_result) -> Stamp:
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+def _stamp(file: os.stat_result) -> Stamp:
+    return file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns
 
 
 def _understand(path: Path, job: str, lines: Lines) -> None:

@@ -66,18 +66,18 @@ class Progress:
 
     def metrics(self, metrics: Iterable[types_pb2.NamedMetric]) -> None:
         """Replace the metrics by those that the label holder published last."""
-        found = list(metrics)
-        if found:
+        named = list(metrics)
+        if named:
             del self.status.metrics[:]
-            self.status.metrics.extend(found)
+            self.status.metrics.extend(named)
         self.touch()
 
     def measured(self, metrics: Iterable[types_pb2.NamedMetric]) -> None:
         """Take the metrics that the label holder published after a round, if it did, and add them to the history."""
-        found = list(metrics)
-        if found:
-            append(self.status.history, found)
-        self.metrics(found)
+        named = list(metrics)
+        if named:
+            append(self.status.history, named)
+        self.metrics(named)
 
     def measured_before(self, history: Iterable[types_pb2.MetricHistory]) -> None:
         """Set the history to that of the rounds that earlier attempts stored."""

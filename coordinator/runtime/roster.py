@@ -153,7 +153,7 @@ def answered(party: str, result: control_pb2.StepResult, name: str) -> Any:
     Raises:
         Malformed: the result holds another content, or none; read all the same, it would be empty and count as zeros.
     """
-    found = name_of(result)
-    if found != name:
-        raise Malformed(f"{party} answered with {found or 'nothing'}, not with {name}")
+    content = name_of(result)
+    if content != name:
+        raise Malformed(f"{party} answered with {content or 'nothing'}, not with {name}")
     return content_of(result, name)

@@ -12,9 +12,9 @@ from coordinator.setup import Found, Plan, plan_rounds
 from treetap.wire.v2 import setup_pb2, splitnn_pb2
 
 
-async def fit(roster: Roster, spec: setup_pb2.JobSpec, found: Found, progress: Progress) -> Plan:
+async def fit(roster: Roster, spec: setup_pb2.JobSpec, state: Found, progress: Progress) -> Plan:
     """Have every party fit its scalers on the aligned records; the label holder answers with the number of epochs."""
-    return await plan_rounds(roster, spec, found, progress, "fit", "fit_inputs", splitnn_pb2.FitInputs())
+    return await plan_rounds(roster, spec, state, progress, "fit", "fit_inputs", splitnn_pb2.FitInputs())
 
 
 async def train(roster: Roster, spec: setup_pb2.JobSpec, plan: Plan, progress: Progress) -> None:

@@ -72,8 +72,8 @@ class BlindedLists:
         """Give `kept` the points that all lists hold, in order and by parts, and their places in the first."""
 
         def work() -> None:
-            for found, places in common(self._context.scratch.file, own, *others):
-                kept(found.tobytes(), places)
+            for points, places in common(self._context.scratch.file, own, *others):
+                kept(points.tobytes(), places)
 
         await self._context.offload(work, whole=True)
 

@@ -98,7 +98,7 @@ class LabelHolder:
         total = len(self._job.data.records.table.ids)
         if not alone and (parties := taking_part(self._spec, t)):
             send = self._context.outbox.send
-            await together(*(send(each, "sampled_records", sampled_messages(rows, total), round=t) for each in parties))
+            await together(*(send(party, "sampled_records", sampled_messages(rows, total), round=t) for party in parties))
             await self._job.keys.stream(values[rows], "gradients", boosting_pb2.Gradients, parties, t)
         split_table = self._job.split_table
         split_table.next_handle_is(self._job.stored.first_handle(t))

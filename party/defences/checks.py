@@ -99,7 +99,7 @@ def _check_labels(party: str, defences: Defences, policy: Policy, spec: setup_pb
     rules = LabelRules.of(party, defences, policy)
     for use in (Use.NOISE if rules.noisy else Use.TRAINING, *((Use.EVAL_TABLE,) if spec.eval_table else ())):
         rules.check(use)
-    if strangers := [each for each in defences.dimip if each not in spec.feature_parties]:
+    if strangers := [name for name in defences.dimip if name not in spec.feature_parties]:
         raise ConfigError(
             f"dimip of {', '.join(strangers)} under [defences]: the feature parties of the job are "
             f"{', '.join(spec.feature_parties)}; name some of these in {party}'s file, or leave it out"

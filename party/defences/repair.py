@@ -55,8 +55,8 @@ class Repair:
         Raises:
             DataError: leaves of records are damaged.
         """
-        own = [OwnSplit.from_dict(each) for line in stored for each in line["own"]]
-        entries = [(each.candidate, each.threshold) for each in own]
+        own = [OwnSplit.from_dict(entry) for line in stored for entry in line["own"]]
+        entries = [(split.candidate, split.threshold) for split in own]
         model = NoisyModel(
             trees=[Tree.from_dict(line["tree"]) for line in stored],
             reached=self.reached.of,
@@ -68,7 +68,7 @@ class Repair:
             entries=entries,
             goes_left=lambda split, rows: self._goes_left(own, split, rows),
         )
-        found = []
+        lines = []
         for tree in repair(model, self.params):
             new = {
                 split.handle: OwnSplit.of(split.handle, split.node, entry, cut)
@@ -79,9 +79,9 @@ class Repair:
                 for entry, cut in [entries[split.handle]]
             }
             more = {name: getattr(tree, name).to_dict() for name in ("refit", "grafting", "grafting_refit")}
-            found.append({**more, "own": [new[handle].to_dict() for handle in sorted(new)]})
-        return found
+            lines.append({**more, "own": [new[handle].to_dict() for handle in sorted(new)]})
+        return lines
 
     def _goes_left(self, own: Sequence[OwnSplit], split: Split, rows: Ints) -> Bools:
-        found = own[split.handle]
-        return found.goes_left(self.features[rows, found.feature])
+        entered = own[split.handle]
+        return entered.goes_left(self.features[rows, entered.feature])

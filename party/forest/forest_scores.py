@@ -96,9 +96,9 @@ class ForestScores:
         outcome = ensemble.outcome(self._sums / self.trees)
         count = len(self._labels.values)
         parts = {"train": (outcome[:count], labels)}
-        if (found := self._left_out > 0).sum() >= self._least_out_of_bag:
-            means = self._out_of_bag[found] / self._left_out[found, None]
-            parts["oob"] = ensemble.outcome(means), labels[found]
+        if (known := self._left_out > 0).sum() >= self._least_out_of_bag:
+            means = self._out_of_bag[known] / self._left_out[known, None]
+            parts["oob"] = ensemble.outcome(means), labels[known]
         if self._evaluated is not None:
             parts["eval"] = outcome[count:], self._evaluated.values
         return {

@@ -86,9 +86,9 @@ class LabelHolder:
         3. Begin the tree, which the label holder may grow alone.
         """
         t = request.round
-        params, found, table = self._params, required(self._targets), self._job.data.records.table
+        params, aims, table = self._params, required(self._targets), self._job.data.records.table
         total = len(table.ids)
-        drawn = params.drawn(t, len(found.values))
+        drawn = params.drawn(t, len(aims.values))
         split_table = self._job.split_table
         split_table.next_handle_is(self._job.stored.first_handle(t))
         columns = split_table.own_columns_of_tree(t, params, lambda: table.features)
@@ -98,13 +98,13 @@ class LabelHolder:
         def draw() -> Iterator[CountedBody]:
             return drawn_messages(with_zeros(drawn, total), total, sums_of_all=self._sums_of_all)
 
-        await together(*(send(each, "sampled_records", draw(), round=t) for each in parties))
-        values = np.concatenate([found.values, _ones(found.values)], axis=1) * drawn[:, None]
+        await together(*(send(party, "sampled_records", draw(), round=t) for party in parties))
+        values = np.concatenate([aims.values, _ones(aims.values)], axis=1) * drawn[:, None]
         labels = self._job.data.labels
         values, limit = self._withholding.counted(
             values, labels.values, len(labels.classes), drawn > 0, has_counts=self._counts
         )
-        criterion, subtract = ForestCriterion(found, params), params.binning == "global"
+        criterion, subtract = ForestCriterion(aims, params), params.binning == "global"
         shared = self._growth.plant(
             t,
             with_zeros(values, total),

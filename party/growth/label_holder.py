@@ -254,7 +254,7 @@ class LabelHolderGrowth:
 
     async def _send_partitions(self, party: str, t: int, stage: int, choices: Sequence[Choice]) -> None:
         """Send a feature party the partitions of its nodes of the stage, if it won some."""
-        won = {each.node: each.partitions for each in choices if self._parties[each.party] == party}
+        won = {choice.node: choice.partitions for choice in choices if self._parties[choice.party] == party}
         if won:
             bodies = partition_messages(won, [group.size for group in self._growing(t).groups[party]])
             await self._context.outbox.send(party, "chosen_partitions", bodies, round=t, stage=stage)
@@ -316,7 +316,7 @@ class LabelHolderGrowth:
             ConfigError: this party repairs leaves, whose new weights the bounds of the old ones do not fit.
         """
         marks = [tree.columns.marks(), *(tree.marks.get(party) for party in self._feature_parties)]
-        constrained = [name for name, each in zip(self._parties, marks, strict=True) if each is not None]
+        constrained = [name for name, mark in zip(self._parties, marks, strict=True) if mark is not None]
         if not constrained:
             return
         if self._reached.kept:

@@ -248,7 +248,7 @@ class LabelHolderJob:
             **(self._base.described() if self._base else {}),
             **state.summary(),
             "importance_by_party": {
-                name: {"weight": each.weight, "gain": each.gain, "cover": each.cover} for name, each in owners.items()
+                name: {"weight": importance.weight, "gain": importance.gain, "cover": importance.cover} for name, importance in owners.items()
             },
         }
         leakage = [LEAKAGE] if self.data.labels.classes else []
@@ -256,7 +256,7 @@ class LabelHolderJob:
         scores = None if repaired else state.continuation()
         if scores is not None:
             store, records = self._context.store, self.alignment.records[: len(scores)]  # none of an eval table
-            signatures = {name: each[: len(scores)] for name, each in (store.load_arrays(SIGNATURES) or {}).items()}
+            signatures = {name: array[: len(scores)] for name, array in (store.load_arrays(SIGNATURES) or {}).items()}
             await self._context.offload(lambda: keep_continuation(store, records, scores, signatures))
             kinds.append(CONTINUATION)
         self._context.store.publish(manifest, kinds)

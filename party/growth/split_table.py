@@ -163,7 +163,7 @@ class TreeColumns:
             if self._permuted:
                 order = np.flatnonzero(~self.candidates.grouped).tolist()
                 secrets.SystemRandom().shuffle(order)
-                order += [place for each in self._groups_sent for place in range(each.first, each.first + each.size)]
+                order += [place for group in self._groups_sent for place in range(group.first, group.first + group.size)]
             self._orders[key] = np.array(order, dtype=np.int64)
         return self._orders[key]
 
@@ -179,7 +179,7 @@ class TreeColumns:
 
         `places`: of candidates; `partitions`: of the categories of columns in the order of `group_sizes`.
         """
-        found = []
+        tied = []
         if places:
             count, marks = len(self.candidates), self.marks()
             mirrored = [place - count for place in places if place >= count]
@@ -190,13 +190,13 @@ class TreeColumns:
             order = self.order(node)
             if self.candidates.grouped[[order[place % count] for place in places]].any():
                 raise self._not_offered(node)
-            found.append(self.bins.candidate(min(int(order[k % count]) + k // count * count for k in places)))
-        for each in partitions:
-            group = self.candidates.groups.index(self._groups_sent[each.group])
-            found.append(self.candidates.of(replace(each, group=group)))
-        if not found:
+            tied.append(self.bins.candidate(min(int(order[k % count]) + k // count * count for k in places)))
+        for partition in partitions:
+            group = self.candidates.groups.index(self._groups_sent[partition.group])
+            tied.append(self.candidates.of(replace(partition, group=group)))
+        if not tied:
             raise self._not_offered(node)
-        candidate = min(found, key=lambda each: each.feature)
+        candidate = min(tied, key=lambda option: option.feature)
         left = goes_left(self.bins, node, rows, candidate)
         own = replace(candidate, feature=int(self.bins.kept[candidate.feature]))
         return self._table.keep(node, own, self.bins.cut(node, candidate)), rows[left]

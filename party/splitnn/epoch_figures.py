@@ -67,13 +67,13 @@ class EpochFigures:
 
     def published(self) -> list[types_pb2.NamedMetric]:
         """The last epoch's figures for the coordinator; one that is no finite number is left out."""
-        found = self._history[-1].items()
-        return [types_pb2.NamedMetric(name=name, value=value) for name, value in found if np.isfinite(value)]
+        figures = self._history[-1].items()
+        return [types_pb2.NamedMetric(name=name, value=value) for name, value in figures if np.isfinite(value)]
 
     def state(self) -> dict[str, Array]:
         """All figures as arrays, by name."""
         kept = {"history": self._history, "clean_history": self._clean}
-        return {**self._stopping.state(), **{name: np.array(json.dumps(each)) for name, each in kept.items()}}
+        return {**self._stopping.state(), **{name: np.array(json.dumps(epochs)) for name, epochs in kept.items()}}
 
     def load(self, arrays: Mapping[str, Array]) -> None:
         """Continue from a state that `state` has returned."""
@@ -90,10 +90,10 @@ class EpochFigures:
         return {"training_metrics": finite(self._clean[required_epoch(self._stopping.best_round)])}
 
     def _measured(self, objective: Objective, training: Scored, validation: Scored) -> dict[str, float]:
-        found = {f"train_{name}": value for name, value in objective.metrics(*training).items()}
+        measured = {f"train_{name}": value for name, value in objective.metrics(*training).items()}
         if self._stopping.rounds is not None:
-            found |= {f"validation_{name}": value for name, value in objective.metrics(*validation).items()}
-        return found
+            measured |= {f"validation_{name}": value for name, value in objective.metrics(*validation).items()}
+        return measured
 
 
 def required_epoch(epoch: int | None) -> int:

@@ -59,7 +59,7 @@ class StoredStates:
             DataError: these are not finite, as after the last step of a network that diverges.
         """
         if best is not None:
-            if not all(np.isfinite(each).all() for each in best.values()):
+            if not all(np.isfinite(array).all() for array in best.values()):
                 fault = f"the weights after epoch {epochs - 1} are not finite; a smaller learning_rate keeps them so"
                 raise DataError(fault).at(self._party)
             self._best = epochs
