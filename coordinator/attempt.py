@@ -7,14 +7,13 @@ import logging
 from collections.abc import Sequence
 
 from coordinator import protocols, setup
-from coordinator.alignment import align
 from coordinator.failover import accounts, conduct
 from coordinator.parties import Parties
-from coordinator.runtime.job_record import CANCELLED, attempts, to_base64
+from coordinator.runtime.job_record import CANCELLED, Submitted, attempts, to_base64
 from coordinator.runtime.journal import Journal
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster
-from coordinator.runtime.submission import Submitted
+from coordinator.setup import align
 from treetap import logs
 from treetap.errors import BadInput, Incompatible, Interrupted, Overloaded, TreetapError, UnknownJob
 from treetap.usage import measure

@@ -17,11 +17,10 @@ from coordinator.attempt import Attempt, next_attempt
 from coordinator.config import MOST_JOBS, WAITING_S
 from coordinator.parties import Parties
 from coordinator.prediction import opening_of
-from coordinator.runtime.job_record import CANCELLED, attempts, for_a_list, to_base64
+from coordinator.runtime.job_record import CANCELLED, Submitted, attempts, for_a_list, new_submission, to_base64
 from coordinator.runtime.journal import Journal
 from coordinator.runtime.metrics import CoordinatorMetrics
 from coordinator.runtime.progress import Progress
-from coordinator.runtime.submission import Submitted, new_submission
 from coordinator.waiting import LONGEST_PAUSE_S, Place, Waiting
 from treetap.errors import ConfigError, Conflict, Interrupted, TreetapError, UnknownJob
 from treetap.names import NAME, did_you_mean
@@ -105,7 +104,8 @@ class Jobs:
     def _trained(self, name: str) -> Submitted:
         """The finished training that made a model; `UnknownJob` if there is none."""
         if not self._journal.has(name):
-            models = [listed.job for listed in self._journal.listed() if (listed.kind, listed.state) == ("train", "finished")]
+            finished = (job for job in self._journal.listed() if job.state == "finished")
+            models = [job.job for job in finished if job.kind == "train"]
             raise UnknownJob(
                 f"there is no model {name!r}: a model has the name of the training job that made it, which "
                 f"treetap status lists{did_you_mean(name, models)}"

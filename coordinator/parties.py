@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from coordinator.failover import LEAVE_S
+from coordinator.runtime.job_record import Submitted
 from coordinator.runtime.metrics import CoordinatorMetrics
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster
-from coordinator.runtime.submission import Submitted
 from treetap.errors import ConfigError
 from treetap.names import did_you_mean
 from treetap.wire.byte_counts import ByteCounts

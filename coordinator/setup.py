@@ -1,7 +1,11 @@
-"""The steps at the beginning and the end of every training."""
+"""The steps at the beginning and the end of jobs: alignment, keys, bins, publication.
+
+The coordinator only calls them: the records are aligned party to party (docs/alignment.md).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from google.protobuf.message import Message
@@ -10,9 +14,26 @@ from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster, answered
 from treetap.errors import ConfigError, Malformed, ProtocolError
 from treetap.process.together import together
+from treetap.protocols.alignment import turns
 from treetap.protocols.job_spec import continued_from
 from treetap.wire.metric_history import columns, merged, rows
 from treetap.wire.v2 import setup_pb2, types_pb2
+
+
+async def align(roster: Roster, parties: Sequence[str], mode: str) -> None:
+    """Align the records of `parties`: the label holder, then the feature parties in the order of the job."""
+    if mode == "sorted-ids":
+        await compare_digests(roster, parties)
+        return
+    for turn in turns(len(parties)):
+        names = [parties[place] for place in turn.places]
+        await roster.ask_all(names, turn.step, stage=turn.stage)
+
+
+async def compare_digests(roster: Roster, parties: Sequence[str]) -> None:
+    """Feature parties send the digest of their sorted ids; the label holder compares."""
+    sending = roster.ask_all(parties[1:], "send_digest")
+    await together(sending, roster.ask(parties[0], "compare_digests"))
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from itertools import accumulate
 import numpy as np
 
 from party.defences.checks import refuse_repair
-from party.defences.reached_leaves import ReachedLeaves
 from party.defences.released_sets import ReleasedSets
+from party.defences.repair import ReachedLeaves
 from party.growth.label_state import LabelState, keep_round
 from party.growth.messages import leaf_paths, partition_messages, space_messages, take_children, won_messages
 from party.growth.split_table import TreeColumns

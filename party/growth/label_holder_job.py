@@ -16,9 +16,8 @@ from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, begin_alignment
 from party.config import PartyConfig
 from party.defences.checks import check_own_trees
 from party.defences.clean_labels import Use
-from party.defences.reached_leaves import ReachedLeaves
 from party.defences.released_sets import SIGNATURES, ReleasedSets
-from party.defences.repair import Repair, published_values
+from party.defences.repair import ReachedLeaves, Repair, published_values
 from party.growth.continuation import BaseModel, keep_continuation
 from party.growth.label_state import LabelState, finite, published_model, stored_rounds, stored_trees
 from party.growth.split_table import SplitTable
@@ -248,7 +247,7 @@ class LabelHolderJob:
             **(self._base.described() if self._base else {}),
             **state.summary(),
             "importance_by_party": {
-                name: {"weight": importance.weight, "gain": importance.gain, "cover": importance.cover} for name, importance in owners.items()
+                name: {"weight": part.weight, "gain": part.gain, "cover": part.cover} for name, share in owners.items()
             },
         }
         leakage = [LEAKAGE] if self.data.labels.classes else []

@@ -163,7 +163,8 @@ class TreeColumns:
             if self._permuted:
                 order = np.flatnonzero(~self.candidates.grouped).tolist()
                 secrets.SystemRandom().shuffle(order)
-                order += [place for group in self._groups_sent for place in range(group.first, group.first + group.size)]
+                for group in self._groups_sent:
+                    order += range(group.first, group.first + group.size)
             self._orders[key] = np.array(order, dtype=np.int64)
         return self._orders[key]
 

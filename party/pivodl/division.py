@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 
 from party.pivodl.growing_tree import Division, GrowingTree
-from party.pivodl.ownership import Ownership, Rows
+from party.pivodl.labels import Ownership, Rows
 from party.pivodl.participant import Participant
 from party.pivodl.source import Source
 from party.pivodl.split_party import SplitParty, Winner

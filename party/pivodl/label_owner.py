@@ -14,8 +14,7 @@ import numpy.typing as npt
 from party.growth.split_table import TreeColumns
 from party.pivodl.candidate_bins import SourceBins, left_sums_of_sets, own_bins, receive_bins, send_bins
 from party.pivodl.growing_tree import GrowingTree
-from party.pivodl.own_labels import OwnLabels
-from party.pivodl.ownership import Ownership
+from party.pivodl.labels import Ownership, OwnLabels
 from party.pivodl.participant import Participant
 from party.pivodl.party_keys import PartyKeys
 from treetap.additive.paillier.shared_sums import SharedSums

@@ -3,7 +3,7 @@
 step                 as
 exchange_party_keys  every party           keys of this attempt, commitment to the nonce (party_keys.py)
 open_nonces          every party           the nonces, which decide the draws of parties
-share_ownership      every party           which records it labels (ownership.py)
+share_ownership      every party           which records it labels (labels.py)
 share_moments        owner, the drawn two  scales of a regression (joint_sums.py)
 share_bins           source, owner         bins of the owner's records (candidate_bins.py)
 open_root            owner, the drawn two  G and H of the root (joint_sums.py)
@@ -30,9 +30,8 @@ from party.pivodl.growing_tree import GrowingTree
 from party.pivodl.job import PivodlJob
 from party.pivodl.joint_sums import JointSums
 from party.pivodl.label_owner import LabelOwner, share_bins
-from party.pivodl.leaf_weights import Settlement
-from party.pivodl.noise_ledger import NoiseLedger
-from party.pivodl.ownership import Ownership, share_ownership
+from party.pivodl.labels import Ownership, share_ownership
+from party.pivodl.leaf_weights import NoiseLedger, Settlement
 from party.pivodl.participant import Participant
 from party.pivodl.party_keys import PartyKeys
 from party.pivodl.secure_gains import SecureGains

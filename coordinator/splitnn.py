@@ -1,15 +1,19 @@
-"""A split network: a step per epoch; batches go between the parties in lockstep (docs/protocol-splitnn.md).
+"""Split networks (docs/protocol-splitnn.md): a step per epoch of training, a round per block of records to predict.
 
-The coordinator sees losses and metrics that the label holder publishes, counts and seconds.
+In an epoch batches go between the parties in lockstep; the coordinator sees losses and metrics that the label holder
+publishes, counts and seconds. Of a prediction it sees names and the numbers of blocks and records; no embedding and no
+score.
 """
 
 from __future__ import annotations
 
-from coordinator.protocols import TrainingCourse
+from coordinator.protocols import PredictionCourse, TrainingCourse
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster, answered
+from coordinator.scoring import open_models, score_block
 from coordinator.setup import Found, Plan, plan_rounds
-from treetap.wire.v2 import setup_pb2, splitnn_pb2
+from treetap.protocols.prediction import present
+from treetap.wire.v2 import prediction_pb2, setup_pb2, splitnn_pb2
 
 
 async def fit(roster: Roster, spec: setup_pb2.JobSpec, state: Found, progress: Progress) -> Plan:
@@ -40,4 +44,17 @@ async def train(roster: Roster, spec: setup_pb2.JobSpec, plan: Plan, progress: P
         stop = trained.stopped
 
 
-COURSE = TrainingCourse(fit, train)
+async def score(
+    roster: Roster, opening: prediction_pb2.OpenModel, _: prediction_pb2.OpenedModel, block: int, progress: Progress
+) -> int:
+    """Score one block; returns the number of blocks.
+
+    All parties do it at the same time: the label holder names the records, feature parties send their embeddings, the
+    label holder joins them.
+    """
+    embedding = roster.ask_all(present(opening), "embed_block", round=block)
+    return await score_block(roster, opening.recipient, "embed_block", block, embedding, progress)
+
+
+TRAINING = TrainingCourse(fit, train)
+PREDICTION = PredictionCourse(open_models, score)
