@@ -78,7 +78,7 @@ class LabelHolder:
         if start is not None and not stored_trees(self._context.store):
             state.save()
         self._state = state
-        self._growth.account(self._job.released_sets())
+        self._growth.shown.released = self._job.released_sets()
         return await self._job.bin(state)
 
     @step(Next("begin_tree", RESUMED), Next("publish"))

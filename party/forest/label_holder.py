@@ -67,7 +67,7 @@ class LabelHolder:
         self._targets = self._targets_of(data.labels)
         least = self._context.policy.min_evaluated_records
         state = self._state = ForestScores(self._params, data.labels, self._context.store, data.measured, least)
-        self._growth.account(self._job.released_sets())
+        self._growth.shown.released = self._job.released_sets()
         return await self._job.bin(state)
 
     @step(Next("share_labels"), Next("publish"))

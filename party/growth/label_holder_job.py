@@ -247,7 +247,7 @@ class LabelHolderJob:
             **(self._base.described() if self._base else {}),
             **state.summary(),
             "importance_by_party": {
-                name: {"weight": part.weight, "gain": part.gain, "cover": part.cover} for name, share in owners.items()
+                name: {"weight": part.weight, "gain": part.gain, "cover": part.cover} for name, part in owners.items()
             },
         }
         leakage = [LEAKAGE] if self.data.labels.classes else []
