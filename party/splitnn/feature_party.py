@@ -22,8 +22,9 @@ from party.runtime.step_order import (
     steps_of,
 )
 from party.setup.steps import PUBLISHED, UNPUBLISHED, load_job_table, manifest_of, without_columns
+from party.splitnn.bodies import EMBEDDINGS, GRADIENTS
 from party.splitnn.job import NetworkJob
-from party.splitnn.numbers import EMBEDDINGS, GRADIENTS, send, send_blocks, take
+from party.splitnn.numbers import send, send_blocks, take
 from treetap.errors import BadInput, DataError, Malformed
 from treetap.neural.accountant import DELTA, epsilon, says
 from treetap.neural.feature_side import FeatureSide

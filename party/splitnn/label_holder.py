@@ -27,9 +27,10 @@ from party.runtime.step_order import (
 )
 from party.setup.labelled_table import LabelledTable, load_labelled_table
 from party.setup.steps import manifest_of, without_columns
+from party.splitnn.bodies import EMBEDDINGS, GRADIENTS
 from party.splitnn.epoch_figures import EpochFigures, Scored, published_network
 from party.splitnn.job import NetworkJob
-from party.splitnn.numbers import EMBEDDINGS, GRADIENTS, send, take
+from party.splitnn.numbers import send, take
 from treetap.errors import BadInput, Malformed, OutOfOrder
 from treetap.models.durable import write_whole
 from treetap.models.history import read_history

@@ -1,9 +1,9 @@
-"""Embeddings and gradients as messages, in parts of bounded size, and the checks of those that come."""
+"""Embeddings and gradients as messages, and the checks of those that come."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import cast
 
@@ -11,26 +11,13 @@ import torch
 
 from party.runtime.context import StepContext
 from party.runtime.messages import MESSAGE_BYTES
+from party.splitnn.bodies import Numbers, bodies
 from treetap.errors import Malformed
 from treetap.neural.numbers import from_bytes, to_bytes
-from treetap.neural.params import NUMBER_BYTES
 from treetap.wire.frame import content_of
-from treetap.wire.v2 import splitnn_pb2
 
-EMBEDDINGS, GRADIENTS = "embeddings", "embedding_gradients"
-Numbers = splitnn_pb2.Embeddings | splitnn_pb2.EmbeddingGradients
-_KINDS: dict[str, type[Numbers]] = {EMBEDDINGS: splitnn_pb2.Embeddings, GRADIENTS: splitnn_pb2.EmbeddingGradients}
 #: Seconds after which numbers are sent although there are few.
 LONGEST_S = 2.0
-
-
-def bodies(kind: str, content: bytes, width: int, wire_type: str) -> Iterator[Numbers]:
-    """The messages of whole rows, `content`; none of no row."""
-    row = width * NUMBER_BYTES[wire_type]
-    size = max(1, MESSAGE_BYTES // row) * row
-    for start in range(0, len(content), size):
-        part = content[start : start + size]
-        yield _KINDS[kind](rows=len(part) // row, width=width, wire_type=wire_type, values=part)
 
 
 async def send(

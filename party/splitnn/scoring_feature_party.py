@@ -12,7 +12,8 @@ from party.prediction.opened_model import OpenedModel
 from party.protocols import PredictionJob
 from party.runtime.messages import Rows
 from party.runtime.step_order import NEXT_ROUND, OPENING, Next, role, step, steps_of
-from party.splitnn.numbers import EMBEDDINGS, send_blocks
+from party.splitnn.bodies import EMBEDDINGS
+from party.splitnn.numbers import send_blocks
 from party.splitnn.published import trained_bottom
 from treetap.neural.trained import pieces
 from treetap.protocols.scoring import ScoringSizes

@@ -17,7 +17,8 @@ from party.prediction.records import record_source
 from party.protocols import PredictionJob
 from party.runtime.messages import Rows
 from party.runtime.step_order import OPENING, Next, Outcome, role, step, steps_of
-from party.splitnn.numbers import EMBEDDINGS, take
+from party.splitnn.bodies import EMBEDDINGS
+from party.splitnn.numbers import take
 from party.splitnn.published import trained_top
 from treetap.process.together import together
 from treetap.protocols.splitnn_prediction import NetworkSizes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from party.runtime.messages import Body
-from party.splitnn.numbers import EMBEDDINGS, GRADIENTS, bodies
+from party.splitnn.bodies import EMBEDDINGS, GRADIENTS, bodies
 
 
 def _numbers(kind: str) -> Iterable[Body]:

@@ -19,7 +19,7 @@ pytest.importorskip("torch", reason="needs treetap[neural]")
 
 import tests.simulator
 from party.runtime.mailbox import OVERHEAD, expected_of
-from party.splitnn.numbers import EMBEDDINGS, bodies
+from party.splitnn.bodies import EMBEDDINGS, bodies
 from tests.simulator import COORDINATOR, Faults, Federation, Message, run
 from tests.splitnn.jobs import PARAMS
 from tests.splitnn.networks import assert_same_bits, federation, oracle, published, trained
