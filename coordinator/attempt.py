@@ -8,11 +8,10 @@ from collections.abc import Sequence
 
 from coordinator import protocols, setup
 from coordinator.failover import accounts, conduct
-from coordinator.parties import Parties
 from coordinator.runtime.job_record import CANCELLED, Submitted, attempts, to_base64
 from coordinator.runtime.journal import Journal
 from coordinator.runtime.progress import Progress
-from coordinator.runtime.roster import Roster
+from coordinator.runtime.roster import Parties, Roster
 from coordinator.setup import align
 from treetap import logs
 from treetap.errors import BadInput, Incompatible, Interrupted, Overloaded, TreetapError, UnknownJob
@@ -118,7 +117,6 @@ class Attempt:
         await self._finish(roster, patient=opening.away_policy == "degrade")
 
     def _again(self) -> None:
-        """Begin a new attempt at the running job."""
         number = self._progress.status.attempt = next_attempt(self._journal, self._job)
         logs.begin(job=self._job, attempt=number)
 

@@ -20,7 +20,7 @@ from contextlib import asynccontextmanager
 
 from coordinator.prediction import predict
 from coordinator.runtime.progress import Progress
-from coordinator.runtime.roster import Roster, answered
+from coordinator.runtime.roster import LEAVE_S, Roster, answered
 from treetap.errors import Incompatible, Interrupted, TreetapError, UnknownJob
 from treetap.protocols.prediction import AWAY_DEADLINES, degrades_serving
 from treetap.wire.v2 import prediction_pb2, setup_pb2
@@ -28,8 +28,6 @@ from treetap.wire.v2 import prediction_pb2, setup_pb2
 log = logging.getLogger(__name__)
 #: Most attempts of one prediction that may break down in a row.
 MOST_ATTEMPTS = 10
-#: Seconds to wait for a party when a job is over.
-LEAVE_S = 3.0
 #: Seconds that a party which is asked again has for its answer.
 ANSWER_S = 3.0
 

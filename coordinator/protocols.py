@@ -52,12 +52,10 @@ class PredictionCourse(NamedTuple):
 
 
 def training(spec: setup_pb2.JobSpec) -> TrainingCourse:
-    """The course of a training job."""
     course: TrainingCourse = importlib.import_module(TRAINING[training_name(spec)]).TRAINING
     return course
 
 
 def prediction(opening: prediction_pb2.OpenModel) -> PredictionCourse:
-    """The course of a prediction."""
     course: PredictionCourse = importlib.import_module(PREDICTION[prediction_name(opening)]).PREDICTION
     return course

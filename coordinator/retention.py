@@ -63,7 +63,6 @@ def old(journal: Journal, running: Collection[str], days: float) -> list[jobs_pb
 
 
 def is_over(status: jobs_pb2.JobStatus) -> bool:
-    """True if the job cannot be resumed."""
     return status.state in ("finished", "cancelled") or (status.state == "failed" and status.bad_input)
 
 

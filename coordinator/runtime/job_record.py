@@ -48,7 +48,6 @@ class Submitted:
 
     @property
     def protocol(self) -> str:
-        """The name of its protocol."""
         return training_name(self.spec) if self.kind == "train" else prediction_name(self.opening)
 
     @property
@@ -86,12 +85,10 @@ def new_submission() -> str:
 
 
 def attempts(events: Sequence[Event]) -> int:
-    """The number of attempts at a job so far."""
     return max((event["number"] for event in events if event["event"] == "attempt"), default=0)
 
 
 def is_cancelled(events: Sequence[Event]) -> bool:
-    """True if an operator has cancelled the job."""
     return any(event["event"] == "cancelled" for event in events)
 
 

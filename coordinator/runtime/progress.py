@@ -56,7 +56,6 @@ class Progress:
         self.metrics(model.metrics)
 
     def stage(self, stage: int) -> None:
-        """Begin a new stage of the round."""
         self.status.stage = stage
         self.touch()
 
@@ -99,7 +98,6 @@ class Progress:
         self.touch()
 
     def serving(self, figures: serving_pb2.ServingFigures) -> None:
-        """Of serving: set its figures."""
         self.status.serving.CopyFrom(figures)
         self.touch()
 
@@ -133,7 +131,6 @@ class Progress:
                 await self._settled.wait()
 
     def on_progress(self, party: str, progress: control_pb2.Progress) -> None:
-        """Take a party's progress."""
         if self.status.kind == "serve" and party in self.status.away:
             self.status.away.remove(party)
         self._bytes[party] = max(progress.bytes, self._bytes.get(party, 0))
@@ -148,7 +145,6 @@ class Progress:
         self.touch()
 
     def end(self, state: str, error: str = "", *, bad_input: bool = False) -> None:
-        """Set the state in which the job ends."""
         self.phase("")
         if self.status.kind == "serve":
             del self.status.away[:]  # the job waits for no party; the error names the missing one
@@ -156,14 +152,12 @@ class Progress:
         self.touch()
 
     def touch(self) -> None:
-        """Wake the watchers."""
         self.status.seconds = self._before + asyncio.get_running_loop().time() - self._started
         self.status.bytes = min(sum(self._bytes.values()), MOST)
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def changed(self) -> None:
-        """Wait for the next change."""
         await self._changed.wait()
 
     def _add(self, phase: str, seconds: float) -> None:

@@ -78,7 +78,6 @@ class BlindedLists:
         await self._context.offload(work, whole=True)
 
     def empty(self) -> PointList:
-        """A new list."""
         return PointList(self._context.scratch.file())
 
     async def send(self, to: str, points: PointList | None, stage: int) -> list[PointList]:

@@ -130,7 +130,6 @@ class Alignment:
 
     @property
     def known(self) -> bool:
-        """True once the common records are."""
         return self._records is not None
 
     @property
@@ -270,7 +269,6 @@ class Alignment:
     # ---- parts of the steps
 
     async def _send_digest(self, to: str) -> None:
-        """Send the digest of the sorted ids."""
         digest = alignment_pb2.RecordDigest(digest=self._ids.digest(), records=len(self._ids))
         await self._context.outbox.send(to, "record_digest", [digest])
 

@@ -190,20 +190,16 @@ class BoostingState(BoostingRounds):
             self.load(arrays)
 
     def add(self, tree: Tree, values: Floats) -> None:
-        """See `LabelState`."""
         super().add(tree, values)
         self.metrics = self._metrics(self._scores, self._labels) if self.ends_a_round else {}
 
     def save(self) -> None:
-        """See `LabelState`."""
         self._store.save_arrays(SCORES, self.state())
 
     def used(self, trees: list[Tree]) -> list[Tree]:
-        """See `LabelState`."""
         return trees if self.best_round is None else trees[: (self.best_round + 1) * self.trees_per_round]
 
     def summary(self) -> dict[str, Any]:
-        """See `LabelState`."""
         return {
             "objective": self._params.objective,
             "base_margin": self.base_margin.tolist(),

@@ -79,7 +79,6 @@ class Gradient(Strict):
 
     @property
     def of_networks(self) -> GradientDefence:
-        """The change as the mathematics takes it."""
         return GradientDefence(
             self.kind, self.scale or 0.0, self.share or 0.0, self.threshold or 0.0, levels=self.levels or 0
         )
@@ -164,7 +163,6 @@ class Defences(Strict):
 
     @property
     def of_networks(self) -> LabelDefences:
-        """The changes of the gradients that a label holder of a split network returns."""
         return LabelDefences(self.dimip, None if self.gradient is None else self.gradient.of_networks)
 
     @property

@@ -201,11 +201,9 @@ class ForestScores:
         self._load()
 
     def outputs(self, tree: int) -> tuple[int, ...]:  # noqa: ARG002 - each tree predicts everything
-        """See `LabelState`."""
         return self._outputs
 
     def add(self, tree: Tree, values: Floats) -> None:
-        """See `LabelState`."""
         self._sums += values
         count = len(self._left_out)
         left_out = self._params.drawn(tree.index, count) == 0
@@ -215,7 +213,6 @@ class ForestScores:
         self.metrics = self.measured(self._labels.values)
 
     def save(self) -> None:
-        """See `LabelState`."""
         out_of_bag = {"out_of_bag": self._out_of_bag, "left_out": self._left_out}
         self._store.save_arrays(SCORES, {"trees": np.array(self.trees), "sums": self._sums, **out_of_bag})
 
@@ -224,7 +221,6 @@ class ForestScores:
         return trees
 
     def summary(self) -> dict[str, Any]:
-        """See `LabelState`."""
         return {
             "objective": self._params.objective,
             "averaged": True,
@@ -239,7 +235,6 @@ class ForestScores:
         """See `LabelState`: the trees of a forest do not depend on each other."""
 
     def measured(self, labels: Values) -> dict[str, float]:
-        """See `LabelState`."""
         ensemble = Ensemble(self._params.objective, len(self._labels.classes), (), (), 1, averaged=True)
         outcome = ensemble.outcome(self._sums / self.trees)
         count = len(self._labels.values)

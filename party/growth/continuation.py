@@ -147,7 +147,6 @@ class BaseModel:
         return {name: array[order[places]] for name, array in arrays.items()}
 
     def _faults(self, context: StepContext, spec: setup_pb2.JobSpec, params: TreeParams) -> list[str]:
-        """The reasons why the job cannot continue from it."""
         manifest, holder = self.manifest, context.party == spec.aggregator
         role = "label_holder" if holder else "feature_party"
         trained_by = manifest["protocol"]

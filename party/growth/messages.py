@@ -25,7 +25,6 @@ LEAVES_PER_MESSAGE = 4096
 
 
 def sampled_messages(rows: Rows, total: int) -> Iterator[CountedBody]:
-    """The sampled records of a tree."""
     return counted_bodies(lambda chunks: growth_pb2.SampledRecords(chunks=chunks), counted_items(as_chunk, rows, total))
 
 
@@ -70,8 +69,12 @@ async def take_drawn(messages: AsyncIterator[exchange_pb2.PeerMessage], total: i
 
 def space_messages(spaces: Iterable[tuple[int, Rows]], total: int) -> Iterator[CountedBody]:
     """Instance spaces of nodes, for a feature party."""
-    items = (item for node, rows in spaces for item in counted_items(partial(_space, node), rows, total))
-    return counted_bodies(lambda spaces: growth_pb2.InstanceSpaces(spaces=spaces), items)
+    return counted_bodies(lambda items: growth_pb2.InstanceSpaces(spaces=items), space_items(spaces, total))
+
+
+def space_items(spaces: Iterable[tuple[int, Rows]], total: int) -> Iterator[CountedItem[growth_pb2.NodeSpace]]:
+    """Sets of records of nodes, in chunks."""
+    return (item for node, rows in spaces for item in counted_items(partial(_space, node), rows, total))
 
 
 def _space(node: int, records: types_pb2.RecordChunk) -> growth_pb2.NodeSpace:

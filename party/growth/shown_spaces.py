@@ -26,7 +26,6 @@ class ShownSpaces:
         self.released: ReleasedSets | None = None
 
     def open_tree(self) -> None:
-        """Begin the account of a tree."""
         if self.released is not None:
             self.released.open_tree()
 
@@ -47,7 +46,6 @@ class ShownSpaces:
             await together(*(self._relay(party, t, stage, growing) for party in parties))
 
     async def close_tree(self, t: int) -> None:
-        """Store the account of a tree."""
         if (released := self.released) is not None:
             await self._context.offload(lambda: released.close_tree(t))
 

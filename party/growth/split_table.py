@@ -107,11 +107,6 @@ class TreeColumns:
         if permuted:
             secrets.SystemRandom().shuffle(self._groups_sent)
 
-    @property
-    def party(self) -> str:
-        """The owner of the columns."""
-        return self._table.party
-
     def enter(self, node: int, candidate: Candidate, threshold: float) -> OwnSplit:
         """Enter a split of a node, its feature numbered among all the party's columns, into the table."""
         return self._table.keep(node, candidate, threshold)
@@ -127,17 +122,13 @@ class TreeColumns:
         assert isinstance(self.bins, GlobalBins)
         return self.bins.all_codes
 
-    def name_of(self, split: OwnSplit) -> str:
-        """The name of a split's column."""
-        return self._table.columns[split.feature]
-
     def own_record(self, split: OwnSplit, left: Rows, right: Rows, total: int) -> transcript_pb2.OwnSplit:
         """A split of these columns for the party's own transcript, with the rows of both children, of `total`."""
         return transcript_pb2.OwnSplit(
             handle=split.handle,
             node=split.node,
             feature=split.feature,
-            feature_name=self.name_of(split),
+            feature_name=self._table.columns[split.feature],
             bin=max(split.bin, 0),  # -1 where only missing values go left, as the threshold of -∞ says
             threshold=split.threshold,
             missing_left=split.missing_left,

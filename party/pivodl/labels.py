@@ -153,7 +153,6 @@ class Ownership:
         self.measured = measured if len(measured) > 1 else []
 
     def labelled_by(self, party: str, rows: Rows) -> Rows:
-        """Those of some records that a party labels."""
         return np.intersect1d(rows, self.rows[party], assume_unique=True)
 
     def counts(self, rows: Rows) -> dict[str, int]:
