@@ -47,6 +47,7 @@ def opening_of(
         raise ConfigError(
             f"protocol = {name!r}: does not predict with models of {trained_by}; use {' or '.join(offered)}"
         )
+    # what the request leaves open follows from the training: all parties must score by the same numbers
     asked = codec.read(getattr(request.parameters, protocol.field), protocol.options)
     policy = request.away_policy or "fail"
     recipient = _recipient(request, spec)

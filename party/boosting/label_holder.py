@@ -53,7 +53,7 @@ class LabelHolder:
         job = self._job = LabelHolderJob(
             config, context, spec, self._params, trees, self._slots, self._classes_in_slots
         )
-        growth = self._growth = LabelHolderGrowth(context, spec, job.sizes, job.stored, job.reached, job.keys.open)
+        growth = self._growth = LabelHolderGrowth(context, spec, job, job.keys.open)
         self._state: BoostingState | None = None
         self.sizes = job.sizes
         self.steps = steps_of(self, job, growth, phases={ALIGNMENT: job.alignment})

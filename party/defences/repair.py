@@ -111,6 +111,7 @@ class Repair:
         )
         lines = []
         for tree in repair(model, self.params):
+            # grafted subtrees continue the numbering of handles: only their splits are new
             new = {
                 split.handle: OwnSplit.of(split.handle, split.node, entry, cut)
                 for variant in (tree.grafting, tree.grafting_refit)

@@ -70,6 +70,7 @@ class Gradient(Strict):
         if lacking := [name for name in needed if name not in given]:
             raise ValueError(f'kind = "{self.kind}" needs {" and ".join(lacking)}: add it')
         if foreign := sorted(given.difference(needed, allowed)):
+            # the error says where the key belongs, which is mostly what was meant
             kinds = [kind for kind, keys in _GRADIENT_KEYS.items() if any(foreign[0] in part for part in keys)]
             raise ValueError(
                 f'{" and ".join(foreign)}: kind = "{self.kind}" has none; leave it out ({foreign[0]} is of '
@@ -134,6 +135,7 @@ class Defences(Strict):
                 )
         if self.grafting and self.id_lmid is not None:
             raise ValueError(str(between(Feature.GRAFTING, Feature.ID_LMID)))
+        # an option alone has a default for its defence, which would leave the table without any effect
         idle = [name for name in _OPTIONS if name in self.model_fields_set]
         if idle and "sensitivity" not in self.model_fields_set:
             raise ValueError(

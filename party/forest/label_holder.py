@@ -48,7 +48,7 @@ class LabelHolder:
         #: Eq. 6 of ID-LMID counts all records of a node, gains count the drawn ones.
         self._sums_of_all = withholding.xi is not None and withholding.shown
         job = self._job = LabelHolderJob(config, context, spec, self._params, self._params.n_estimators, self._slots)
-        growth = self._growth = LabelHolderGrowth(context, spec, job.sizes, job.stored, job.reached, self._open_sums)
+        growth = self._growth = LabelHolderGrowth(context, spec, job, self._open_sums)
         self._state: ForestScores | None = None
         self._targets: Targets | None = None
         self.sizes = job.sizes

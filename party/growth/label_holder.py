@@ -10,19 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from party.defences.checks import refuse_repair
-from party.defences.repair import ReachedLeaves
+from party.growth.label_holder_job import LabelHolderJob
 from party.growth.label_state import LabelState, keep_round
 from party.growth.messages import leaf_paths, partition_messages, take_children, won_messages
 from party.growth.offered_candidates import OfferedCandidates, OpenSums
 from party.growth.shown_spaces import ShownSpaces
 from party.growth.split_table import TreeColumns
-from party.growth.stored_trees import StoredTrees
 from party.runtime.context import StepContext, required
 from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, Outcome, step
 from treetap.errors import Malformed, OutOfOrder
 from treetap.models.own_split import OwnSplit
 from treetap.process.together import together
-from treetap.protocols.growth import TreeSizes
 from treetap.protocols.job_spec import taking_part
 from treetap.trees.criterion import Criterion
 from treetap.trees.ensemble import Tree
@@ -73,17 +71,8 @@ class LabelHolderGrowth:
         shown: what the feature parties come to know of the records.
     """
 
-    def __init__(
-        self,
-        context: StepContext,
-        spec: setup_pb2.JobSpec,
-        sizes: TreeSizes,
-        stored: StoredTrees,
-        reached: ReachedLeaves,
-        open_sums: OpenSums,
-    ) -> None:
-        self._context, self._spec, self._sizes, self._stored, self._open_sums = context, spec, sizes, stored, open_sums
-        self._reached = reached
+    def __init__(self, context: StepContext, spec: setup_pb2.JobSpec, job: LabelHolderJob, open_sums: OpenSums) -> None:
+        self._context, self._spec, self._job, self._open_sums = context, spec, job, open_sums
         self._feature_parties = list(spec.feature_parties)
         self._parties = [spec.aggregator, *self._feature_parties]
         self._tree: PlantedTree | None = None
@@ -110,7 +99,7 @@ class LabelHolderGrowth:
         growing = GrowingTree(values, criterion, rules, subtract=subtract, limit=limit, alone=alone)
         if alone:
             growing.constrain([columns.marks()])
-        offered = OfferedCandidates(self._context, self._sizes, self._open_sums, growing)
+        offered = OfferedCandidates(self._context, self._job.sizes, self._open_sums, growing)
         self._tree = PlantedTree(t, growing, columns, state, offered)
         self.shown.open_tree()
         return ALONE if alone else SHARED
@@ -134,6 +123,7 @@ class LabelHolderGrowth:
         own = await self._context.offload(
             lambda: left_sums_of(tree.columns.bins, growing.values, growing.build, growing.summed())
         )
+        # places of parties are their numbers in ties, so that one that sits the tree out offers none of its own
         offers, there = [own], taking_part(self._spec, t)
         for party in self._feature_parties:
             offers.append(await tree.offered.take(party, t, stage) if party in there else own[:, :0])
@@ -148,6 +138,7 @@ class LabelHolderGrowth:
             *(self._send_partitions(party, t, stage, choices) for party in partitioned),
         )
         decisions = [growth_pb2.Decision(node=c.node, owner=self._parties[c.party]) for c in choices]
+        # the own splits are applied by a step of their own, which the coordinator must not call in vain
         own_won = any(choice.party == 0 for choice in choices)
         return Outcome(
             OWN_WON if own_won else OTHERS_WON if choices else NONE_SPLITS,
@@ -219,8 +210,8 @@ class LabelHolderGrowth:
         t = request.round
         tree = self._growing(t)
         growing, own = tree.growing, [split.to_dict() for split in tree.splits]
-        self._reached.keep(t, {leaf: growing.rows[leaf] for leaf in growing.leaves()}, len(growing.values))
-        self._stored.add(t, {"tree": required(tree.finished).to_dict(), "own": own})
+        self._job.reached.keep(t, {leaf: growing.rows[leaf] for leaf in growing.leaves()}, len(growing.values))
+        self._job.stored.add(t, {"tree": required(tree.finished).to_dict(), "own": own})
         if metrics := tree.state.metrics:
             trees = tree.state.trees
             keep_round(self._context.store, trees // tree.state.trees_per_round - 1, trees, metrics)
@@ -255,7 +246,7 @@ class LabelHolderGrowth:
         constrained = [name for name, mark in zip(self._parties, marks, strict=True) if mark is not None]
         if not constrained:
             return
-        if self._reached.kept:
+        if self._job.reached.kept:
             refuse_repair(constrained)
         tree.growing.constrain(marks)
 

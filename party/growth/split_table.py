@@ -174,6 +174,7 @@ class TreeColumns:
         tied = []
         if places:
             count, marks = len(self.candidates), self.marks()
+            # a mirrored candidate is the same cut with its sides exchanged; only marked ones have it
             mirrored = [place - count for place in places if place >= count]
             if max(places) >= 2 * count or (mirrored and marks is None):
                 raise self._not_offered(node)
@@ -188,6 +189,7 @@ class TreeColumns:
             tied.append(self.candidates.of(replace(partition, group=group)))
         if not tied:
             raise self._not_offered(node)
+        # a cut and a partition tie by the number of their column, as centrally
         candidate = min(tied, key=lambda option: option.feature)
         left = goes_left(self.bins, node, rows, candidate)
         own = replace(candidate, feature=int(self.bins.kept[candidate.feature]))

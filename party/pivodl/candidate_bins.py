@@ -91,6 +91,7 @@ async def receive_bins(me: Participant, source: str, records: int) -> SourceBins
     codes: list[list[npt.NDArray[np.integer[Any]]]] = []
     async for message in me.received(source, "record_bins"):
         for part in message.columns:
+            # columns come one after the other, so that the first part of the next one ends the last
             if part.column == len(shapes) and part.first == 0:
                 _check_shape(source, part, len(shapes), me.params.max_bin)
                 shapes.append((part.bins, part.has_missing))

@@ -68,6 +68,7 @@ class Divisions:
         for party, nodes in won.items():
             if party != me.name:
                 made |= await self._received(level, party, nodes, winners)
+        # every party makes the same leaves in the same order, since keepers follow from the splits above
         self.ended = [node for node in tree.open if node not in winners]
         for node in self.ended:
             tree.end(node)
@@ -197,6 +198,7 @@ class Divisions:
         """`Malformed` unless the children's records, as far as this party is to know them, are those of the node."""
         parent = self._tree.rows[node]
         mine = self._ownership.labelled_by(self._me.name, parent)
+        # of a leaf the party may know only the records that it labels itself
         known = {
             child: parent if is_open else mine
             for child, is_open in ((2 * node, shape.left_open), (2 * node + 1, shape.right_open))

@@ -150,6 +150,7 @@ class JointSums:
             return {}
         share = np.zeros(FIGURES, dtype=np.uint64)
         if me.name in present:
+            # masks cancel only if all that are present add a share, in the same fixed point
             figures = encode(np.array(self._own.figures()), len(present), FRACTION)
             share = self._keys.masks.masked(figures, "metrics", t, present)
             if me.name != aggregator:

@@ -143,6 +143,7 @@ class Settlement:
         if me.name not in self._owners:
             return
         for sender in me.others:
+            # all parties know who keeps which leaf, so that no sender can leave one out
             expected = sorted(leaf for leaf in leaves if tree.keeper(leaf) == sender)
             if not expected:
                 continue

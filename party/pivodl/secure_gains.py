@@ -81,6 +81,7 @@ class SecureGains:
             blocks = await self._blocks(champion, "blinded_gains", stage, nodes)
             stays |= zip(nodes, await self._comparison.outcomes(self._keys.of(me.name), blocks), strict=True)
             me.context.costs.operations["decryptions"] += RANK_BITS * len(nodes)
+        # sent without any outcome too: so no party is more than a turn ahead
         orders = [pivodl_pb2.GainOrder(node=node, champion_stays=stay) for node, stay in sorted(stays.items())]
         await me.broadcast("gain_orders", [pivodl_pb2.GainOrders(nodes=orders)], tree.index, stage)
         for party in me.others:
@@ -134,6 +135,7 @@ class SecureGains:
             await me.broadcast("winning_sources", [pivodl_pb2.WinningSources(nodes=bodies)], t, level)
             winners |= {node: Winner(source, me.name) for node, source in sources.items() if source}
         for party in me.others:
+            # a champion speaks for its nodes alone, if only to say that none of its gains is enough
             expected = sorted(node for node, champion in champions.items() if champion == party)
             if not expected:
                 continue
