@@ -13,14 +13,13 @@ from typing import Any
 from google.protobuf.message import Message
 
 from coordinator import retention
-from coordinator.attempt import Attempt, next_attempt
+from coordinator.attempt import Attempt, Parties, next_attempt
 from coordinator.config import MOST_JOBS, WAITING_S
 from coordinator.prediction import opening_of
 from coordinator.runtime.job_record import CANCELLED, Submitted, attempts, for_a_list, new_submission, to_base64
 from coordinator.runtime.journal import Journal
 from coordinator.runtime.metrics import CoordinatorMetrics
 from coordinator.runtime.progress import Progress
-from coordinator.runtime.roster import Parties
 from coordinator.waiting import LONGEST_PAUSE_S, Place, Waiting
 from treetap.errors import ConfigError, Conflict, Interrupted, TreetapError, UnknownJob
 from treetap.names import NAME, did_you_mean

@@ -1,23 +1,19 @@
-"""The client side of the control plane: steps at one party or at all, with silence limits and reconnects.
-
-`Parties` are those of the coordinator's configuration; it makes the roster of each attempt at a job.
-"""
+"""The client side of the control plane: steps at one party or at all, with silence limits and reconnects."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from google.protobuf.message import Message
 
-from coordinator.runtime.job_record import Submitted
 from coordinator.runtime.metrics import CoordinatorMetrics
 from coordinator.runtime.progress import Progress
 from treetap import logs
-from treetap.errors import ConfigError, Malformed, Silent, Unreachable
-from treetap.names import NAME, did_you_mean
+from treetap.errors import Malformed, Silent, Unreachable
+from treetap.names import NAME
 from treetap.process.together import together
 from treetap.wire.byte_counts import ByteCounts
 from treetap.wire.disclosure import bytes_by_class
@@ -165,57 +161,3 @@ def answered(party: str, result: control_pb2.StepResult, name: str) -> Any:
     if content != name:
         raise Malformed(f"{party} answered with {content or 'nothing'}, not with {name}")
     return content_of(result, name)
-
-
-class Parties:
-    """Makes the rosters of attempts. `parties`: name → address; `dialer` hides the transport to them."""
-
-    def __init__(
-        self, name: str, parties: Mapping[str, str], dialer: Dialer, silence_s: float, metrics: CoordinatorMetrics
-    ) -> None:
-        self.coordinator = name
-        self.addresses = {party: Address(party, location) for party, location in parties.items()}
-        self._dialer, self._silence_s, self._metrics = dialer, silence_s, metrics
-
-    def check(self, names: Sequence[str]) -> None:
-        """`ConfigError` for a party that the coordinator does not know."""
-        unknown = [name for name in names if name not in self.addresses]
-        if unknown:
-            known, meant = ", ".join(self.addresses), did_you_mean(unknown[0], self.addresses)
-            raise ConfigError(f"the coordinator knows no party {unknown[0]!r} (its [parties] are: {known}){meant}")
-
-    def byte_counts(self) -> ByteCounts:
-        """The counters of one attempt's bytes."""
-        return ByteCounts(self.coordinator, self._metrics)
-
-    def roster(
-        self,
-        job: str,
-        attempt: int,
-        submitted: Submitted,
-        members: Sequence[str],
-        byte_counts: ByteCounts,
-        progress: Progress | None,
-        waits_s: float | None = None,
-    ) -> Roster:
-        """The roster of an attempt. `waits_s`: most seconds of waiting for a party; `progress`: None to report none."""
-        self.check(members)
-        parties = {name: self.addresses[name] for name in members}
-        timeouts = Timeouts(self._silence_s if waits_s is None else min(self._silence_s, waits_s))
-        return Roster(
-            job,
-            attempt,
-            submitted.submission,
-            parties,
-            self._dialer,
-            timeouts,
-            byte_counts,
-            self._metrics,
-            progress,
-        )
-
-    async def leave(self, job: str, attempt: int, submitted: Submitted, *, discard: bool) -> list[str]:
-        """Have a job's parties leave it; returns those that did not confirm it in time."""
-        members = [party for party in submitted.members if party in self.addresses]  # the configuration may lack one
-        roster = self.roster(job, attempt, submitted, members, self.byte_counts(), None)
-        return await roster.leave(LEAVE_S, discard=discard)

@@ -6,13 +6,12 @@ It begins every tree; the steps after that are those of this class.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from party.defences.checks import refuse_repair
 from party.growth.label_holder_job import LabelHolderJob
 from party.growth.label_state import LabelState, keep_round
-from party.growth.messages import leaf_paths, partition_messages, take_children, won_messages
+from party.growth.messages import leaf_paths, take_children
 from party.growth.offered_candidates import OfferedCandidates, OpenSums
 from party.growth.shown_spaces import ShownSpaces
 from party.growth.split_table import TreeColumns
@@ -26,7 +25,7 @@ from treetap.trees.criterion import Criterion
 from treetap.trees.ensemble import Tree
 from treetap.trees.expansion import ExpansionRules
 from treetap.trees.grower import Entry, GrownTree, finish
-from treetap.trees.growing_tree import Choice, GrowingTree, Ints
+from treetap.trees.growing_tree import GrowingTree, Ints
 from treetap.trees.tree_bins import left_sums_of
 from treetap.trees.withholding import InformationLimit
 from treetap.wire.v2 import control_pb2, growth_pb2, setup_pb2, types_pb2
@@ -129,14 +128,11 @@ class LabelHolderGrowth:
             offers.append(await tree.offered.take(party, t, stage) if party in there else own[:, :0])
         if stage == 0:
             self._constrain(tree)
-        partitioned = tree.offered.groups
-        groups = [tree.columns.candidates.groups, *(partitioned.get(party, ()) for party in self._feature_parties)]
+        groups = [tree.columns.candidates.groups, *map(tree.offered.groups_of, self._feature_parties)]
         growing.take_candidates(offers, groups)
         choices = await self._context.offload(growing.choose)
-        await together(
-            *(self._send_won(number, t, stage, choices) for number in sorted({c.party for c in choices if c.party})),
-            *(self._send_partitions(party, t, stage, choices) for party in partitioned),
-        )
+        won = {party: [c for c in choices if self._parties[c.party] == party] for party in self._feature_parties}
+        await together(*(tree.offered.send_won(party, t, stage, won[party]) for party in won if won[party]))
         decisions = [growth_pb2.Decision(node=c.node, owner=self._parties[c.party]) for c in choices]
         # the own splits are applied by a step of their own, which the coordinator must not call in vain
         own_won = any(choice.party == 0 for choice in choices)
@@ -151,7 +147,7 @@ class LabelHolderGrowth:
         tree = self._growing(request.round)
         for node, choice in tree.growing.choices.items():
             if choice.party == 0:
-                split, left = tree.columns.split(node, tree.growing.rows[node], choice.candidates, choice.partitions)
+                split, left = tree.columns.split_as(choice, tree.growing.rows[node])
                 tree.splits.append(split)
                 tree.growing.split(node, split.handle, left)
 
@@ -223,18 +219,6 @@ class LabelHolderGrowth:
         """The tree with the subtrees of withdrawn nodes, and the values that it gives to the records."""
         outputs, own = tree.state.outputs(tree.index), tree.columns.bins
         return finish(tree.growing, tree.index, outputs, self._parties, own, tree.enter)
-
-    async def _send_won(self, number: int, t: int, stage: int, choices: Sequence[Choice]) -> None:
-        """Send a feature party the winning candidates of its nodes of the stage."""
-        party, own = self._parties[number], {c.node: c.candidates for c in choices if c.party == number}
-        await self._context.outbox.send(party, "won_splits", won_messages(party, own), round=t, stage=stage)
-
-    async def _send_partitions(self, party: str, t: int, stage: int, choices: Sequence[Choice]) -> None:
-        """Send a feature party the partitions of its nodes of the stage, if it won some."""
-        won = {choice.node: choice.partitions for choice in choices if self._parties[choice.party] == party}
-        if won:
-            bodies = partition_messages(won, [group.size for group in self._growing(t).offered.groups[party]])
-            await self._context.outbox.send(party, "chosen_partitions", bodies, round=t, stage=stage)
 
     def _constrain(self, tree: PlantedTree) -> None:
         """Constrain the weights of a tree if a party that takes part has constraints.

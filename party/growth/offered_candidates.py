@@ -1,7 +1,7 @@
 """The candidates that feature parties offer for one tree: their sums, opened, and what the parties say of them.
 
 At the root a party says which of its candidates are of columns with monotone constraints (marks), and which are sums
-over categories (groups). Only the label holder opens the sums.
+over categories (groups). Only the label holder opens the sums. Candidates that win go back to their owner by place.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from itertools import accumulate
 
 import numpy as np
 
+from party.growth.messages import partition_messages, won_messages
 from party.runtime.context import StepContext
 from treetap.errors import Malformed
+from treetap.process.together import together
 from treetap.protocols.growth import TreeSizes
-from treetap.trees.growing_tree import GrowingTree, Ints
+from treetap.trees.growing_tree import Choice, GrowingTree, Ints
 from treetap.trees.marks import MARKS
 from treetap.trees.partitions import Group
 
@@ -26,13 +28,12 @@ class OfferedCandidates:
     """The offers of all feature parties in the tree under construction.
 
     Attributes:
-        groups: by party the places of sums over categories.
         marks: by party with constraints, those of its candidates.
     """
 
     def __init__(self, context: StepContext, sizes: TreeSizes, open_sums: OpenSums, growing: GrowingTree) -> None:
         self._context, self._sizes, self._open_sums, self._growing = context, sizes, open_sums, growing
-        self.groups: dict[str, list[Group]] = {}
+        self._groups: dict[str, list[Group]] = {}
         self.marks: dict[str, Ints] = {}
 
     async def take(self, party: str, t: int, stage: int) -> Ints:
@@ -66,6 +67,24 @@ class OfferedCandidates:
             raise Malformed(f"{party} has offered what is no sum over its columns: {failure}") from None
         return offered
 
+    def groups_of(self, party: str) -> Sequence[Group]:
+        """The places of a party's sums over categories."""
+        return self._groups.get(party, ())
+
+    async def send_won(self, party: str, t: int, stage: int, won: Sequence[Choice]) -> None:
+        """Send a party the candidates of its nodes of a stage that won, and partitions if it has sums over categories.
+
+        `won`: the choices of its candidates.
+        """
+        send = self._context.outbox.send
+        places = won_messages(party, {choice.node: choice.candidates for choice in won})
+        sending = [send(party, "won_splits", places, round=t, stage=stage)]
+        if party in self._groups:
+            sizes = [group.size for group in self._groups[party]]
+            bodies = partition_messages({choice.node: choice.partitions for choice in won}, sizes)
+            sending.append(send(party, "chosen_partitions", bodies, round=t, stage=stage))
+        await together(*sending)
+
     def _take_groups(self, party: str, t: int, stage: int, sizes: Sequence[int], candidates: int) -> None:
         """Note which places of a feature party's candidates are sums over categories: the last ones.
 
@@ -78,7 +97,7 @@ class OfferedCandidates:
             raise Malformed(f"{party} says that sums over {sum(sizes)} categories are among {candidates} of tree {t}")
         self._context.policy.check_partitioned(self._context.party, party)
         starts = accumulate(sizes, initial=first)
-        self.groups[party] = [Group(start, size) for start, size in zip(starts, sizes, strict=False)]
+        self._groups[party] = [Group(start, size) for start, size in zip(starts, sizes, strict=False)]
 
     def _take_marks(self, party: str, t: int, stage: int, candidates: int, marks: list[int]) -> None:
         """Take the marks of a party's candidates, which come once, at the root."""

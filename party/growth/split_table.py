@@ -17,6 +17,7 @@ from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
 from treetap.trees.binning import BinnedTable, Codes
 from treetap.trees.candidates import Candidate
+from treetap.trees.growing_tree import Choice
 from treetap.trees.marks import MIRRORED
 from treetap.trees.params import TreeParams
 from treetap.trees.partitions import Partition
@@ -194,6 +195,10 @@ class TreeColumns:
         left = goes_left(self.bins, node, rows, candidate)
         own = replace(candidate, feature=int(self.bins.kept[candidate.feature]))
         return self._table.keep(node, own, self.bins.cut(node, candidate)), rows[left]
+
+    def split_as(self, choice: Choice, rows: Rows) -> tuple[OwnSplit, Rows]:
+        """Split a node as chosen among the candidates of all parties: see `split`."""
+        return self.split(choice.node, rows, choice.candidates, choice.partitions)
 
     def _not_offered(self, node: int) -> Malformed:
         return Malformed(f"node {node}: the winning candidates are not among those that were offered")

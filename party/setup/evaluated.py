@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from party.config import PartyConfig
+from party.defences.clean_labels import LabelRules, Use, read_evaluated
 from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
 from party.setup.steps import bind_table, load_table, may_stream, table_config
@@ -17,7 +18,7 @@ from treetap.errors import DataError, Malformed, Refused
 from treetap.protocols.job_spec import params_of
 from treetap.tables.config import TableConfig
 from treetap.tables.evaluated import JobRecords
-from treetap.tables.labels import Labels
+from treetap.tables.labels import Labels, label_column
 from treetap.tables.reading import Table
 from treetap.tables.weights import check_job
 from treetap.wire.v2 import setup_pb2
@@ -43,6 +44,12 @@ class EvaluatedLabels:
     labels: Labels
     where: str
     weights: np.ndarray[tuple[int], np.dtype[np.float64]] | None = None
+
+    @classmethod
+    def read(cls, table: Table, column: str, objective: str, rules: LabelRules) -> EvaluatedLabels:
+        """The labels of an eval table; `DataError` where they do not fit the objective, of one class only they do."""
+        read = read_evaluated(table, column, objective, rules).for_use(Use.EVAL_TABLE)
+        return cls(read, label_column(table, column), table.weights)
 
     def take(self, records: Rows) -> EvaluatedLabels:
         """The labels of the records at these places, in this order, and the classes that they have.
@@ -109,7 +116,31 @@ async def load_records(
     return JobRecords.of(table, evaluated), evaluated
 
 
-def check_apart(
+async def load_evaluated(
+    context: StepContext,
+    config: PartyConfig,
+    spec: setup_pb2.JobSpec,
+    table: Table,
+    labels: Labels,
+    objective: str,
+    missing: float | None,
+) -> tuple[JobRecords | None, EvaluatedLabels | None]:
+    """The records of a job with an eval table at the label holder, and the eval table's labels; None without one.
+
+    `table`, `labels`: those of the training.
+    """
+    records, evaluated = await load_records(context, config, spec, table, missing)
+    if evaluated is None:
+        return None, None
+    own = table_config(config, spec.eval_table)
+    check_weights(own, evaluated, spec, bounded=False)
+    rules = LabelRules.of(config.name, config.defences, config.policy)
+    read = EvaluatedLabels.read(evaluated, required(own.label), objective, rules)
+    _check_apart(context, spec, table, labels, evaluated, read.labels)
+    return records, read
+
+
+def _check_apart(
     context: StepContext, spec: setup_pb2.JobSpec, trained: Table, own: Labels, table: Table, labels: Labels
 ) -> None:
     """Say how many records of the eval table are trained on.

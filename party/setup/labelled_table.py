@@ -13,13 +13,13 @@ from party.defences.clean_labels import CleanLabels, LabelRules, Use
 from party.defences.noisy_labels import NoisyLabels
 from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
-from party.setup.evaluated import EvaluatedLabels, Measured, check_apart, check_weights, load_records
+from party.setup.evaluated import EvaluatedLabels, Measured, check_weights, load_evaluated
 from party.setup.steps import load_job_table, table_config
 from treetap.errors import DataError
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.registry import training, training_name
 from treetap.tables.evaluated import JobRecords
-from treetap.tables.labels import Labels, label_column, learnable
+from treetap.tables.labels import Labels, learnable
 from treetap.tables.reading import Table
 from treetap.wire.v2 import setup_pb2
 
@@ -92,17 +92,8 @@ async def load_labelled_table(
     try:
         check_weights(table_config(config, spec.table), table, spec, bounded=True)
         data = await _as_trained(context, config, spec, table, objective)
-        records, evaluated = await load_records(context, config, spec, table, missing)
-        if evaluated is None:
-            return data
-        own = table_config(config, spec.eval_table)
-        check_weights(own, evaluated, spec, bounded=False)
-        column, rules = required(own.label), LabelRules.of(config.name, config.defences, config.policy)
-        # these may be of one class only, unlike those of the training
-        labels = clean_labels.read_evaluated(evaluated, column, objective, rules).for_use(Use.EVAL_TABLE)
-        check_apart(context, spec, table, data.labels, evaluated, labels)
-        read = EvaluatedLabels(labels, label_column(evaluated, column), evaluated.weights)
-        return replace(data, further=records, evaluated=read)
+        further, evaluated = await load_evaluated(context, config, spec, table, data.labels, objective, missing)
+        return replace(data, further=further, evaluated=evaluated)
     except DataError as failure:
         raise failure.at(context.party) from None
 
