@@ -18,7 +18,7 @@ from treetap import logs
 from treetap.errors import BadInput, ConfigError, Incompatible, Interrupted, Overloaded, TreetapError, UnknownJob
 from treetap.names import did_you_mean
 from treetap.usage import measure
-from treetap.wire.byte_counts import ByteCounts
+from treetap.wire.disclosure import ByteCounts
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.timeouts import Timeouts
 from treetap.wire.v2 import jobs_pb2, setup_pb2
@@ -52,7 +52,7 @@ class Parties:
 
     def byte_counts(self) -> ByteCounts:
         """The counters of one attempt's bytes."""
-        return ByteCounts(self.coordinator, self._metrics)
+        return ByteCounts(self.coordinator, self._metrics.sent)
 
     def roster(
         self,

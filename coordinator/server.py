@@ -21,9 +21,8 @@ from treetap.process.limits import leave_out_pandas, raise_descriptors, share_he
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.hello import serve_health
-from treetap.wire.other_versions import refuse_other_versions
 from treetap.wire.roles import Role
-from treetap.wire.status import answering
+from treetap.wire.status import answering, refuse_other_versions
 from treetap.wire.status_parts import pages, parts
 from treetap.wire.timeouts import Timeouts
 from treetap.wire.v2 import jobs_pb2, jobs_pb2_grpc
