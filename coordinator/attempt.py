@@ -1,23 +1,26 @@
-"""One attempt at a job, from its beginning to the end that it writes to the journal."""
+"""One attempt at a job, from its beginning to the end that it writes to the journal; the parties that it reaches."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from coordinator import protocols, setup
-from coordinator.alignment import align
 from coordinator.failover import accounts, conduct
-from coordinator.parties import Parties
-from coordinator.runtime.job_record import CANCELLED, attempts, to_base64
+from coordinator.runtime.job_record import CANCELLED, Submitted, attempts, to_base64
 from coordinator.runtime.journal import Journal
+from coordinator.runtime.metrics import CoordinatorMetrics
 from coordinator.runtime.progress import Progress
-from coordinator.runtime.roster import Roster
-from coordinator.runtime.submission import Submitted
+from coordinator.runtime.roster import LEAVE_S, Roster
+from coordinator.setup import align
 from treetap import logs
-from treetap.errors import BadInput, Incompatible, Interrupted, Overloaded, TreetapError, UnknownJob
+from treetap.errors import BadInput, ConfigError, Incompatible, Interrupted, Overloaded, TreetapError, UnknownJob
+from treetap.names import did_you_mean
 from treetap.usage import measure
+from treetap.wire.disclosure import ByteCounts
+from treetap.wire.ports import Address, Dialer
+from treetap.wire.timeouts import Timeouts
 from treetap.wire.v2 import jobs_pb2, setup_pb2
 
 log = logging.getLogger(__name__)
@@ -28,6 +31,60 @@ def next_attempt(journal: Journal, job: str) -> int:
     number = attempts(journal.read(job)) + 1
     journal.write(job, "attempt", number=number)
     return number
+
+
+class Parties:
+    """Makes the rosters of attempts. `parties`: name → address; `dialer` hides the transport to them."""
+
+    def __init__(
+        self, name: str, parties: Mapping[str, str], dialer: Dialer, silence_s: float, metrics: CoordinatorMetrics
+    ) -> None:
+        self.coordinator = name
+        self.addresses = {party: Address(party, location) for party, location in parties.items()}
+        self._dialer, self._silence_s, self._metrics = dialer, silence_s, metrics
+
+    def check(self, names: Sequence[str]) -> None:
+        """`ConfigError` for a party that the coordinator does not know."""
+        unknown = [name for name in names if name not in self.addresses]
+        if unknown:
+            known, meant = ", ".join(self.addresses), did_you_mean(unknown[0], self.addresses)
+            raise ConfigError(f"the coordinator knows no party {unknown[0]!r} (its [parties] are: {known}){meant}")
+
+    def byte_counts(self) -> ByteCounts:
+        """The counters of one attempt's bytes."""
+        return ByteCounts(self.coordinator, self._metrics.sent)
+
+    def roster(
+        self,
+        job: str,
+        attempt: int,
+        submitted: Submitted,
+        members: Sequence[str],
+        byte_counts: ByteCounts,
+        progress: Progress | None,
+        waits_s: float | None = None,
+    ) -> Roster:
+        """The roster of an attempt. `waits_s`: most seconds of waiting for a party; `progress`: None to report none."""
+        self.check(members)
+        parties = {name: self.addresses[name] for name in members}
+        timeouts = Timeouts(self._silence_s if waits_s is None else min(self._silence_s, waits_s))
+        return Roster(
+            job,
+            attempt,
+            submitted.submission,
+            parties,
+            self._dialer,
+            timeouts,
+            byte_counts,
+            self._metrics,
+            progress,
+        )
+
+    async def leave(self, job: str, attempt: int, submitted: Submitted, *, discard: bool) -> list[str]:
+        """Have a job's parties leave it; returns those that did not confirm it in time."""
+        members = [party for party in submitted.members if party in self.addresses]  # the configuration may lack one
+        roster = self.roster(job, attempt, submitted, members, self.byte_counts(), None)
+        return await roster.leave(LEAVE_S, discard=discard)
 
 
 class Attempt:
@@ -86,17 +143,17 @@ class Attempt:
         spec, progress = self._submitted.spec, self._progress
         roster = self._roster([spec.aggregator, *spec.feature_parties], progress)
         progress.phase("prepare")
-        found = await setup.prepare(roster, spec, self._submitted.submission)
-        model = found.model
-        progress.measured_before(found.history)
-        if spec.aggregator not in found.published:
-            if not found.aligned:
+        stored = await setup.prepare(roster, spec, self._submitted.submission)
+        model = stored.model
+        progress.measured_before(stored.history)
+        if spec.aggregator not in stored.published:
+            if not stored.aligned:
                 progress.phase("align")
                 await align(roster, roster.names, spec.alignment)
             course = protocols.training(spec)
-            plan = await course.plan(roster, spec, found, progress)
+            plan = await course.plan(roster, spec, stored, progress)
             progress.grown(plan.first)
-            if not found.published:
+            if not stored.published:
                 await course.train(roster, spec, plan, progress)
             progress.phase("publish")
             model = await setup.publish(roster, spec)
@@ -119,7 +176,6 @@ class Attempt:
         await self._finish(roster, patient=opening.away_policy == "degrade")
 
     def _again(self) -> None:
-        """Begin a new attempt at the running job."""
         number = self._progress.status.attempt = next_attempt(self._journal, self._job)
         logs.begin(job=self._job, attempt=number)
 

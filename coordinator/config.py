@@ -34,7 +34,6 @@ class CoordinatorConfig(Process):
     waiting_s: Annotated[float, Field(gt=0, le=31_536_000)] = WAITING_S
 
     def addresses(self) -> dict[str, str]:
-        """See `Process.addresses`."""
         metrics = {"metrics": self.metrics} if self.metrics else {}
         return {"listen": self.listen} | metrics | {f"parties.{name}": at for name, at in self.parties.items()}
 

@@ -33,4 +33,4 @@ async def score(roster: Roster, opening: prediction_pb2.OpenModel, _: None, bloc
     return blocks
 
 
-COURSE = PredictionCourse(begin, score)
+PREDICTION = PredictionCourse(begin, score)

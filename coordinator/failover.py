@@ -1,9 +1,11 @@
-"""Predictions while a feature party does not answer (docs/protocol-boosting.md, "When a party is away").
+"""Predictions without a party that does not answer, and its return (docs/protocol-boosting.md, "When a party is away").
 
 fail      The prediction is interrupted; its error names the party that does not answer.
 retry     The coordinator waits for the party, then a new attempt continues with the records that have no score yet.
 degrade   As retry, but a party that stays away is left out of the new attempt. Of a served model it is asked again,
-          and once it is back a new attempt with it begins (`coordinator.returns`).
+          and once it is back a new attempt with it begins (docs/serving.md). It is asked by the step `leave`, which
+          needs no session at the party, opens none, and ends one that an attempt before has left there. The service
+          of the parties that are present goes on meanwhile.
 
 An attempt always begins from the opening, so that no party keeps half a block and the records are aligned among the
 present parties.
@@ -13,20 +15,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 
 from coordinator.prediction import predict
-from coordinator.returns import Returns
 from coordinator.runtime.progress import Progress
-from coordinator.runtime.roster import Roster, answered
+from coordinator.runtime.roster import LEAVE_S, Roster, answered
 from treetap.errors import Incompatible, Interrupted, TreetapError, UnknownJob
+from treetap.protocols.prediction import AWAY_DEADLINES, degrades_serving
 from treetap.wire.v2 import prediction_pb2, setup_pb2
 
 log = logging.getLogger(__name__)
 #: Most attempts of one prediction that may break down in a row.
 MOST_ATTEMPTS = 10
-#: Seconds to wait for a party when a job is over.
-LEAVE_S = 3.0
+#: Seconds that a party which is asked again has for its answer.
+ANSWER_S = 3.0
 
 
 async def conduct(
@@ -72,14 +75,14 @@ async def accounts(roster: Roster, *, all_of_them: bool) -> dict[str, setup_pb2.
         await roster.leave_all()
         return {party: answered(party, answer, "accounted") for party, answer in answers.items()}
     asked = (roster.ask(party, "account", setup_pb2.Account()) for party in roster.names)
-    found = {}
+    costs = {}
     for party, answer in zip(roster.names, await asyncio.gather(*asked, return_exceptions=True), strict=True):
         if isinstance(answer, BaseException):
             log.warning("%s: the cost of the job at this party is not known: %s", party, answer)
         else:
-            found[party] = answered(party, answer, "accounted")
+            costs[party] = answered(party, answer, "accounted")
     await roster.leave(LEAVE_S)
-    return found
+    return costs
 
 
 def _passes(failure: TreetapError) -> bool:
@@ -109,3 +112,60 @@ async def _wait_or_go_without(
         log.warning("%s: away, the prediction continues without", ", ".join(gone))
         opening.away.extend(gone)
         progress.away(opening.away)
+
+
+class Returns:
+    """The parties that a prediction's opening lists as away; the list is changed in place.
+
+    A party that is back is on trial until an attempt with it has served. If the attempt breaks down before, the party
+    counts as away again, and the time until it is asked again doubles.
+    """
+
+    def __init__(
+        self, opening: prediction_pb2.OpenModel, progress: Progress, begin: Callable[[Sequence[str]], Roster]
+    ) -> None:
+        """`begin`: makes the roster of the present attempt with the given parties."""
+        self._opening, self._progress, self._begin = opening, progress, begin
+        self._on_trial: list[str] = []
+        self._in_vain = 0  # returns in a row that ended in a breakdown
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        """Within the block, ask the parties without which a model is served, until one answers: `Progress.back`."""
+        self._progress.back = []
+        asking = degrades_serving(self._opening) and bool(self._opening.away)
+        task = asyncio.ensure_future(self._ask()) if asking else None
+        try:
+            yield
+        finally:
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    def take_back(self) -> None:
+        """Have the next attempt begin with the parties that are back."""
+        self._judge()
+        self._on_trial += self._progress.back
+        away = [party for party in self._opening.away if party not in self._on_trial]
+        log.info("%s: back; a new attempt includes it", ", ".join(self._progress.back))
+        self._opening.away[:] = away
+        self._progress.away(away)
+
+    def broke_down(self) -> list[str]:
+        """The parties on trial in an attempt that has broken down: they count as away again."""
+        self._judge()
+        parties, self._on_trial = self._on_trial, []
+        self._in_vain += bool(parties)
+        return parties
+
+    def _judge(self) -> None:
+        """End the trial of parties with which an attempt has served."""
+        if self._progress.served and self._on_trial:
+            self._on_trial, self._in_vain = [], 0
+
+    async def _ask(self) -> None:
+        while not self._progress.back:
+            await asyncio.sleep(min(self._opening.away_deadline_s * 2.0**self._in_vain, AWAY_DEADLINES[1]))
+            away = list(self._opening.away)
+            lost = await self._begin(away).leave(ANSWER_S)
+            self._progress.back = [party for party in away if party not in lost]

@@ -88,4 +88,4 @@ async def _ask(
     return asked
 
 
-COURSE = PredictionCourse(begin, score)
+PREDICTION = PredictionCourse(begin, score)

@@ -13,15 +13,13 @@ from typing import Any
 from google.protobuf.message import Message
 
 from coordinator import retention
-from coordinator.attempt import Attempt, next_attempt
+from coordinator.attempt import Attempt, Parties, next_attempt
 from coordinator.config import MOST_JOBS, WAITING_S
-from coordinator.parties import Parties
 from coordinator.prediction import opening_of
-from coordinator.runtime.job_record import CANCELLED, attempts, for_a_list, to_base64
+from coordinator.runtime.job_record import CANCELLED, Submitted, attempts, for_a_list, new_submission, to_base64
 from coordinator.runtime.journal import Journal
 from coordinator.runtime.metrics import CoordinatorMetrics
 from coordinator.runtime.progress import Progress
-from coordinator.runtime.submission import Submitted, new_submission
 from coordinator.waiting import LONGEST_PAUSE_S, Place, Waiting
 from treetap.errors import ConfigError, Conflict, Interrupted, TreetapError, UnknownJob
 from treetap.names import NAME, did_you_mean
@@ -105,7 +103,8 @@ class Jobs:
     def _trained(self, name: str) -> Submitted:
         """The finished training that made a model; `UnknownJob` if there is none."""
         if not self._journal.has(name):
-            models = [each.job for each in self._journal.listed() if (each.kind, each.state) == ("train", "finished")]
+            finished = (job for job in self._journal.listed() if job.state == "finished")
+            models = [job.job for job in finished if job.kind == "train"]
             raise UnknownJob(
                 f"there is no model {name!r}: a model has the name of the training job that made it, which "
                 f"treetap status lists{did_you_mean(name, models)}"
@@ -189,27 +188,27 @@ class Jobs:
         if unheard:
             names = ", ".join(unheard)
             why += f"; {names} did not confirm it and may still hold files: treetap cancel {job} repeats it"
-        found = self._state(job)
-        if found.state == "cancelled":
-            found.error = why
-        return found
+        after = self._state(job)
+        if after.state == "cancelled":
+            after.error = why
+        return after
 
     def status(self, job: str) -> list[jobs_pb2.JobStatus]:
         """One job, or all in the order of their submission, these without costs and phases."""
         if job:
             return [self._state(job)]
-        return [self._list_entry(each) for each in self._journal.listed()]
+        return [self._list_entry(listed) for listed in self._journal.listed()]
 
     def prune(self, names: Sequence[str], days: float, *, dry_run: bool) -> list[str]:
         """Have the journal forget these jobs, or those that ended more than `days` ago; see `coordinator.retention`."""
         if names:
-            found = retention.named(self._journal, self._running, names)
+            over = retention.named(self._journal, self._running, names)
         else:
-            found = retention.old(self._journal, self._running, days)
-        names = [status.job for status in found]
+            over = retention.old(self._journal, self._running, days)
+        names = [status.job for status in over]
         if not dry_run:
             self._journal.remove(names)
-            for status in found:
+            for status in over:
                 self._metrics.forget(status.state)
         return names
 
@@ -374,13 +373,13 @@ class Jobs:
             raise ConfigError(f"there is a job {job!r} already; choose another name")
         return job
 
-    def _list_entry(self, found: jobs_pb2.JobStatus) -> jobs_pb2.JobStatus:
+    def _list_entry(self, listed: jobs_pb2.JobStatus) -> jobs_pb2.JobStatus:
         """The live status of a running job, else that of the journal."""
-        if found.job in self._running:
-            return for_a_list(self._progress[found.job].status)
-        if found.job in self._waiting:
-            found.error = self._waiting.sentence(found.job, self._most)
-        return found
+        if listed.job in self._running:
+            return for_a_list(self._progress[listed.job].status)
+        if listed.job in self._waiting:
+            listed.error = self._waiting.sentence(listed.job, self._most)
+        return listed
 
     def _state(self, job: str) -> jobs_pb2.JobStatus:
         """The live status of a running job, else the status in the journal."""

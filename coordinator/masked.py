@@ -44,4 +44,4 @@ async def score(
     return await score_block(roster, recipient, "add_shares", block, sending, progress)
 
 
-COURSE = PredictionCourse(begin, score)
+PREDICTION = PredictionCourse(begin, score)

@@ -70,4 +70,4 @@ async def _close_tree(roster: Roster, spec: setup_pb2.JobSpec, tree: int, progre
             progress.measured(metrics)
 
 
-COURSE = TrainingCourse(bin_columns, train)
+TRAINING = TrainingCourse(bin_columns, train)

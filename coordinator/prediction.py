@@ -1,21 +1,33 @@
-"""Predictions: the operator's request as the opening that the parties receive, and the protocol's course."""
+"""Predictions: the operator's request as the opening that the parties receive, then one table, or serving.
+
+Serving scores the records that clients request at the label holder, until an operator cancels it. A block holds the
+records that clients have requested since the last one (docs/serving.md). The coordinator sees the number of records and
+the figures of serving; neither the clients nor the records.
+"""
 
 from __future__ import annotations
+
+import asyncio
+import logging
 
 from coordinator import protocols
 from coordinator.protocols import PredictionCourse
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster, answered
-from coordinator.serving import serve
 from treetap.errors import ConfigError
+from treetap.process.together import together
 from treetap.protocols import codec
 from treetap.protocols.job_spec import params_of
 from treetap.protocols.prediction import check_degraded_serving, check_prediction, degrades_serving
 from treetap.protocols.registry import PREDICTION, name_in, prediction, training, training_name
-from treetap.wire.v2 import jobs_pb2, prediction_pb2, setup_pb2
+from treetap.wire.v2 import jobs_pb2, prediction_pb2, serving_pb2, setup_pb2
 
 #: Seconds after which a party that does not answer counts as away, where the request names none.
 AWAY_DEADLINE_S = 30.0
+#: Seconds between two requests for every party's account, which also shows that the party is present.
+LOOK_S = 5.0
+#: Seconds of serving after which an attempt counts as one that served, also without any request.
+PROVEN_S = 60.0
 
 
 def opening_of(
@@ -35,6 +47,7 @@ def opening_of(
         raise ConfigError(
             f"protocol = {name!r}: does not predict with models of {trained_by}; use {' or '.join(offered)}"
         )
+    # what the request leaves open follows from the training: all parties must score by the same numbers
     asked = codec.read(getattr(request.parameters, protocol.field), protocol.options)
     policy = request.away_policy or "fail"
     recipient = _recipient(request, spec)
@@ -62,20 +75,6 @@ def opening_of(
     if degrades_serving(opening):
         check_degraded_serving(opening, params_of(spec).absence)
     return opening
-
-
-def _recipient(request: jobs_pb2.PredictRequest, spec: setup_pb2.JobSpec) -> str:
-    """The party that gets the scores; `ConfigError` where the request names another than there can be."""
-    asked, trained_by = request.recipient or spec.aggregator, training_name(spec)
-    parties = [spec.aggregator, *spec.feature_parties]
-    if asked not in parties:
-        raise ConfigError(f"recipient = {asked!r}: is no party of model {request.model} ({', '.join(parties)})")
-    if asked != spec.aggregator and not training(trained_by).one_role:
-        raise ConfigError(
-            f"recipient = {asked!r}: the scores of a model of {trained_by} go to its label holder, {spec.aggregator}; "
-            "leave it out"
-        )
-    return asked
 
 
 async def predict(
@@ -106,5 +105,59 @@ async def _predict_table(
         block += 1
     progress.phase("write")
     written = await roster.ask(opening.recipient, "write_predictions", prediction_pb2.WritePredictions())
-    found: prediction_pb2.WrittenPredictions = answered(opening.recipient, written, "written_predictions")
-    return found
+    outcome: prediction_pb2.WrittenPredictions = answered(opening.recipient, written, "written_predictions")
+    return outcome
+
+
+async def serve(
+    roster: Roster, opening: prediction_pb2.OpenModel, course: PredictionCourse, progress: Progress
+) -> None:
+    """Score the records that clients request, block after block.
+
+    1. The label holder waits for requests, a few seconds at a time, so that each step keeps its deadline.
+    2. The records requested so far are a block, which the protocol scores as any other.
+
+    Serving ends with an error, when it is cancelled, or between two blocks once a party that was away is back.
+    """
+    label_holder = opening.recipient
+    opened = await course.begin(roster, opening, progress)
+    progress.phase("serve")
+    roster.log_level = logging.DEBUG  # the metrics cover these repeated steps
+    loop = asyncio.get_running_loop()
+    began = look = loop.time()
+    block, waits = 0, 0
+    while progress.ending or not progress.back:
+        asking = [roster.ask_all([label_holder], "await_requests", serving_pb2.AwaitRequests(), block, waits)]
+        if loop.time() >= look or progress.ending:
+            asking.append(roster.ask_all(roster.names, "account", setup_pb2.Account()))
+            look = loop.time() + LOOK_S
+        heard, *accounts = await together(*asking)
+        if progress.ending and not accounts:
+            accounts = [await roster.ask_all(roster.names, "account", setup_pb2.Account())]
+        for answers in accounts:
+            progress.accounts({party: answered(party, answer, "accounted") for party, answer in answers.items()})
+        awaited = answered(label_holder, heard[label_holder], "awaited_requests")
+        progress.serving(awaited.figures)
+        progress.served = progress.served or loop.time() - began >= PROVEN_S
+        if progress.ending:
+            progress.settled()
+        if awaited.records:
+            await course.score(roster, opening, opened, block, progress)
+            progress.served = True
+            block, waits = block + 1, 0
+        else:
+            waits += 1
+
+
+def _recipient(request: jobs_pb2.PredictRequest, spec: setup_pb2.JobSpec) -> str:
+    """The party that gets the scores; `ConfigError` where the request names another than there can be."""
+    asked, trained_by = request.recipient or spec.aggregator, training_name(spec)
+    parties = [spec.aggregator, *spec.feature_parties]
+    if asked not in parties:
+        raise ConfigError(f"recipient = {asked!r}: is no party of model {request.model} ({', '.join(parties)})")
+    if asked != spec.aggregator and not training(trained_by).one_role:
+        raise ConfigError(
+            f"recipient = {asked!r}: the scores of a model of {trained_by} go to its label holder, {spec.aggregator}; "
+            "leave it out"
+        )
+    return asked

@@ -1,4 +1,4 @@
-"""The course of each protocol at the coordinator: a table of the modules that define it as `COURSE`."""
+"""The course of each protocol at the coordinator: tables of the modules that have it as `TRAINING` or `PREDICTION`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TRAINING: Mapping[str, str] = {
     "boosting": "coordinator.boosting",
     "forest": "coordinator.forest",
     "pivodl": "coordinator.pivodl",
-    "splitnn": "coordinator.splitnn.train",
+    "splitnn": "coordinator.splitnn",
 }
 #: Name of a protocol that predicts → its module.
 PREDICTION: Mapping[str, str] = {
@@ -25,7 +25,7 @@ PREDICTION: Mapping[str, str] = {
     "eini": "coordinator.eini",
     "eini-lattice": "coordinator.eini",
     "masked": "coordinator.masked",
-    "splitnn": "coordinator.splitnn.predict",
+    "splitnn": "coordinator.splitnn",
 }
 
 
@@ -52,12 +52,10 @@ class PredictionCourse(NamedTuple):
 
 
 def training(spec: setup_pb2.JobSpec) -> TrainingCourse:
-    """The course of a training job."""
-    course: TrainingCourse = importlib.import_module(TRAINING[training_name(spec)]).COURSE
+    course: TrainingCourse = importlib.import_module(TRAINING[training_name(spec)]).TRAINING
     return course
 
 
 def prediction(opening: prediction_pb2.OpenModel) -> PredictionCourse:
-    """The course of a prediction."""
-    course: PredictionCourse = importlib.import_module(PREDICTION[prediction_name(opening)]).COURSE
+    course: PredictionCourse = importlib.import_module(PREDICTION[prediction_name(opening)]).PREDICTION
     return course

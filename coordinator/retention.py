@@ -30,7 +30,7 @@ def named(journal: Journal, running: Collection[str], jobs: Collection[str]) -> 
         UnknownJob: one is not there.
         Conflict: one runs, or can be resumed: its parties hold files.
     """
-    found = []
+    statuses = []
     for job in dict.fromkeys(jobs):
         if not journal.has(job):
             raise journal.unknown(job)
@@ -39,8 +39,8 @@ def named(journal: Journal, running: Collection[str], jobs: Collection[str]) -> 
             raise Conflict(f"job {job} is running: treetap cancel {job} ends it")
         if status.state != "damaged" and not is_over(status):
             raise Conflict(f"job {job} is {status.state}, and its parties hold files of it: treetap cancel {job} first")
-        found.append(status)
-    return found
+        statuses.append(status)
+    return statuses
 
 
 def old(journal: Journal, running: Collection[str], days: float) -> list[jobs_pb2.JobStatus]:
@@ -63,7 +63,6 @@ def old(journal: Journal, running: Collection[str], days: float) -> list[jobs_pb
 
 
 def is_over(status: jobs_pb2.JobStatus) -> bool:
-    """True if the job cannot be resumed."""
     return status.state in ("finished", "cancelled") or (status.state == "failed" and status.bad_input)
 
 

@@ -1,7 +1,11 @@
-"""The steps at the beginning and the end of every training."""
+"""The steps at the beginning and the end of jobs: alignment, keys, bins, publication.
+
+The coordinator only calls them: the records are aligned party to party (docs/alignment.md).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from google.protobuf.message import Message
@@ -10,9 +14,26 @@ from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster, answered
 from treetap.errors import ConfigError, Malformed, ProtocolError
 from treetap.process.together import together
+from treetap.protocols.alignment import turns
 from treetap.protocols.job_spec import continued_from
 from treetap.wire.metric_history import columns, merged, rows
 from treetap.wire.v2 import setup_pb2, types_pb2
+
+
+async def align(roster: Roster, parties: Sequence[str], mode: str) -> None:
+    """Align the records of `parties`: the label holder, then the feature parties in the order of the job."""
+    if mode == "sorted-ids":
+        await compare_digests(roster, parties)
+        return
+    for turn in turns(len(parties)):
+        names = [parties[place] for place in turn.places]
+        await roster.ask_all(names, turn.step, stage=turn.stage)
+
+
+async def compare_digests(roster: Roster, parties: Sequence[str]) -> None:
+    """Feature parties send the digest of their sorted ids; the label holder compares."""
+    sending = roster.ask_all(parties[1:], "send_digest")
+    await together(sending, roster.ask(parties[0], "compare_digests"))
 
 
 @dataclass(frozen=True)
@@ -48,13 +69,13 @@ async def prepare(roster: Roster, spec: setup_pb2.JobSpec, submission: str) -> F
     body = setup_pb2.Prepare(spec=spec, peers=roster.peers(), submission=submission)
     results = await roster.ask_all(roster.names, "prepare", body)
     answers = {party: answered(party, result, "prepared") for party, result in results.items()}
-    if all(each.without_columns for each in answers.values()):
+    if all(answer.without_columns for answer in answers.values()):
         raise ConfigError(
             f"no party has a feature: columns of table {spec.table!r} names none at {' and '.join(answers)}; write "
             "columns = [...] there, at one party at least"
         )
     own = answers[spec.aggregator]
-    aligned = {each.aligned_attempt for each in answers.values() if not each.published}
+    aligned = {answer.aligned_attempt for answer in answers.values() if not answer.published}
     agreed = len(aligned) == 1 and 0 not in aligned
     if not own.published:
         lost = [
@@ -67,11 +88,11 @@ async def prepare(roster: Roster, spec: setup_pb2.JobSpec, submission: str) -> F
                 f"{' or '.join(lost)} has lost part of its state of the job: the label holder has {own.stored_rounds} "
                 "rounds, and not every party has as many and the same alignment; cancel the job and train again"
             )
-    published = frozenset(party for party, each in answers.items() if each.published)
+    published = frozenset(party for party, answer in answers.items() if answer.published)
     # of PIVODL each party has the metrics of other rounds, and may have stored one more than the first party
     # before the first attempt has stored the base model's rounds, the label holder answers with their metrics
     known = own.stored_rounds if own.stored_rounds or not continued_from(spec) else None
-    history = columns(merged(rows(each.history) for each in answers.values())[:known])
+    history = columns(merged(rows(answer.history) for answer in answers.values())[:known])
     return Found(own.stored_rounds, agreed, published, own.model, history)
 
 
@@ -82,15 +103,15 @@ async def exchange_keys(roster: Roster, spec: setup_pb2.JobSpec, progress: Progr
     await together(making, roster.ask_all(spec.feature_parties, "take_key", setup_pb2.TakeKey()))
 
 
-async def bin_columns(roster: Roster, spec: setup_pb2.JobSpec, found: Found, progress: Progress) -> Plan:
+async def bin_columns(roster: Roster, spec: setup_pb2.JobSpec, state: Found, progress: Progress) -> Plan:
     """Have every party bin its columns of the aligned records; the label holder answers with the number of rounds."""
-    return await plan_rounds(roster, spec, found, progress, "bin", "bin", setup_pb2.Bin())
+    return await plan_rounds(roster, spec, state, progress, "bin", "bin", setup_pb2.Bin())
 
 
 async def plan_rounds(
     roster: Roster,
     spec: setup_pb2.JobSpec,
-    found: Found,
+    state: Found,
     progress: Progress,
     phase: str,
     step: str,
@@ -102,22 +123,22 @@ async def plan_rounds(
         Malformed: there are no rounds, or a party says that it has published a model whose rounds are not all stored.
     """
     progress.phase(phase)
-    names = [party for party in roster.names if party not in found.published]
+    names = [party for party in roster.names if party not in state.published]
     answers = await roster.ask_all(names, step, body)
     binned = answered(spec.aggregator, answers[spec.aggregator], "binned")
     if not binned.rounds:
         raise Malformed(f"{spec.aggregator} says that the job has no rounds")
-    if found.published and found.rounds < binned.rounds and not binned.stopped:
+    if state.published and state.rounds < binned.rounds and not binned.stopped:
         raise Malformed(
-            f"{' and '.join(sorted(found.published))} cannot have published a model of which the label holder has "
-            f"stored {found.rounds} of {binned.rounds} rounds; cancel the job and train again"
+            f"{' and '.join(sorted(state.published))} cannot have published a model of which the label holder has "
+            f"stored {state.rounds} of {binned.rounds} rounds; cancel the job and train again"
         )
     if binned.base_rounds >= binned.rounds or (binned.base_rounds and not continued_from(spec)):
         raise Malformed(
             f"{spec.aggregator} says that {binned.base_rounds} of {binned.rounds} rounds are those of the model from "
             "which the job continues"
         )
-    return Plan(max(found.rounds, binned.base_rounds), binned.rounds, binned.stopped, binned.own_rounds)
+    return Plan(max(state.rounds, binned.base_rounds), binned.rounds, binned.stopped, binned.own_rounds)
 
 
 async def publish(roster: Roster, spec: setup_pb2.JobSpec) -> setup_pb2.PublishedModel:

@@ -87,7 +87,6 @@ class Waiting:
             place.again_at = 0.0
 
     def sentence(self, job: str, most: int) -> str:
-        """The reason why a job waits."""
         place, before = self._places[job], list(self._places).index(job)
         behind = f"; {before} came before it" if before else ""
         return place.why or f"waits until one of the {most} jobs under way ends (most_jobs = {most}){behind}"
@@ -104,6 +103,5 @@ class Waiting:
         await self._moved.wait()
 
     def move(self) -> None:
-        """Wake whoever waits for a change."""
         self._moved.set()
         self._moved = asyncio.Event()

@@ -1,16 +1,20 @@
-"""Submission, attempts and status of a job, read from the events of its journal."""
+"""The record of a job, read from the events of its journal: submission, attempts and status."""
 
 from __future__ import annotations
 
 import base64
+import secrets
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from google.protobuf.message import DecodeError, Message
 
-from coordinator.runtime.journal_lines import Event
-from coordinator.runtime.submission import Submitted, submitted_in
-from treetap.wire.v2 import jobs_pb2
+from treetap.protocols.registry import prediction_name, training_name
+from treetap.version import PROTOCOL_VERSION
+from treetap.wire.v2 import jobs_pb2, prediction_pb2, setup_pb2
 
+Event: TypeAlias = dict[str, Any]
 CANCELLED = "cancelled by an operator"
 #: Most characters of an error in a list of jobs.
 LISTED_ERROR = 400
@@ -18,18 +22,73 @@ LISTED_ERROR = 400
 UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, DecodeError)
 
 
+@dataclass(frozen=True)
+class Submitted:
+    """A submitted job.
+
+    Attributes:
+        kind: train, predict or serve, which is also the command.
+        submission: the nonce by which parties distinguish this job from another one of the same name.
+    """
+
+    job: str
+    kind: str
+    submission: str
+    _content: str
+
+    @property
+    def spec(self) -> setup_pb2.JobSpec:
+        """The specification of a training."""
+        return setup_pb2.JobSpec.FromString(base64.b64decode(self._content))
+
+    @property
+    def opening(self) -> prediction_pb2.OpenModel:
+        """The opening of a prediction or of serving."""
+        return prediction_pb2.OpenModel.FromString(base64.b64decode(self._content))
+
+    @property
+    def protocol(self) -> str:
+        return training_name(self.spec) if self.kind == "train" else prediction_name(self.opening)
+
+    @property
+    def members(self) -> list[str]:
+        """The job's parties, its aggregator or recipient first."""
+        if self.kind == "train":
+            return [self.spec.aggregator, *self.spec.feature_parties]
+        return [self.opening.recipient, *self.opening.feature_parties]
+
+
 def submission_of(job: str, events: Sequence[Event]) -> Submitted:
-    """The submission."""
-    return submitted_in(job, events[0])
+    """The submission in the first line of the journal, of this version of the protocol."""
+    line = events[0]
+    return Submitted(job, line["kind"], line["submission"], line[content_key(line["kind"])])
+
+
+def other_version(line: Event) -> str:
+    """The reason why a submission cannot be read, and the remedy; empty for one of this version."""
+    if line["wire"] == PROTOCOL_VERSION:
+        return ""
+    return (
+        f"was begun in version {line['wire']} of the protocol, and this release reads version {PROTOCOL_VERSION} "
+        "alone: install the release that began it"
+    )
+
+
+def content_key(kind: str) -> str:
+    """The key of the message of a job of this kind."""
+    return "spec" if kind == "train" else "opening"
+
+
+def new_submission() -> str:
+    """A nonce that distinguishes a submission of a job from another one of the same name."""
+    return str(secrets.randbits(64))
 
 
 def attempts(events: Sequence[Event]) -> int:
-    """The number of attempts at a job so far."""
     return max((event["number"] for event in events if event["event"] == "attempt"), default=0)
 
 
 def is_cancelled(events: Sequence[Event]) -> bool:
-    """True if an operator has cancelled the job."""
     return any(event["event"] == "cancelled" for event in events)
 
 
@@ -65,12 +124,12 @@ def status_of(job: str, events: Sequence[Event]) -> jobs_pb2.JobStatus:
 
 def for_a_list(status: jobs_pb2.JobStatus) -> jobs_pb2.JobStatus:
     """A status without costs, phases and history, and with the beginning of a long error: a list may have thousands."""
-    found = jobs_pb2.JobStatus()
-    found.CopyFrom(status)
-    del found.accounts[:], found.phases[:], found.history[:]
-    if len(found.error) > LISTED_ERROR:
-        found.error = f"{found.error[:LISTED_ERROR]} …; see: treetap status {status.job}"
-    return found
+    short = jobs_pb2.JobStatus()
+    short.CopyFrom(status)
+    del short.accounts[:], short.phases[:], short.history[:]
+    if len(short.error) > LISTED_ERROR:
+        short.error = f"{short.error[:LISTED_ERROR]} …; see: treetap status {status.job}"
+    return short
 
 
 def to_base64(message: Message) -> str:

@@ -1,8 +1,8 @@
 """A durable journal of each job's submission and progress, from which a job resumes.
 
-One file of JSON lines with checksums per job. Each line is on disk before the coordinator acts on it; a line torn by a
-crash is ignored. The journal holds no data of any party: the coordinator has none. A file that is damaged concerns its
-own job only, whose state is then "damaged".
+One file of JSON lines per job, each with a checksum that covers those before it. Each line is on disk before the
+coordinator acts on it; a line torn by a crash is ignored. The journal holds no data of any party: the coordinator has
+none. A file that is damaged concerns its own job only, whose state is then "damaged".
 
 Memory holds a short status of every job, and the events of the jobs that were read or written last, up to `HELD_BYTES`
 of files. Either is used only while the file on disk is unchanged; otherwise the file is read again.
@@ -10,10 +10,11 @@ of files. Either is used only while the file on disk is unchanged; otherwise the
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -22,18 +23,22 @@ from google.protobuf.message import Message
 
 from coordinator.runtime.job_record import (
     UNREADABLE,
+    Event,
+    Submitted,
+    content_key,
     for_a_list,
     is_cancelled,
     is_cut_off,
+    other_version,
     status_of,
     submission_of,
     to_base64,
     waits,
 )
-from coordinator.runtime.journal_lines import Event, Lines, lines_of, no_lines
-from coordinator.runtime.submission import Submitted, content_key, other_version
 from treetap.errors import BadInput, DataError, Interrupted, UnknownJob
+from treetap.models.checksums import bodies_of, checked_line, first, whole_lines
 from treetap.models.durable import append, make_folder, remnant, sync_folder, write_whole
+from treetap.models.json_text import parse
 from treetap.names import NAME, did_you_mean
 from treetap.version import PROTOCOL_VERSION
 from treetap.wire.v2 import jobs_pb2
@@ -43,6 +48,51 @@ HELD_BYTES = 2**20
 SUFFIX = ".jsonl"
 #: What changes with a file: inode, size, times of the last change of content and of state, in nanoseconds.
 Stamp: TypeAlias = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The events of a file.
+
+    Attributes:
+        whole: bytes of its whole lines; what follows them was torn by a crash.
+        last: checksum of the last one.
+    """
+
+    events: tuple[Event, ...]
+    whole: int
+    last: str
+
+    def with_line(self, content: Mapping[str, Any]) -> tuple[bytes, Lines]:
+        """A further line, and the lines with it."""
+        line, digest = checked_line(content, self.last)
+        return line, Lines((*self.events, json.loads(json.dumps(content))), self.whole + len(line), digest)
+
+
+def no_lines(job: str) -> Lines:
+    """The lines of a job before its first."""
+    return Lines((), 0, first(_seed(job)))
+
+
+def lines_of(path: Path, job: str, raw: bytes) -> Lines:
+    """The lines in the content of a file.
+
+    Raises:
+        DataError: one is damaged, which the message names; or there is no submission.
+    """
+    lines = whole_lines(raw)
+    bodies, digests = bodies_of(path, lines, _seed(job))
+    try:
+        events = [parse(body) for body in bodies]
+    except ValueError:
+        raise DataError(f"{path}: has a line that is no JSON; bring a back-up of the file back") from None
+    if not events or events[0].get("event") != "submitted":
+        raise DataError(f"{path}: does not begin with a submission; bring a back-up of the file back")
+    return Lines(tuple(events), sum(map(len, lines)), digests[-1])
+
+
+def _seed(job: str) -> str:
+    return f"journal of {job}"
 
 
 @dataclass(frozen=True)
@@ -104,10 +154,10 @@ class Journal:
         line, lines = before.with_line({"event": event, **when, **content})
         self._release(job)  # if the write fails, the file is read again
         try:
-            found = self._create(job, line) if held is None else self._append(job, line, held)
+            file = self._create(job, line) if held is None else self._append(job, line, held)
         except OSError as failure:
             raise Interrupted(f"the coordinator cannot write {self._path(job)}: {failure.strerror}") from failure
-        held = _Held(found, lines)
+        held = _Held(file, lines)
         self._keep(job, held)
         self._index[job] = _entry_of(job, held)
 
@@ -127,8 +177,8 @@ class Journal:
 
     def cut_off(self, *kinds: str) -> list[str]:
         """Jobs of these kinds whose last attempt has no end: they ran when the coordinator stopped."""
-        found = [(job, entry.listed) for job, entry in self._entries() if entry.cut_off]
-        return [job for job, listed in found if jobs_pb2.JobStatus.FromString(listed).kind in kinds]
+        jobs = [(job, entry.listed) for job, entry in self._entries() if entry.cut_off]
+        return [job for job, listed in jobs if jobs_pb2.JobStatus.FromString(listed).kind in kinds]
 
     def waiting(self) -> list[tuple[str, str, float]]:
         """Jobs that wait for their turn in the order in which they came: name, operator, seconds since 1970."""
@@ -189,16 +239,16 @@ class Journal:
 
     def _entries(self) -> list[tuple[str, _Entry]]:
         """All jobs, in the order of their submission; reads the files that have changed since the last time."""
-        found = {}
+        entries = {}
         with os.scandir(self._folder) as files:
             for file in files:
                 job, suffix = os.path.splitext(file.name)
                 if suffix == SUFFIX and NAME.match(job) and file.is_file():
                     known = self._index.get(job)
                     unchanged = known is not None and known.stamp == _stamp(file.stat())
-                    found[job] = known if known is not None and unchanged else self._entry(job)
-        self._index = {job: entry for job, entry in found.items() if entry is not None}
-        return sorted(self._index.items(), key=lambda each: (each[1].when, each[0]))
+                    entries[job] = known if known is not None and unchanged else self._entry(job)
+        self._index = {job: entry for job, entry in entries.items() if entry is not None}
+        return sorted(self._index.items(), key=lambda item: (item[1].when, item[0]))
 
     def _entry(self, job: str) -> _Entry | None:
         try:
@@ -213,14 +263,14 @@ class Journal:
         """A job's lines as its file has them now, read only if it has changed; None where there is no such file."""
         path, held = self._path(job), self._held.get(job)
         try:
-            found = path.stat()
-            if not stat.S_ISREG(found.st_mode):
+            file = path.stat()
+            if not stat.S_ISREG(file.st_mode):
                 raise FileNotFoundError
-            if held is None or _stamp(held.found) != _stamp(found):
+            if held is None or _stamp(held.found) != _stamp(file):
                 self._release(job)
                 lines = lines_of(path, job, path.read_bytes())
                 _understand(path, job, lines)
-                held = _Held(found, lines)
+                held = _Held(file, lines)
         except FileNotFoundError:
             self._release(job)
             return None
@@ -256,8 +306,8 @@ class Journal:
         return self._folder / f"{job}{SUFFIX}"
 
 
-def _stamp(found: os.stat_result) -> Stamp:
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+def _stamp(file: os.stat_result) -> Stamp:
+    return file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns
 
 
 def _understand(path: Path, job: str, lines: Lines) -> None:

@@ -39,7 +39,6 @@ class CoordinatorMetrics(ProcessMetrics):
 
     @contextmanager
     def asking(self, party: str, step: str) -> Iterator[None]:
-        """Measure a step that a party is asked for."""
         began = monotonic()
         self._running(party, step).inc()
         try:

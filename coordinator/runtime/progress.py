@@ -56,7 +56,6 @@ class Progress:
         self.metrics(model.metrics)
 
     def stage(self, stage: int) -> None:
-        """Begin a new stage of the round."""
         self.status.stage = stage
         self.touch()
 
@@ -66,18 +65,18 @@ class Progress:
 
     def metrics(self, metrics: Iterable[types_pb2.NamedMetric]) -> None:
         """Replace the metrics by those that the label holder published last."""
-        found = list(metrics)
-        if found:
+        named = list(metrics)
+        if named:
             del self.status.metrics[:]
-            self.status.metrics.extend(found)
+            self.status.metrics.extend(named)
         self.touch()
 
     def measured(self, metrics: Iterable[types_pb2.NamedMetric]) -> None:
         """Take the metrics that the label holder published after a round, if it did, and add them to the history."""
-        found = list(metrics)
-        if found:
-            append(self.status.history, found)
-        self.metrics(found)
+        named = list(metrics)
+        if named:
+            append(self.status.history, named)
+        self.metrics(named)
 
     def measured_before(self, history: Iterable[types_pb2.MetricHistory]) -> None:
         """Set the history to that of the rounds that earlier attempts stored."""
@@ -99,7 +98,6 @@ class Progress:
         self.touch()
 
     def serving(self, figures: serving_pb2.ServingFigures) -> None:
-        """Of serving: set its figures."""
         self.status.serving.CopyFrom(figures)
         self.touch()
 
@@ -133,7 +131,6 @@ class Progress:
                 await self._settled.wait()
 
     def on_progress(self, party: str, progress: control_pb2.Progress) -> None:
-        """Take a party's progress."""
         if self.status.kind == "serve" and party in self.status.away:
             self.status.away.remove(party)
         self._bytes[party] = max(progress.bytes, self._bytes.get(party, 0))
@@ -148,7 +145,6 @@ class Progress:
         self.touch()
 
     def end(self, state: str, error: str = "", *, bad_input: bool = False) -> None:
-        """Set the state in which the job ends."""
         self.phase("")
         if self.status.kind == "serve":
             del self.status.away[:]  # the job waits for no party; the error names the missing one
@@ -156,14 +152,12 @@ class Progress:
         self.touch()
 
     def touch(self) -> None:
-        """Wake the watchers."""
         self.status.seconds = self._before + asyncio.get_running_loop().time() - self._started
         self.status.bytes = min(sum(self._bytes.values()), MOST)
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def changed(self) -> None:
-        """Wait for the next change."""
         await self._changed.wait()
 
     def _add(self, phase: str, seconds: float) -> None:

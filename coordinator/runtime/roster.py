@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from google.protobuf.message import Message
 
 from coordinator.runtime.metrics import CoordinatorMetrics
+from coordinator.runtime.progress import Progress
 from treetap import logs
 from treetap.errors import Malformed, Silent, Unreachable
 from treetap.names import NAME
@@ -21,6 +22,8 @@ from treetap.wire.timeouts import Reconnects, Timeouts
 from treetap.wire.v2 import control_pb2, setup_pb2, types_pb2
 
 log = logging.getLogger(__name__)
+#: Seconds to wait for a party when a job is over.
+LEAVE_S = 3.0
 
 
 class Roster:
@@ -36,18 +39,17 @@ class Roster:
         timeouts: Timeouts,
         byte_counts: ByteCounts,
         metrics: CoordinatorMetrics,
-        on_progress: Callable[[str, control_pb2.Progress], None],
-        on_lost: Callable[[str], None],
+        progress: Progress | None,
     ) -> None:
+        """`progress`: of the job; None: no operator watches it, as when the parties leave it."""
         self._job, self._attempt, self._submission = job, attempt, submission
         self._parties, self._dialer, self._timeouts = dict(parties), dialer, timeouts
         self._byte_counts, self._metrics = byte_counts, metrics
-        self._on_progress, self._on_lost = on_progress, on_lost
+        self._progress = progress
         self.log_level = logging.INFO  #: level of the log lines at the ends of steps
 
     @property
     def names(self) -> list[str]:
-        """All parties."""
         return list(self._parties)
 
     def peers(self) -> list[types_pb2.Peer]:
@@ -77,7 +79,8 @@ class Roster:
                     result = await self._once(party, step, request, reconnects)
                     break
                 except (Unreachable, Silent) as failure:
-                    self._on_lost(party)
+                    if self._progress is not None:
+                        self._progress.on_loss(party)
                     if isinstance(failure, Silent) or not await reconnects.again():
                         raise
             seconds = asyncio.get_running_loop().time() - began
@@ -141,7 +144,8 @@ class Roster:
                 progress = control_pb2.Progress(bytes=result.bytes, arithmetic=result.arithmetic)
             if progress.arithmetic and not NAME.match(progress.arithmetic):
                 raise Malformed(f"{party} names a backend of its arithmetic by what is no name")
-            self._on_progress(party, progress)
+            if self._progress is not None:
+                self._progress.on_progress(party, progress)
             if result is not None:
                 return result
 
@@ -152,7 +156,7 @@ def answered(party: str, result: control_pb2.StepResult, name: str) -> Any:
     Raises:
         Malformed: the result holds another content, or none; read all the same, it would be empty and count as zeros.
     """
-    found = name_of(result)
-    if found != name:
-        raise Malformed(f"{party} answered with {found or 'nothing'}, not with {name}")
+    content = name_of(result)
+    if content != name:
+        raise Malformed(f"{party} answered with {content or 'nothing'}, not with {name}")
     return content_of(result, name)

@@ -72,13 +72,12 @@ class BlindedLists:
         """Give `kept` the points that all lists hold, in order and by parts, and their places in the first."""
 
         def work() -> None:
-            for found, places in common(self._context.scratch.file, own, *others):
-                kept(found.tobytes(), places)
+            for points, places in common(self._context.scratch.file, own, *others):
+                kept(points.tobytes(), places)
 
         await self._context.offload(work, whole=True)
 
     def empty(self) -> PointList:
-        """A new list."""
         return PointList(self._context.scratch.file())
 
     async def send(self, to: str, points: PointList | None, stage: int) -> list[PointList]:

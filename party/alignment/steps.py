@@ -130,7 +130,6 @@ class Alignment:
 
     @property
     def known(self) -> bool:
-        """True once the common records are."""
         return self._records is not None
 
     @property
@@ -202,11 +201,11 @@ class Alignment:
         # Raising has checked the points of its own list, the first; the others are only compared.
         for points in self._held[1:]:
             await self._lists.check(points)
-        found = self._lists.empty()
-        await self._lists.common(*self._held, kept=lambda points, _: found.append(points))
-        self._hold(found)
-        self._enough(len(found))
-        await self._refresh(found)
+        joint = self._lists.empty()
+        await self._lists.common(*self._held, kept=lambda points, _: joint.append(points))
+        self._hold(joint)
+        self._enough(len(joint))
+        await self._refresh(joint)
 
     @step()
     async def refresh_ids(self) -> None:
@@ -270,7 +269,6 @@ class Alignment:
     # ---- parts of the steps
 
     async def _send_digest(self, to: str) -> None:
-        """Send the digest of the sorted ids."""
         digest = alignment_pb2.RecordDigest(digest=self._ids.digest(), records=len(self._ids))
         await self._context.outbox.send(to, "record_digest", [digest])
 
@@ -294,9 +292,9 @@ class Alignment:
 
     def _hold(self, *lists: PointList) -> None:
         """Hold these lists; delete those that were held before, unless they are among them or the common one."""
-        for each in self._held:
-            if each is not self._common and each not in lists:
-                each.close()
+        for points in self._held:
+            if points is not self._common and points not in lists:
+                points.close()
         self._held = list(lists)
 
     def _enough(self, count: int) -> None:

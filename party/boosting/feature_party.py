@@ -85,7 +85,6 @@ class FeatureParty:
         await self._drop_tree()
 
     async def _begin_tree(self, t: int) -> OwnTree:
-        """Receive the sampled records, and their ciphertexts into the workers."""
         public, slots = self._job.key
         split_table, mailbox, sender = self._job.split_table, self._context.mailbox, self._spec.aggregator
         split_table.next_handle_is(self._job.stored.first_handle(t))

@@ -1,22 +1,27 @@
-"""Boosting at the label holder: encrypted gradients for every tree, split choice, leaf weights."""
+"""Boosting at the label holder: encrypted gradients for every tree, split choice, leaf weights.
+
+Its scores are on disk after every tree.
+"""
 
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import numpy as np
 
 from party.alignment.steps import ALIGNMENT
-from party.boosting.gradients import BoostingState
 from party.boosting.layout import layout
 from party.config import PartyConfig
 from party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth
 from party.growth.label_holder_job import LabelHolderJob
-from party.growth.label_state import stored_trees
+from party.growth.label_state import SCORES, Floats, finite, stored_trees
 from party.growth.messages import sampled_messages
 from party.growth.split_table import with_zeros
 from party.runtime.context import StepContext, required
+from party.runtime.job_store import JobStore
 from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
+from party.setup.evaluated import Measured
 from party.setup.keys import fitting
 from treetap.additive.sums.slots import Slots
 from treetap.errors import DataError
@@ -26,6 +31,8 @@ from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind
 from treetap.tables.labels import Labels
 from treetap.trees.boosting_criterion import BoostingCriterion
+from treetap.trees.boosting_rounds import BoostingRounds, Start, Weights
+from treetap.trees.ensemble import Tree
 from treetap.trees.loss import Loss, loss_for
 from treetap.trees.params import BoostingParams
 from treetap.wire.v2 import boosting_pb2, control_pb2, setup_pb2
@@ -46,7 +53,7 @@ class LabelHolder:
         job = self._job = LabelHolderJob(
             config, context, spec, self._params, trees, self._slots, self._classes_in_slots
         )
-        growth = self._growth = LabelHolderGrowth(context, spec, job.sizes, job.stored, job.reached, job.keys.open)
+        growth = self._growth = LabelHolderGrowth(context, spec, job, job.keys.open)
         self._state: BoostingState | None = None
         self.sizes = job.sizes
         self.steps = steps_of(self, job, growth, phases={ALIGNMENT: job.alignment})
@@ -71,7 +78,7 @@ class LabelHolder:
         if start is not None and not stored_trees(self._context.store):
             state.save()
         self._state = state
-        self._growth.account(self._job.released_sets())
+        self._growth.shown.released = self._job.released_sets()
         return await self._job.bin(state)
 
     @step(Next("begin_tree", RESUMED), Next("publish"))
@@ -98,7 +105,8 @@ class LabelHolder:
         total = len(self._job.data.records.table.ids)
         if not alone and (parties := taking_part(self._spec, t)):
             send = self._context.outbox.send
-            await together(*(send(each, "sampled_records", sampled_messages(rows, total), round=t) for each in parties))
+            sending = (send(party, "sampled_records", sampled_messages(rows, total), round=t) for party in parties)
+            await together(*sending)
             await self._job.keys.stream(values[rows], "gradients", boosting_pb2.Gradients, parties, t)
         split_table = self._job.split_table
         split_table.next_handle_is(self._job.stored.first_handle(t))
@@ -155,3 +163,49 @@ class LabelHolder:
 
     def _loss(self, labels: Labels) -> Loss:
         return loss_for(self._params.objective, len(labels.classes))
+
+
+class BoostingState(BoostingRounds):
+    """The rounds of a job; see `LabelState`."""
+
+    def __init__(
+        self,
+        params: BoostingParams,
+        labels: Labels,
+        store: JobStore,
+        weights: Weights = None,
+        evaluated: Measured | None = None,
+        start: Start | None = None,
+    ) -> None:
+        """`store`: that of the job; the other arguments are those of `BoostingRounds`.
+
+        Raises:
+            DataError: the weights do not fit the job, or the stored scores are of another table.
+        """
+        super().__init__(params, len(labels.classes), labels.values, weights, evaluated, start)
+        self._store = store
+        self.metrics: dict[str, float] = {}
+        arrays = store.load_arrays(SCORES)
+        if arrays is not None:
+            self.load(arrays)
+
+    def add(self, tree: Tree, values: Floats) -> None:
+        super().add(tree, values)
+        self.metrics = self._metrics(self._scores, self._labels) if self.ends_a_round else {}
+
+    def save(self) -> None:
+        self._store.save_arrays(SCORES, self.state())
+
+    def used(self, trees: list[Tree]) -> list[Tree]:
+        return trees if self.best_round is None else trees[: (self.best_round + 1) * self.trees_per_round]
+
+    def summary(self) -> dict[str, Any]:
+        return {
+            "objective": self._params.objective,
+            "base_margin": self.base_margin.tolist(),
+            "trees_per_round": self.trees_per_round,
+            "best_round": self.best_round,
+            "params": self._params.to_dict(),
+            **({"weighted": True} if self._weights is not None else {}),
+            "training_metrics": finite(self.measured()),
+        }

@@ -46,9 +46,11 @@ def check_own(
     used |= _of_columns(party, defences, spec) if embeds else set()
     if rows := broken_by(spec, used):
         said = "\n".join(map(str, rows))
+        # a policy refuses a job; what only this party's file asks for is a fault of the file
         if all(row.feature is Feature.MAX_LEAKAGE for row in rows):
             raise Refused(f"{party} takes no part in this job by its policy: {said}")
         raise ConfigError(said)
+    # the marks of constrained columns go to the label holder with the sums
     if Feature.MONOTONE in used and spec.aggregator != party:
         policy.check_emits(party, spec.aggregator, ["MONOTONE_DIRECTION"])
     if embeds and isinstance(params_of(spec), SplitnnParams):
@@ -99,7 +101,7 @@ def _check_labels(party: str, defences: Defences, policy: Policy, spec: setup_pb
     rules = LabelRules.of(party, defences, policy)
     for use in (Use.NOISE if rules.noisy else Use.TRAINING, *((Use.EVAL_TABLE,) if spec.eval_table else ())):
         rules.check(use)
-    if strangers := [each for each in defences.dimip if each not in spec.feature_parties]:
+    if strangers := [name for name in defences.dimip if name not in spec.feature_parties]:
         raise ConfigError(
             f"dimip of {', '.join(strangers)} under [defences]: the feature parties of the job are "
             f"{', '.join(spec.feature_parties)}; name some of these in {party}'s file, or leave it out"

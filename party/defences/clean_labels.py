@@ -55,7 +55,6 @@ class LabelRules:
 
     @classmethod
     def of(cls, party: str, defences: Defences, policy: Policy) -> LabelRules:
-        """Those of a party's configuration."""
         return cls(party, defences.label_dp is not None, policy.label_budget, policy.evaluate_clean_labels)
 
     @property

@@ -107,13 +107,13 @@ class LabelBudget:
         Raises:
             DataError: the ledger is damaged, or there are noisy labels that it does not have.
         """
-        found = [Charge(**line) for line in self._lines.read()]
+        charges = [Charge(**line) for line in self._lines.read()]
         stored = [int(path.stem) for path in self._draws.glob("*.npz") if path.stem.isdigit()]
-        if max(stored, default=-1) >= len(found):
+        if max(stored, default=-1) >= len(charges):
             raise DataError(
                 f"{self.path}: lacks the charge of {self.labels_of(max(stored))}; bring a back-up of the file back"
             )
-        return found
+        return charges
 
     def spent(self) -> Decimal:
         """Σ ε of all draws, exact in decimal digits."""

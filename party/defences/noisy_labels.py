@@ -89,13 +89,13 @@ class NoisyLabels:
         """
         with _one_at_a_time:
             charge = self._charge(table, labels, column)
-            found = self._stored(charge, labels)
-            if found is None:
+            draw = self._stored(charge, labels)
+            if draw is None:
                 self.budget.check(self._party, charge.epsilon)
                 self._draw(table, labels, charge)
-                found = self._stored(charge, labels)
-            assert found is not None
-            return found
+                draw = self._stored(charge, labels)
+            assert draw is not None
+            return draw
 
     def _stored(self, charge: Charge, labels: Labels) -> Draw | None:
         for number, held in enumerate(self.budget.charges()):

@@ -119,15 +119,15 @@ class ReleasedSets:
             known, before = self._sets[name], self._signatures[name]
             refined = before * np.int64(known.deepest.max() + 1) + known.deepest
             self._signatures[name] = np.unique(refined, return_inverse=True)[1].astype(np.int64)
-            found = {"sets": known.count, "bound_nats": known.nats, "node": known.node, **self._said(name, self.labels)}
+            said = self._said(name, self.labels)
+            rows[name] = {"sets": known.count, "bound_nats": known.nats, "node": known.node, **said}
             if self.clean is not None:
-                found["clean"] = self._said(name, self.clean)
-            rows[name] = found
-            self.metrics.signature(name, found["information_nats"], found["by_chance_nats"], found["excess_share"])
+                rows[name]["clean"] = self._said(name, self.clean)
+            self.metrics.signature(name, said["information_nats"], said["by_chance_nats"], said["excess_share"])
             log.info(
                 "job %s, tree %d: %s knows %d sets, each with at most %.4f nats on the label (per node, not joint); "
                 "all together have %.1f %% of the label's entropy beyond chance",
-                self.job, tree, name, known.count, known.nats, 100 * found["excess_share"],
+                self.job, tree, name, known.count, known.nats, 100 * said["excess_share"],
             )  # fmt: skip
         entropy = class_entropy(self._totals)
         line = {"tree": tree, "noisy_labels": self.clean is not None, "entropy_nats": entropy, "parties": rows}

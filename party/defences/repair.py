@@ -1,17 +1,20 @@
 """Repair of a finished model of noisy labels, by the label holder alone: see `treetap.trees.grafting`.
 
-What it makes depends on clean labels. It is for the label holder's own files, and no message depends on it.
+It needs the leaf that every record reached in each tree: arrays `reached-T` of the job's files, which go when the model
+is published. What it makes depends on clean labels. It is for the label holder's own files, and no message depends on
+it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from party.defences.reached_leaves import ReachedLeaves
 from party.defences.settings import Defences
+from party.runtime.job_store import JobStore
+from treetap.errors import DataError
 from treetap.models.line_file import Line
 from treetap.models.own_split import OwnSplit
 from treetap.trees.ensemble import Split, Tree
@@ -23,6 +26,44 @@ from treetap.trees.tree_bins import GlobalBins, NodeBins
 Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 Floats = np.ndarray[tuple[int, int], np.dtype[np.float64]]
+
+
+class ReachedLeaves:
+    """Of each stored tree the leaves (N,), as heap numbers of the shape that all parties know.
+
+    `kept`: False: there are none, because no defence of the job repairs trees.
+    """
+
+    def __init__(self, store: JobStore, *, kept: bool) -> None:
+        self._store, self.kept = store, kept
+
+    def keep(self, tree: int, rows: Mapping[int, Ints], records: int) -> None:
+        """Store the records of each leaf of a tree, before the tree itself; N is `records`."""
+        if not self.kept:
+            return
+        reached = np.zeros(records, dtype=np.int32)
+        for leaf, here in rows.items():
+            reached[here] = leaf
+        self._store.save_arrays(_name(tree), {"leaves": reached})
+
+    def check(self, trees: int) -> None:
+        """Raise `DataError` if trees of this number are stored, and the leaves of one of them are not."""
+        for tree in range(trees if self.kept else 0):
+            if not self._store.has(f"{_name(tree)}.npz"):
+                raise DataError(
+                    f"{self._store.folder}: has no leaves of records of tree {tree}: grafting or refit under "
+                    "[defences] was added after it was grown; take it out again, or cancel the job and train anew"
+                )
+
+    def of(self, tree: int) -> Ints:
+        """The leaves (N,) of a stored tree, which `check` has found; `DataError` if they are damaged."""
+        arrays = self._store.load_arrays(_name(tree))
+        assert arrays is not None
+        return arrays["leaves"].astype(np.int64)
+
+
+def _name(tree: int) -> str:
+    return f"reached-{tree}"
 
 
 def published_values(defences: Defences) -> str:
@@ -55,8 +96,8 @@ class Repair:
         Raises:
             DataError: leaves of records are damaged.
         """
-        own = [OwnSplit.from_dict(each) for line in stored for each in line["own"]]
-        entries = [(each.candidate, each.threshold) for each in own]
+        own = [OwnSplit.from_dict(entry) for line in stored for entry in line["own"]]
+        entries = [(split.candidate, split.threshold) for split in own]
         model = NoisyModel(
             trees=[Tree.from_dict(line["tree"]) for line in stored],
             reached=self.reached.of,
@@ -68,8 +109,9 @@ class Repair:
             entries=entries,
             goes_left=lambda split, rows: self._goes_left(own, split, rows),
         )
-        found = []
+        lines = []
         for tree in repair(model, self.params):
+            # grafted subtrees continue the numbering of handles: only their splits are new
             new = {
                 split.handle: OwnSplit.of(split.handle, split.node, entry, cut)
                 for variant in (tree.grafting, tree.grafting_refit)
@@ -79,9 +121,9 @@ class Repair:
                 for entry, cut in [entries[split.handle]]
             }
             more = {name: getattr(tree, name).to_dict() for name in ("refit", "grafting", "grafting_refit")}
-            found.append({**more, "own": [new[handle].to_dict() for handle in sorted(new)]})
-        return found
+            lines.append({**more, "own": [new[handle].to_dict() for handle in sorted(new)]})
+        return lines
 
     def _goes_left(self, own: Sequence[OwnSplit], split: Split, rows: Ints) -> Bools:
-        found = own[split.handle]
-        return found.goes_left(self.features[rows, found.feature])
+        entered = own[split.handle]
+        return entered.goes_left(self.features[rows, entered.feature])

@@ -69,6 +69,7 @@ class Gradient(Strict):
         if lacking := [name for name in needed if name not in given]:
             raise ValueError(f'kind = "{self.kind}" needs {" and ".join(lacking)}: add it')
         if foreign := sorted(given.difference(needed, allowed)):
+            # the error says where the key belongs, which is mostly what was meant
             kinds = [kind for kind, keys in _GRADIENT_KEYS.items() if any(foreign[0] in part for part in keys)]
             raise ValueError(
                 f'{" and ".join(foreign)}: kind = "{self.kind}" has none; leave it out ({foreign[0]} is of '
@@ -78,7 +79,6 @@ class Gradient(Strict):
 
     @property
     def of_networks(self) -> GradientDefence:
-        """The change as the mathematics takes it."""
         return GradientDefence(
             self.kind, self.scale or 0.0, self.share or 0.0, self.threshold or 0.0, levels=self.levels or 0
         )
@@ -134,6 +134,7 @@ class Defences(Strict):
                 )
         if self.grafting and self.id_lmid is not None:
             raise ValueError(str(between(Feature.GRAFTING, Feature.ID_LMID)))
+        # an option alone has a default for its defence, which would leave the table without any effect
         idle = [name for name in _OPTIONS if name in self.model_fields_set]
         if idle and "sensitivity" not in self.model_fields_set:
             raise ValueError(
@@ -163,7 +164,6 @@ class Defences(Strict):
 
     @property
     def of_networks(self) -> LabelDefences:
-        """The changes of the gradients that a label holder of a split network returns."""
         return LabelDefences(self.dimip, None if self.gradient is None else self.gradient.of_networks)
 
     @property

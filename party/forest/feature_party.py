@@ -113,7 +113,6 @@ class FeatureParty:
         await self._drop_pool()
 
     async def _begin_tree(self, t: int) -> OwnTree:
-        """Receive the draw of a tree and select its columns."""
         table, split_table = self._job.table, self._job.split_table
         total = len(table.ids)
         series = self._context.mailbox.series(self._spec.aggregator, "sampled_records", t, 0)

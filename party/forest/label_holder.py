@@ -1,32 +1,40 @@
-"""A random forest at the label holder: labels encrypted once, split choice, leaf values."""
+"""A random forest at the label holder: labels encrypted once, split choice, leaf values, metrics after each tree."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from party.alignment.steps import ALIGNMENT
 from party.config import PartyConfig
-from party.forest.forest_scores import ForestScores
 from party.forest.layout import layout
 from party.growth.label_holder import AFTER_BEGINNING, LabelHolderGrowth
 from party.growth.label_holder_job import LabelHolderJob
+from party.growth.label_state import SCORES, Values, finite
 from party.growth.messages import drawn_messages
 from party.growth.split_table import with_zeros
 from party.runtime.context import StepContext, required
+from party.runtime.job_store import JobStore
 from party.runtime.messages import CountedBody
 from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
+from party.setup.evaluated import Measured
 from party.setup.keys import fitting
 from treetap.additive.sums.slots import Slots
+from treetap.errors import DataError
 from treetap.process.together import together
 from treetap.protocols.job_spec import params_as, taking_part
 from treetap.protocols.key_options import KeyKind
 from treetap.tables.labels import Labels
+from treetap.trees import metrics
+from treetap.trees.ensemble import Ensemble, Tree
 from treetap.trees.forest_criterion import ForestCriterion, Targets, check_labels, targets
 from treetap.trees.growing_tree import Ints
 from treetap.trees.params import ForestParams
 from treetap.wire.v2 import control_pb2, forest_pb2, setup_pb2
+
+Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
 @role({OPENING: (Next("prepare"),), ALIGNMENT: (Next("bin"),)}, LabelHolderJob, LabelHolderGrowth)
@@ -40,7 +48,7 @@ class LabelHolder:
         #: Eq. 6 of ID-LMID counts all records of a node, gains count the drawn ones.
         self._sums_of_all = withholding.xi is not None and withholding.shown
         job = self._job = LabelHolderJob(config, context, spec, self._params, self._params.n_estimators, self._slots)
-        growth = self._growth = LabelHolderGrowth(context, spec, job.sizes, job.stored, job.reached, self._open_sums)
+        growth = self._growth = LabelHolderGrowth(context, spec, job, self._open_sums)
         self._state: ForestScores | None = None
         self._targets: Targets | None = None
         self.sizes = job.sizes
@@ -59,7 +67,7 @@ class LabelHolder:
         self._targets = self._targets_of(data.labels)
         least = self._context.policy.min_evaluated_records
         state = self._state = ForestScores(self._params, data.labels, self._context.store, data.measured, least)
-        self._growth.account(self._job.released_sets())
+        self._growth.shown.released = self._job.released_sets()
         return await self._job.bin(state)
 
     @step(Next("share_labels"), Next("publish"))
@@ -86,9 +94,9 @@ class LabelHolder:
         3. Begin the tree, which the label holder may grow alone.
         """
         t = request.round
-        params, found, table = self._params, required(self._targets), self._job.data.records.table
+        params, aims, table = self._params, required(self._targets), self._job.data.records.table
         total = len(table.ids)
-        drawn = params.drawn(t, len(found.values))
+        drawn = params.drawn(t, len(aims.values))
         split_table = self._job.split_table
         split_table.next_handle_is(self._job.stored.first_handle(t))
         columns = split_table.own_columns_of_tree(t, params, lambda: table.features)
@@ -98,13 +106,13 @@ class LabelHolder:
         def draw() -> Iterator[CountedBody]:
             return drawn_messages(with_zeros(drawn, total), total, sums_of_all=self._sums_of_all)
 
-        await together(*(send(each, "sampled_records", draw(), round=t) for each in parties))
-        values = np.concatenate([found.values, _ones(found.values)], axis=1) * drawn[:, None]
+        await together(*(send(party, "sampled_records", draw(), round=t) for party in parties))
+        values = np.concatenate([aims.values, _ones(aims.values)], axis=1) * drawn[:, None]
         labels = self._job.data.labels
         values, limit = self._withholding.counted(
             values, labels.values, len(labels.classes), drawn > 0, has_counts=self._counts
         )
-        criterion, subtract = ForestCriterion(found, params), params.binning == "global"
+        criterion, subtract = ForestCriterion(aims, params), params.binning == "global"
         shared = self._growth.plant(
             t,
             with_zeros(values, total),
@@ -156,3 +164,100 @@ class LabelHolder:
 def _ones(values: Ints) -> Ints:
     """A slot with 1 for every record, (N, 1)."""
     return np.ones((len(values), 1), dtype=np.int64)
+
+
+class ForestScores:
+    """Sums (N, outputs) over the stored trees; their mean is the forest's prediction of its training records.
+
+    Every tree predicts all records, including those it did not draw; so metrics of the training lie between training
+    and test error. Those out of bag are of records that some tree has not drawn, by the mean over these trees, as in
+    scikit-learn. Sums of an eval table's records are behind those of the training.
+    """
+
+    def __init__(
+        self,
+        params: ForestParams,
+        labels: Labels,
+        store: JobStore,
+        evaluated: Measured | None = None,
+        least_out_of_bag: int = 1,
+    ) -> None:
+        """`evaluated`: the eval table's records, without weights.
+
+        `least_out_of_bag`: the fewest records of which there are metrics out of bag.
+        """
+        self._params, self._store, self._labels, self._evaluated = params, store, labels, evaluated
+        self._least_out_of_bag = least_out_of_bag
+        self.planned, self.trees_per_round = params.n_estimators, 1
+        self.stopped = False
+        self.metrics: dict[str, float] = {}
+        self.trees = 0
+        classes = len(labels.classes)
+        self._outputs = tuple(range(params.outputs(classes)))
+        further = 0 if evaluated is None else len(evaluated.values)
+        self._sums = np.zeros((len(labels.values) + further, len(self._outputs)))
+        self._out_of_bag = np.zeros((len(labels.values), len(self._outputs)))  # sums over the trees that drew it not
+        self._left_out = np.zeros(len(labels.values), dtype=np.int64)  # the number of these trees
+        self._load()
+
+    def outputs(self, tree: int) -> tuple[int, ...]:  # noqa: ARG002 - each tree predicts everything
+        return self._outputs
+
+    def add(self, tree: Tree, values: Floats) -> None:
+        self._sums += values
+        count = len(self._left_out)
+        left_out = self._params.drawn(tree.index, count) == 0
+        self._left_out += left_out
+        self._out_of_bag[left_out] += values[:count][left_out]
+        self.trees += 1
+        self.metrics = self.measured(self._labels.values)
+
+    def save(self) -> None:
+        out_of_bag = {"out_of_bag": self._out_of_bag, "left_out": self._left_out}
+        self._store.save_arrays(SCORES, {"trees": np.array(self.trees), "sums": self._sums, **out_of_bag})
+
+    def used(self, trees: list[Tree]) -> list[Tree]:
+        """All trees."""
+        return trees
+
+    def summary(self) -> dict[str, Any]:
+        return {
+            "objective": self._params.objective,
+            "averaged": True,
+            "base_margin": [0.0] * len(self._outputs),
+            "trees_per_round": 1,
+            "best_round": None,
+            "params": self._params.to_dict(),
+            "training_metrics": finite(self.measured(self._labels.values)),
+        }
+
+    def continuation(self) -> None:
+        """See `LabelState`: the trees of a forest do not depend on each other."""
+
+    def measured(self, labels: Values) -> dict[str, float]:
+        ensemble = Ensemble(self._params.objective, len(self._labels.classes), (), (), 1, averaged=True)
+        outcome = ensemble.outcome(self._sums / self.trees)
+        count = len(self._labels.values)
+        parts = {"train": (outcome[:count], labels)}
+        if (known := self._left_out > 0).sum() >= self._least_out_of_bag:
+            means = self._out_of_bag[known] / self._left_out[known, None]
+            parts["oob"] = ensemble.outcome(means), labels[known]
+        if self._evaluated is not None:
+            parts["eval"] = outcome[count:], self._evaluated.values
+        return {
+            f"{part}_{name}": value
+            for part, scored in parts.items()
+            for name, value in metrics.evaluate(self._params.objective, *scored).items()
+        }
+
+    def _load(self) -> None:
+        arrays = self._store.load_arrays(SCORES)
+        if arrays is None:
+            return
+        if len(arrays["sums"]) != len(self._sums):
+            raise DataError(
+                f"the table has {len(self._sums)} records, the interrupted job had {len(arrays['sums'])}: "
+                "restore that table, or cancel the job and train again"
+            )
+        self.trees, self._sums = int(arrays["trees"]), arrays["sums"]
+        self._out_of_bag, self._left_out = arrays["out_of_bag"], arrays["left_out"]

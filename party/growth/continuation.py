@@ -118,7 +118,7 @@ class BaseModel:
         """The same of all that a label holder stores by tree, and of what the others know of the records."""
         self.seed(store, kinds=(TREES, HISTORY, LEAKAGE))
         arrays = self._arrays(records)
-        signatures = {name: each for name, each in arrays.items() if name not in (RECORDS, SCORES)}
+        signatures = {name: array for name, array in arrays.items() if name not in (RECORDS, SCORES)}
         if signatures:
             store.save_arrays(SIGNATURES, signatures)
 
@@ -135,19 +135,18 @@ class BaseModel:
 
     def _arrays(self, records: Rows) -> dict[str, Array]:
         """The arrays of `CONTINUATION` for these records, in their order."""
-        found = read_arrays_of(self.folder, CONTINUATION)[1]
-        order = np.argsort(found[RECORDS])
-        known = found[RECORDS][order]
+        arrays = read_arrays_of(self.folder, CONTINUATION)[1]
+        order = np.argsort(arrays[RECORDS])
+        known = arrays[RECORDS][order]
         places = np.searchsorted(known, records)
         if not len(known) or (known[np.minimum(places, len(known) - 1)] != records).any():
             raise DataError(
                 f"base_model = {self.name!r}: the parties now have common records on which it was not trained; restore "
                 "the tables of all parties, or train without base_model"
             )
-        return {name: array[order[places]] for name, array in found.items()}
+        return {name: array[order[places]] for name, array in arrays.items()}
 
     def _faults(self, context: StepContext, spec: setup_pb2.JobSpec, params: TreeParams) -> list[str]:
-        """The reasons why the job cannot continue from it."""
         manifest, holder = self.manifest, context.party == spec.aggregator
         role = "label_holder" if holder else "feature_party"
         trained_by = manifest["protocol"]

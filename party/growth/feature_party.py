@@ -74,7 +74,6 @@ class FeaturePartyGrowth:
         return self._tree
 
     def forget(self) -> None:
-        """Drop the tree under construction, if there is one."""
         self._tree = None
 
     async def take_spaces(self, t: int, stage: int) -> OwnTree:

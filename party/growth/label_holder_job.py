@@ -16,9 +16,8 @@ from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, begin_alignment
 from party.config import PartyConfig
 from party.defences.checks import check_own_trees
 from party.defences.clean_labels import Use
-from party.defences.reached_leaves import ReachedLeaves
 from party.defences.released_sets import SIGNATURES, ReleasedSets
-from party.defences.repair import Repair, published_values
+from party.defences.repair import ReachedLeaves, Repair, published_values
 from party.growth.continuation import BaseModel, keep_continuation
 from party.growth.label_state import LabelState, finite, published_model, stored_rounds, stored_trees
 from party.growth.split_table import SplitTable
@@ -248,7 +247,7 @@ class LabelHolderJob:
             **(self._base.described() if self._base else {}),
             **state.summary(),
             "importance_by_party": {
-                name: {"weight": each.weight, "gain": each.gain, "cover": each.cover} for name, each in owners.items()
+                name: {"weight": part.weight, "gain": part.gain, "cover": part.cover} for name, part in owners.items()
             },
         }
         leakage = [LEAKAGE] if self.data.labels.classes else []
@@ -256,7 +255,7 @@ class LabelHolderJob:
         scores = None if repaired else state.continuation()
         if scores is not None:
             store, records = self._context.store, self.alignment.records[: len(scores)]  # none of an eval table
-            signatures = {name: each[: len(scores)] for name, each in (store.load_arrays(SIGNATURES) or {}).items()}
+            signatures = {name: array[: len(scores)] for name, array in (store.load_arrays(SIGNATURES) or {}).items()}
             await self._context.offload(lambda: keep_continuation(store, records, scores, signatures))
             kinds.append(CONTINUATION)
         self._context.store.publish(manifest, kinds)

@@ -33,35 +33,27 @@ class LabelState(Protocol):
     @property
     def stopped(self) -> bool:
         """True if no tree is to follow the last stored one."""
-        ...
 
     def outputs(self, tree: int) -> tuple[int, ...]:
         """The columns of the score that a tree adds to."""
-        ...
 
     def add(self, tree: Tree, values: Floats) -> None:
         """Add the values (N, outputs) that a finished tree gives to the records, and compute the metrics."""
-        ...
 
     def save(self) -> None:
         """Store the state atomically."""
-        ...
 
     def used(self, trees: list[Tree]) -> list[Tree]:
         """The trees that predictions use."""
-        ...
 
     def measured(self, labels: Values) -> dict[str, float]:
         """Metrics of the trees that predictions use, by these labels (N,) of the records."""
-        ...
 
     def summary(self) -> dict[str, Any]:
         """The part of the model's manifest beside trees and columns."""
-        ...
 
     def continuation(self) -> Floats | None:
         """The scores (N, outputs) after all trees, from which a later training may continue; None: none may."""
-        ...
 
 
 def finite(metrics: Mapping[str, float]) -> dict[str, float | None]:

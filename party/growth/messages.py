@@ -25,7 +25,6 @@ LEAVES_PER_MESSAGE = 4096
 
 
 def sampled_messages(rows: Rows, total: int) -> Iterator[CountedBody]:
-    """The sampled records of a tree."""
     return counted_bodies(lambda chunks: growth_pb2.SampledRecords(chunks=chunks), counted_items(as_chunk, rows, total))
 
 
@@ -70,8 +69,12 @@ async def take_drawn(messages: AsyncIterator[exchange_pb2.PeerMessage], total: i
 
 def space_messages(spaces: Iterable[tuple[int, Rows]], total: int) -> Iterator[CountedBody]:
     """Instance spaces of nodes, for a feature party."""
-    items = (item for node, rows in spaces for item in counted_items(partial(_space, node), rows, total))
-    return counted_bodies(lambda spaces: growth_pb2.InstanceSpaces(spaces=spaces), items)
+    return counted_bodies(lambda items: growth_pb2.InstanceSpaces(spaces=items), space_items(spaces, total))
+
+
+def space_items(spaces: Iterable[tuple[int, Rows]], total: int) -> Iterator[CountedItem[growth_pb2.NodeSpace]]:
+    """Sets of records of nodes, in chunks."""
+    return (item for node, rows in spaces for item in counted_items(partial(_space, node), rows, total))
 
 
 def _space(node: int, records: types_pb2.RecordChunk) -> growth_pb2.NodeSpace:
@@ -153,9 +156,9 @@ def partition_messages(won: Mapping[int, Sequence[Partition]], sizes: Sequence[i
     return counted_bodies(
         lambda entries: growth_pb2.ChosenPartitions(partitions=entries),
         (
-            _item(node, each, sizes)
+            _item(node, partition, sizes)
             for node, tied in won.items()
-            for each in (*tied, *[None] * (len(sizes) - len(tied)))
+            for partition in (*tied, *[None] * (len(sizes) - len(tied)))
         ),
     )
 
@@ -168,19 +171,19 @@ async def take_partitions(
     Raises:
         Malformed: one is of a column that was not offered, or does not divide its categories.
     """
-    found: defaultdict[int, list[Partition]] = defaultdict(list)
+    tied: defaultdict[int, list[Partition]] = defaultdict(list)
     async for message in messages:
-        for each in message.growth.chosen_partitions.partitions:
-            if not each.column:
+        for entry in message.growth.chosen_partitions.partitions:
+            if not entry.column:
                 continue
-            if each.column > len(sizes):
-                raise Malformed(f"a partition of column {each.column} of {len(sizes)} that were offered")
-            right = np.flatnonzero(np.unpackbits(np.frombuffer(each.right, dtype=np.uint8), bitorder="little"))
-            count = sizes[each.column - 1]
+            if entry.column > len(sizes):
+                raise Malformed(f"a partition of column {entry.column} of {len(sizes)} that were offered")
+            right = np.flatnonzero(np.unpackbits(np.frombuffer(entry.right, dtype=np.uint8), bitorder="little"))
+            count = sizes[entry.column - 1]
             if not 0 < len(right) < count or right[-1] >= count:
-                raise Malformed(f"a partition of node {each.node} that does not divide the categories of its column")
-            found[each.node].append(Partition(each.column - 1, tuple(right.tolist()), each.missing_left))
-    return dict(found)
+                raise Malformed(f"a partition of node {entry.node} that does not divide the categories of its column")
+            tied[entry.node].append(Partition(entry.column - 1, tuple(right.tolist()), entry.missing_left))
+    return dict(tied)
 
 
 def _item(node: int, partition: Partition | None, sizes: Sequence[int]) -> CountedItem[growth_pb2.ChosenPartition]:

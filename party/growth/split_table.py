@@ -17,6 +17,7 @@ from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
 from treetap.trees.binning import BinnedTable, Codes
 from treetap.trees.candidates import Candidate
+from treetap.trees.growing_tree import Choice
 from treetap.trees.marks import MIRRORED
 from treetap.trees.params import TreeParams
 from treetap.trees.partitions import Partition
@@ -107,11 +108,6 @@ class TreeColumns:
         if permuted:
             secrets.SystemRandom().shuffle(self._groups_sent)
 
-    @property
-    def party(self) -> str:
-        """The owner of the columns."""
-        return self._table.party
-
     def enter(self, node: int, candidate: Candidate, threshold: float) -> OwnSplit:
         """Enter a split of a node, its feature numbered among all the party's columns, into the table."""
         return self._table.keep(node, candidate, threshold)
@@ -127,17 +123,13 @@ class TreeColumns:
         assert isinstance(self.bins, GlobalBins)
         return self.bins.all_codes
 
-    def name_of(self, split: OwnSplit) -> str:
-        """The name of a split's column."""
-        return self._table.columns[split.feature]
-
     def own_record(self, split: OwnSplit, left: Rows, right: Rows, total: int) -> transcript_pb2.OwnSplit:
         """A split of these columns for the party's own transcript, with the rows of both children, of `total`."""
         return transcript_pb2.OwnSplit(
             handle=split.handle,
             node=split.node,
             feature=split.feature,
-            feature_name=self.name_of(split),
+            feature_name=self._table.columns[split.feature],
             bin=max(split.bin, 0),  # -1 where only missing values go left, as the threshold of -∞ says
             threshold=split.threshold,
             missing_left=split.missing_left,
@@ -163,7 +155,8 @@ class TreeColumns:
             if self._permuted:
                 order = np.flatnonzero(~self.candidates.grouped).tolist()
                 secrets.SystemRandom().shuffle(order)
-                order += [place for each in self._groups_sent for place in range(each.first, each.first + each.size)]
+                for group in self._groups_sent:
+                    order += range(group.first, group.first + group.size)
             self._orders[key] = np.array(order, dtype=np.int64)
         return self._orders[key]
 
@@ -179,9 +172,10 @@ class TreeColumns:
 
         `places`: of candidates; `partitions`: of the categories of columns in the order of `group_sizes`.
         """
-        found = []
+        tied = []
         if places:
             count, marks = len(self.candidates), self.marks()
+            # a mirrored candidate is the same cut with its sides exchanged; only marked ones have it
             mirrored = [place - count for place in places if place >= count]
             if max(places) >= 2 * count or (mirrored and marks is None):
                 raise self._not_offered(node)
@@ -190,16 +184,21 @@ class TreeColumns:
             order = self.order(node)
             if self.candidates.grouped[[order[place % count] for place in places]].any():
                 raise self._not_offered(node)
-            found.append(self.bins.candidate(min(int(order[k % count]) + k // count * count for k in places)))
-        for each in partitions:
-            group = self.candidates.groups.index(self._groups_sent[each.group])
-            found.append(self.candidates.of(replace(each, group=group)))
-        if not found:
+            tied.append(self.bins.candidate(min(int(order[k % count]) + k // count * count for k in places)))
+        for partition in partitions:
+            group = self.candidates.groups.index(self._groups_sent[partition.group])
+            tied.append(self.candidates.of(replace(partition, group=group)))
+        if not tied:
             raise self._not_offered(node)
-        candidate = min(found, key=lambda each: each.feature)
+        # a cut and a partition tie by the number of their column, as centrally
+        candidate = min(tied, key=lambda option: option.feature)
         left = goes_left(self.bins, node, rows, candidate)
         own = replace(candidate, feature=int(self.bins.kept[candidate.feature]))
         return self._table.keep(node, own, self.bins.cut(node, candidate)), rows[left]
+
+    def split_as(self, choice: Choice, rows: Rows) -> tuple[OwnSplit, Rows]:
+        """Split a node as chosen among the candidates of all parties: see `split`."""
+        return self.split(choice.node, rows, choice.candidates, choice.partitions)
 
     def _not_offered(self, node: int) -> Malformed:
         return Malformed(f"node {node}: the winning candidates are not among those that were offered")

@@ -5,7 +5,6 @@ Handles number these: each tree continues after the stored ones, so a regrown tr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import accumulate
 from typing import Any
 
@@ -14,38 +13,22 @@ from treetap.errors import DataError
 from treetap.models.store import TREES
 
 
-class Handles:
-    """The first handle of each tree, from the number of own splits of each stored tree."""
-
-    def __init__(self, stored: Iterable[int] = ()) -> None:
-        self._first = [0, *accumulate(stored)]
-
-    def first_of(self, tree: int) -> int:
-        """The first handle of a tree; all trees before it are stored."""
-        return self._first[tree]
-
-    def stored(self, tree: int, splits: int) -> None:
-        """Note that a tree with this number of own splits is stored, and none after it."""
-        self._first[tree + 1 :] = [self._first[tree] + splits]
-
-
 class StoredTrees:
     """The shard of one job; each stored tree is a line, with the party's own splits under the key `own`."""
 
     def __init__(self, context: StepContext, own: str) -> None:
         self._context, self._own = context, own
         self._lines = context.store.lines(TREES)
-        self._handles = Handles()
+        self._first = [0]  # handle of each tree, and of the one after the last
 
     @property
     def count(self) -> int:
-        """The number of stored trees."""
         return self._lines.count()
 
     async def read(self) -> list[dict[str, Any]]:
         """All stored trees, read off the event loop; first when the job is prepared, since handles follow from them."""
         trees = await self._context.offload(self._lines.read)
-        self._handles = Handles(len(tree[self._own]) for tree in trees)
+        self._first = [0, *accumulate(len(tree[self._own]) for tree in trees)]
         return trees
 
     async def read_scored(self, scored: int) -> int:
@@ -64,9 +47,9 @@ class StoredTrees:
 
     def first_handle(self, tree: int) -> int:
         """The handle of a tree's first own split; all trees before it are stored."""
-        return self._handles.first_of(tree)
+        return self._first[tree]
 
     def add(self, index: int, content: dict[str, Any]) -> None:
         """Put a tree on disk, dropping what an interrupted attempt left at or after it."""
         self._lines.put(content, index)
-        self._handles.stored(index, len(content[self._own]))
+        self._first[index + 1 :] = [self._first[index] + len(content[self._own])]

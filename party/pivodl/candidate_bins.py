@@ -21,7 +21,6 @@ from treetap.errors import Malformed
 from treetap.protocols.growth import MOST_COLUMNS
 from treetap.protocols.pivodl import CODE_BYTES
 from treetap.trees.candidates import CandidateList
-from treetap.trees.histogram import left_sums
 from treetap.trees.shapes import Shape
 from treetap.wire.v2 import pivodl_pb2
 
@@ -41,10 +40,6 @@ class SourceBins:
 
     codes: npt.NDArray[np.integer[Any]]
     candidates: CandidateList
-
-    def left_sums(self, values: Ints, nodes: Sequence[Rows]) -> list[Ints]:
-        """Sums of values (m, S) left of every candidate, (candidates, S), of each node's records."""
-        return list(left_sums(self.codes, self.candidates, values, nodes))
 
 
 def own_bins(columns: TreeColumns, rows: Rows) -> SourceBins:
@@ -91,6 +86,7 @@ async def receive_bins(me: Participant, source: str, records: int) -> SourceBins
     codes: list[list[npt.NDArray[np.integer[Any]]]] = []
     async for message in me.received(source, "record_bins"):
         for part in message.columns:
+            # columns come one after the other, so that the first part of the next one ends the last
             if part.column == len(shapes) and part.first == 0:
                 _check_shape(source, part, len(shapes), me.params.max_bin)
                 shapes.append((part.bins, part.has_missing))

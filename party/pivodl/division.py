@@ -10,21 +10,21 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from functools import partial
 
 import numpy as np
 
+from party.growth.messages import space_items
 from party.pivodl.growing_tree import Division, GrowingTree
-from party.pivodl.ownership import Ownership, Rows
+from party.pivodl.labels import Ownership, Rows
 from party.pivodl.participant import Participant
 from party.pivodl.source import Source
 from party.pivodl.split_party import SplitParty, Winner
-from party.runtime.messages import CountedBody, CountedItem, batches, counted_bodies, counted_items
+from party.runtime.messages import CountedBody, batches, counted_bodies
 from treetap.errors import Malformed
 from treetap.process.together import together
 from treetap.trees.pivodl_rules import stopped_by
 from treetap.wire.records import rows_of
-from treetap.wire.v2 import growth_pb2, pivodl_pb2, types_pb2
+from treetap.wire.v2 import pivodl_pb2, types_pb2
 
 log = logging.getLogger(__name__)
 #: Node → its division, and the records of its children as far as this party knows them.
@@ -68,6 +68,7 @@ class Divisions:
         for party, nodes in won.items():
             if party != me.name:
                 made |= await self._received(level, party, nodes, winners)
+        # every party makes the same leaves in the same order, since keepers follow from the splits above
         self.ended = [node for node in tree.open if node not in winners]
         for node in self.ended:
             tree.end(node)
@@ -160,14 +161,15 @@ class Divisions:
     def _record_bodies(self, party: str, made: Made) -> Iterator[CountedBody]:
         me, ownership = self._me, self._ownership
 
-        def items() -> Iterator[CountedItem[growth_pb2.NodeSpace]]:
+        def spaces() -> Iterator[tuple[int, Rows]]:
             for node, (divided, rows) in sorted(made.items()):
                 for child, is_open in ((2 * node, divided.left_open), (2 * node + 1, divided.right_open)):
                     told = rows[child] if is_open else ownership.labelled_by(party, rows[child])
                     me.context.policy.check_space(me.name, party, child, len(told))
-                    yield from counted_items(partial(_space, child), told, ownership.records)
+                    yield child, told
 
-        return counted_bodies(lambda spaces: pivodl_pb2.NodeRecords(spaces=spaces), items())
+        items = space_items(spaces(), ownership.records)
+        return counted_bodies(lambda spaces: pivodl_pb2.NodeRecords(spaces=spaces), items)
 
     async def _received(self, level: int, party: str, nodes: list[int], winners: Mapping[int, Winner]) -> Made:
         """The divisions of another source, checked: `Malformed` where they cannot be those of its nodes."""
@@ -194,9 +196,9 @@ class Divisions:
 
     def _check(self, party: str, node: int, shape: pivodl_pb2.DividedNode, rows: Mapping[int, Rows]) -> None:
         """`Malformed` unless the children's records, as far as this party is to know them, are those of the node."""
-        left, right = rows[2 * node], rows[2 * node + 1]
         parent = self._tree.rows[node]
         mine = self._ownership.labelled_by(self._me.name, parent)
+        # of a leaf the party may know only the records that it labels itself
         known = {
             child: parent if is_open else mine
             for child, is_open in ((2 * node, shape.left_open), (2 * node + 1, shape.right_open))
@@ -204,17 +206,9 @@ class Divisions:
         if any(not np.isin(rows[child], allowed, assume_unique=True).all() for child, allowed in known.items()):
             raise Malformed(f"{party} sends records of node {node}'s children that are not to be there")
         whole = parent if shape.left_open and shape.right_open else mine
-        both = np.concatenate([self._part(left, whole), self._part(right, whole)])
+        both = np.concatenate([np.intersect1d(rows[child], whole, assume_unique=True) for child in known])
         if len(both) != len(whole) or len(np.unique(both)) != len(whole):
             raise Malformed(f"{party} does not divide the records of node {node}")
         deepest = node.bit_length() >= self._me.params.max_depth
         if (shape.left_open or shape.right_open) and deepest:
             raise Malformed(f"{party} lets children of node {node} be split, below the largest depth")
-
-    @staticmethod
-    def _part(rows: Rows, whole: Rows) -> Rows:
-        return np.intersect1d(rows, whole, assume_unique=True)
-
-
-def _space(node: int, records: types_pb2.RecordChunk) -> growth_pb2.NodeSpace:
-    return growth_pb2.NodeSpace(node=node, records=records)

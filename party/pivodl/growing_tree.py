@@ -84,7 +84,6 @@ class GrowingTree:
         return [party for party in self._draws.parties if party in drawn]
 
     def keeper(self, leaf: int) -> str:
-        """The party that keeps a leaf's weight."""
         return self._draws.encryption_party(self.index) if leaf == ROOT else self.divisions[leaf >> 1].opener
 
     def source_above(self, leaf: int) -> str | None:
@@ -92,7 +91,6 @@ class GrowingTree:
         return None if leaf == ROOT else self.divisions[leaf >> 1].source
 
     def end(self, leaf: int) -> None:
-        """Make a node a leaf."""
         self.leaves[leaf] = self.keeper(leaf)
 
     def line(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from party.growth.label_state import keep_round, published_model, stored_rounds,
 from party.growth.split_table import SplitTable
 from party.growth.stored_trees import StoredTrees
 from party.pivodl.growing_tree import GrowingTree
-from party.pivodl.own_labels import OwnLabels
+from party.pivodl.labels import OwnLabels
 from party.pivodl.participant import Participant
 from party.runtime.context import required
 from party.runtime.step_order import Next, Outcome, step

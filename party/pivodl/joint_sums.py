@@ -20,9 +20,8 @@ import numpy as np
 from google.protobuf.message import Message
 
 from party.pivodl.growing_tree import GrowingTree
+from party.pivodl.labels import Ownership, OwnLabels
 from party.pivodl.leaf_weights import received_sums
-from party.pivodl.own_labels import OwnLabels
-from party.pivodl.ownership import Ownership
 from party.pivodl.participant import Participant
 from party.pivodl.party_keys import PartyKeys
 from treetap.additive.paillier.shared_sums import SharedSums
@@ -151,6 +150,7 @@ class JointSums:
             return {}
         share = np.zeros(FIGURES, dtype=np.uint64)
         if me.name in present:
+            # masks cancel only if all that are present add a share, in the same fixed point
             figures = encode(np.array(self._own.figures()), len(present), FRACTION)
             share = self._keys.masks.masked(figures, "metrics", t, present)
             if me.name != aggregator:

@@ -14,12 +14,12 @@ import numpy.typing as npt
 from party.growth.split_table import TreeColumns
 from party.pivodl.candidate_bins import SourceBins, left_sums_of_sets, own_bins, receive_bins, send_bins
 from party.pivodl.growing_tree import GrowingTree
-from party.pivodl.own_labels import OwnLabels
-from party.pivodl.ownership import Ownership
+from party.pivodl.labels import Ownership, OwnLabels
 from party.pivodl.participant import Participant
 from party.pivodl.party_keys import PartyKeys
 from treetap.additive.paillier.shared_sums import SharedSums
 from treetap.process.together import together
+from treetap.trees.histogram import left_sums
 from treetap.trees.pivodl_rules import permits
 from treetap.wire.v2 import pivodl_pb2
 
@@ -86,7 +86,8 @@ class LabelOwner:
             lists = me.received(source, "candidate_records", tree.index, level)
             lefts = await left_sums_of_sets(lists, source, values, nodes)
         else:
-            lefts = self._bins[source].left_sums(values, [places for _, places in nodes])
+            bins = self._bins[source]
+            lefts = list(left_sums(bins.codes, bins.candidates, values, [places for _, places in nodes]))
         return {
             node: OwnSums(left[:, :-1], left[:, -1], len(places))
             for (node, places), left in zip(nodes, lefts, strict=True)

@@ -3,7 +3,7 @@
 step                 as
 exchange_party_keys  every party           keys of this attempt, commitment to the nonce (party_keys.py)
 open_nonces          every party           the nonces, which decide the draws of parties
-share_ownership      every party           which records it labels (ownership.py)
+share_ownership      every party           which records it labels (labels.py)
 share_moments        owner, the drawn two  scales of a regression (joint_sums.py)
 share_bins           source, owner         bins of the owner's records (candidate_bins.py)
 open_root            owner, the drawn two  G and H of the root (joint_sums.py)
@@ -24,15 +24,13 @@ from dataclasses import dataclass
 
 from party.alignment.steps import ALIGNMENT
 from party.config import PartyConfig
-from party.growth.split_table import TreeColumns
 from party.pivodl.division import Divisions
 from party.pivodl.growing_tree import GrowingTree
 from party.pivodl.job import PivodlJob
 from party.pivodl.joint_sums import JointSums
 from party.pivodl.label_owner import LabelOwner, share_bins
-from party.pivodl.leaf_weights import Settlement
-from party.pivodl.noise_ledger import NoiseLedger
-from party.pivodl.ownership import Ownership, share_ownership
+from party.pivodl.labels import Ownership, share_ownership
+from party.pivodl.leaf_weights import NoiseLedger, Settlement
 from party.pivodl.participant import Participant
 from party.pivodl.party_keys import PartyKeys
 from party.pivodl.secure_gains import SecureGains
@@ -138,16 +136,14 @@ class Party:
         self._job.own.open_tree(t)
         split_table.next_handle_is(self._job.stored.first_handle(t))
         columns = split_table.columns_of_tree(t, self._me.params, permuted=False)
-        self._roles = self._roles_in(await self._joint_sums().root(t), columns)
-        self._count()
-
-    def _roles_in(self, tree: GrowingTree, columns: TreeColumns) -> _Roles:
+        tree = await self._joint_sums().root(t)
         me, own, ownership = self._me, self._job.own, required(self._ownership)
         source = Source(me, self._keys, self._sums, ownership, tree, columns)
         split_party = SplitParty(me, self._keys, tree, own.loss.scale)
         divisions = Divisions(me, ownership, tree, source, split_party)
         settlement = Settlement(me, self._keys.slots, own, ownership.owners, self._noise, tree)
-        return _Roles(tree, source, split_party, divisions, settlement, {})
+        self._roles = _Roles(tree, source, split_party, divisions, settlement, {})
+        self._count()
 
     @step(Next("forward_sums", SAME))
     async def sum_candidates(self, request: control_pb2.StepRequest) -> None:

@@ -97,7 +97,6 @@ class PartyKeys:
         self._draws = RoleDraws(me.params.seed, me.parties, nonces)
 
     def of(self, party: str) -> PublicKey:
-        """A party's public key."""
         return self._public[party]
 
     @property

@@ -81,6 +81,7 @@ class SecureGains:
             blocks = await self._blocks(champion, "blinded_gains", stage, nodes)
             stays |= zip(nodes, await self._comparison.outcomes(self._keys.of(me.name), blocks), strict=True)
             me.context.costs.operations["decryptions"] += RANK_BITS * len(nodes)
+        # sent without any outcome too: so no party is more than a turn ahead
         orders = [pivodl_pb2.GainOrder(node=node, champion_stays=stay) for node, stay in sorted(stays.items())]
         await me.broadcast("gain_orders", [pivodl_pb2.GainOrders(nodes=orders)], tree.index, stage)
         for party in me.others:
@@ -92,24 +93,23 @@ class SecureGains:
         return stays
 
     async def _send_bits(self, stage: int, against: Mapping[str, Sequence[int]], ranks: Mapping[int, int]) -> None:
-        bits = {
-            champion: await self._comparison.encrypted_bits([ranks[node] for node in nodes])
-            for champion, nodes in against.items()
-        }
+        sending = []
+        for champion, nodes in against.items():
+            bits = await self._comparison.encrypted_bits([ranks[node] for node in nodes])
+            bodies = [
+                pivodl_pb2.GainBits(node=node, ciphertexts=of_node) for node, of_node in zip(nodes, bits, strict=True)
+            ]
+            sending.append((champion, bodies))
         send, t = self._me.context.outbox.send, self._tree.index
-        await together(
-            *(
-                send(champion, "gain_bits", map(_bits, nodes, bits[champion]), round=t, stage=stage)
-                for champion, nodes in against.items()
-            )
-        )
+        await together(*(send(champion, "gain_bits", bodies, round=t, stage=stage) for champion, bodies in sending))
         self._count("gain_bits", "encryptions", sum(map(len, against.values())))
 
     async def _answer(self, stage: int, challenger: str, nodes: Sequence[int], ranks: Mapping[int, int]) -> None:
         blocks = await self._blocks(challenger, "gain_bits", stage, nodes)
         key = self._keys.of(challenger)
         tasks = [(key, bits, ranks[node]) for node, bits in zip(nodes, blocks, strict=True)]
-        bodies = map(_blinded, nodes, await self._comparison.blinded(tasks))
+        blinded = zip(nodes, await self._comparison.blinded(tasks), strict=True)
+        bodies = [pivodl_pb2.BlindedGains(node=node, ciphertexts=of_node) for node, of_node in blinded]
         t = self._tree.index
         await self._me.context.outbox.send(challenger, "blinded_gains", bodies, round=t, stage=stage)
         self._count("blinded_gains", "obfuscators", len(nodes))
@@ -135,6 +135,7 @@ class SecureGains:
             await me.broadcast("winning_sources", [pivodl_pb2.WinningSources(nodes=bodies)], t, level)
             winners |= {node: Winner(source, me.name) for node, source in sources.items() if source}
         for party in me.others:
+            # a champion speaks for its nodes alone, if only to say that none of its gains is enough
             expected = sorted(node for node, champion in champions.items() if champion == party)
             if not expected:
                 continue
@@ -151,11 +152,3 @@ class SecureGains:
         costs = self._me.context.costs
         costs.operations[operation] += RANK_BITS * comparisons
         costs.ciphertexts[kind] += RANK_BITS * comparisons
-
-
-def _bits(node: int, ciphertexts: bytes) -> pivodl_pb2.GainBits:
-    return pivodl_pb2.GainBits(node=node, ciphertexts=ciphertexts)
-
-
-def _blinded(node: int, ciphertexts: bytes) -> pivodl_pb2.BlindedGains:
-    return pivodl_pb2.BlindedGains(node=node, ciphertexts=ciphertexts)

@@ -16,7 +16,7 @@ from party.growth.split_table import TreeColumns
 from party.pivodl.candidate_bins import candidate_sets, own_bins
 from party.pivodl.growing_tree import GrowingTree
 from party.pivodl.label_owner import SHARE_BYTES, LabelOwner, OwnSums
-from party.pivodl.ownership import Ownership
+from party.pivodl.labels import Ownership
 from party.pivodl.participant import Participant
 from party.pivodl.party_keys import PartyKeys
 from treetap.additive.paillier.shared_sums import SharedSums

@@ -105,6 +105,7 @@ class SplitParty:
         for party in me.others:
             if not any(party in tree.split_parties(node) for node in tree.open):
                 continue
+            # what was announced is checked against the draws: a party cannot win a node that it does not open
             for announced in (await me.received_once(party, "best_gains", tree.index, level)).gains:
                 self._check(party, announced)
                 theirs = announced.gain, Winner(announced.source, party)

@@ -191,7 +191,6 @@ def check_weights(own: TableConfig, table: Table, spec: setup_pb2.JobSpec, *, bo
 
 
 def check_drawn(sender: str, tree: int, *, draws_evaluated: bool) -> None:
-    """`Malformed` where a tree draws a record of the eval table."""
     if draws_evaluated:
         raise Malformed(f"{sender} draws a record of the eval table in tree {tree}")
 

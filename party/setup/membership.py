@@ -30,6 +30,7 @@ def check_members(config: PartyConfig, members: Members, opens_sums: OpensSums) 
         "label_holders": (policy.label_holders, [name for name in others if name in openers]),
         "peers": (policy.peers, [name for name in others if name not in openers]),
     }
+    # the error is the remedy: lines to paste, with what the policy names already kept
     lines = []
     for key, (named, names) in asked.items():
         missing = [name for name in names if name not in named]

@@ -1,4 +1,4 @@
-"""Messages with the numbers of embeddings and of gradients, in parts of bounded size."""
+"""Messages with the numbers of embeddings and of gradients, in parts of bounded size. It needs no torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KINDS: dict[str, type[Numbers]] = {EMBEDDINGS: splitnn_pb2.Embeddings, GRADIENT
 def bodies(kind: str, content: bytes, width: int, wire_type: str) -> Iterator[Numbers]:
     """The messages of whole rows, `content`; none of no row."""
     row = width * NUMBER_BYTES[wire_type]
-    each = max(1, MESSAGE_BYTES // row) * row
-    for start in range(0, len(content), each):
-        part = content[start : start + each]
+    size = max(1, MESSAGE_BYTES // row) * row
+    for start in range(0, len(content), size):
+        part = content[start : start + size]
         yield _KINDS[kind](rows=len(part) // row, width=width, wire_type=wire_type, values=part)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from party.growth.label_state import finite
+from party.runtime.context import required
 from treetap.errors import DataError
 from treetap.neural.objective import Objective
 from treetap.neural.params import SplitnnParams
@@ -33,7 +34,6 @@ class EpochFigures:
 
     @property
     def stopped(self) -> bool:
-        """True if no epoch is to follow."""
         return self._stopping.stopped
 
     @property
@@ -67,13 +67,12 @@ class EpochFigures:
 
     def published(self) -> list[types_pb2.NamedMetric]:
         """The last epoch's figures for the coordinator; one that is no finite number is left out."""
-        found = self._history[-1].items()
-        return [types_pb2.NamedMetric(name=name, value=value) for name, value in found if np.isfinite(value)]
+        figures = self._history[-1].items()
+        return [types_pb2.NamedMetric(name=name, value=value) for name, value in figures if np.isfinite(value)]
 
     def state(self) -> dict[str, Array]:
-        """All figures as arrays, by name."""
         kept = {"history": self._history, "clean_history": self._clean}
-        return {**self._stopping.state(), **{name: np.array(json.dumps(each)) for name, each in kept.items()}}
+        return {**self._stopping.state(), **{name: np.array(json.dumps(epochs)) for name, epochs in kept.items()}}
 
     def load(self, arrays: Mapping[str, Array]) -> None:
         """Continue from a state that `state` has returned."""
@@ -82,24 +81,18 @@ class EpochFigures:
 
     def summary(self) -> dict[str, Any]:
         """The part of the manifest about epochs: the best one, its figures, and those of all."""
-        best, plain = required_epoch(self._stopping.best_round), self.history
+        best, plain = required(self._stopping.best_round), self.history
         return {"best_epoch": best, "training_metrics": plain[best], "history": plain}
 
     def clean_summary(self) -> dict[str, Any]:
         """The best epoch's figures by clean labels, for the label holder's own file."""
-        return {"training_metrics": finite(self._clean[required_epoch(self._stopping.best_round)])}
+        return {"training_metrics": finite(self._clean[required(self._stopping.best_round)])}
 
     def _measured(self, objective: Objective, training: Scored, validation: Scored) -> dict[str, float]:
-        found = {f"train_{name}": value for name, value in objective.metrics(*training).items()}
+        measured = {f"train_{name}": value for name, value in objective.metrics(*training).items()}
         if self._stopping.rounds is not None:
-            found |= {f"validation_{name}": value for name, value in objective.metrics(*validation).items()}
-        return found
-
-
-def required_epoch(epoch: int | None) -> int:
-    """The best epoch, which there is once one is stored."""
-    assert epoch is not None
-    return epoch
+            measured |= {f"validation_{name}": value for name, value in objective.metrics(*validation).items()}
+        return measured
 
 
 def published_network(manifest: Mapping[str, Any]) -> setup_pb2.PublishedModel:

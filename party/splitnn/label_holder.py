@@ -123,7 +123,7 @@ class LabelHolder:
         if (stored := self._stored) and not self._context.store.published:
             arrays = await self._context.offload(lambda: job.states.load(stored))
             self._figures.load(arrays)
-            side.load({name: each for name, each in arrays.items() if name not in self._figures.state()})
+            side.load({name: array for name, array in arrays.items() if name not in self._figures.state()})
         return setup_pb2.Binned(rounds=self._params.epochs, stopped=self._figures.stopped)
 
     @step(Next("store_epoch", THIS_ROUND))
@@ -209,13 +209,13 @@ class LabelHolder:
 
     async def _embeddings(self, parties: list[str], rows: Rows, epoch: int, batch: int) -> dict[str, torch.Tensor]:
         widths, wire_type = required(self._side).widths, self._params.wire_type
-        found = await together(
+        received = await together(
             *(
                 take(self._context, party, EMBEDDINGS, (len(rows), widths[party]), wire_type, epoch, batch)
                 for party in parties
             )
         )
-        return dict(zip(parties, found, strict=True))
+        return dict(zip(parties, received, strict=True))
 
     async def _validation_scores(self, epoch: int, stage: int) -> Any:
         """Scores (n, K) of the validation records, whose embeddings are one series of each party."""
@@ -225,12 +225,12 @@ class LabelHolder:
         received = await self._embeddings(list(side.widths), schedule.validation, epoch, stage)
 
         def scored() -> Any:
-            found, first = [], 0
+            scores, first = [], 0
             for rows in schedule.validation_batches():
-                of_block = {party: each[first : first + len(rows)] for party, each in received.items()}
-                found.append(side.scores(rows, of_block))
+                of_block = {party: embeddings[first : first + len(rows)] for party, embeddings in received.items()}
+                scores.append(side.scores(rows, of_block))
                 first += len(rows)
-            return np.concatenate(found)
+            return np.concatenate(scores)
 
         return await self._context.offload(scored)
 

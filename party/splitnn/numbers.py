@@ -95,7 +95,7 @@ async def take(
             parts.append(from_bytes(body.values, body.rows, width, wire_type))
         except ValueError as fault:
             raise Malformed(f"{where} with {fault}") from None
-    found = torch.cat([torch.zeros(0, width), *parts])
-    if len(found) != rows:
-        raise Malformed(f"{where} with {len(found)} rows of {rows}")
-    return found
+    numbers = torch.cat([torch.zeros(0, width), *parts])
+    if len(numbers) != rows:
+        raise Malformed(f"{where} with {len(numbers)} rows of {rows}")
+    return numbers

@@ -94,7 +94,6 @@ class LabelHolder:
         """Do nothing: this role has no workers' state."""
 
     async def _own(self, rows: Rows) -> torch.Tensor:
-        """The own embeddings (n, width)."""
         if not self._taken:
             await self._context.offload(lambda: self._network.take(self._opened.aligned))
             self._taken = True

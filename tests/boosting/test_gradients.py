@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from party.boosting.gradients import BoostingState
+from party.boosting.label_holder import BoostingState
 from party.runtime.job_store import JobStore, Store
 from treetap.tables.labels import Labels
 from treetap.trees import sampling

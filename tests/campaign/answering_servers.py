@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from coordinator.server import service as jobs_service
+from coordinator import server as jobs_service
 from party.config import PartyConfig, ServeConfig
 from party.runtime.metrics import PartyMetrics
 from party.server import services

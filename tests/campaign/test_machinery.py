@@ -17,7 +17,7 @@ from party.defences.noisy_labels import NoisyLabels
 from party.defences.released_sets import ReleasedSets
 from party.defences.repair import Repair
 from party.node import PartyNode
-from party.pivodl.noise_ledger import NoiseLedger
+from party.pivodl.leaf_weights import NoiseLedger
 from party.runtime.job_store import JobStore
 from tests.campaign import stages
 from tests.campaign.campaign import Summary

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from party.defences.reached_leaves import ReachedLeaves
+from party.defences.repair import ReachedLeaves
 from party.defences.settings import Defences, LabelDp, ReducedLeakage
 from party.runtime.job_store import Store
 from tests.blindness.comparison import PLAIN, RECORDS, between_parties, of_coordinator

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from party.boosting.gradients import BoostingState
+from party.boosting.label_holder import BoostingState
 from party.growth.split_table import SplitTable, with_zeros
 from party.runtime.job_store import Store
 from treetap.additive.paillier.public_key import PublicKey

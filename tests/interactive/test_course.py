@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.interactive import COURSE, Opened
+from coordinator.interactive import PREDICTION, Opened
 from coordinator.runtime.progress import Progress
 from coordinator.runtime.roster import Roster
 from tests.virtual_time import run
@@ -57,7 +57,7 @@ def scored(roster: FakeRoster, opened: Opened, block: int) -> int:
     asked: tuple[Any, Any] = roster, NoProgress()
     rosters: Roster = asked[0]
     progress: Progress = asked[1]
-    return run(COURSE.score(rosters, opening, opened, block, progress))  # type: ignore[arg-type]
+    return run(PREDICTION.score(rosters, opening, opened, block, progress))  # type: ignore[arg-type]
 
 
 def test_every_owner_is_asked_at_every_level_of_every_block() -> None:

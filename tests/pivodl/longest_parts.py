@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
 from google.protobuf.message import Message
 
+from party.growth.messages import space_items
 from party.pivodl import candidate_bins
 from party.pivodl.candidate_bins import SourceBins, candidate_sets
-from party.pivodl.division import _space
 from party.pivodl.label_owner import SHARE_BYTES
 from party.runtime.messages import Body, as_chunk, batches, counted_bodies, counted_items
 from treetap.privacy.masks import KEY_BYTES
@@ -44,7 +44,7 @@ def _labelled() -> Iterable[Body]:
 
 
 def _spaces() -> Iterable[Body]:
-    items = (item for node in range(2) for item in counted_items(partial(_space, FIRST + node), _rows(), TOTAL))
+    items = space_items(((FIRST + node, _rows()) for node in range(2)), TOTAL)
     return counted_bodies(lambda spaces: pivodl_pb2.NodeRecords(spaces=spaces), items)
 
 

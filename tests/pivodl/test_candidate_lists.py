@@ -12,6 +12,7 @@ from party.pivodl import candidate_bins
 from party.pivodl.candidate_bins import SourceBins, candidate_sets, left_sums_of_sets
 from treetap.errors import Malformed
 from treetap.trees.candidates import CandidateList
+from treetap.trees.histogram import left_sums
 from treetap.wire.v2 import pivodl_pb2
 
 Change = Callable[[list[pivodl_pb2.CandidateSet]], None]
@@ -37,7 +38,7 @@ def _received(change: Change = lambda sets: None) -> list[np.ndarray]:
 def test_lists_give_the_sums_of_bins(listed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one set or in many, of nodes with and without records of the owner."""
     monkeypatch.setattr(candidate_bins, "_LISTED", listed)
-    expected = BINS.left_sums(VALUES, [places for _, places in NODES])
+    expected = list(left_sums(BINS.codes, BINS.candidates, VALUES, [places for _, places in NODES]))
     for found, sums in zip(_received(), expected, strict=True):
         assert np.array_equal(found, sums)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from party.pivodl import noise_ledger
+from party.pivodl import leaf_weights
 from tests.pivodl.federations import (
     assert_central_model,
     centralised_with,
@@ -59,8 +59,8 @@ class Weights:
 def test_a_kill_draws_no_second_noise(served: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The keeper of the first leaf is killed with its noise on disk: the resumed job sends the very bytes."""
     drawn = []
-    draw = noise_ledger.discrete_gaussian
-    monkeypatch.setattr(noise_ledger, "discrete_gaussian", lambda *given: drawn.append(draw(*given)) or drawn[-1])
+    draw = leaf_weights.discrete_gaussian
+    monkeypatch.setattr(leaf_weights, "discrete_gaussian", lambda *given: drawn.append(draw(*given)) or drawn[-1])
     params = some_params(4, epsilon=8.0, max_depth=2, gamma=0.0)
     here = some_world(4, params.objective, 3)
 

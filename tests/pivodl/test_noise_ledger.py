@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from party.pivodl.noise_ledger import NOISED_WEIGHTS, NoiseLedger, clipped
+from party.pivodl.leaf_weights import NOISED_WEIGHTS, NoiseLedger, clipped
 from party.runtime.job_store import JobStore, Store
 from treetap.errors import DataError
 from treetap.models.line_file import LineFile

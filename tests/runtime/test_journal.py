@@ -12,8 +12,7 @@ import pytest
 
 from coordinator.runtime import journal as journal_module
 from coordinator.runtime.job_record import attempts
-from coordinator.runtime.journal import Journal
-from coordinator.runtime.journal_lines import lines_of, no_lines
+from coordinator.runtime.journal import Journal, lines_of, no_lines
 from tests.opens import opened_to_read
 from tests.replay import HERE, JOB
 from tests.simulator import COORDINATOR, Federation, run

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from party.growth.stored_trees import Handles
+from party.growth.stored_trees import StoredTrees
+from party.runtime.context import StepContext
 from party.runtime.job_store import Store
 from tests.opens import opened_to_read
 from tests.simulator import Federation, run
@@ -137,9 +140,16 @@ def test_a_shard_that_lost_trees_is_told_before_any_is_grown(tmp_path: Path) -> 
 
 def test_handles_go_on_from_the_stored_trees() -> None:
     """A tree begins where those before it end; one that is stored anew moves those that follow."""
-    handles = Handles([2, 0, 3])
-    assert [handles.first_of(tree) for tree in range(4)] == [0, 2, 2, 5]
-    handles.stored(1, 4)
-    assert handles.first_of(2) == 6
+    lines = SimpleNamespace(read=lambda: [{"own": [0] * count} for count in (2, 0, 3)], put=lambda *_: None)
+    context = SimpleNamespace(store=SimpleNamespace(lines=lambda _: lines), offload=_at_once)
+    stored = StoredTrees(cast(StepContext, context), "own")
+    run(stored.read())
+    assert [stored.first_handle(tree) for tree in range(4)] == [0, 2, 2, 5]
+    stored.add(1, {"own": [0] * 4})
+    assert stored.first_handle(2) == 6
     with pytest.raises(IndexError):
-        handles.first_of(3)
+        stored.first_handle(3)
+
+
+async def _at_once(call: Callable[[], Any]) -> Any:
+    return call()

@@ -103,7 +103,7 @@ def test_no_call_to_leave_outlives_its_job() -> None:
         deaf: Any = _Deaf()
         metrics = CoordinatorMetrics("coordinator")
         counts = ByteCounts("coordinator", metrics.sent)
-        roster = Roster("job", 1, "one", parties, deaf, Timeouts(), counts, metrics, lambda *_: None, lambda _: None)
+        roster = Roster("job", 1, "one", parties, deaf, Timeouts(), counts, metrics, None)
         leaving = asyncio.ensure_future(roster.leave(60))
         await asyncio.sleep(1)
         assert len(asyncio.all_tasks()) >= 2 + len(PARTIES)

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from coordinator.returns import ANSWER_S
+from coordinator.failover import ANSWER_S
 from party.server.http_json import predict_reply
 from tests.replay import HERE, PARAMS
 from tests.serving.served import CLIENT, IDS, LABEL_HOLDER, B, C, ask, config, serve

@@ -291,7 +291,7 @@ def test_a_fault_that_shows_late_leaves_nothing_either(tmp_path: Path, monkeypat
     def late(*_: object) -> None:
         raise DataError("the label holder's table has gone bad")
 
-    monkeypatch.setattr("party.boosting.gradients.BoostingState.derivatives", late)
+    monkeypatch.setattr("party.boosting.label_holder.BoostingState.derivatives", late)
 
     async def main() -> None:
         federation = Federation(tmp_path, HERE.tables)

@@ -17,8 +17,8 @@ pytest.importorskip("torch", reason="needs treetap[neural]")
 
 from party.runtime.context import StepContext
 from party.runtime.job_store import JobStore
-from party.splitnn import stored_states
-from party.splitnn.stored_states import StoredStates
+from party.splitnn import job as network_job
+from party.splitnn.job import StoredStates
 from tests.simulator import LIFE, Federation, Message, run
 from tests.splitnn.networks import assert_same_bits, federation, oracle, published
 from tests.splitnn.test_faults import TINY, TWO
@@ -185,7 +185,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         await running.close()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stored_states, "new_key", _keys(1))
+        patch.setattr(network_job, "new_key", _keys(1))
         run(main())
     return folder
 
@@ -198,9 +198,9 @@ def test_lost_and_damaged_files_are_named(
     change, says = FATES[what]
 
     async def main() -> None:
-        monkeypatch.setattr(stored_states, "new_key", _keys(1))
+        monkeypatch.setattr(network_job, "new_key", _keys(1))
         running = await _stopped_at(tmp_path, AHEAD, replace(LONGER, reproducible=False))
-        monkeypatch.setattr(stored_states, "new_key", _keys(2))
+        monkeypatch.setattr(network_job, "new_key", _keys(2))
         kept = {path: path.read_bytes() for path in tmp_path.glob("*/state/jobs/job/*.npz")}
         assert len(kept) == 10
         change(running)
@@ -222,7 +222,7 @@ def test_with_other_keys_the_network_is_another(
     tmp_path: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All initial weights come from the private keys, and from nothing that the job says."""
-    monkeypatch.setattr(stored_states, "new_key", _keys(3))
+    monkeypatch.setattr(network_job, "new_key", _keys(3))
 
     async def main() -> None:
         running = federation(tmp_path, TWO)

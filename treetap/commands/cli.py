@@ -183,7 +183,7 @@ def coordinator(
 ) -> None:
     """Serve the coordinator until SIGTERM. It runs jobs and holds no data."""
     logs.configure(log_level, log_format)  # first: gRPC keeps the standard error that it finds
-    from coordinator.server.main import run
+    from coordinator.server import run
 
     run(config, until_stdin_closes=until_stdin_closes)
 

@@ -40,7 +40,7 @@ from attacks.registry import Needs, rows  # noqa: E402
 from attacks.view.own_table import load_labels, load_own_table  # noqa: E402
 from attacks.view.pivodl_view import PivodlTree, Weight  # noqa: E402
 from attacks.view.view import View, read_view  # noqa: E402
-from party.pivodl.noise_ledger import NoiseLedger  # noqa: E402
+from party.pivodl.leaf_weights import NoiseLedger  # noqa: E402
 from treetap import terminal  # noqa: E402
 from treetap.commands.experiment.experiment_file import AuditTable  # noqa: E402
 from treetap.commands.experiment.joined_table import ID  # noqa: E402

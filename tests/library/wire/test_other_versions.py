@@ -13,8 +13,8 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from coordinator import server as jobs_service
 from coordinator.jobs import Jobs
-from coordinator.server import service as jobs_service
 from party.server import services
 from party.serving.registry import ServedModels
 from tests.certificates import role_of

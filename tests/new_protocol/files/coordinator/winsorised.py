@@ -23,4 +23,4 @@ async def train(roster: Roster, spec: setup_pb2.JobSpec, plan: Plan, progress: P
         await grow_tree(roster, spec, tree, progress)
 
 
-COURSE = TrainingCourse(bin_columns, train)
+TRAINING = TrainingCourse(bin_columns, train)

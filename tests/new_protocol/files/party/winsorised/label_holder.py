@@ -76,7 +76,7 @@ class LabelHolder:
         self._context, self._spec = context, spec
         self._params = params_as(spec, WinsorisedParams)
         job = self._job = LabelHolderJob(config, context, spec, self._params, self._params.n_estimators, self._slots)
-        growth = self._growth = LabelHolderGrowth(context, spec, job.sizes, job.stored, job.reached, job.keys.open)
+        growth = self._growth = LabelHolderGrowth(context, spec, job, job.keys.open)
         self._targets: Targets | None = None
         self._state: MeanScores | None = None
         self.sizes = job.sizes

@@ -1,21 +1,81 @@
-"""The coordinator's gRPC service for operators, without logic or state of its own."""
+"""`treetap coordinator`: serve operators by gRPC and conduct jobs until SIGTERM. The service has no logic or state."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import grpc
 import grpc.aio
+from grpc_health.v1 import health_pb2
 
+from coordinator.config import CoordinatorConfig, read
 from coordinator.jobs import Jobs
+from coordinator.retention import keep_for
+from coordinator.runtime.journal import Journal
+from coordinator.runtime.metrics import CoordinatorMetrics
 from treetap.errors import Refused
+from treetap.process.lifecycle import serve_until_stopped, sole_user
+from treetap.process.limits import leave_out_pandas, raise_descriptors, share_heaps
+from treetap.wire import rpc
 from treetap.wire.callers import Callers
+from treetap.wire.hello import serve_health
 from treetap.wire.roles import Role
 from treetap.wire.status import answering, refuse_other_versions
 from treetap.wire.status_parts import pages, parts
+from treetap.wire.timeouts import Timeouts
 from treetap.wire.v2 import jobs_pb2, jobs_pb2_grpc
 
 Context = grpc.aio.ServicerContext[object, object]
+#: Seconds that calls under way may take to end when the coordinator stops.
+GRACE_S = 2.0
+
+
+def run(config_path: Path, *, until_stdin_closes: bool) -> None:
+    """Serve; returns after SIGTERM, SIGINT or, if asked, when standard input closes."""
+    leave_out_pandas()
+    config = read(config_path)
+    config.transport().check(config.name, Role.COORDINATOR)
+    raise_descriptors()
+    share_heaps()
+    with sole_user(config.state):
+        asyncio.run(_serve(config, until_stdin_closes))
+
+
+async def _serve(config: CoordinatorConfig, until_stdin_closes: bool) -> None:
+    dialer = rpc.GrpcDialer(config.transport(), Timeouts(config.silence_s))
+    journal = Journal(config.state / "journal")
+    metrics = CoordinatorMetrics(config.name)
+    measured = metrics.serve(config.metrics)
+    jobs = Jobs(
+        config.name, config.parties, dialer, journal, config.silence_s, metrics, config.most_jobs, config.waiting_s
+    )
+    if measured:
+        jobs.count()
+    callers = Callers("the coordinator", config.transport())
+    server, credentials = rpc.server(callers)
+    register(server, callers, jobs, config.operators)
+    status = serve_health(server, callers)
+    number = rpc.bind(server, credentials, config.listen)
+    address = f"{config.listen.rpartition(':')[0]}:{number}"
+    keeping: asyncio.Task[None] | None = None
+    try:
+        jobs.go_on()  # before operators can connect
+        await server.start()
+        await status.set("", health_pb2.HealthCheckResponse.SERVING)
+        where = {"name": config.name, "address": address, **({"metrics": measured} if measured else {})}
+        if config.keep_days is not None:
+            days = config.keep_days
+            keeping = asyncio.ensure_future(keep_for(lambda: jobs.prune((), days, dry_run=False), days))
+        await serve_until_stopped("coordinator", where, until_stdin_closes=until_stdin_closes)
+    finally:
+        if keeping is not None:
+            keeping.cancel()
+        await status.enter_graceful_shutdown()
+        await jobs.close()
+        await server.stop(GRACE_S)
+        await dialer.close()
 
 
 class JobsService(jobs_pb2_grpc.JobsServicer):
@@ -26,22 +86,18 @@ class JobsService(jobs_pb2_grpc.JobsServicer):
         self._operators = frozenset(operators)
 
     async def Submit(self, request: jobs_pb2.SubmitRequest, context: Context) -> jobs_pb2.JobAccepted:
-        """See jobs.proto."""
         async with answering(context, self._callers):
             return jobs_pb2.JobAccepted(job=self._jobs.submit(request, self._admit(context)))
 
     async def Predict(self, request: jobs_pb2.PredictRequest, context: Context) -> jobs_pb2.JobAccepted:
-        """See jobs.proto."""
         async with answering(context, self._callers):
             return jobs_pb2.JobAccepted(job=self._jobs.predict(request, self._admit(context)))
 
     async def Resume(self, request: jobs_pb2.JobName, context: Context) -> jobs_pb2.JobAccepted:
-        """See jobs.proto."""
         async with answering(context, self._callers):
             return jobs_pb2.JobAccepted(job=self._jobs.resume(request.job, self._admit(context)))
 
     async def Watch(self, request: jobs_pb2.JobName, context: Context) -> AsyncIterator[jobs_pb2.JobStatus]:
-        """See jobs.proto."""
         async with answering(context, self._callers):
             self._admit(context)
             async for status in self._jobs.watch(request.job):
@@ -50,26 +106,22 @@ class JobsService(jobs_pb2_grpc.JobsServicer):
                     yield part
 
     async def Status(self, request: jobs_pb2.StatusRequest, context: Context) -> AsyncIterator[jobs_pb2.StatusReply]:
-        """See jobs.proto."""
         async with answering(context, self._callers):
             self._admit(context)
             for page in pages(self._jobs.status(request.job)):
                 yield page
 
     async def Cancel(self, request: jobs_pb2.JobName, context: Context) -> jobs_pb2.JobStatus:
-        """See jobs.proto."""
         async with answering(context, self._callers):
             self._admit(context)
             return await self._jobs.cancel(request.job)
 
     async def Prune(self, request: jobs_pb2.PruneRequest, context: Context) -> jobs_pb2.PruneReply:
-        """See jobs.proto."""
         async with answering(context, self._callers):
             self._admit(context)
             return jobs_pb2.PruneReply(jobs=self._jobs.prune(request.jobs, request.days, dry_run=request.dry_run))
 
     def _admit(self, context: Context) -> str:
-        """The operator who calls."""
         caller = self._callers.named(context, Role.OPERATOR)
         if caller not in self._operators:
             raise Refused(f"{caller} is not an operator of this coordinator (operators = …)")
@@ -77,6 +129,5 @@ class JobsService(jobs_pb2_grpc.JobsServicer):
 
 
 def register(server: grpc.aio.Server, callers: Callers, jobs: Jobs, operators: list[str]) -> None:
-    """Register a coordinator's service at a server."""
     jobs_pb2_grpc.add_JobsServicer_to_server(JobsService(callers, jobs, operators), server)
     refuse_other_versions(server, callers)

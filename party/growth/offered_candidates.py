@@ -1,0 +1,106 @@
+"""The candidates that feature parties offer for one tree: their sums, opened, and what the parties say of them.
+
+At the root a party says which of its candidates are of columns with monotone constraints (marks), and which are sums
+over categories (groups). Only the label holder opens the sums. Candidates that win go back to their owner by place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import accumulate
+
+import numpy as np
+
+from party.growth.messages import partition_messages, won_messages
+from party.runtime.context import StepContext
+from treetap.errors import Malformed
+from treetap.process.together import together
+from treetap.protocols.growth import TreeSizes
+from treetap.trees.growing_tree import Choice, GrowingTree, Ints
+from treetap.trees.marks import MARKS
+from treetap.trees.partitions import Group
+
+#: Opens packed sums: (ciphertexts, groups) → the criterion's slots (groups, S).
+OpenSums = Callable[[bytes, int], Awaitable[Ints]]
+
+
+class OfferedCandidates:
+    """The offers of all feature parties in the tree under construction.
+
+    Attributes:
+        marks: by party with constraints, those of its candidates.
+    """
+
+    def __init__(self, context: StepContext, sizes: TreeSizes, open_sums: OpenSums, growing: GrowingTree) -> None:
+        self._context, self._sizes, self._open_sums, self._growing = context, sizes, open_sums, growing
+        self._groups: dict[str, list[Group]] = {}
+        self.marks: dict[str, Ints] = {}
+
+    async def take(self, party: str, t: int, stage: int) -> Ints:
+        """The decrypted candidate sums of one feature party at a stage: (nodes, candidates, slots) int64."""
+        nodes: list[int] = []
+        packed: list[bytes] = []
+        candidates: int | None = None
+        partitioned: list[int] = []
+        build = self._growing.build
+        async for message in self._context.mailbox.series(party, "candidate_sums", t, stage):
+            body = message.growth.candidate_sums
+            nodes += body.nodes
+            packed.append(body.ciphertexts)
+            partitioned += body.partitioned
+            candidates = body.candidates if candidates is None else candidates
+            if body.marks:
+                self._take_marks(party, t, stage, candidates, list(body.marks))
+            if body.candidates != candidates:
+                raise Malformed(f"{party} changed its number of candidates within tree {t}, stage {stage}")
+        if nodes != build or candidates is None:
+            raise Malformed(f"{party} sent candidates of nodes {nodes}, expected {build}")
+        # the mailbox bounds the party's next messages by this number
+        self._sizes.offered[party] = t, candidates
+        if partitioned:
+            self._take_groups(party, t, stage, partitioned, candidates)
+        try:
+            sums = await self._open_sums(b"".join(packed), len(nodes) * candidates)
+            offered = sums.reshape(len(nodes), candidates, sums.shape[1])
+            await self._context.offload(lambda: self._growing.check_offered(offered))
+        except Malformed as failure:
+            raise Malformed(f"{party} has offered what is no sum over its columns: {failure}") from None
+        return offered
+
+    def groups_of(self, party: str) -> Sequence[Group]:
+        """The places of a party's sums over categories."""
+        return self._groups.get(party, ())
+
+    async def send_won(self, party: str, t: int, stage: int, won: Sequence[Choice]) -> None:
+        """Send a party the candidates of its nodes of a stage that won, and partitions if it has sums over categories.
+
+        `won`: the choices of its candidates.
+        """
+        send = self._context.outbox.send
+        places = won_messages(party, {choice.node: choice.candidates for choice in won})
+        sending = [send(party, "won_splits", places, round=t, stage=stage)]
+        if party in self._groups:
+            sizes = [group.size for group in self._groups[party]]
+            bodies = partition_messages({choice.node: choice.partitions for choice in won}, sizes)
+            sending.append(send(party, "chosen_partitions", bodies, round=t, stage=stage))
+        await together(*sending)
+
+    def _take_groups(self, party: str, t: int, stage: int, sizes: Sequence[int], candidates: int) -> None:
+        """Note which places of a feature party's candidates are sums over categories: the last ones.
+
+        Raises:
+            Malformed: there are not as many places, or it is not the root.
+            Refused: the policy lets no party know how the labels put its categories in order.
+        """
+        first = candidates - sum(sizes)
+        if stage or first < 0 or min(sizes) < 1:
+            raise Malformed(f"{party} says that sums over {sum(sizes)} categories are among {candidates} of tree {t}")
+        self._context.policy.check_partitioned(self._context.party, party)
+        starts = accumulate(sizes, initial=first)
+        self._groups[party] = [Group(start, size) for start, size in zip(starts, sizes, strict=False)]
+
+    def _take_marks(self, party: str, t: int, stage: int, candidates: int, marks: list[int]) -> None:
+        """Take the marks of a party's candidates, which come once, at the root."""
+        if stage or party in self.marks or len(marks) != candidates or not set(marks) <= set(MARKS):
+            raise Malformed(f"{party} has sent marks that are not those of its {candidates} candidates in tree {t}")
+        self.marks[party] = np.array(marks, dtype=np.int64)

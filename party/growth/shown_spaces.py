@@ -1,0 +1,78 @@
+"""The sets of records that feature parties come to know while trees grow: accounted for, allowed, and relayed.
+
+A party knows the children of its own splits. Those of the others' that may be split further the label holder relays to
+it, after its account of what they tell of the labels, and if its policy lets sets of their size go.
+"""
+
+from __future__ import annotations
+
+from party.defences.released_sets import ReleasedSets
+from party.growth.messages import space_messages
+from party.runtime.context import StepContext
+from party.runtime.messages import Rows
+from treetap.process.together import together
+from treetap.protocols.job_spec import taking_part
+from treetap.trees.growing_tree import GrowingTree
+from treetap.wire.v2 import setup_pb2
+
+
+class ShownSpaces:
+    """The instance spaces of the frontier, as the feature parties of a job know them."""
+
+    def __init__(self, context: StepContext, spec: setup_pb2.JobSpec) -> None:
+        self._context, self._spec = context, spec
+        self._numbers = {party: number for number, party in enumerate(spec.feature_parties, start=1)}
+        #: The account of the sets; None where labels are no classes.
+        self.released: ReleasedSets | None = None
+
+    def open_tree(self) -> None:
+        if self.released is not None:
+            self.released.open_tree()
+
+    async def show(self, t: int, stage: int, growing: GrowingTree, training: int) -> None:
+        """Show the parties that take part in tree `t` the stage just begun.
+
+        1. Account for the sets that they come to know, before any is relayed.
+        2. Check that the policy lets each go.
+        3. Send each party the spaces that did not result from its own splits.
+
+        `training`: the number of records of the training, the first ones; those of an eval table do not count.
+        """
+        parties = taking_part(self._spec, t)
+        await self._context.offload(lambda: self._account(parties, t, growing, training))
+        if growing.build:
+            for party in parties:
+                self._check(party, growing, training)
+            await together(*(self._relay(party, t, stage, growing) for party in parties))
+
+    async def close_tree(self, t: int) -> None:
+        if (released := self.released) is not None:
+            await self._context.offload(lambda: released.close_tree(t))
+
+    def _account(self, parties: list[str], t: int, growing: GrowingTree, training: int) -> None:
+        if self.released is None:
+            return
+        for party in parties:
+            # what is known of records of an eval table depends on no label of theirs
+            known = {node: growing.rows[node] for node in growing.known_to(self._numbers[party])}
+            self.released.release(party, t, {node: rows[rows < training] for node, rows in known.items()})
+
+    def _check(self, party: str, growing: GrowingTree, training: int) -> None:
+        """`Refused` if a node that a feature party would know has too few records: one relayed, or the sibling of one.
+
+        The party has the parent's records, hence also those of a sibling that is not relayed, as the difference.
+        """
+        for parent in sorted({node >> 1 for node in self._relayed(party, growing)}):
+            for child in (2 * parent, 2 * parent + 1):
+                count = int((growing.rows[child] < training).sum())
+                self._context.policy.check_space(self._context.party, party, child, count)
+
+    async def _relay(self, party: str, t: int, stage: int, growing: GrowingTree) -> None:
+        spaces: list[tuple[int, Rows]] = [(node, growing.rows[node]) for node in self._relayed(party, growing)]
+        bodies = space_messages(spaces, len(growing.values))
+        await self._context.outbox.send(party, "instance_spaces", bodies, round=t, stage=stage)
+
+    def _relayed(self, party: str, growing: GrowingTree) -> list[int]:
+        """The nodes of the frontier that a feature party does not know from its own splits."""
+        number = self._numbers[party]
+        return [node for node in growing.frontier if growing.made[node >> 1].party != number]
