@@ -39,9 +39,9 @@ from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.candidates import CandidateList, column_goes_left
 from treetap.trees.centralised import CentralModel, train
 from treetap.trees.ensemble import Split, Tree, route
-from treetap.trees.histogram import left_sums
 from treetap.trees.loss import FRACTION_BITS, loss_for
 from treetap.trees.params import BoostingParams
+from treetap.trees.tree_bins import left_sums
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from docs.measure_linking import at_or_below, next_lower

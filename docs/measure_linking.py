@@ -25,9 +25,9 @@ from treetap.trees.binning import bin_table
 from treetap.trees.candidates import CandidateList, column_goes_left
 from treetap.trees.centralised import CentralModel, train
 from treetap.trees.ensemble import Tree, route
-from treetap.trees.histogram import left_sums
 from treetap.trees.loss import UNIT, loss_for
 from treetap.trees.params import BoostingParams
+from treetap.trees.tree_bins import left_sums
 
 Rows = npt.NDArray[np.int64]
 

@@ -27,13 +27,12 @@ from treetap.models.own_split import OwnSplit
 from treetap.process.together import together
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.job_spec import taking_part
+from treetap.trees.candidates import MARKS, Group
 from treetap.trees.criterion import Criterion
 from treetap.trees.ensemble import Tree
 from treetap.trees.expansion import ExpansionRules
 from treetap.trees.grower import Entry, GrownTree, finish
 from treetap.trees.growing_tree import Choice, GrowingTree, Ints
-from treetap.trees.marks import MARKS
-from treetap.trees.partitions import Group
 from treetap.trees.tree_bins import left_sums_of
 from treetap.trees.withholding import InformationLimit
 from treetap.wire.v2 import control_pb2, growth_pb2, setup_pb2, types_pb2

@@ -18,7 +18,7 @@ from tests.simulator import Federation
 from treetap.additive.paillier.public_key import Obfuscators, PublicKey
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues.batches import Batch
-from treetap.additive.sums.packing import Packer
+from treetap.additive.sums.public_keys import Packer
 from treetap.wire.v2 import jobs_pb2, setup_pb2
 
 #: Keys of the transparent cipher: more than one job of the campaign makes.

@@ -33,10 +33,10 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from treetap.trees.candidates import PartitionRule
 from treetap.trees.criterion import largest
 from treetap.trees.loss import UNIT, loss_for
 from treetap.trees.params import BoostingParams
-from treetap.trees.partitions import PartitionRule
 
 # XGBoost's kRtEps: a loss change of this or less is rounding noise.
 LEAST_LOSS_CHANGE = 1e-6

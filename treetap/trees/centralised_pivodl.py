@@ -20,12 +20,11 @@ from treetap.errors import ConfigError, DataError
 from treetap.trees.binning import BinnedTable
 from treetap.trees.candidates import Candidate, column_goes_left
 from treetap.trees.ensemble import ROOT
-from treetap.trees.histogram import left_sums
 from treetap.trees.loss import check_targets
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.trees.pivodl_rules import Best, able_sources, admissible, best_of, stopped_by, weights_of
 from treetap.trees.shared_label_loss import Moments, SharedLabelLoss
-from treetap.trees.tree_bins import GlobalBins, goes_left
+from treetap.trees.tree_bins import GlobalBins, goes_left, left_sums
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

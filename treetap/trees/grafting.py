@@ -15,13 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.trees.criterion import Criterion
-from treetap.trees.ensemble import Leaf, Subtree, Tree, at_or_below, weights_at
+from treetap.trees.ensemble import Leaf, Split, Subtree, Tree, at_or_below, deciding_splits, route, weights_at
 from treetap.trees.expansion import ExpansionRules
 from treetap.trees.grower import Bins, Entry, entering, give, grow
 from treetap.trees.growing_tree import GrowingTree
-from treetap.trees.local_values import RowsLeft
+from treetap.trees.local_values import RowsLeft, among, covering
 from treetap.trees.tree_bins import GlobalBins
-from treetap.trees.whole_tree import WholeTree, whole_tree
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -160,3 +159,53 @@ def _weighed(leaves: Sequence[Leaf], weight: Callable[[int], Floats] | None) -> 
     if weight is None:
         return tuple(leaves)
     return tuple(replace(leaf, weights=tuple(float(w) for w in weight(leaf.node))) for leaf in leaves)
+
+
+@dataclass(frozen=True)
+class WholeTree:
+    """A tree with its N records.
+
+    Attributes:
+        tree: the tree in its own form.
+        splits, leaves: all of its nodes, those of local subtrees in the place of what other parties know there.
+        reached: (N,) the heap number of the leaf that each record reached, one of `leaves`.
+    """
+
+    tree: Tree
+    splits: tuple[Split, ...]
+    leaves: tuple[Leaf, ...]
+    reached: Ints
+
+    def sums(self, values: Ints) -> dict[int, Ints]:
+        """Node → the sums (S,) of values (N, S) over its records, for inner nodes and leaves."""
+        numbers = np.sort(np.array([leaf.node for leaf in self.leaves], dtype=np.int64))
+        totals = np.zeros((len(numbers), values.shape[1]), dtype=np.int64)
+        np.add.at(totals, np.searchsorted(numbers, self.reached), values)
+        found: dict[int, Ints] = dict(zip(numbers.tolist(), totals, strict=True))
+        for node in sorted((split.node for split in self.splits), reverse=True):
+            found[node] = found[2 * node] + found[2 * node + 1]
+        return found
+
+    def rows(self, root: int) -> Ints:
+        """The records of a node, ascending."""
+        below = [leaf.node for leaf in self.leaves if at_or_below(leaf.node, (root,))]
+        return np.flatnonzero(np.isin(self.reached, below))
+
+
+def whole_tree(tree: Tree, reached: Ints, goes_left: RowsLeft) -> WholeTree:
+    """A tree with its local subtrees in their places.
+
+    `reached`: (N,) leaves of the shape that all parties know; `goes_left` answers for splits of the label holder.
+    """
+    covered, found = covering(tree), np.array(reached, dtype=np.int64)
+    for subtree in tree.local:
+        leaves = [leaf for leaf, each in covered.items() if each is subtree]
+        rows = np.flatnonzero(np.isin(reached, leaves))
+        found[rows] = route(subtree.splits, len(rows), among(goes_left, rows), subtree.root)
+    leaves_kept = [leaf for leaf in tree.leaves if leaf.node not in covered]
+    return WholeTree(
+        tree,
+        deciding_splits(tree),
+        (*leaves_kept, *(leaf for each in tree.local for leaf in each.leaves)),
+        found,
+    )

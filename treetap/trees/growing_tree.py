@@ -17,11 +17,11 @@ import numpy as np
 
 from treetap.errors import Malformed
 from treetap.trees.boosting_criterion import BoostingCriterion
+from treetap.trees.candidates import Group, NodeCandidates, Partition
 from treetap.trees.criterion import Criterion
 from treetap.trees.ensemble import ROOT, Leaf, Split, Subtree, Tree
 from treetap.trees.expansion import ExpansionRules, Expansions
 from treetap.trees.monotone import MarkedCandidates, Monotone
-from treetap.trees.partitions import Group, NodeCandidates, Partition
 from treetap.trees.withholding import InformationLimit
 
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]

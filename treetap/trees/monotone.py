@@ -23,9 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.trees.boosting_criterion import BoostingCriterion, Within, leaf_weights, loss_changes, node_weights
+from treetap.trees.candidates import DECREASING, INCREASING, MIRRORED, NodeCandidates, Partition
 from treetap.trees.ensemble import ROOT
-from treetap.trees.marks import DECREASING, INCREASING, MIRRORED
-from treetap.trees.partitions import NodeCandidates, Partition
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

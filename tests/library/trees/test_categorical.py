@@ -18,13 +18,20 @@ from treetap.models.own_split import OwnSplit
 from treetap.models.xgboost_json import Column, feature_names, xgboost_model
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.boosting_criterion import BoostingCriterion
-from treetap.trees.candidates import Candidate, CandidateList
+from treetap.trees.candidates import (
+    Candidate,
+    CandidateList,
+    Group,
+    Kind,
+    NodeCandidates,
+    Partition,
+    PartitionRule,
+    Shape,
+)
 from treetap.trees.centralised import CentralModel, train
-from treetap.trees.histogram import left_sums
 from treetap.trees.loss import UNIT
 from treetap.trees.params import BoostingParams
-from treetap.trees.partitions import Group, NodeCandidates, Partition, PartitionRule
-from treetap.trees.shapes import Kind, Shape
+from treetap.trees.tree_bins import left_sums
 
 xgb = pytest.importorskip("xgboost")
 NAN = math.nan

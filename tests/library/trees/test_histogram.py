@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from treetap.trees.candidates import CandidateList
-from treetap.trees.histogram import left_sums
+from treetap.trees.tree_bins import left_sums
 
 SHAPES = [(4, False), (3, True), (1, True), (2, False)]
 

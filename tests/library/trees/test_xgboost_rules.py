@@ -16,9 +16,9 @@ from treetap.trees import boosting_criterion
 from treetap.trees.binning import bin_table
 from treetap.trees.candidates import CandidateList
 from treetap.trees.centralised import train
-from treetap.trees.histogram import left_sums
 from treetap.trees.loss import UNIT
 from treetap.trees.params import BoostingParams
+from treetap.trees.tree_bins import left_sums
 
 xgb = pytest.importorskip("xgboost")
 NAN = float("nan")

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.additive.paillier.public_key import Obfuscators, PublicKey
-from treetap.additive.sums.packing import Packer
+from treetap.additive.sums.public_keys import Packer
 from treetap.errors import Malformed
 from treetap.process.together import together
 from treetap.workers.engines import KeyEngine

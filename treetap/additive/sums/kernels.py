@@ -15,10 +15,9 @@ import numpy.typing as npt
 
 from treetap.additive.residues.batches import Batch
 from treetap.additive.sums.joint_cells import BinProducts, Codes, RootCells, bin_products
-from treetap.additive.sums.packing import Packer
-from treetap.additive.sums.public_keys import Handed, PublicKey, in_worker
+from treetap.additive.sums.public_keys import Handed, Packer, PublicKey, in_worker
 from treetap.process.together import together
-from treetap.trees.shapes import Kind, Shape
+from treetap.trees.candidates import Kind, Shape
 from treetap.workers.engines import Engine
 
 

@@ -15,7 +15,7 @@ from tests.library.ciphertexts import batch, integers
 from treetap.additive.okamoto_uchiyama.public_key import Obfuscators, PublicKey
 from treetap.additive.okamoto_uchiyama.secret_key import SecretKey
 from treetap.additive.residues.batches import power
-from treetap.additive.sums.packing import Packer
+from treetap.additive.sums.public_keys import Packer
 from treetap.errors import BadInput, Malformed, PlaintextOverflow
 from treetap.protocols.key_options import OKAMOTO_UCHIYAMA, SCHEMES
 

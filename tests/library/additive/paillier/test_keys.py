@@ -14,8 +14,8 @@ from gmpy2 import mpz
 from tests.library.ciphertexts import integers
 from treetap.additive.paillier.public_key import Obfuscators, PublicKey
 from treetap.additive.paillier.secret_key import SecretKey
+from treetap.additive.residues.ciphertexts import residues
 from treetap.additive.residues.fixed_base import FixedBase, table_bytes, window_for
-from treetap.additive.residues.rings import residues
 from treetap.errors import BadInput, Malformed, PlaintextOverflow
 from treetap.protocols.key_options import OBFUSCATIONS
 

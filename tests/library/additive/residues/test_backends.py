@@ -19,10 +19,10 @@ from tests.native import emulation
 from treetap.additive.paillier.public_key import Obfuscators, PublicKey
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues.batches import Powers, Residues, power
+from treetap.additive.residues.ciphertexts import residues
 from treetap.additive.residues.fixed_base import FixedBase
-from treetap.additive.residues.rings import residues
 from treetap.additive.sums import secret_keys
-from treetap.additive.sums.packing import Packer
+from treetap.additive.sums.public_keys import Packer
 from treetap.additive.sums.slots import Slots
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.native import arithmetic, numbers
