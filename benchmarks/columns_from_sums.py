@@ -262,7 +262,7 @@ def _leaf_of(model: CentralModel, tree: Tree, tables: dict[str, BinnedTable]) ->
     """The leaf that each record reaches."""
 
     def goes_left(split: Split, rows: Ints) -> Bools:
-        candidate, table = model.splits[split.owner][split.handle], tables[split.owner]
+        candidate, table = model.entry(split)[0], tables[split.owner]
         bins = table.features[candidate.feature].n_bins
         return column_goes_left(table.codes[rows, candidate.feature], candidate, bins)
 

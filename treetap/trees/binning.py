@@ -278,8 +278,8 @@ class QuantileSketch:
 
     def _keep_few(self, values: Floats) -> None:
         if self._few is not None:
-            found = np.union1d(self._few, values)
-            self._few = found if len(found) <= self._few_most else None
+            kept = np.union1d(self._few, values)
+            self._few = kept if len(kept) <= self._few_most else None
 
     def _push(self, block: Floats, level: int = 0) -> None:
         """A sorted block of a level, collapsed with the one that is there, and so on."""

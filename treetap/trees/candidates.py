@@ -118,7 +118,7 @@ class CandidateList:
     """
 
     def __init__(self, shapes: Sequence[tuple[int, bool] | Shape]) -> None:
-        self.shapes = tuple(Shape(*each) for each in shapes)
+        self.shapes = tuple(Shape(*given) for given in shapes)
         feature: list[npt.NDArray[np.int64]] = []
         bins: list[npt.NDArray[np.int64]] = []
         left: list[Bools] = []
@@ -167,8 +167,8 @@ class CandidateList:
         return column_goes_left(codes[:, candidate.feature], candidate, self.shapes[candidate.feature].n_bins)
 
     def _of_kind(self, kind: Kind) -> Bools:
-        found: Bools = np.array([shape.kind is kind for shape in self.shapes], dtype=bool)[self.feature]
-        return found
+        mask: Bools = np.array([shape.kind is kind for shape in self.shapes], dtype=bool)[self.feature]
+        return mask
 
 
 def column_goes_left(column: npt.NDArray[Any], candidate: Candidate, n_bins: int) -> Bools:

@@ -56,15 +56,15 @@ def evaluate(objective: str, prediction: Array, labels: Array, classes: Sequence
     for multi:softprob and gini, (N,) values of a regression. `labels`: (N,) numbers of `classes`, or targets.
     `classes`: their names; none for a regression. N is at least 1.
     """
-    found = np.asarray(prediction, dtype=np.float64)
-    measures = metrics.evaluate(objective, found, labels)
+    predicted = np.asarray(prediction, dtype=np.float64)
+    measures = metrics.evaluate(objective, predicted, labels)
     head: Json = {"version": VERSION, "objective": objective, "records": len(labels)}
     if objective in REGRESSIONS:
-        values, truth = found.reshape(-1), np.asarray(labels, dtype=np.float64)
+        values, truth = predicted.reshape(-1), np.asarray(labels, dtype=np.float64)
         measures |= {"mae": mae(values, truth), "r2": r2(values, truth)}
         return {**head, "measures": defined(measures), "residuals": residual_quantiles(values, truth)}
     truth = np.asarray(labels).astype(np.int64)
-    chances = found if found.ndim == 2 else np.stack([1.0 - found, found], axis=1)
+    chances = predicted if predicted.ndim == 2 else np.stack([1.0 - predicted, predicted], axis=1)
     # a probability of exactly one half is of the first class, as `metrics.evaluate` counts it
     confusion = confusion_of(truth, chances.argmax(axis=1), len(classes))
     rows = per_class(confusion)
@@ -195,5 +195,5 @@ def r2(predicted: Floats, targets: Floats) -> float:
 
 def residual_quantiles(predicted: Floats, targets: Floats) -> list[dict[str, float]]:
     """Quantiles of target less prediction, numpy's by linear interpolation, at `QUANTILES`."""
-    found = np.quantile(targets - predicted, QUANTILES)
-    return [{"share": share, "value": float(value)} for share, value in zip(QUANTILES, found, strict=True)]
+    quantiles = np.quantile(targets - predicted, QUANTILES)
+    return [{"share": share, "value": float(value)} for share, value in zip(QUANTILES, quantiles, strict=True)]

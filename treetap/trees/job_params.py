@@ -41,8 +41,8 @@ class Range:
 
 def out_of_range(params: object, ranges: dict[str, Range]) -> list[str]:
     """The faults of the fields of `params` that have a range, by name."""
-    found = ((name, allowed.complaint(getattr(params, name))) for name, allowed in ranges.items())
-    return [f"{name} {complaint}" for name, complaint in found if complaint]
+    complaints = ((name, allowed.complaint(getattr(params, name))) for name, allowed in ranges.items())
+    return [f"{name} {complaint}" for name, complaint in complaints if complaint]
 
 
 def not_a_choice(params: object, choices: dict[str, tuple[str, ...]]) -> list[str]:
@@ -122,5 +122,5 @@ class JobParams(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types: a value of NaN, which nothing equals, is null."""
-        found = asdict(self)
-        return {**found, "missing": None if math.isnan(self.missing) else self.missing}
+        plain = asdict(self)
+        return {**plain, "missing": None if math.isnan(self.missing) else self.missing}

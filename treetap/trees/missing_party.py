@@ -75,27 +75,27 @@ class Walk:
 
         `goes_left` answers for the splits of local subtrees.
         """
-        found = np.zeros((self._n, len(self._tree.outputs)))
+        sums = np.zeros((self._n, len(self._tree.outputs)))
         covered = covering(self._tree)
         for leaf in self._tree.leaves:
             if leaf.node in self.standing and leaf.node not in covered:
-                found[self.standing[leaf.node]] += self._shares[leaf.node] * np.array(leaf.weights)
+                sums[self.standing[leaf.node]] += self._shares[leaf.node] * np.array(leaf.weights)
         for subtree in self._tree.local:
-            nodes = [node for node, each in covered.items() if each is subtree and node in self.standing]
+            nodes = [node for node, root in covered.items() if root is subtree and node in self.standing]
             at = [self.standing[node] for node in nodes]
             places = np.unique(np.concatenate([_NONE, *at]))  # below splits of the absent one is at several leaves
             values = subtree_values(subtree, len(places), _among(goes_left, places))
             for node, here in zip(nodes, at, strict=True):
-                found[here] += self._shares[node] * values[np.searchsorted(places, here)]
-        return found
+                sums[here] += self._shares[node] * values[np.searchsorted(places, here)]
+        return sums
 
     def open_leaves(self) -> Bools:
         """The leaves at which the records are (n, leaves), once all are at leaves: one each if no owner is away."""
-        found = np.zeros((self._n, len(self._tree.leaves)), dtype=bool)
+        mask = np.zeros((self._n, len(self._tree.leaves)), dtype=bool)
         for column, leaf in enumerate(self._tree.leaves):
             if leaf.node in self.standing:
-                found[self.standing[leaf.node], column] = True
-        return found
+                mask[self.standing[leaf.node], column] = True
+        return mask
 
     def _arrive(self, node: int, places: Places) -> None:
         if not len(places):

@@ -52,7 +52,7 @@ def repair_forest(model: NoisyModel, params: ForestParams) -> list[RepairedTree]
     """
     noisy, clean = (targets(labels, params.criterion, model.classes) for labels in (model.noisy, model.clean))
     criterion = ForestCriterion(clean, params)
-    found = []
+    variants = []
     for tree in model.trees:
         whole = model.whole(tree)
         drawn = params.drawn(tree.index, len(model.clean))[:, None]
@@ -62,24 +62,24 @@ def repair_forest(model: NoisyModel, params: ForestParams) -> list[RepairedTree]
             [split.node for split in whole.splits],
             [leaf.node for leaf in whole.leaves],
             _majorities(whole.sums(noisy.values * drawn)),
-            _majorities({node: each[:-1] for node, each in sums.items()}),
+            _majorities({node: of_node[:-1] for node, of_node in sums.items()}),
         )
         made = grafts(model, whole, roots, values, criterion, params.expansion)
 
         def weight(node: int, sums: Mapping[int, Ints] = sums) -> npt.NDArray[np.float64]:
             return criterion.leaf(sums[node])
 
-        found.append(
+        variants.append(
             RepairedTree(
                 repaired(whole, [], weight)[0], repaired(whole, made, None)[0], repaired(whole, made, weight)[0]
             )
         )
-    return found
+    return variants
 
 
 def _majorities(counts: Mapping[int, Ints]) -> dict[int, int]:
     """Node → the class with the largest count, the lowest of equal ones."""
-    return {node: int(each.argmax()) for node, each in counts.items()}
+    return {node: int(of_node.argmax()) for node, of_node in counts.items()}
 
 
 def repair_boosting(model: NoisyModel, params: BoostingParams) -> list[RepairedTree]:
@@ -89,13 +89,13 @@ def repair_boosting(model: NoisyModel, params: BoostingParams) -> list[RepairedT
         _Variant(model, params, loss, grafting=grafting, refit=refit)
         for grafting, refit in ((False, True), (True, False), (True, True))
     ]
-    found = []
+    trees_of_model = []
     per_round = params.trees_per_round(model.classes)
     for first in range(0, len(model.trees), per_round):
         wholes = [model.whole(tree) for tree in model.trees[first : first + per_round]]
         rounds = [variant.round(wholes) for variant in variants]
-        found += [RepairedTree(*trees) for trees in zip(*rounds, strict=True)]
-    return found
+        trees_of_model += [RepairedTree(*trees) for trees in zip(*rounds, strict=True)]
+    return trees_of_model
 
 
 class _Variant:
@@ -110,7 +110,7 @@ class _Variant:
     def round(self, wholes: list[WholeTree]) -> list[Tree]:
         """The trees of the next round, repaired; they are added to the scores."""
         noisy, clean = self._derivatives(self._model.noisy), self._derivatives(self._model.clean)
-        refit, found = self._refit, []
+        refit, changed = self._refit, []
         for whole in wholes:
             outputs = list(whole.tree.outputs)
             drawn = self._params.drawn(whole.tree.index, len(self._scores))
@@ -127,24 +127,24 @@ class _Variant:
             tree, added = repaired(whole, made, weight if refit else None)
             self._scores[:, outputs] += added
             self._refit |= bool(made)
-            found.append(tree)
-        return found
+            changed.append(tree)
+        return changed
 
     def _derivatives(self, labels: Ints) -> Quantised:
         factors = self._params.factors(labels, None)  # noisy labels go without sample weights
         return self._loss.quantise(*self._loss.gradients(self._scores, labels), factors)
 
 
-def _summands(found: Quantised, outputs: list[int], drawn: Ints) -> Ints:
+def _summands(derivatives: Quantised, outputs: list[int], drawn: Ints) -> Ints:
     """(N, 2K+1): g, h and 1 of every record, 0 where it is not drawn."""
     one = np.ones((len(drawn), 1), dtype=np.int64)
-    return np.concatenate([found.g[:, outputs], found.h[:, outputs], one], axis=1) * drawn[:, None]
+    return np.concatenate([derivatives.g[:, outputs], derivatives.h[:, outputs], one], axis=1) * drawn[:, None]
 
 
 def _contaminated(whole: WholeTree, noisy: Mapping[int, Ints], clean: Mapping[int, Ints]) -> list[int]:
     """The nodes to regrow, of sums (2K+1,) by node under both labels."""
     width = len(whole.tree.outputs)
-    of_noisy, of_clean = ({node: _raised(each[:width]) for node, each in sums.items()} for sums in (noisy, clean))
+    of_noisy, of_clean = ({node: _raised(of_node[:width]) for node, of_node in sums.items()} for sums in (noisy, clean))
     inner, leaves = [split.node for split in whole.splits], [leaf.node for leaf in whole.leaves]
     return to_regrow(inner, leaves, of_noisy, of_clean)
 

@@ -119,15 +119,15 @@ def _leaf_terms(zero: Mapping[str, float], ones: Mapping[str, Floats], n: int) -
     whole = before[-1]
     terms: dict[Parties, dict[str, Floats]] = {}
     for group in chain.from_iterable(combinations(far, size) for size in range(len(far) + 1)):
-        found = terms[group] = {}
+        of_group = terms[group] = {}
         for k, player in enumerate(own):
             others = before[k] * after[k + 1] * _far(t, zero, far, group)
-            found[player] = (ones[player] - zero[player]) * (others @ weight)
+            of_group[player] = (ones[player] - zero[player]) * (others @ weight)
         for player in far:  # (o_p − z_p) · …: with o_p the group holds p, with −z_p it does not
-            rest = [each for each in far if each != player]
+            rest = [other for other in far if other != player]
             inside = player in group
-            others = whole * _far(t, zero, rest, [each for each in group if each != player])
-            found[player] = (1.0 if inside else -zero[player]) * (others @ weight)
+            others = whole * _far(t, zero, rest, [other for other in group if other != player])
+            of_group[player] = (1.0 if inside else -zero[player]) * (others @ weight)
     return terms
 
 

@@ -179,7 +179,7 @@ class AttributionEntries:
         """Values of some entries (n, entries, players · outputs). They are rounded once, entry by entry."""
         place = {entry: k for k, entry in enumerate(entries.tolist())}
         column = {player: k * self._outputs for k, player in enumerate(self.players)}
-        found = np.zeros((n, len(entries), len(self.players) * self._outputs))
+        sums = np.zeros((n, len(entries), len(self.players) * self._outputs))
         for tree, known in zip(self._trees, self._terms, strict=True):
             wanted = [(term, place[term.entries[0]]) for term in known if term.entries[0] in place]
             if not wanted:
@@ -188,9 +188,9 @@ class AttributionEntries:
             for term, target in wanted:
                 for player, part in terms.get(term.group, {}).items():
                     columns = [column[player] + output for output in tree.outputs]
-                    found[:, target, columns] += part[:, term.place]
-        np.rint(np.ldexp(found, self.fraction_bits, out=found), out=found)
-        whole: Ints = found.astype(np.int64)
+                    sums[:, target, columns] += part[:, term.place]
+        np.rint(np.ldexp(sums, self.fraction_bits, out=sums), out=sums)
+        whole: Ints = sums.astype(np.int64)
         return whole
 
     def _masks(self, tree: Tree, goes_left: GoesLeft, n: int) -> dict[str, Bools]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,41 +21,8 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
-class TreeBins(Protocol):
-    """Columns `kept` of a party, binned for one tree. A candidate's `feature` is a place in `kept`."""
-
-    kept: Ints
-    candidates: CandidateList
-
-    @property
-    def marks(self) -> Ints | None:
-        """The mark of each candidate, (n,), as in `treetap.trees.monotone`; None: the party has no constraints."""
-        ...
-
-    def codes(self, node: int, rows: Ints) -> Codes:
-        """Bin numbers (len(rows), columns) of records of a node whose bins are known."""
-        ...
-
-    def column(self, node: int, rows: Ints, feature: int) -> Codes:
-        """Bin numbers (len(rows),) of one column alone."""
-        ...
-
-    def cut(self, node: int, candidate: Candidate) -> float:
-        """The threshold of a candidate in a node: left if the value is below.
-
-        ∞ where only missing values go right, and in a split of categories; -∞ where only missing values go left.
-        """
-        ...
-
-
-def goes_left(bins: TreeBins, node: int, rows: Ints, candidate: Candidate) -> Bools:
-    """The mask (n,) of a node's records that go left."""
-    column = bins.column(node, rows, candidate.feature)
-    return column_goes_left(column, candidate, bins.candidates.shapes[candidate.feature].n_bins)
-
-
 class GlobalBins:
-    """The bins of the job."""
+    """Columns `kept` of a party in the bins of the job. A candidate's `feature` is a place in `kept`."""
 
     def __init__(self, table: BinnedTable, kept: Ints) -> None:
         self.kept = kept
@@ -74,38 +41,43 @@ class GlobalBins:
 
     @property
     def marks(self) -> Ints | None:
-        """See `TreeBins`."""
+        """The mark of each candidate, (n,), as in `treetap.trees.monotone`; None: the party has no constraints."""
         if self._directions is None:
             return None
         shapes, features = self.candidates.shapes, self.candidates.feature
         last = np.array([shape.n_bins - 1 for shape in shapes], dtype=np.int64)[features]
-        found: Ints = self._directions[features] * np.where(self.candidates.bin == last, MIRRORED, 1)
-        return found
+        of_candidates: Ints = self._directions[features] * np.where(self.candidates.bin == last, MIRRORED, 1)
+        return of_candidates
 
     def candidate(self, place: int | Partition) -> Candidate:
-        """See `CandidateList.of`; place n + k is the mirror image of k: only missing values go left."""
+        """The candidate of a place; that of n + k is the mirror image of k: only missing values go left."""
         count = len(self.candidates)
         if isinstance(place, Partition) or place < count:
             return self.candidates.of(place)
         return Candidate(self.candidates.at(place - count).feature, -1, True)
 
     def codes(self, node: int, rows: Ints) -> Codes:  # noqa: ARG002 - all nodes have the same bins
-        """See `TreeBins`."""
-        found: Codes = self.all_codes[rows]
-        return found
+        """Bin numbers (len(rows), columns) of records of a node whose bins are known."""
+        codes: Codes = self.all_codes[rows]
+        return codes
 
     def column(self, node: int, rows: Ints, feature: int) -> Codes:  # noqa: ARG002
-        """See `TreeBins`."""
-        found: Codes = self._codes[rows, feature]
-        return found
+        """Bin numbers (len(rows),) of one column alone."""
+        codes: Codes = self._codes[rows, feature]
+        return codes
 
     def cut(self, node: int, candidate: Candidate) -> float:  # noqa: ARG002
-        """See `TreeBins`."""
+        """The threshold of a candidate in a node: left if the value is below.
+
+        ∞ where only missing values go right, and in a split of categories; -∞ where only missing values go left.
+        """
         return _cut(self._features[candidate.feature].cuts, candidate.bin)
 
 
 class NodeBins:
     """Quantiles of each node's own drawn records (Takahashi, Liu and Liu 2023, Algorithm 1, line 4).
+
+    Methods are those of `GlobalBins`; a node must have been seen before its codes and cuts are asked for.
 
     Args:
         values: (N, d) all columns of the party, NaN where missing.
@@ -136,27 +108,24 @@ class NodeBins:
         self._cuts[node] = [self._quantiles(self._values[rows, j], times) for j in range(len(self.kept))]
 
     def codes(self, node: int, rows: Ints) -> Codes:
-        """See `TreeBins`; the node must have been seen."""
-        found = np.empty((len(rows), len(self.kept)), dtype=np.int32, order="F")
+        codes = np.empty((len(rows), len(self.kept)), dtype=np.int32, order="F")
         for j in range(len(self.kept)):
-            found[:, j] = self.column(node, rows, j)
-        return found
+            codes[:, j] = self.column(node, rows, j)
+        return codes
 
     def column(self, node: int, rows: Ints, feature: int) -> Codes:
-        """See `TreeBins`; the node must have been seen."""
         values = self._values[rows, feature]
-        found: Codes = np.searchsorted(self._cuts[node][feature], values, side="right").astype(np.int32)
+        codes: Codes = np.searchsorted(self._cuts[node][feature], values, side="right").astype(np.int32)
         bins, has_missing, _ = self.candidates.shapes[feature]
         # where the training lacks no value, one that a further record lacks goes right at every split
-        found[np.isnan(values)] = bins if has_missing else bins - 1
-        return found
+        codes[np.isnan(values)] = bins if has_missing else bins - 1
+        return codes
 
     def cut(self, node: int, candidate: Candidate) -> float:
-        """See `TreeBins`; the node must have been seen."""
         return _cut(self._cuts[node][candidate.feature], candidate.bin)
 
     def candidate(self, place: int | Partition) -> Candidate:
-        """See `CandidateList.of`; trees with bins per node have no mirror images."""
+        """The candidate of a place; trees with bins per node have no mirror images."""
         return self.candidates.of(place)
 
     def _quantiles(self, column: Floats, times: Ints) -> Floats:
@@ -165,18 +134,25 @@ class NodeBins:
         return quantile_cuts(present, np.bincount(place, weights=times[here]).astype(np.int64), self._max_bin)
 
 
-def left_sums_of(
-    bins: GlobalBins | NodeBins, values: Ints, nodes: Sequence[int], rows: Sequence[Ints]
-) -> npt.NDArray[np.int64]:
+Bins = GlobalBins | NodeBins
+
+
+def goes_left(bins: Bins, node: int, rows: Ints, candidate: Candidate) -> Bools:
+    """The mask (n,) of a node's records that go left."""
+    column = bins.column(node, rows, candidate.feature)
+    return column_goes_left(column, candidate, bins.candidates.shapes[candidate.feature].n_bins)
+
+
+def left_sums_of(bins: Bins, values: Ints, nodes: Sequence[int], rows: Sequence[Ints]) -> npt.NDArray[np.int64]:
     """Left sums (nodes, candidates, S) of values (N, S) over each node's records; fresh bins are made of them first."""
     if isinstance(bins, GlobalBins):
         return left_sums(bins.all_codes, bins.candidates, values, rows)
-    found = np.empty((len(nodes), len(bins.candidates), values.shape[1]), dtype=np.int64)
+    sums = np.empty((len(nodes), len(bins.candidates), values.shape[1]), dtype=np.int64)
     for i, (node, here) in enumerate(zip(nodes, rows, strict=True)):
         bins.see(node, here)
         everything = [np.arange(len(here))]
-        found[i] = left_sums(bins.codes(node, here), bins.candidates, values[here], everything)[0]
-    return found
+        sums[i] = left_sums(bins.codes(node, here), bins.candidates, values[here], everything)[0]
+    return sums
 
 
 def _cut(cuts: Floats, number: int) -> float:

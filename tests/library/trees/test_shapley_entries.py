@@ -29,7 +29,7 @@ def _trained(case: Case) -> tuple[CentralModel, Tables]:
 
 def _entries(model: CentralModel, tables: Tables) -> AttributionEntries:
     holder, *chain = [name for name, _ in tables]
-    feature_of = {handle: str(candidate.feature) for handle, candidate in enumerate(model.splits[holder])}
+    feature_of = {handle: str(candidate.feature) for handle, (candidate, _) in enumerate(model.splits[holder])}
     return AttributionEntries(model.ensemble, holder, chain, feature_of, 0)
 
 

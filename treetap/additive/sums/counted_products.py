@@ -26,14 +26,12 @@ _BLOCK = 2048
 
 
 class CountedResidues:
-    """The calls that sums over bins make of an arithmetic; a number is a byte without a meaning."""
+    """The calls of `Residues` that sums over bins make; a number is a byte without a meaning."""
 
     def ones(self, count: int) -> Batch:
-        """See `treetap.additive.residues.batches.Residues`."""
         return np.zeros(count, dtype=np.uint8)
 
     def cell_products(self, values: Batch, places: Places, cells: Places, count: int) -> Batch:
-        """See `treetap.additive.residues.batches.Residues`."""
         del values, places, cells
         return self.ones(count)
 
