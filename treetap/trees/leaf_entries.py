@@ -147,7 +147,7 @@ class LeafEntries:
         parts = zip(self._trees, self._hops[0], self._tables, self._weights, strict=True)
         for tree, entries, table, weights in parts:
             outputs = np.array(tree.outputs)
-            sets = self._candidates(tree, goes_left, n)
+            sets = candidate_leaves(tree, n, self._decided(goes_left))
             rows = table.rows(n, goes_left)
             for place in np.flatnonzero(~self._fixed[entries]):
                 kept = np.flatnonzero(sets[:, place])
@@ -165,9 +165,6 @@ class LeafEntries:
     def weights(self, sums: Ints) -> Floats:
         """Sums (n, outputs) in fixed point as leaf weights."""
         return np.ldexp(sums.astype(np.float64), -self.fraction_bits)
-
-    def _candidates(self, tree: Tree, goes_left: GoesLeft, n: int) -> Bools:
-        return candidate_leaves(tree, n, self._decided(goes_left))
 
     def _decided(self, goes_left: GoesLeft) -> Decide:
         def own(split: Split) -> Bools | None:

@@ -7,6 +7,7 @@ that the label holder's own columns give it in the subtree.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -88,6 +89,6 @@ def reached_values(tree: Tree, reached: Ints, goes_left: RowsLeft) -> Floats:
     return values
 
 
-def among(goes_left: RowsLeft, rows: Ints) -> RowsLeft:
+def among(goes_left: Callable[[Split, Any], Bools], rows: npt.NDArray[Any]) -> RowsLeft:
     """The same answers for places in `rows` in the place of rows."""
     return lambda split, places: goes_left(split, rows[places])

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.trees.ensemble import ROOT, Ensemble, Split, Tree, cover_shares
-from treetap.trees.local_values import RowsLeft, covering, subtree_values
+from treetap.trees.local_values import among, covering, subtree_values
 from treetap.trees.paths import Decide
 
 Bools = npt.NDArray[np.bool_]
@@ -84,7 +84,7 @@ class Walk:
             nodes = [node for node, root in covered.items() if root is subtree and node in self.standing]
             at = [self.standing[node] for node in nodes]
             places = np.unique(np.concatenate([_NONE, *at]))  # below splits of the absent one is at several leaves
-            values = subtree_values(subtree, len(places), _among(goes_left, places))
+            values = subtree_values(subtree, len(places), among(goes_left, places))
             for node, here in zip(nodes, at, strict=True):
                 sums[here] += self._shares[node] * values[np.searchsorted(places, here)]
         return sums
@@ -109,11 +109,6 @@ class Walk:
                 self._arrive(2 * node + 1, places)
                 return
         self.standing[node] = places
-
-
-def _among(goes_left: PlacesLeft, places: Places) -> RowsLeft:
-    """The same answers for rows of `places` in the place of places."""
-    return lambda split, rows: goes_left(split, places[rows])
 
 
 def scores_without(ensemble: Ensemble, n: int, goes_left: PlacesLeft, away: Collection[str]) -> tuple[Floats, Floats]:

@@ -108,25 +108,30 @@ class AttributionEntries:
     def spare(self, goes_left: GoesLeft, n: int) -> Floats:
         """Bits by which the candidate leaves of n records exceed all the sums together, and each player's alone: (n,).
 
-        Each value is one more equation about the masks, besides the score's; that of a
-        player concerns only the trees in which it has a split. Trees that add to different columns are counted apart,
-        and the least counts (`paths.spare_bits`).
+        Each value is one more equation about the masks, besides the score's; that of a player concerns only the trees
+        in which it has a split. Trees that add to different columns are counted apart, and the least counts
+        (`paths.spare_bits`).
         """
         groups: defaultdict[tuple[int, ...], list[Tree]] = defaultdict(list)
         for tree in self._trees:
             groups[tree.outputs].append(tree)
-        found = []
+
+        def own(split: Split) -> Bools | None:
+            return goes_left(split.handle) if split.owner == self._party else None
+
+        margins = []
         for trees in groups.values():
-            bits = [candidate_bits([self._candidates(tree, goes_left, n)]) for tree in trees]
+            # The scores and every player's values are equations about the masks of the same trees: their bits add up.
+            bits = [candidate_bits([candidate_leaves(tree, n, own)]) for tree in trees]
             known = output_bits(trees, self.score_bits)
             for player in self.players:
                 places = [k for k, tree in enumerate(trees) if any(self._player(s) == player for s in tree.splits)]
                 if places:
                     mine = _value_bits((trees[k] for k in places), self.fraction_bits)
-                    found.append(np.sum([bits[k] for k in places], axis=0) - mine)
+                    margins.append(np.sum([bits[k] for k in places], axis=0) - mine)
                     known += mine
-            found.append(np.sum(bits, axis=0) - known)
-        return np.min(found, axis=0) if found else np.zeros(n)
+            margins.append(np.sum(bits, axis=0) - known)
+        return np.min(margins, axis=0) if margins else np.zeros(n)
 
     def _terms_of(self, tree: Tree, numbers: list[dict[object, int]], fixed: dict[int, bool]) -> Iterator[_Term]:
         """Each leaf with each set of feature parties on the way to it, ∅ too; entries are numbered as they come up."""
@@ -200,9 +205,6 @@ class AttributionEntries:
             return candidate_leaves(tree, n, lambda s: goes_left(s.handle) if self._player(s) == player else None)
 
         return {player: under(player) for player in {self._player(s) for s in tree.splits if s.owner == self._party}}
-
-    def _candidates(self, tree: Tree, goes_left: GoesLeft, n: int) -> Bools:
-        return candidate_leaves(tree, n, lambda s: goes_left(s.handle) if s.owner == self._party else None)
 
 
 def _own(feature: str) -> str:

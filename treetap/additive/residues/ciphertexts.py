@@ -131,3 +131,14 @@ def residues(modulus: int, bits: int = 0) -> Residues:
     from treetap.additive.residues.gmpy2_residues import Gmpy2Residues
 
     return Gmpy2Residues(modulus)
+
+
+class Obfuscators:
+    """Obfuscators for a party without the key: standard ones, or powers by a table of short exponents."""
+
+    def __init__(self, public: Ciphertexts, table: FixedBase | None) -> None:
+        self._public, self._table = public, table
+
+    def draw(self, count: int) -> Batch:
+        """`count` obfuscators, each to be used once."""
+        return self._public.standard(count) if self._table is None else self._table.random_powers(count)

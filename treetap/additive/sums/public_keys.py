@@ -17,18 +17,11 @@ import numpy.typing as npt
 from gmpy2 import mpz
 
 from treetap.additive.residues.batches import Batch, Powers, Residues
+from treetap.additive.residues.ciphertexts import Obfuscators
 from treetap.protocols.key_options import SCHEMES
 
 #: A public key on its way to a worker of the same party: scheme and bytes.
 Handed = tuple[str, bytes]
-
-
-class Obfuscators(Protocol):
-    """Obfuscators for a party without the key, of one kind."""
-
-    def draw(self, count: int) -> Batch:
-        """`count` obfuscators, each to be used once."""
-        ...
 
 
 class PublicKey(Protocol):

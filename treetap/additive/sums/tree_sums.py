@@ -21,10 +21,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from treetap.additive.sums.counted_products import candidate_products
 from treetap.additive.sums.joint_cells import plan
 from treetap.additive.sums.kernels import (
-    CandidateKernels,
+    CandidateSums,
     Tree,
     add,
     close_tree,
@@ -46,7 +45,7 @@ _ABSENT, _ON_THE_WAY = -1, -2
 Ints = npt.NDArray[np.integer[Any]]
 
 
-class EncryptedSums:
+class EncryptedSums(CandidateSums):
     """Sums ciphertexts of one tree's gradients per split candidate; learns nothing, since it holds no key.
 
     One call at a time; a cancelled one leaves no call to a worker under way, except for blocks, until `close`.
@@ -69,9 +68,6 @@ class EncryptedSums:
 
     Attributes:
         n_candidates: candidates per node.
-        operations: products ("additions", by layout), packed ciphertexts ("packings") and fresh standard obfuscators
-            ("obfuscators") so far; no count depends on the data.
-        products: products computed so far, which depends on the data.
 
     Raises:
         ValueError: codes and shapes disagree.
@@ -95,24 +91,12 @@ class EncryptedSums:
         radices = [shape.n_bins + shape.has_missing for shape in self._shapes]
         if codes.size and ((codes.min(axis=0) < 0).any() or (codes.max(axis=0) >= np.array(radices)).any()):
             raise ValueError("a bin is outside its feature's range")
-        self._engine = engine
-        self._public = public
-        self._slots = slots
-        self._codes = codes
-        self._radices = radices
-        self._name = f"sums/{token}"
-        self._joint_cells = joint_cells
-        self._per_plaintext = slots.groups_per_plaintext(public.plain_bits)
-        self._kernels = CandidateKernels(engine, public, self._per_plaintext, self._name)
-        # The place of each record's ciphertext: its worker and its index there.
-        self._worker_of = np.full(len(codes), _ABSENT, dtype=np.int32)
-        self._place_of = np.zeros(len(codes), dtype=np.int64)
-        self._blocks = 0
+        super().__init__(engine, public, slots, len(codes), f"sums/{token}")
+        self._codes, self._radices, self._joint_cells = codes, radices, joint_cells
+        self._worker_of[:] = _ABSENT
         self._opened = False
         self._under_way: list[asyncio.Future[None]] = []
         self.n_candidates = sum(shape.sums for shape in self._shapes)
-        self.operations: dict[str, int] = {"additions": 0, "packings": 0, "obfuscators": 0}
-        self.products = 0
 
     async def add_block(self, rows: Rows, ciphertexts: bytes) -> None:
         """Take a block of ciphertexts and multiply it into the root's cells.
@@ -163,14 +147,8 @@ class EncryptedSums:
         if count == 0 or self.n_candidates == 0:
             return b""
         partial = await self._sum_bins(nodes)
-        orders = [permutation] * count
-        packed, additions = await self._kernels.finish(partial, self._shapes, orders)
-        self.products += additions
         came = int(np.count_nonzero(self._worker_of != _ABSENT))
-        self.operations["additions"] += candidate_products(came, self._shapes, count, self._engine.workers)
-        self.operations["packings"] += len(packed) // self._public.ciphertext_bytes
-        self.operations["obfuscators"] += len(packed) // self._public.ciphertext_bytes
-        return packed
+        return await self.finish(partial, self._shapes, [permutation] * count, came)
 
     async def close(self) -> None:
         """Free the workers' memory of this tree; results of blocks still under way are dropped."""
@@ -209,29 +187,26 @@ class EncryptedSums:
         single: list[tuple[int, ...]] = [(feature,) for feature in range(len(self._radices))]
         tree = Tree(
             public=handed(self._public),
-            bits=self._slots.bits,
+            bits=self._bits,
             per_plaintext=self._per_plaintext,
             radices=self._radices,
             root_groups=plan(self._codes, self._radices, rows) if self._joint_cells else single,
             joint_cells=self._joint_cells,
         )
-        await self._kernels.everywhere(open_tree, *[(tree,)] * self._engine.workers)
+        await self.everywhere(open_tree, *[(tree,)] * self._engine.workers)
         self._opened = True
 
-    async def _sum_bins(self, nodes: Sequence[Rows] | None) -> list[bytes]:
-        """Part (a): per worker the products of its records, (node, feature, bin) in this order."""
+    async def _sum_bins(self, nodes: Sequence[Rows] | None) -> list[tuple[bytes, int]]:
+        """Part (a): per worker the products of its records, (node, feature, bin) in this order; their number."""
         workers = self._engine.workers
         if nodes is None:
-            answers = await self._kernels.everywhere(root_bins, *[()] * workers)
-        else:
-            parts: list[list[npt.NDArray[np.int64]]] = [[] for _ in range(workers)]
-            for rows in nodes:
-                worker_of = self._worker_of[rows]
-                for worker in range(workers):
-                    parts[worker].append(self._place_of[rows[worker_of == worker]])
-            answers = await self._kernels.everywhere(node_bins, *[(part,) for part in parts])
-        self.products += sum(additions for _, additions in answers)
-        return [products for products, _ in answers]
+            return await self.everywhere(root_bins, *[()] * workers)
+        parts: list[list[npt.NDArray[np.int64]]] = [[] for _ in range(workers)]
+        for rows in nodes:
+            worker_of = self._worker_of[rows]
+            for worker in range(workers):
+                parts[worker].append(self._place_of[rows[worker_of == worker]])
+        return await self.everywhere(node_bins, *[(part,) for part in parts])
 
 
 @dataclass(frozen=True)
@@ -244,7 +219,7 @@ class NodeTask:
     order: Ints
 
 
-class PooledSums:
+class PooledSums(CandidateSums):
     """One ciphertext per record, summed per split candidate for any number of trees; learns nothing, having no key.
 
     Args:
@@ -256,25 +231,14 @@ class PooledSums:
 
     Attributes:
         received: ciphertexts that have come, those of the records 0, 1, … in this order.
-        operations: products ("additions", by layout), packed ciphertexts ("packings") and fresh standard obfuscators
-            ("obfuscators") so far; no count depends on the data.
-        products: products computed so far, which depends on the data.
 
     Raises:
         PlaintextOverflow: one record does not fit a plaintext of this key.
     """
 
     def __init__(self, engine: Engine, public: PublicKey, slots: Slots, records: int, token: str) -> None:
-        self._engine, self._public, self._bits = engine, public, slots.bits
-        self._name = f"pool/{token}"
-        self._per_plaintext = slots.groups_per_plaintext(public.plain_bits)
-        self._kernels = CandidateKernels(engine, public, self._per_plaintext, self._name)
-        self._worker_of = np.zeros(records, dtype=np.int32)
-        self._place_of = np.zeros(records, dtype=np.int64)
-        self._blocks = 0
+        super().__init__(engine, public, slots, records, f"pool/{token}")
         self.received = 0
-        self.operations: dict[str, int] = {"additions": 0, "packings": 0, "obfuscators": 0}
-        self.products = 0
 
     async def add_block(self, first: int, ciphertexts: bytes) -> None:
         """Keep the ciphertexts of the records from `first` on.
@@ -290,7 +254,7 @@ class PooledSums:
             raise Conflict(f"the ciphertexts of record {first} came when those of record {self.received} were due")
         if not self._blocks:
             opening = (handed(self._public), self._bits, self._per_plaintext)
-            await self._kernels.everywhere(open_pool, *[opening] * self._engine.workers)
+            await self.everywhere(open_pool, *[opening] * self._engine.workers)
         worker = self._blocks % self._engine.workers
         start = await self._engine.call(worker, keep, self._name, ciphertexts)
         self._worker_of[first : first + count] = worker
@@ -330,15 +294,8 @@ class PooledSums:
             for worker, part in enumerate(parts):
                 here = worker_of == worker
                 part.append((self._place_of[node.rows[here]], node.codes[here]))
-        answers = await self._kernels.everywhere(pool_bins, *[(part, radices) for part in parts])
-        partial = [products for products, _ in answers]
-        packed, additions = await self._kernels.finish(partial, kinds, [node.order for node in nodes])
-        # What was multiplied is known to this party alone; what it reports follows from the layout.
-        self.products += additions + sum(products for _, products in answers)
-        self.operations["additions"] += candidate_products(drawn, kinds, len(nodes), self._engine.workers)
-        self.operations["packings"] += len(packed) // self._public.ciphertext_bytes
-        self.operations["obfuscators"] += len(packed) // self._public.ciphertext_bytes
-        return packed
+        partial = await self.everywhere(pool_bins, *[(part, radices) for part in parts])
+        return await self.finish(partial, kinds, [node.order for node in nodes], drawn)
 
     async def close(self) -> None:
         """Free the workers' memory."""

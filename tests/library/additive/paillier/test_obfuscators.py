@@ -11,7 +11,7 @@ import pytest
 from gmpy2 import mpz
 
 from tests.library.ciphertexts import batch, integers
-from treetap.additive.paillier.public_key import Obfuscators
+from treetap.additive.paillier.public_key import TwistedObfuscators
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues.batches import Batch
 from treetap.additive.residues.fixed_base import Exponents, FixedBase
@@ -120,7 +120,7 @@ def test_a_party_without_the_key_draws_exponents_of_the_same_lengths(
 ) -> None:
     """What the public half draws is as long as what the owner draws, one exponent each."""
     powers = Powers(monkeypatch)
-    assert len(set(integers(PUBLIC, Obfuscators(PUBLIC, kind, window=8).draw(20)))) == 20
+    assert len(set(integers(PUBLIC, TwistedObfuscators(PUBLIC, kind, window=8).draw(20)))) == 20
     assert len(set(powers.exponents)) == 20
     assert length - 16 < max(exponent.bit_length() for exponent in powers.exponents) <= length
 
