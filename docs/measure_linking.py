@@ -69,7 +69,7 @@ def leaf_of(model: CentralModel, tree: Tree, codes: npt.NDArray[np.integer[Any]]
     """The leaf that each record reaches."""
 
     def goes_left(split: Any, rows: Rows) -> npt.NDArray[np.bool_]:
-        candidate = model.splits["p"][split.handle]
+        candidate, _ = model.entry(split)
         return column_goes_left(codes[rows, candidate.feature], candidate, int(codes.max()) + 1)
 
     return route(tree.splits, len(codes), goes_left)

@@ -213,12 +213,14 @@ class NodeCandidates:
             raise ValueError("categories are partitioned by no rule of this criterion")
         places, lefts, at = [], [], 0
         self._orders: list[Ints] = []
+        self._counts: list[int] = []
         for number, group in enumerate(groups):
             behind = group.first + group.size
             of_each = sums[group.first : behind]
             order = rule.order(of_each[:, :width])
             self._orders.append(order)
             count = min(rule.most, group.size) - 1
+            self._counts.append(count)
             running = np.cumsum(of_each[order], axis=0)
             lefts += [sums[at : group.first], total - running[:count], running[-1] - running[::-1][1 : count + 1]]
             # a place below 0 is that of a partition: −1 − the number of its group
@@ -226,7 +228,6 @@ class NodeCandidates:
             at = behind
         self.lefts = np.concatenate([*lefts, sums[at:]])
         self._places = np.concatenate([*places, np.arange(at, len(sums))])
-        self._counts = [min(rule.most, group.size) - 1 for group in groups]
 
     @property
     def places(self) -> Ints:

@@ -120,8 +120,6 @@ def train(
         classes = int(y.max()) + 1 if params.objective == "multi:softprob" else 2
     loss_for(params.objective, classes).check(y)
     check_sums(params.objective, n, params.largest_factor)
-    if any(table.directions is not None for _, table in tables):
-        params.check_constraints()
     splits: dict[str, list[Entry]] = {name: [] for name, _ in tables} if base is None else _continued(base, tables)
     rounds = BoostingRounds(params, classes, y, weights, start=None if base is None else _start(base, tables))
     trees: list[Tree] = [] if base is None else list(base.ensemble.trees)

@@ -215,14 +215,6 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
         eligible = self.training_rows(records)
         return sampling.rows(self.seed, tree, records, self.subsample, eligible).astype(np.int64)
 
-    def check_constraints(self) -> None:
-        """Raise ConfigError if trees of this job can have no monotone constraints."""
-        if self.outputs_per_tree(2) > 1:
-            raise ConfigError(
-                "monotone_constraints and multi_strategy = 'multi_output_tree' do not go together: XGBoost has no "
-                "constraints of leaves with several weights; train with multi_strategy = 'one_output_per_tree'"
-            )
-
     def outputs_per_tree(self, classes: int) -> int:
         """Numbers that a leaf holds: every output in a multi-output tree, else one."""
         return self.outputs(classes) if self.multi_strategy == "multi_output_tree" else 1

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.trees.binning import BinnedTable, Codes, FeatureBins, quantile_cuts
-from treetap.trees.candidates import MIRRORED, Bools, Candidate, CandidateList, Partition, Shape, column_goes_left
+from treetap.trees.candidates import MIRRORED, Bools, Candidate, CandidateList, Partition, column_goes_left
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -169,7 +169,7 @@ def _widest(column: Floats, max_bin: int) -> tuple[int, bool]:
 
 def left_sums(
     codes: npt.NDArray[Any],
-    shapes: Sequence[tuple[int, bool] | Shape] | CandidateList,
+    candidates: CandidateList,
     values: Ints,
     nodes: Sequence[npt.NDArray[Any]],
 ) -> Ints:
@@ -178,7 +178,6 @@ def left_sums(
     codes (N, d) bin numbers, values (N, S) int64, nodes: row numbers of each node. Returns (nodes, candidates, S)
     int64, exact while every sum over a node stays within int64 (see `loss`).
     """
-    candidates = shapes if isinstance(shapes, CandidateList) else CandidateList(shapes)
     width = int(candidates.cell[-1])
     slots = values.shape[1]
     rows = np.concatenate([np.zeros(0, dtype=np.int64), *nodes]).astype(np.int64, copy=False)

@@ -12,7 +12,7 @@ from tests.library.trees.tables import encoded, labels_for, signal, table
 from tests.library.trees.test_categorical import LEVELS, WIDTHS, binned, mixed
 from tests.library.trees.test_xgboost_predictions import SAFE_LEAD, as_input
 from tests.oracle import OracleSplit, oracle_train
-from treetap.errors import ConfigError
+from treetap.errors import Malformed
 from treetap.trees.binning import BinnedTable
 from treetap.trees.centralised import train
 from treetap.trees.params import BoostingParams
@@ -137,7 +137,7 @@ def test_leaves_of_several_weights_have_no_constraints() -> None:
     """Xgboost refuses them too."""
     X, y = np.arange(8.0)[:, None], np.arange(8) % 3
     params = BoostingParams(objective="multi:softprob", multi_strategy="multi_output_tree", n_estimators=1)
-    with pytest.raises(ConfigError, match="do not go together: XGBoost has no constraints of leaves with several"):
+    with pytest.raises(Malformed, match="boosted trees whose leaves have one weight"):
         train(constrained(encoded([("p", X)], 8), [[1]]), y, params, 3)
     settings = {"objective": "multi:softprob", "num_class": 3, "multi_strategy": "multi_output_tree"}
     with pytest.raises(xgb.core.XGBoostError, match="not yet implemented"):
