@@ -129,6 +129,7 @@ def train(
         index, outputs = rounds.trees, rounds.outputs(rounds.trees)
         values, scale, sampled = rounds.derivatives(index)
         values, limit = withholding.counted(values, y, classes, sampled)
+        # Parties are in tie order: the first is the label holder, whose columns such a tree has alone.
         alone = withholding.grows_alone(index)
         bins = [
             (name, GlobalBins(table, params.columns(index, name, len(table.features))))
@@ -141,6 +142,7 @@ def train(
         rounds.add(finished, added)
         trees.append(finished)
         divisible.append(tree.divisible)
+        # All trees of a round are grown at the scores of its start, so losses are of whole rounds.
         if rounds.ends_a_round:
             losses = {"training": TRAIN, "validation": VALIDATION} if params.sets_aside else {"training": TRAIN}
             history.append({name: rounds.watched(part) for name, part in losses.items()})

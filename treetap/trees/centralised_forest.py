@@ -94,9 +94,11 @@ def train_forest(
                 continue
             kept = params.columns(index, name, block.shape[1])
             bins.append((name, NodeBins(block, kept, drawn, params.max_bin) if per_node else GlobalBins(table, kept)))
+        # Gini's own slots are the class counts that ID-LMID needs; a variance has to carry them beside its own.
         outputs, counts = tuple(range(params.outputs(classes))), params.criterion == "gini"
         values, limit = withholding.counted(values, y, classes, drawn > 0, has_counts=counts)
         alone = withholding.grows_alone(index)
+        # With bins per node those of siblings differ, so that neither's sums follow from the parent's.
         tree = GrowingTree(values, criterion, params.expansion, subtract=not per_node, limit=limit, alone=alone)
         trees.append(grown(tree, bins[:1] if alone else bins, splits, index, outputs)[0])
         divisible.append(tree.divisible)

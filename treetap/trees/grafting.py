@@ -144,6 +144,7 @@ def repaired(whole: WholeTree, made: Sequence[Graft], weight: Callable[[int], Fl
 
 def _with_grafts(subtree: Subtree, made: Sequence[Graft], weight: Callable[[int], Floats] | None) -> Subtree:
     """A local subtree in which nodes at or below its root are regrown."""
+    # All that lies at or below the root of a graft gives way to it.
     inside = [graft.subtree for graft in made if at_or_below(graft.subtree.root, (subtree.root,))]
     roots = [part.root for part in inside]
     splits = [split for split in subtree.splits if not at_or_below(split.node, roots)]

@@ -32,7 +32,7 @@ class Range:
         shown = f"{'(' if self.open_low else '['}{self.low:g}, {self.high:g}{')' if self.open_high else ']'}"
         kind = "a whole number" if self.integer else "a number"
         allowed = (int,) if self.integer else (int, float)
-        if isinstance(value, bool) or not isinstance(value, allowed):
+        if isinstance(value, bool) or not isinstance(value, allowed):  # True is a whole number to Python
             return f"must be {kind} in {shown}, not {value!r}"
         above = value > self.low if self.open_low else value >= self.low
         below = value < self.high if self.open_high else value <= self.high

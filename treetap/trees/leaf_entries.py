@@ -105,6 +105,7 @@ class LeafEntries:
         if away and any(tree.local for tree in self._trees):
             raise ValueError("trees with local subtrees need all parties")
         self._hops = entries_along(self._trees, chain)
+        # One leaf below a split of the label holder makes the whole entry vary.
         fixed: dict[int, bool] = {0: False}
         for entries, tree in zip(self._hops[0], self._trees, strict=True):
             for entry, way in zip(entries.tolist(), paths(tree).values(), strict=True):

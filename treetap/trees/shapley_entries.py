@@ -139,6 +139,7 @@ class AttributionEntries:
             owners = {split.owner for split, _ in way}
             far = [party for party in self._chain if party in owners]
             for group in chained.from_iterable(combinations(far, size) for size in range(len(far) + 1)):
+                # Leaves and sets whose remaining branches are the same are one entry; without any left it is entry 0.
                 entries = []
                 for hop, numbered in enumerate(numbers):
                     further = frozenset(group) & frozenset(self._chain[hop:])
