@@ -124,7 +124,7 @@ class CandidateList:
         left: list[Bools] = []
         for f, shape in enumerate(self.shapes):
             k = np.arange(shape.sums)
-            # With missing values each bin comes twice: missing right, then left; one against the rest: left, then right.
+            # With missing values each bin comes twice: missing right, then left; one against the rest: left, right.
             twice = shape.has_missing and shape.kind is not Kind.PARTITIONS
             bins.append(k // 2 if twice else k)
             if shape.kind is Kind.NUMBERS:

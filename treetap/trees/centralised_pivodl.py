@@ -59,11 +59,6 @@ class CentralPivodlTree:
     leaves: dict[int, Floats]
     divisible: frozenset[int]
 
-    @property
-    def nodes(self) -> dict[int, tuple[str, Candidate, float]]:
-        """Node → source, candidate by its own column, threshold."""
-        return {node: (split.source, split.candidate, split.threshold) for node, split in self.splits.items()}
-
 
 @dataclass(frozen=True)
 class CentralPivodlModel:

@@ -23,8 +23,7 @@ masks. The remaining leak: every attribution is one more equation about the mask
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain, combinations
 
 import numpy as np
@@ -40,34 +39,6 @@ Bools = npt.NDArray[np.bool_]
 PlayerOf = Callable[[Split], str]
 #: A set of feature parties whose masks are multiplied, in alphabetical order.
 Parties = tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Attributions:
-    """values (n, players, outputs) add up, with expected (outputs,), to the scores (n, outputs)."""
-
-    players: tuple[str, ...]
-    expected: Floats
-    values: Floats
-
-
-def attribute(
-    ensemble: Ensemble, player_of: PlayerOf, masks: Iterable[Mapping[str, Bools]], players: Collection[str], n: int
-) -> Attributions:
-    """Shapley values of n records.
-
-    `masks` holds for each used tree, in order, every player's candidate mask (n, leaves) under its own splits; players
-    without a split in a tree may be left out. `players` fixes the order of the result. Raises DataError as
-    `masked_terms` does.
-    """
-    order = {player: place for place, player in enumerate(players)}
-    outputs = len(ensemble.base_margin)
-    values = np.zeros((n, len(order), outputs))
-    for tree, known in zip(ensemble.used_trees, masks, strict=True):
-        terms = masked_terms(tree, player_of, known, remote=(), n=n)
-        for player, part in terms.get((), {}).items():
-            values[:, order[player], list(tree.outputs)] += part.sum(axis=1)
-    return Attributions(tuple(order), expected_score(ensemble), values / ensemble.divisor)
 
 
 def expected_score(ensemble: Ensemble) -> Floats:
