@@ -152,7 +152,7 @@ def trainings(case: Case, setting: ExperimentFile, table: pa.Table) -> list[Trai
         drawn = {1: np.arange(len(rows))}
         for made in sorted(tree.splits, key=lambda made: made.node):
             columns = GlobalBins(dict(bins)[made.owner], np.arange(len(dict(bins)[made.owner].features)))
-            mask = goes_left(columns, made.node, drawn[made.node], model.splits[made.owner][made.handle])
+            mask = goes_left(columns, made.node, drawn[made.node], model.entry(made)[0])
             drawn[2 * made.node], drawn[2 * made.node + 1] = drawn[made.node][mask], drawn[made.node][~mask]
         levels = grown_levels(owners, {node: len(records) for node, records in drawn.items()}, case.depth)
         others = dict(zip(parties_by_name[1:], parties[1:], strict=True))

@@ -39,9 +39,9 @@ from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.candidates import CandidateList, column_goes_left
 from treetap.trees.centralised import CentralModel, train
 from treetap.trees.ensemble import Split, Tree, route
-from treetap.trees.histogram import left_sums
 from treetap.trees.loss import FRACTION_BITS, loss_for
 from treetap.trees.params import BoostingParams
+from treetap.trees.tree_bins import left_sums
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from docs.measure_linking import at_or_below, next_lower
@@ -262,7 +262,7 @@ def _leaf_of(model: CentralModel, tree: Tree, tables: dict[str, BinnedTable]) ->
     """The leaf that each record reaches."""
 
     def goes_left(split: Split, rows: Ints) -> Bools:
-        candidate, table = model.splits[split.owner][split.handle], tables[split.owner]
+        candidate, table = model.entry(split)[0], tables[split.owner]
         bins = table.features[candidate.feature].n_bins
         return column_goes_left(table.codes[rows, candidate.feature], candidate, bins)
 

@@ -22,7 +22,7 @@ from gmpy2 import mpz
 from treetap.additive.sums import secret_keys
 from treetap.additive.sums.joint_cells import bin_products, plan
 from treetap.additive.sums.key_holder import KeyHolder
-from treetap.additive.sums.packing import Packer
+from treetap.additive.sums.public_keys import Packer
 from treetap.additive.sums.secret_keys import HandedSecret, SecretKey
 from treetap.additive.sums.slots import Slots, width_for
 from treetap.additive.sums.tree_sums import EncryptedSums

@@ -60,7 +60,7 @@ def read(path: Path, holder_columns: int) -> tuple[dict[str, npt.NDArray[np.floa
 
 def decide(model: CentralModel, tables: dict[str, BinnedTable], split: Split) -> Bools:
     """Which of the tried records go left."""
-    candidate = model.splits[split.owner][split.handle]
+    candidate, _ = model.entry(split)
     table = tables[split.owner]
     n_bins = table.features[candidate.feature].n_bins
     return column_goes_left(table.codes[:, candidate.feature], candidate, n_bins)
@@ -68,7 +68,7 @@ def decide(model: CentralModel, tables: dict[str, BinnedTable], split: Split) ->
 
 def player_of(model: CentralModel, split: Split) -> str:
     """The label holder's features one by one, each feature party as one."""
-    return split.owner if split.owner != HOLDER else f"{HOLDER}:{model.splits[HOLDER][split.handle].feature}"
+    return split.owner if split.owner != HOLDER else f"{HOLDER}:{model.entry(split)[0].feature}"
 
 
 def masks_of(tree: Tree, n: int, goes_left: Callable[[Split], Bools], key: Callable[[Split], str]) -> dict[str, Bools]:

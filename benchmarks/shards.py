@@ -152,7 +152,7 @@ def _own_splits(party: str, binned: BinnedTable, model: CentralModel) -> dict[in
     """What the handles of a party mean, with thresholds in the place of bins."""
     nodes = {s.handle: s.node for tree in model.ensemble.trees for s in tree.splits if s.owner == party}
     found = {}
-    for handle, candidate in enumerate(model.splits[party]):
+    for handle, (candidate, _) in enumerate(model.splits[party]):
         cuts = binned.features[candidate.feature].cuts
         threshold = float(cuts[candidate.bin]) if candidate.bin < len(cuts) else float("inf")
         found[handle] = OwnSplit(

@@ -25,7 +25,7 @@ from treetap.tables.binned import bin_columns
 from treetap.tables.config import TableConfig
 from treetap.tables.features import Streamed
 from treetap.tables.reading import read_table
-from treetap.trees.quantiles import rank_error
+from treetap.trees.binning import rank_error
 from treetap.usage import measure
 
 WAYS = ("streamed", "whole")

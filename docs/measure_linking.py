@@ -25,9 +25,9 @@ from treetap.trees.binning import bin_table
 from treetap.trees.candidates import CandidateList, column_goes_left
 from treetap.trees.centralised import CentralModel, train
 from treetap.trees.ensemble import Tree, route
-from treetap.trees.histogram import left_sums
 from treetap.trees.loss import UNIT, loss_for
 from treetap.trees.params import BoostingParams
+from treetap.trees.tree_bins import left_sums
 
 Rows = npt.NDArray[np.int64]
 
@@ -69,7 +69,7 @@ def leaf_of(model: CentralModel, tree: Tree, codes: npt.NDArray[np.integer[Any]]
     """The leaf that each record reaches."""
 
     def goes_left(split: Any, rows: Rows) -> npt.NDArray[np.bool_]:
-        candidate = model.splits["p"][split.handle]
+        candidate, _ = model.entry(split)
         return column_goes_left(codes[rows, candidate.feature], candidate, int(codes.max()) + 1)
 
     return route(tree.splits, len(codes), goes_left)

@@ -25,7 +25,7 @@ from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
 from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from party.setup.evaluated import check_drawn
-from treetap.additive.sums.forest_sums import ForestSums, NodeTask
+from treetap.additive.sums.tree_sums import NodeTask, PooledSums
 from treetap.errors import Malformed
 from treetap.protocols.job_spec import params_as
 from treetap.trees.params import ForestParams
@@ -43,7 +43,7 @@ class FeatureParty:
         trees = self._params.n_estimators
         job = self._job = FeaturePartyJob(config, context, spec, self._params, trees, partial(implied, self._params))
         growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored)
-        self._pool: ForestSums | None = None
+        self._pool: PooledSums | None = None
         self._drawn: Rows | None = None
         self._sums_of_all = False  # of the current tree
         self.sizes = job.sizes
@@ -65,7 +65,7 @@ class FeatureParty:
         public, slots = self._job.key
         total, sender = self._job.split_table.training, self._spec.aggregator
         token = f"{self._context.job}/{self._context.attempt}"
-        pool = self._pool = ForestSums(self._context.engine, public, slots, total, token)
+        pool = self._pool = PooledSums(self._context.engine, public, slots, total, token)
         self._context.progress.done, self._context.progress.total = 0, total
         async for message in self._context.mailbox.series(sender, "encrypted_labels", 0, 0):
             block = message.protocol.forest.encrypted_labels

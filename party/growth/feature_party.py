@@ -20,8 +20,8 @@ from party.runtime.messages import Rows
 from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, SAME, THIS_ROUND, Next, step
 from treetap.errors import Malformed, OutOfOrder
 from treetap.models.own_split import OwnSplit
+from treetap.trees.candidates import Partition
 from treetap.trees.ensemble import ROOT
-from treetap.trees.partitions import Partition
 from treetap.wire.v2 import control_pb2, growth_pb2
 
 #: Most bytes of packed ciphertexts in one message of candidate sums.

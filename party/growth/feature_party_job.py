@@ -36,8 +36,8 @@ from treetap.protocols.messages import members_of
 from treetap.tables.binned import partitioned
 from treetap.tables.evaluated import JobRecords
 from treetap.tables.reading import Table
+from treetap.trees.candidates import Kind
 from treetap.trees.params import TreeParams
-from treetap.trees.shapes import Kind
 from treetap.wire.v2 import setup_pb2
 
 

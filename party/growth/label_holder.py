@@ -24,8 +24,8 @@ from treetap.protocols.job_spec import taking_part
 from treetap.trees.criterion import Criterion
 from treetap.trees.ensemble import Tree
 from treetap.trees.expansion import ExpansionRules
-from treetap.trees.grower import Entry, GrownTree, finish
-from treetap.trees.growing_tree import GrowingTree, Ints
+from treetap.trees.grower import Entry, finish
+from treetap.trees.growing_tree import Floats, GrowingTree, Ints
 from treetap.trees.tree_bins import left_sums_of
 from treetap.trees.withholding import InformationLimit
 from treetap.wire.v2 import control_pb2, growth_pb2, setup_pb2, types_pb2
@@ -184,9 +184,9 @@ class LabelHolderGrowth:
         tree = self._growing(t)
         growing, state = tree.growing, tree.state
         leaves = growing.leaves()
-        grown = await self._context.offload(lambda: self._finished(tree))
-        tree.finished = grown.tree
-        state.add(grown.tree, grown.values)
+        finished, values = await self._context.offload(lambda: self._finished(tree))
+        tree.finished = finished
+        state.add(finished, values)
         await self.shown.close_tree(t)
         await together(
             *(
@@ -215,7 +215,7 @@ class LabelHolderGrowth:
         self._tree = None
         self._context.mailbox.forget(t)
 
-    def _finished(self, tree: PlantedTree) -> GrownTree:
+    def _finished(self, tree: PlantedTree) -> tuple[Tree, Floats]:
         """The tree with the subtrees of withdrawn nodes, and the values that it gives to the records."""
         outputs, own = tree.state.outputs(tree.index), tree.columns.bins
         return finish(tree.growing, tree.index, outputs, self._parties, own, tree.enter)

@@ -15,8 +15,8 @@ import numpy as np
 
 from party.runtime.messages import CountedBody, CountedItem, Rows, as_chunk, counted_bodies, counted_items
 from treetap.errors import Malformed
+from treetap.trees.candidates import Partition
 from treetap.trees.growing_tree import Made
-from treetap.trees.partitions import Partition
 from treetap.wire.records import rows_of
 from treetap.wire.v2 import exchange_pb2, growth_pb2, types_pb2
 

@@ -17,8 +17,8 @@ from treetap.errors import Malformed
 from treetap.process.together import together
 from treetap.protocols.growth import TreeSizes
 from treetap.trees.growing_tree import Choice, GrowingTree, Ints
-from treetap.trees.marks import MARKS
-from treetap.trees.partitions import Group
+from treetap.trees.candidates import MARKS
+from treetap.trees.candidates import Group
 
 #: Opens packed sums: (ciphertexts, groups) → the criterion's slots (groups, S).
 OpenSums = Callable[[bytes, int], Awaitable[Ints]]

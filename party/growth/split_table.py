@@ -16,11 +16,9 @@ import numpy as np
 from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
 from treetap.trees.binning import BinnedTable, Codes
-from treetap.trees.candidates import Candidate
+from treetap.trees.candidates import MIRRORED, Candidate, Partition
 from treetap.trees.growing_tree import Choice
-from treetap.trees.marks import MIRRORED
 from treetap.trees.params import TreeParams
-from treetap.trees.partitions import Partition
 from treetap.trees.tree_bins import GlobalBins, NodeBins, goes_left
 from treetap.wire.records import chunks_of
 from treetap.wire.v2 import transcript_pb2

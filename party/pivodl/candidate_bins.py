@@ -20,8 +20,7 @@ from party.runtime.messages import MESSAGE_BYTES, batches
 from treetap.errors import Malformed
 from treetap.protocols.growth import MOST_COLUMNS
 from treetap.protocols.pivodl import CODE_BYTES
-from treetap.trees.candidates import CandidateList
-from treetap.trees.shapes import Shape
+from treetap.trees.candidates import CandidateList, Shape
 from treetap.wire.v2 import pivodl_pb2
 
 Ints = npt.NDArray[np.int64]

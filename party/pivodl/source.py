@@ -22,8 +22,8 @@ from party.pivodl.party_keys import PartyKeys
 from treetap.additive.paillier.shared_sums import SharedSums
 from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
-from treetap.trees.histogram import left_sums
 from treetap.trees.pivodl_rules import permits
+from treetap.trees.tree_bins import left_sums
 from treetap.wire.v2 import pivodl_pb2
 
 Bools = npt.NDArray[np.bool_]

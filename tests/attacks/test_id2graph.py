@@ -37,7 +37,7 @@ def grown(seed: int, records: int) -> list[list[Ints]]:
     model = train([("p", table)], y, BoostingParams(n_estimators=3, max_depth=4))
     trees = []
     for tree in model.ensemble.trees:
-        splits = {s.node: model.splits["p"][s.handle] for s in tree.splits}
+        splits = {s.node: model.entry(s)[0] for s in tree.splits}
         reached = route(
             tree.splits, records, lambda s, rows, by=splits: table.codes[rows, by[s.node].feature] <= by[s.node].bin
         )

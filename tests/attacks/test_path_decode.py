@@ -16,12 +16,12 @@ from benchmarks.path_options import (
     fixed_point,
     score_options,
 )
+from tests.library.trees.attributed import attribute
 from tests.library.trees.decisions import all_masks, decisions, player_of
 from tests.library.trees.tables import cases, encoded
 from treetap.trees.centralised import train
 from treetap.trees.ensemble import Ensemble, Leaf, Split, Tree
 from treetap.trees.paths import candidate_leaves
-from treetap.trees.shapley import attribute
 
 BITS = 40
 

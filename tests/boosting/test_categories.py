@@ -33,9 +33,9 @@ from treetap.commands.model.view import describe
 from treetap.models.history import read_history
 from treetap.protocols.prediction import predict_request
 from treetap.trees.binning import bin_table
+from treetap.trees.candidates import Partition
 from treetap.trees.centralised import train
 from treetap.trees.params import BoostingParams, ForestParams
-from treetap.trees.partitions import Partition
 from treetap.wire.v2 import exchange_pb2, growth_pb2
 
 ALLOWED = {party: {"category_partitions": True} for party in PARTIES}

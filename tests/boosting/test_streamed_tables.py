@@ -20,10 +20,9 @@ from tests.simulator import Federation, run
 from tests.worlds import World, assert_oracles_model, spec, world
 from treetap.tables.binned import EXACT_RECORDS, bin_columns
 from treetap.tables.features import Streamed
-from treetap.trees.binning import FeatureBins, encode, quantile_cuts
+from treetap.trees.binning import FeatureBins, QuantileSketch, encode, quantile_cuts
 from treetap.trees.centralised import train
 from treetap.trees.params import BoostingParams
-from treetap.trees.quantiles import QuantileSketch
 
 BLOCK, N = 8, 160
 PARAMS = BoostingParams(n_estimators=2, max_depth=2, max_bin=6)

@@ -15,10 +15,10 @@ from unittest.mock import patch
 from gmpy2 import mpz
 
 from tests.simulator import Federation
-from treetap.additive.paillier.public_key import Obfuscators, PublicKey
+from treetap.additive.paillier.public_key import PublicKey, TwistedObfuscators
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues.batches import Batch
-from treetap.additive.sums.packing import Packer
+from treetap.additive.sums.public_keys import Packer
 from treetap.wire.v2 import jobs_pb2, setup_pb2
 
 #: Keys of the transparent cipher: more than one job of the campaign makes.
@@ -73,9 +73,9 @@ def ciphers(keys: KeysMade, *, transparent: bool) -> Iterator[None]:
                 (SecretKey, "prepare", lambda self, kind, plain_bits: None),
                 (SecretKey, "_obfuscators", lambda self, count, kind: [ring.ones(count) for ring in self._rings]),
                 (PublicKey, "standard", lambda self, count: self.ring.ones(count)),
-                (Obfuscators, "__init__", _note_key),
+                (TwistedObfuscators, "__init__", _note_key),
                 (Packer, "pack", _pack),
-                (Obfuscators, "draw", lambda self, count: self._public.ring.ones(count)),
+                (TwistedObfuscators, "draw", lambda self, count: self._public.ring.ones(count)),
             ):
                 stack.enter_context(patch.object(owner, name, mine))
         yield
@@ -92,7 +92,7 @@ def _encrypt_many(self: SecretKey, plains: Iterable[int], kind: Any) -> bytes:
     return self.public.write(self.public.encrypt(messages, self.public.ring.ones(len(messages))))
 
 
-def _note_key(self: Obfuscators, public: PublicKey, kind: str, window: int | None = None) -> None:
+def _note_key(self: TwistedObfuscators, public: PublicKey, kind: str, window: int | None = None) -> None:
     self._public = public
 
 

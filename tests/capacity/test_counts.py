@@ -20,8 +20,8 @@ from treetap.protocols.boosting import PROTOCOL
 from treetap.protocols.key_options import OKAMOTO_UCHIYAMA, PAILLIER, KeyKind
 from treetap.protocols.messages import Series
 from treetap.trees.binning import FeatureBins, bin_table
+from treetap.trees.candidates import Shape
 from treetap.trees.params import BoostingParams
-from treetap.trees.shapes import Shape
 
 pytestmark = pytest.mark.second_tier
 

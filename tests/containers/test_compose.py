@@ -103,7 +103,7 @@ def test_the_model_is_that_of_the_joined_table(composed: Composed, finished: Ans
     for nodes, tree in zip(found, model.ensemble.trees, strict=True):
         assert len(nodes) == len(tree.splits) + len(tree.leaves)
         for split in tree.splits:
-            cut = model.splits[split.owner][split.handle]
+            cut, _ = model.entry(split)
             threshold = bins[split.owner][cut.feature].cuts[cut.bin]
             expected = ("split", split.owner, cut.feature, threshold, cut.missing_left, split.gain)
             assert nodes[split.node] == expected

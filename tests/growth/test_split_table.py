@@ -15,9 +15,8 @@ from party.growth.split_table import SplitTable, TreeColumns
 from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
 from treetap.trees.binning import bin_table
-from treetap.trees.candidates import Candidate
+from treetap.trees.candidates import Candidate, Partition
 from treetap.trees.params import BoostingParams
-from treetap.trees.partitions import Partition
 from treetap.trees.tree_bins import NodeBins
 
 NAN = float("nan")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from treetap.additive.paillier.secret_key import SecretKey
-from treetap.additive.sums.kernels import CandidateKernels, close_tree
+from treetap.additive.sums.kernels import CandidateSums, close_tree
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.additive.sums.slots import Slots
 from treetap.additive.sums.tree_sums import EncryptedSums
@@ -114,7 +114,7 @@ def _keys() -> KeyHolder:
 
 
 CALLS: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
-    "everywhere": lambda: CandidateKernels(OneDies(), KEY.public, 1, "t").everywhere(close_tree, (), (), ()),
+    "everywhere": lambda: CandidateSums(OneDies(), KEY.public, Slots((1,)), 0, "t").everywhere(close_tree, (), (), ()),
     "call_all": lambda: call_all(OneDies(), close_tree, "t"),
     "open": lambda: _keys().open(bytes(3 * KEY.public.ciphertext_bytes), 3 * SLOTS.groups_per_plaintext(1022)),
     "open sums of lattices": lambda: LatticeKeyHolder(OneDies(), LatticeKey(Parameters(8192, 4, 20, 12, 1)), "t").open(

@@ -86,7 +86,7 @@ def test_the_comparison_of_gains_changes_no_model() -> None:
     here, params = some_world(1, "binary:logistic"), some_params(1)
     model = train(binned(here, params), here.y, params, here.ownership)
     other = train(binned(here, params), here.y, replace(params, gain_comparison="secure"), here.ownership)
-    assert [tree.nodes for tree in other.trees] == [tree.nodes for tree in model.trees]
+    assert [tree.splits for tree in other.trees] == [tree.splits for tree in model.trees]
 
 
 def test_outcomes_are_probabilities_or_values_in_the_labels_unit() -> None:
@@ -140,4 +140,4 @@ def test_a_tree_without_splits_is_a_leaf() -> None:
         params = some_params(1, **changes)
         model = train(binned(here, params), here.y, params, here.ownership)
         for tree in model.trees:
-            assert (tree.nodes, list(tree.leaves)) == ({}, [1])
+            assert (tree.splits, list(tree.leaves)) == ({}, [1])

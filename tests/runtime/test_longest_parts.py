@@ -37,9 +37,9 @@ from treetap.additive.sums.masked_sums import CALL_BYTES
 from treetap.commands.certs.authority import create_authority, issue
 from treetap.lattice.parameters import MOST_KEY_BYTES, PRIME_BITS, TOTAL_BITS
 from treetap.psi.group import POINT_BYTES
+from treetap.trees.candidates import Partition
 from treetap.trees.growing_tree import Made
 from treetap.trees.leaf_entries import TreeHop
-from treetap.trees.partitions import Partition
 from treetap.trees.shapley_entries import AttributedHop
 from treetap.wire import rpc
 from treetap.wire.callers import Callers

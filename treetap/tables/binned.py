@@ -19,18 +19,20 @@ from treetap.tables.reading import Table
 from treetap.tables.source import Origin
 from treetap.tables.tensors import Shape, shape_text
 from treetap.trees.binning import (
+    BLOCK,
     BinnedTable,
     Codes,
     FeatureBins,
+    QuantileSketch,
     code_type,
     cuts_at_quantiles,
     fit,
     fit_categories,
     kind_of,
+    most_blocks,
     quantile_cuts,
 )
-from treetap.trees.quantiles import BLOCK, QuantileSketch, most_blocks
-from treetap.trees.shapes import Kind
+from treetap.trees.candidates import Kind
 
 log = logging.getLogger(__name__)
 #: Records of a training up to which the bins of its columns follow from all of their values.

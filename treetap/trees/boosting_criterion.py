@@ -33,10 +33,10 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from treetap.trees.candidates import PartitionRule
 from treetap.trees.criterion import largest
 from treetap.trees.loss import UNIT, loss_for
 from treetap.trees.params import BoostingParams
-from treetap.trees.partitions import PartitionRule
 
 # XGBoost's kRtEps: a loss change of this or less is rounding noise.
 LEAST_LOSS_CHANGE = 1e-6
@@ -47,32 +47,18 @@ Bools = npt.NDArray[np.bool_]
 
 
 class GainParams(Protocol):
-    """The parameters on which gains and weights depend, as boosting has them."""
+    """The parameters on which gains and weights depend; their meaning is that in `BoostingParams`."""
 
     @property
-    def learning_rate(self) -> float:
-        """The factor of leaf weights."""
-        ...
-
+    def learning_rate(self) -> float: ...
     @property
-    def reg_lambda(self) -> float:
-        """L2 penalty of weights."""
-        ...
-
+    def reg_lambda(self) -> float: ...
     @property
-    def reg_alpha(self) -> float:
-        """L1 penalty of weights."""
-        ...
-
+    def reg_alpha(self) -> float: ...
     @property
-    def max_delta_step(self) -> float:
-        """Bound of a weight before the learning rate; 0: none."""
-        ...
-
+    def max_delta_step(self) -> float: ...
     @property
-    def min_child_weight(self) -> float:
-        """Least sum of h."""
-        ...
+    def min_child_weight(self) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -121,8 +107,8 @@ def _shrunk(G: Floats, params: GainParams) -> Floats:
 def _bounded(weights: Floats, params: GainParams, within: Within | None) -> Floats:
     """Weights before the learning rate, none beyond ±δ, nor beyond the bounds."""
     step = params.max_delta_step
-    found = weights if step == 0 else np.clip(weights, -step, step)
-    return found if within is None else np.clip(found, within.low, within.high)
+    stepped = weights if step == 0 else np.clip(weights, -step, step)
+    return stepped if within is None else np.clip(stepped, within.low, within.high)
 
 
 def loss_changes(left: Ints, parent: Ints, scale: float, params: GainParams, within: Within | None = None) -> Floats:
@@ -152,10 +138,10 @@ def choose(changes: Sequence[Floats], params: BoostingParams) -> tuple[int, npt.
     `changes` holds each party's loss changes (candidates,), parties in tie order. Returns the lowest party that has the
     best loss change exactly, and all its candidates that have it, ascending: their owner takes its lowest.
     """
-    found = largest(changes)
-    if found is None or not (found[2] > LEAST_LOSS_CHANGE and found[2] >= params.gamma):
+    best = largest(changes)
+    if best is None or not (best[2] > LEAST_LOSS_CHANGE and best[2] >= params.gamma):
         return None
-    return found[:2]
+    return best[:2]
 
 
 def may_split(sums: Ints, params: BoostingParams) -> Bools:
@@ -211,7 +197,6 @@ class BoostingCriterion:
 
     @property
     def partitions(self) -> PartitionRule:
-        """`category_order`."""
         return PartitionRule(lambda sums: category_order(sums, self.scale, self.params), self.params.max_cat_threshold)
 
     def ranges(self, slots: int) -> tuple[Ints, Ints]:
@@ -223,11 +208,9 @@ class BoostingCriterion:
         return np.repeat(np.array([-g, 0]), outputs), np.repeat(np.array([g, h]), outputs)
 
     def gains(self, left: Ints, parent: Ints) -> Floats:
-        """`loss_changes`."""
         return loss_changes(left, parent, self.scale, self.params)
 
     def choose(self, gains: Sequence[Floats]) -> tuple[int, npt.NDArray[np.int64]] | None:
-        """`choose`."""
         return choose(gains, self.params)
 
     def shown(self, gain: float) -> float:
@@ -235,13 +218,10 @@ class BoostingCriterion:
         return gain
 
     def may_split(self, sums: Ints) -> bool:
-        """`may_split`."""
         return bool(may_split(sums, self.params))
 
     def leaf(self, sums: Ints) -> Floats:
-        """`leaf_weights`."""
         return leaf_weights(sums, self.scale, self.params)
 
     def cover(self, sums: Ints) -> float:
-        """`cover`."""
         return float(cover(sums))

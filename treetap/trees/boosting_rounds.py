@@ -104,7 +104,6 @@ class BoostingRounds:
 
     @property
     def best_round(self) -> int | None:
-        """See the head of the class."""
         return self._watch.best_round
 
     def outputs(self, tree: int) -> tuple[int, ...]:

@@ -1,28 +1,78 @@
-"""The canonical order of split candidates, which plaintext and encrypted sums share.
+"""Split candidates: the sums that a party makes of a column, their canonical order, and partitions of categories.
 
-Feature by feature. A feature without missing values offers v = 0..n_bins−2: left are the bins ≤ v, and a missing value
-met later goes right, as in XGBoost. One with missing values offers, for v = 0..n_bins−1, (v, missing right) and then,
-if v < n_bins−1, (v, missing left).
+A column's *shape* says which sums a party makes of it in every node, in number and order; plaintext and encrypted sums
+share this order, feature by feature. A feature without missing values offers v = 0..n_bins−2: left are the bins ≤ v,
+and a missing value met later goes right, as in XGBoost. One with missing values offers, for v = 0..n_bins−1,
+(v, missing right) and then, if v < n_bins−1, (v, missing left).
 
 Categories, one against the rest: category c goes right, all others go left, so does one that training has not seen.
 For c = 0..n_bins−1 first (c, missing left), which XGBoost has also where no value is missing, then, with missing
-values, (c, missing right). Where a column's categories are partitioned its places hold the sums over each
-category instead, of which `treetap.trees.partitions` makes the candidates of a node.
+values, (c, missing right).
+
+Partitions of a column's categories into two sets, as XGBoost's `hist` finds them in a node. The column's places hold
+the sums over each category instead, of which the label holder makes the candidates of a node: sums over categories add
+up over children, the candidates' do not, because every node has an order of its own.
+
+1. Order the categories by the weight −G/(H+λ) that a leaf of each would have, ascending and stable: those of equal
+   weight, absent ones among them, stay in the order of their codes.
+2. Forward: the first k categories go right, k = 1, 2, …; all others and missing values go left.
+3. Backward: the last k categories go left, k = 1, 2, …; all others and missing values go right.
+
+k is less than the number of categories and than `max_cat_threshold`. Candidates have this order, of equal ones the
+first counts: where no value is missing in a node, the forward one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from enum import Enum
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from treetap.trees.partitions import Group, Partition
-from treetap.trees.shapes import Kind, Shape
-
 Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+# Marks of candidates by the monotone constraints of their columns, see `treetap.trees.monotone`.
+INCREASING, DECREASING = 1, -1
+#: The mark of a candidate of an increasing column that has a mirror image; of a decreasing column it is negative.
+MIRRORED = 2
+#: All marks of a candidate; 0: its column has no constraint.
+MARKS = (-MIRRORED, DECREASING, 0, INCREASING, MIRRORED)
+
+
+class Kind(Enum):
+    """The splits of a column."""
+
+    NUMBERS = 0
+    ONE_HOT = 1
+    PARTITIONS = 2
+
+
+class Shape(NamedTuple):
+    """`n_bins` bins of present values, a bin for missing ones if training `has_missing`, and the splits."""
+
+    n_bins: int
+    has_missing: bool
+    kind: Kind = Kind.NUMBERS
+
+    @property
+    def sums(self) -> int:
+        """The number of sums of a node."""
+        if self.kind is Kind.NUMBERS:
+            return 2 * self.n_bins - 1 if self.has_missing else self.n_bins - 1
+        return 2 * self.n_bins if self.kind is Kind.ONE_HOT and self.has_missing else self.n_bins
+
+    @property
+    def products(self) -> int:
+        """The most products of ciphertexts that turn a node's bins into these sums.
+
+        One against the rest takes the products of the categories before and behind each, and the product of both.
+        """
+        if self.kind is Kind.PARTITIONS:
+            return 0
+        return self.sums if self.kind is Kind.NUMBERS else self.sums + 2 * self.n_bins
 
 
 @dataclass(frozen=True)
@@ -40,6 +90,23 @@ class Candidate:
     right: tuple[int, ...] | None = None
 
 
+@dataclass(frozen=True)
+class Group:
+    """Places `first`, …, `first + size − 1` of a party's sums in a node: those over the categories of one column."""
+
+    first: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A candidate of group number `group`: the categories that go right, ascending, and the side of missing values."""
+
+    group: int
+    right: tuple[int, ...]
+    missing_left: bool
+
+
 class CandidateList:
     """All candidates of features with the given shapes, in canonical order.
 
@@ -51,12 +118,13 @@ class CandidateList:
     """
 
     def __init__(self, shapes: Sequence[tuple[int, bool] | Shape]) -> None:
-        self.shapes = tuple(Shape(*each) for each in shapes)
+        self.shapes = tuple(Shape(*given) for given in shapes)
         feature: list[npt.NDArray[np.int64]] = []
         bins: list[npt.NDArray[np.int64]] = []
         left: list[Bools] = []
         for f, shape in enumerate(self.shapes):
             k = np.arange(shape.sums)
+            # With missing values each bin comes twice: missing right, then left; one against the rest: left, right.
             twice = shape.has_missing and shape.kind is not Kind.PARTITIONS
             bins.append(k // 2 if twice else k)
             if shape.kind is Kind.NUMBERS:
@@ -100,8 +168,8 @@ class CandidateList:
         return column_goes_left(codes[:, candidate.feature], candidate, self.shapes[candidate.feature].n_bins)
 
     def _of_kind(self, kind: Kind) -> Bools:
-        found: Bools = np.array([shape.kind is kind for shape in self.shapes], dtype=bool)[self.feature]
-        return found
+        mask: Bools = np.array([shape.kind is kind for shape in self.shapes], dtype=bool)[self.feature]
+        return mask
 
 
 def column_goes_left(column: npt.NDArray[Any], candidate: Candidate, n_bins: int) -> Bools:
@@ -111,3 +179,72 @@ def column_goes_left(column: npt.NDArray[Any], candidate: Candidate, n_bins: int
         return np.where(column == n_bins, candidate.missing_left, among)
     left: Bools = column <= candidate.bin  # a missing value has code n_bins, which is above every candidate's bin
     return left | (column == n_bins) if candidate.missing_left else left
+
+
+@dataclass(frozen=True)
+class PartitionRule:
+    """`order`: sums over K categories (K, S) → their order (K,); `most`: `max_cat_threshold`."""
+
+    order: Callable[[Ints], Ints]
+    most: int
+
+
+class NodeCandidates:
+    """A party's candidates of one node, made of its sums there.
+
+    Attributes:
+        lefts: (candidates, S) left sums, in the order of the places of the sums that they are made of.
+    """
+
+    def __init__(
+        self, sums: Ints, total: Ints, groups: Sequence[Group], rule: PartitionRule | None, width: int
+    ) -> None:
+        """`sums` (places, S); `total` (S,) the node's own sums; `groups` in the order of their places.
+
+        `width`: the slots, of S, by which the rule orders categories.
+
+        Raises:
+            ValueError: there are groups and no rule.
+        """
+        if not groups:
+            self._places: Ints | None = None
+            self.lefts = sums
+            return
+        if rule is None:
+            raise ValueError("categories are partitioned by no rule of this criterion")
+        places, lefts, at = [], [], 0
+        self._orders: list[Ints] = []
+        self._counts: list[int] = []
+        for number, group in enumerate(groups):
+            behind = group.first + group.size
+            of_each = sums[group.first : behind]
+            order = rule.order(of_each[:, :width])
+            self._orders.append(order)
+            count = min(rule.most, group.size) - 1
+            self._counts.append(count)
+            running = np.cumsum(of_each[order], axis=0)
+            lefts += [sums[at : group.first], total - running[:count], running[-1] - running[::-1][1 : count + 1]]
+            # a place below 0 is that of a partition: −1 − the number of its group
+            places += [np.arange(at, group.first), np.full(2 * count, -1 - number)]
+            at = behind
+        self.lefts = np.concatenate([*lefts, sums[at:]])
+        self._places = np.concatenate([*places, np.arange(at, len(sums))])
+
+    @property
+    def places(self) -> Ints:
+        """(candidates,) the place of the sums of each candidate; below 0 where it is a partition."""
+        return np.arange(len(self.lefts)) if self._places is None else self._places
+
+    def place(self, k: int) -> int | Partition:
+        """The place of the sums of candidate number k, or the partition that it is."""
+        if self._places is None:
+            return k
+        place = int(self._places[k])
+        if place >= 0:
+            return place
+        group = -1 - place
+        number = k - int(np.flatnonzero(self._places == place)[0])
+        order, count = self._orders[group], self._counts[group]
+        forward = number < count
+        size = number + 1 if forward else len(order) - 1 - (number - count)
+        return Partition(group, tuple(sorted(order[:size].tolist())), forward)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +23,10 @@ from treetap.trees.binning import BinnedTable, FeatureBins
 from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.boosting_rounds import TRAIN, VALIDATION, BoostingRounds, Start
 from treetap.trees.candidates import Candidate, column_goes_left
-from treetap.trees.ensemble import Ensemble, Importance, Split, Tree, importance, route
+from treetap.trees.ensemble import Ensemble, Split, Tree, route
 from treetap.trees.grower import Entry, grown
 from treetap.trees.growing_tree import GrowingTree
-from treetap.trees.local_values import reached_values
+from treetap.trees.local_values import RowsLeft, reached_values
 from treetap.trees.loss import check_sums, loss_for
 from treetap.trees.missing_party import scores_without
 from treetap.trees.params import BoostingParams, TreeParams
@@ -40,54 +40,40 @@ Tables = Sequence[tuple[str, BinnedTable]]
 Labels = npt.NDArray[Any]
 
 
-class CentralTrees(Protocol):
-    """A model trained on the joined table, with all parties' split tables."""
-
-    @property
-    def ensemble(self) -> Ensemble:
-        """The trees."""
-        ...
-
-    @property
-    def params(self) -> TreeParams:
-        """The parameters of its training."""
-        ...
-
-    @property
-    def divisible(self) -> tuple[frozenset[int], ...]:
-        """Per tree, the nodes that the stopping rules would let split."""
-        ...
-
-    def entry(self, split: Split) -> Entry:
-        """Candidate and threshold of a split."""
-        ...
-
-
 @dataclass(frozen=True)
-class CentralModel:
-    """A model with all parties' split tables: `splits[owner][handle]` is the candidate, by the owner's own column.
+class CentralTrees:
+    """A model trained on the joined table, with all parties' split tables.
 
-    `thresholds[owner][handle]` is the value below which a record goes left; `divisible` names, per tree, the nodes that
-    the stopping rules would let split.
+    `splits[owner][handle]` is the candidate, by the owner's own column, and its threshold, below which a record goes
+    left. `divisible` names, per tree, the nodes that the stopping rules would let split.
     """
 
     ensemble: Ensemble
-    params: BoostingParams
-    splits: dict[str, list[Candidate]]
-    thresholds: dict[str, list[float]]
-    history: tuple[dict[str, float], ...]
+    params: TreeParams
+    splits: dict[str, list[Entry]]
     divisible: tuple[frozenset[int], ...]
 
     def entry(self, split: Split) -> Entry:
         """Candidate and threshold of a split."""
-        return self.splits[split.owner][split.handle], self.thresholds[split.owner][split.handle]
+        return self.splits[split.owner][split.handle]
 
-    def predict(self, tables: Tables) -> Floats:
-        """Scores (N, outputs) of records encoded in the training bins, tables by party name."""
-        n, goes_left = self._router(tables)
+    def scores(self, n: int, goes_left: RowsLeft) -> Floats:
+        """Scores (n, outputs) of n records."""
         trees = self.ensemble.used_trees
         values = (reached_values(tree, route(tree.splits, n, goes_left), goes_left) for tree in trees)
         return self.ensemble.summed(values, n)
+
+
+@dataclass(frozen=True)
+class CentralModel(CentralTrees):
+    """A boosted model, and the losses after each round, by part of the records."""
+
+    params: BoostingParams
+    history: tuple[dict[str, float], ...]
+
+    def predict(self, tables: Tables) -> Floats:
+        """Scores (N, outputs) of records encoded in the training bins, tables by party name."""
+        return self.scores(*self._router(tables))
 
     def predict_without(self, tables: Tables, away: Collection[str]) -> tuple[Floats, Floats]:
         """Scores (N, outputs) without the parties that are `away`, and the share of each path that was guessed (N,)."""
@@ -101,19 +87,11 @@ class CentralModel:
         n = len(next(iter(codes.values())))
 
         def goes_left(split: Split, rows: npt.NDArray[Any]) -> Bools:
-            candidate = self.splits[split.owner][split.handle]
+            candidate, _ = self.entry(split)
             column = codes[split.owner][rows, candidate.feature]
             return column_goes_left(column, candidate, n_bins[split.owner][candidate.feature])
 
         return n, goes_left
-
-    def predict_proba(self, tables: Tables) -> Floats:
-        """Probabilities (N,) or (N, C), or values (N,) for regression."""
-        return loss_for(self.ensemble.objective, self.ensemble.classes).transform(self.predict(tables))
-
-    def importance(self, names: dict[str, Sequence[str]]) -> dict[str, Importance]:
-        """XGBoost's importances by feature name; `names[party]` names that party's columns."""
-        return importance(self.ensemble.used_trees, lambda s: names[s.owner][self.splits[s.owner][s.handle].feature])
 
 
 def train(
@@ -142,8 +120,6 @@ def train(
         classes = int(y.max()) + 1 if params.objective == "multi:softprob" else 2
     loss_for(params.objective, classes).check(y)
     check_sums(params.objective, n, params.largest_factor)
-    if any(table.directions is not None for _, table in tables):
-        params.check_constraints()
     splits: dict[str, list[Entry]] = {name: [] for name, _ in tables} if base is None else _continued(base, tables)
     rounds = BoostingRounds(params, classes, y, weights, start=None if base is None else _start(base, tables))
     trees: list[Tree] = [] if base is None else list(base.ensemble.trees)
@@ -153,6 +129,7 @@ def train(
         index, outputs = rounds.trees, rounds.outputs(rounds.trees)
         values, scale, sampled = rounds.derivatives(index)
         values, limit = withholding.counted(values, y, classes, sampled)
+        # Parties are in tie order: the first is the label holder, whose columns such a tree has alone.
         alone = withholding.grows_alone(index)
         bins = [
             (name, GlobalBins(table, params.columns(index, name, len(table.features))))
@@ -161,10 +138,11 @@ def train(
         ]
         criterion = BoostingCriterion(scale, params)
         tree = GrowingTree(values, criterion, params.expansion, subtract=True, limit=limit, alone=alone)
-        made = grown(tree, bins[:1] if alone else bins, splits, index, outputs)
-        rounds.add(made.tree, made.values)
-        trees.append(made.tree)
+        finished, added = grown(tree, bins[:1] if alone else bins, splits, index, outputs)
+        rounds.add(finished, added)
+        trees.append(finished)
         divisible.append(tree.divisible)
+        # All trees of a round are grown at the scores of its start, so losses are of whole rounds.
         if rounds.ends_a_round:
             losses = {"training": TRAIN, "validation": VALIDATION} if params.sets_aside else {"training": TRAIN}
             history.append({name: rounds.watched(part) for name, part in losses.items()})
@@ -176,9 +154,7 @@ def train(
         trees_per_round=params.trees_per_round(classes),
         best_round=rounds.best_round,
     )
-    candidates = {name: [candidate for candidate, _ in entries] for name, entries in splits.items()}
-    thresholds = {name: [cut for _, cut in entries] for name, entries in splits.items()}
-    return CentralModel(ensemble, params, candidates, thresholds, tuple(history), tuple(divisible))
+    return CentralModel(ensemble, params, splits, tuple(divisible), tuple(history))
 
 
 def _start(model: CentralModel, tables: Tables) -> Start:
@@ -190,15 +166,14 @@ def _start(model: CentralModel, tables: Tables) -> Start:
 def _continued(base: CentralModel, tables: Tables) -> dict[str, list[Entry]]:
     """The splits of the base model; `ConfigError` unless they are cuts of these bins."""
     binned = dict(tables)
-    found: dict[str, list[Entry]] = {}
-    for name, candidates in base.splits.items():
-        found[name] = list(zip(candidates, base.thresholds[name], strict=True))
+    for name, entries in base.splits.items():
         features = binned[name].features if name in binned else ()
         if not all(
-            each.feature < len(features) and _is_cut(each, at, features[each.feature]) for each, at in found[name]
+            candidate.feature < len(features) and _is_cut(candidate, at, features[candidate.feature])
+            for candidate, at in entries
         ):
             raise ConfigError("the model to continue from was trained on other bins")
-    return {**{name: [] for name in binned}, **found}
+    return {**{name: [] for name in binned}, **{name: list(entries) for name, entries in base.splits.items()}}
 
 
 def _is_cut(candidate: Candidate, threshold: float, feature: FeatureBins) -> bool:

@@ -17,13 +17,13 @@ import numpy.typing as npt
 from treetap.errors import DataError
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.candidates import Bools
-from treetap.trees.ensemble import Ensemble, Split, Tree, route
+from treetap.trees.centralised import CentralTrees
+from treetap.trees.ensemble import Ensemble, Split, Tree
 from treetap.trees.forest_criterion import ForestCriterion, check_labels, targets
-from treetap.trees.grower import Bins, Entry, grown
+from treetap.trees.grower import Entry, grown
 from treetap.trees.growing_tree import GrowingTree
-from treetap.trees.local_values import reached_values
 from treetap.trees.params import ForestParams
-from treetap.trees.tree_bins import GlobalBins, NodeBins
+from treetap.trees.tree_bins import Bins, GlobalBins, NodeBins
 from treetap.trees.withholding import NOTHING, Withholding
 
 Floats = npt.NDArray[np.float64]
@@ -34,20 +34,10 @@ Tables = Sequence[tuple[str, BinnedTable]]
 
 
 @dataclass(frozen=True)
-class CentralForest:
-    """A forest with all parties' split tables: `splits[owner][handle]` is the candidate and its threshold.
+class CentralForest(CentralTrees):
+    """A forest with all parties' split tables."""
 
-    `divisible` names, per tree, the nodes that the stopping rules would let split.
-    """
-
-    ensemble: Ensemble
     params: ForestParams
-    splits: dict[str, list[Entry]]
-    divisible: tuple[frozenset[int], ...]
-
-    def entry(self, split: Split) -> Entry:
-        """Candidate and threshold of a split."""
-        return self.splits[split.owner][split.handle]
 
     def predict(self, blocks: Blocks) -> Floats:
         """Class frequencies (N, C) or means (N, 1) of raw records."""
@@ -59,9 +49,7 @@ class CentralForest:
             values = raw[split.owner][rows, candidate.feature]
             return np.where(np.isnan(values), candidate.missing_left, values < cut)
 
-        trees = self.ensemble.trees
-        values = (reached_values(tree, route(tree.splits, n, goes_left), goes_left) for tree in trees)
-        return self.ensemble.summed(values, n)
+        return self.scores(n, goes_left)
 
 
 def train_forest(
@@ -86,8 +74,8 @@ def train_forest(
     if classes is None:
         classes = int(y.max()) + 1 if params.criterion == "gini" else 0
     check_labels(y, params.criterion, classes)
-    found = targets(y, params.criterion, classes)
-    criterion = ForestCriterion(found, params)
+    summed = targets(y, params.criterion, classes)
+    criterion = ForestCriterion(summed, params)
     if tables is None:
         tables = [
             (name, bin_table(block, [f"{name}, column {j}" for j in range(block.shape[1])], params.max_bin))
@@ -98,7 +86,7 @@ def train_forest(
     divisible: list[frozenset[int]] = []
     for index in range(params.n_estimators):
         drawn = params.drawn(index, len(y))
-        values = np.concatenate([found.values, np.ones((len(y), 1), dtype=np.int64)], axis=1) * drawn[:, None]
+        values = np.concatenate([summed.values, np.ones((len(y), 1), dtype=np.int64)], axis=1) * drawn[:, None]
         bins: list[tuple[str, Bins]] = []
         per_node = params.bins_per_node
         for (name, block), (_, table) in zip(blocks, tables, strict=True):
@@ -106,11 +94,13 @@ def train_forest(
                 continue
             kept = params.columns(index, name, block.shape[1])
             bins.append((name, NodeBins(block, kept, drawn, params.max_bin) if per_node else GlobalBins(table, kept)))
+        # Gini's own slots are the class counts that ID-LMID needs; a variance has to carry them beside its own.
         outputs, counts = tuple(range(params.outputs(classes))), params.criterion == "gini"
         values, limit = withholding.counted(values, y, classes, drawn > 0, has_counts=counts)
         alone = withholding.grows_alone(index)
+        # With bins per node those of siblings differ, so that neither's sums follow from the parent's.
         tree = GrowingTree(values, criterion, params.expansion, subtract=not per_node, limit=limit, alone=alone)
-        trees.append(grown(tree, bins[:1] if alone else bins, splits, index, outputs).tree)
+        trees.append(grown(tree, bins[:1] if alone else bins, splits, index, outputs)[0])
         divisible.append(tree.divisible)
     ensemble = Ensemble(
         objective=params.objective,

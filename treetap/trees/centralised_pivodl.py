@@ -20,12 +20,11 @@ from treetap.errors import ConfigError, DataError
 from treetap.trees.binning import BinnedTable
 from treetap.trees.candidates import Candidate, column_goes_left
 from treetap.trees.ensemble import ROOT
-from treetap.trees.histogram import left_sums
 from treetap.trees.loss import check_targets
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.trees.pivodl_rules import Best, able_sources, admissible, best_of, stopped_by, weights_of
 from treetap.trees.shared_label_loss import Moments, SharedLabelLoss
-from treetap.trees.tree_bins import GlobalBins, goes_left
+from treetap.trees.tree_bins import GlobalBins, goes_left, left_sums
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -59,11 +58,6 @@ class CentralPivodlTree:
     splits: dict[int, SourceSplit]
     leaves: dict[int, Floats]
     divisible: frozenset[int]
-
-    @property
-    def nodes(self) -> dict[int, tuple[str, Candidate, float]]:
-        """Node → source, candidate by its own column, threshold."""
-        return {node: (split.source, split.candidate, split.threshold) for node, split in self.splits.items()}
 
 
 @dataclass(frozen=True)
@@ -133,6 +127,7 @@ def train(
         leaves = {leaf: weights_of(sums, loss.scale, params) for leaf, sums in sorted(grower.leaves.items())}
         for leaf, weight in leaves.items():
             rows = grower.rows[leaf]
+            # Algorithm 4: the source of the split above gets the weight with noise; a lone root has none.
             if release is not None and params.epsilon is not None and leaf != ROOT:
                 source = grower.splits[leaf >> 1].source
                 noised = np.isin(rows, owned.get(source, _NONE))
@@ -213,6 +208,7 @@ class _Grower:
             children = [child for node in chosen for child in (2 * node, 2 * node + 1)]
             for node, (place, best) in chosen.items():
                 self._divide(node, place, best)
+            # Who may open sums at the next level depends on the leaves known by then: those of this level end first.
             for node in [node for node in level if node not in chosen]:
                 self._end(node)
             level = [child for child in children if self._continues(child)]
@@ -241,6 +237,7 @@ class _Grower:
             lefts = left_sums(bins.all_codes, bins.candidates, self._values, rows)
             for node, left in zip(level, lefts, strict=True):
                 best = self._best(name, left, self._total(node)) if name in able[node] else None
+                # Only a larger gain replaces another: ties go to the first source.
                 if best is not None and (node not in winners or best.gain > winners[node][1].gain):
                     winners[node] = place, best
         return {node: winners[node] for node in level if node in winners}

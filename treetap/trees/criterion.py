@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from treetap.trees.partitions import PartitionRule
+from treetap.trees.candidates import PartitionRule
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

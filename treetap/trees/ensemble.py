@@ -93,7 +93,9 @@ class Tree:
                 outputs=tuple(int(k) for k in stored["outputs"]),
                 splits=_splits(stored),
                 leaves=_leaves(stored),
-                local=tuple(Subtree(int(each["root"]), _splits(each), _leaves(each)) for each in stored["local"]),
+                local=tuple(
+                    Subtree(int(subtree["root"]), _splits(subtree), _leaves(subtree)) for subtree in stored["local"]
+                ),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"not a stored tree: {error!r}") from error
@@ -118,10 +120,6 @@ class Ensemble:
     def used_trees(self) -> tuple[Tree, ...]:
         """The trees of the rounds up to the best one."""
         return used_of(self.trees, self.best_round, self.trees_per_round)
-
-    def scores(self, reached: Iterable[Ints], n: int) -> Floats:
-        """Scores (n, outputs) from the leaf numbers (n,) that the records reached in each used tree, in order."""
-        return self.summed((tree.values(nodes) for tree, nodes in zip(self.used_trees, reached, strict=True)), n)
 
     def summed(self, values: Iterable[Floats], n: int) -> Floats:
         """Scores (n, outputs) from the records' values in each used tree, in order (n, outputs of the tree)."""
@@ -173,8 +171,8 @@ def weights_at(leaves: Sequence[Leaf], nodes: Ints) -> Floats:
     numbers = np.array([leaf.node for leaf in leaves], dtype=np.int64)
     order = np.argsort(numbers)
     weights = np.array([leaf.weights for leaf in leaves], dtype=np.float64)
-    found: Floats = weights[order][np.searchsorted(numbers[order], nodes)]
-    return found
+    picked: Floats = weights[order][np.searchsorted(numbers[order], nodes)]
+    return picked
 
 
 def _splits(stored: Mapping[str, Any]) -> tuple[Split, ...]:
@@ -228,9 +226,9 @@ def at_or_below(node: int, roots: Iterable[int]) -> bool:
 
 def deciding_splits(tree: Tree) -> tuple[Split, ...]:
     """The splits that decide a record's value: those of local subtrees in the place of what all parties know there."""
-    roots = [each.root for each in tree.local]
+    roots = [subtree.root for subtree in tree.local]
     kept = (split for split in tree.splits if not at_or_below(split.node, roots))
-    return (*kept, *(split for each in tree.local for split in each.splits))
+    return (*kept, *(split for subtree in tree.local for split in subtree.splits))
 
 
 @dataclass(frozen=True)

@@ -105,8 +105,8 @@ class ForestCriterion:
 
     def choose(self, gains: Sequence[Floats]) -> tuple[int, Ints] | None:
         """The lowest party with the largest gain, if that is above `LEAST_GAIN`."""
-        found = largest(gains)
-        return None if found is None or not found[2] > LEAST_GAIN else found[:2]
+        best = largest(gains)
+        return None if best is None or not best[2] > LEAST_GAIN else best[:2]
 
     def shown(self, gain: float) -> float:
         """A decrease of variance in the square of the labels' own unit; of Gini impurity as it is."""

@@ -15,13 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.trees.criterion import Criterion
-from treetap.trees.ensemble import Leaf, Subtree, Tree, at_or_below, weights_at
+from treetap.trees.ensemble import Leaf, Split, Subtree, Tree, at_or_below, deciding_splits, route, weights_at
 from treetap.trees.expansion import ExpansionRules
-from treetap.trees.grower import Bins, Entry, entering, give, grow
+from treetap.trees.grower import Entry, entering, give, grow
 from treetap.trees.growing_tree import GrowingTree
-from treetap.trees.local_values import RowsLeft
-from treetap.trees.tree_bins import GlobalBins
-from treetap.trees.whole_tree import WholeTree, whole_tree
+from treetap.trees.local_values import RowsLeft, among, covering
+from treetap.trees.tree_bins import Bins, GlobalBins
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -93,7 +92,7 @@ def to_regrow(
         if noisy[node] != clean[node]:
             contaminated.add(node)
         else:
-            regrown = {each for each in regrown if not at_or_below(each, (node,))} | {node}
+            regrown = {below for below in regrown if not at_or_below(below, (node,))} | {node}
     return sorted(regrown)
 
 
@@ -132,27 +131,28 @@ def repaired(whole: WholeTree, made: Sequence[Graft], weight: Callable[[int], Fl
     values = weights_at(_weighed(whole.leaves, weight), whole.reached)
     for graft in made:
         give(values, graft.rows, graft.subtree.leaves)
-    local = [_with_grafts(each, made, weight) for each in tree.local]
-    above = [each.root for each in local]
+    local = [_with_grafts(subtree, made, weight) for subtree in tree.local]
+    above = [subtree.root for subtree in local]
     local += [graft.subtree for graft in made if not at_or_below(graft.subtree.root, above)]
-    roots = [each.root for each in local]
-    topmost = [each for each in local if not at_or_below(each.root >> 1, roots)]
+    roots = [subtree.root for subtree in local]
+    topmost = [subtree for subtree in local if not at_or_below(subtree.root >> 1, roots)]
     changed = replace(
-        tree, leaves=_weighed(tree.leaves, weight), local=tuple(sorted(topmost, key=lambda each: each.root))
+        tree, leaves=_weighed(tree.leaves, weight), local=tuple(sorted(topmost, key=lambda subtree: subtree.root))
     )
     return changed, values
 
 
 def _with_grafts(subtree: Subtree, made: Sequence[Graft], weight: Callable[[int], Floats] | None) -> Subtree:
     """A local subtree in which nodes at or below its root are regrown."""
+    # All that lies at or below the root of a graft gives way to it.
     inside = [graft.subtree for graft in made if at_or_below(graft.subtree.root, (subtree.root,))]
-    roots = [each.root for each in inside]
+    roots = [part.root for part in inside]
     splits = [split for split in subtree.splits if not at_or_below(split.node, roots)]
     leaves = [leaf for leaf in _weighed(subtree.leaves, weight) if not at_or_below(leaf.node, roots)]
     return Subtree(
         subtree.root,
-        (*splits, *(split for each in inside for split in each.splits)),
-        (*leaves, *(leaf for each in inside for leaf in each.leaves)),
+        (*splits, *(split for part in inside for split in part.splits)),
+        (*leaves, *(leaf for part in inside for leaf in part.leaves)),
     )
 
 
@@ -160,3 +160,53 @@ def _weighed(leaves: Sequence[Leaf], weight: Callable[[int], Floats] | None) -> 
     if weight is None:
         return tuple(leaves)
     return tuple(replace(leaf, weights=tuple(float(w) for w in weight(leaf.node))) for leaf in leaves)
+
+
+@dataclass(frozen=True)
+class WholeTree:
+    """A tree with its N records.
+
+    Attributes:
+        tree: the tree in its own form.
+        splits, leaves: all of its nodes, those of local subtrees in the place of what other parties know there.
+        reached: (N,) the heap number of the leaf that each record reached, one of `leaves`.
+    """
+
+    tree: Tree
+    splits: tuple[Split, ...]
+    leaves: tuple[Leaf, ...]
+    reached: Ints
+
+    def sums(self, values: Ints) -> dict[int, Ints]:
+        """Node → the sums (S,) of values (N, S) over its records, for inner nodes and leaves."""
+        numbers = np.sort(np.array([leaf.node for leaf in self.leaves], dtype=np.int64))
+        totals = np.zeros((len(numbers), values.shape[1]), dtype=np.int64)
+        np.add.at(totals, np.searchsorted(numbers, self.reached), values)
+        by_node: dict[int, Ints] = dict(zip(numbers.tolist(), totals, strict=True))
+        for node in sorted((split.node for split in self.splits), reverse=True):
+            by_node[node] = by_node[2 * node] + by_node[2 * node + 1]
+        return by_node
+
+    def rows(self, root: int) -> Ints:
+        """The records of a node, ascending."""
+        below = [leaf.node for leaf in self.leaves if at_or_below(leaf.node, (root,))]
+        return np.flatnonzero(np.isin(self.reached, below))
+
+
+def whole_tree(tree: Tree, reached: Ints, goes_left: RowsLeft) -> WholeTree:
+    """A tree with its local subtrees in their places.
+
+    `reached`: (N,) leaves of the shape that all parties know; `goes_left` answers for splits of the label holder.
+    """
+    covered, at_leaf = covering(tree), np.array(reached, dtype=np.int64)
+    for subtree in tree.local:
+        leaves = [leaf for leaf, root in covered.items() if root is subtree]
+        rows = np.flatnonzero(np.isin(reached, leaves))
+        at_leaf[rows] = route(subtree.splits, len(rows), among(goes_left, rows), subtree.root)
+    leaves_kept = [leaf for leaf in tree.leaves if leaf.node not in covered]
+    return WholeTree(
+        tree,
+        deciding_splits(tree),
+        (*leaves_kept, *(leaf for part in tree.local for leaf in part.leaves)),
+        at_leaf,
+    )

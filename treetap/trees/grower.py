@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -11,23 +11,14 @@ import numpy.typing as npt
 from treetap.trees.candidates import Candidate
 from treetap.trees.ensemble import Leaf, Tree
 from treetap.trees.growing_tree import GrowingTree
-from treetap.trees.tree_bins import GlobalBins, NodeBins, goes_left, left_sums_of
+from treetap.trees.tree_bins import Bins, goes_left, left_sums_of
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-Bins = GlobalBins | NodeBins
 #: A split in its owner's table: the candidate by the owner's own column, and its threshold.
 Entry = tuple[Candidate, float]
 #: Enters a split into its owner's table: (place of the party, node, the entry) → handle.
 Enter = Callable[[int, int, Entry], int]
-
-
-@dataclass(frozen=True)
-class GrownTree:
-    """A tree, and the value (N, outputs) that it gives to every record."""
-
-    tree: Tree
-    values: Floats
 
 
 def entering(tables: Sequence[list[Entry]]) -> Enter:
@@ -61,8 +52,8 @@ def grown(
     splits: Mapping[str, list[Entry]],
     index: int,
     outputs: tuple[int, ...],
-) -> GrownTree:
-    """Grow a tree to its end, by the columns of named parties, whose split tables get its splits."""
+) -> tuple[Tree, Floats]:
+    """Grow a tree to its end, by the columns of named parties, whose split tables get its splits: see `finish`."""
     names, columns = [name for name, _ in bins], [own for _, own in bins]
     enter = entering([splits[name] for name in names])
     tree.constrain([own.marks for own in columns])
@@ -72,8 +63,11 @@ def grown(
 
 def finish(
     tree: GrowingTree, index: int, outputs: tuple[int, ...], names: Sequence[str], own: Bins, enter: Enter
-) -> GrownTree:
-    """The finished tree; nodes that are withdrawn are first grown further by the first party's `own` columns alone."""
+) -> tuple[Tree, Floats]:
+    """The finished tree, and the value (N, outputs) that it gives to every record.
+
+    Nodes that are withdrawn are first grown further by the first party's `own` columns alone.
+    """
     values = np.empty((len(tree.values), len(outputs)))
     parts = [tree.below(node) for node in sorted(tree.withdrawn)]
     for part in parts:
@@ -82,7 +76,7 @@ def finish(
     give(values, tree.rows, finished.leaves)
     for part, subtree in zip(parts, finished.local, strict=True):
         give(values, part.rows, subtree.leaves)
-    return GrownTree(finished, values)
+    return finished, values
 
 
 def give(values: Floats, rows: Mapping[int, Ints], leaves: Iterable[Leaf]) -> None:

@@ -17,11 +17,11 @@ import numpy as np
 
 from treetap.errors import Malformed
 from treetap.trees.boosting_criterion import BoostingCriterion
+from treetap.trees.candidates import Group, NodeCandidates, Partition
 from treetap.trees.criterion import Criterion
 from treetap.trees.ensemble import ROOT, Leaf, Split, Subtree, Tree
 from treetap.trees.expansion import ExpansionRules, Expansions
 from treetap.trees.monotone import MarkedCandidates, Monotone
-from treetap.trees.partitions import Group, NodeCandidates, Partition
 from treetap.trees.withholding import InformationLimit
 
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
@@ -179,6 +179,7 @@ class GrowingTree:
         whichever of the tied candidates their owner takes.
         """
         candidates = [self._candidates_of(node) for node in self.frontier]
+        # All nodes of a stage at once, party by party: one call of the criterion costs little more than for one node.
         gains = [self._gains([of_node[party] for of_node in candidates]) for party in range(len(self._groups))]
         for i, node in enumerate(self.frontier):
             if (choice := self._choice(node, candidates[i], [of_party[i] for of_party in gains])) is not None:
@@ -187,6 +188,7 @@ class GrowingTree:
         self.choices = {}
         while (first := self._expansions.take()) is not None:
             self.choices[first] = self._best.pop(first)
+            # A child's best split may gain more than those that wait, so its candidates have to be compared first.
             if self._rules.one_by_one and self._may_open(self.choices[first]):
                 break
         self._candidates = {node: self._candidates[node] for node in (*self._best, *self.choices)}

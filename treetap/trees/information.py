@@ -97,7 +97,7 @@ def _joint_entropies(label_counts: Ints, group_counts: Ints, rng: np.random.Gene
         if number == 0:  # nothing is drawn before: all orders at once
             drawn = rng.multivariate_hypergeometric(group_counts, count, orders, method="marginals")
         else:
-            drawn = np.array([rng.multivariate_hypergeometric(each, count, method="marginals") for each in left])
+            drawn = np.array([rng.multivariate_hypergeometric(group, count, method="marginals") for group in left])
         cells.append(drawn)
         left = left - drawn
     share = np.concatenate([*cells, left], axis=1) / group_counts.sum()

@@ -32,7 +32,7 @@ class Range:
         shown = f"{'(' if self.open_low else '['}{self.low:g}, {self.high:g}{')' if self.open_high else ']'}"
         kind = "a whole number" if self.integer else "a number"
         allowed = (int,) if self.integer else (int, float)
-        if isinstance(value, bool) or not isinstance(value, allowed):
+        if isinstance(value, bool) or not isinstance(value, allowed):  # True is a whole number to Python
             return f"must be {kind} in {shown}, not {value!r}"
         above = value > self.low if self.open_low else value >= self.low
         below = value < self.high if self.open_high else value <= self.high
@@ -41,8 +41,8 @@ class Range:
 
 def out_of_range(params: object, ranges: dict[str, Range]) -> list[str]:
     """The faults of the fields of `params` that have a range, by name."""
-    found = ((name, allowed.complaint(getattr(params, name))) for name, allowed in ranges.items())
-    return [f"{name} {complaint}" for name, complaint in found if complaint]
+    complaints = ((name, allowed.complaint(getattr(params, name))) for name, allowed in ranges.items())
+    return [f"{name} {complaint}" for name, complaint in complaints if complaint]
 
 
 def not_a_choice(params: object, choices: dict[str, tuple[str, ...]]) -> list[str]:
@@ -122,5 +122,5 @@ class JobParams(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types: a value of NaN, which nothing equals, is null."""
-        found = asdict(self)
-        return {**found, "missing": None if math.isnan(self.missing) else self.missing}
+        plain = asdict(self)
+        return {**plain, "missing": None if math.isnan(self.missing) else self.missing}

@@ -45,12 +45,12 @@ def entries_along(trees: Sequence[Tree], chain: Sequence[str]) -> list[list[Ints
     for hop in range(len(chain) + 1):
         further = frozenset(chain[hop:])
         numbers: dict[object, int] = {(): 0}
-        found = []
+        of_hop = []
         for tree, leaves in zip(trees, ways, strict=True):
             keys = [tuple((split.node, left) for split, left in way if split.owner in further) for way in leaves]
             entries = [numbers.setdefault((tree.index, key) if key else (), len(numbers)) for key in keys]
-            found.append(np.array(entries, dtype=np.int64))
-        hops.append(found)
+            of_hop.append(np.array(entries, dtype=np.int64))
+        hops.append(of_hop)
     return hops
 
 
@@ -105,6 +105,7 @@ class LeafEntries:
         if away and any(tree.local for tree in self._trees):
             raise ValueError("trees with local subtrees need all parties")
         self._hops = entries_along(self._trees, chain)
+        # One leaf below a split of the label holder makes the whole entry vary.
         fixed: dict[int, bool] = {0: False}
         for entries, tree in zip(self._hops[0], self._trees, strict=True):
             for entry, way in zip(entries.tolist(), paths(tree).values(), strict=True):
@@ -121,7 +122,7 @@ class LeafEntries:
         self._tables = [ValueTable(tree) for tree in self._trees]
         weights = (_weights(tree, table, self._away) for tree, table in zip(self._trees, self._tables, strict=True))
         #: Of each tree its values (rows, outputs), as `ValueTable` has them.
-        self._weights = [np.rint(np.ldexp(each, self.fraction_bits)).astype(np.int64) for each in weights]
+        self._weights = [np.rint(np.ldexp(of_tree, self.fraction_bits)).astype(np.int64) for of_tree in weights]
 
     def hops(self) -> list[list[TreeHop]]:
         """The plan for each member of the chain."""
@@ -132,29 +133,29 @@ class LeafEntries:
 
     def constants(self) -> Ints:
         """Values of the constant entries (entries, outputs)."""
-        found = np.zeros((len(self.constant), self._outputs), dtype=np.int64)
+        sums = np.zeros((len(self.constant), self._outputs), dtype=np.int64)
         if not len(self.constant):
-            return found
+            return sums
         for tree, entries, weights in zip(self._trees, self._hops[0], self._weights, strict=True):
             for entry, weight in zip(entries.tolist(), weights, strict=True):
                 if self._fixed[entry]:
-                    found[self._place[entry], list(tree.outputs)] += weight
-        return found
+                    sums[self._place[entry], list(tree.outputs)] += weight
+        return sums
 
     def values(self, goes_left: GoesLeft, n: int) -> Ints:
         """Values of the varying entries of n records (n, entries, outputs): those of their candidate leaves."""
-        found = np.zeros((n, len(self.varying), self._outputs), dtype=np.int64)
+        sums = np.zeros((n, len(self.varying), self._outputs), dtype=np.int64)
         parts = zip(self._trees, self._hops[0], self._tables, self._weights, strict=True)
         for tree, entries, table, weights in parts:
             outputs = np.array(tree.outputs)
-            sets = self._candidates(tree, goes_left, n)
+            sets = candidate_leaves(tree, n, self._decided(goes_left))
             rows = table.rows(n, goes_left)
             for place in np.flatnonzero(~self._fixed[entries]):
                 kept = np.flatnonzero(sets[:, place])
                 row = rows[place]
                 value = weights[row if isinstance(row, int) else row[kept]]
-                found[kept[:, np.newaxis], self._place[entries[place]], outputs] += value
-        return found
+                sums[kept[:, np.newaxis], self._place[entries[place]], outputs] += value
+        return sums
 
     def spare(self, goes_left: GoesLeft, n: int) -> Floats:
         """Bits by which the candidate leaves of n records exceed the possible sums, (n,): see `paths.spare_bits`."""
@@ -165,9 +166,6 @@ class LeafEntries:
     def weights(self, sums: Ints) -> Floats:
         """Sums (n, outputs) in fixed point as leaf weights."""
         return np.ldexp(sums.astype(np.float64), -self.fraction_bits)
-
-    def _candidates(self, tree: Tree, goes_left: GoesLeft, n: int) -> Bools:
-        return candidate_leaves(tree, n, self._decided(goes_left))
 
     def _decided(self, goes_left: GoesLeft) -> Decide:
         def own(split: Split) -> Bools | None:

@@ -7,6 +7,7 @@ that the label holder's own columns give it in the subtree.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,15 +25,15 @@ GoesLeft = Callable[[int], Bools]
 
 def covering(tree: Tree) -> dict[int, Subtree]:
     """Heap number of each leaf that a local subtree replaces → this subtree."""
-    roots = {each.root: each for each in tree.local}
-    found = {}
+    roots = {subtree.root: subtree for subtree in tree.local}
+    covered = {}
     for leaf in tree.leaves:
         node = leaf.node
         while node and node not in roots:
             node >>= 1
         if node:
-            found[leaf.node] = roots[node]
-    return found
+            covered[leaf.node] = roots[node]
+    return covered
 
 
 class ValueTable:
@@ -60,13 +61,13 @@ class ValueTable:
 
     def rows(self, n: int, goes_left: GoesLeft) -> list[int | Ints]:
         """Of each leaf of the tree, in order, the row of all records that reach it, or those of n records (n,)."""
-        found: list[Ints] = []
+        of_local: list[Ints] = []
         for subtree, first in self._local:
             reached = route(subtree.splits, n, lambda split, rows: goes_left(split.handle)[rows], subtree.root)
             nodes = np.array([leaf.node for leaf in subtree.leaves])
             order = np.argsort(nodes)
-            found.append(first + order[np.searchsorted(nodes[order], reached)])
-        return [place if place >= 0 else found[~place] for place in self._places]
+            of_local.append(first + order[np.searchsorted(nodes[order], reached)])
+        return [place if place >= 0 else of_local[~place] for place in self._places]
 
 
 def subtree_values(subtree: Subtree, n: int, goes_left: RowsLeft) -> Floats:
@@ -83,11 +84,11 @@ def reached_values(tree: Tree, reached: Ints, goes_left: RowsLeft) -> Floats:
     values = tree.values(reached)
     by_leaf = covering(tree)
     for subtree in tree.local:
-        rows = np.flatnonzero(np.isin(reached, [leaf for leaf, each in by_leaf.items() if each is subtree]))
+        rows = np.flatnonzero(np.isin(reached, [leaf for leaf, root in by_leaf.items() if root is subtree]))
         values[rows] = subtree_values(subtree, len(rows), among(goes_left, rows))
     return values
 
 
-def among(goes_left: RowsLeft, rows: Ints) -> RowsLeft:
+def among(goes_left: Callable[[Split, Any], Bools], rows: npt.NDArray[Any]) -> RowsLeft:
     """The same answers for places in `rows` in the place of rows."""
     return lambda split, places: goes_left(split, rows[places])

@@ -109,7 +109,6 @@ class Logistic(Loss):
         return np.array([math.log(share / (1.0 - share))])
 
     def gradients(self, scores: Floats, labels: npt.NDArray[Any]) -> tuple[Floats, Floats]:
-        """g and h, each (N, 1)."""
         p = self.transform(scores)[:, None]
         return p - np.asarray(labels, dtype=np.float64)[:, None], p * (1.0 - p)
 
@@ -143,13 +142,11 @@ class Softmax(Loss):
         return np.full(self.outputs, 0.5 if base_score is None else float(base_score))
 
     def gradients(self, scores: Floats, labels: npt.NDArray[Any]) -> tuple[Floats, Floats]:
-        """g and h, each (N, C)."""
         p = self.transform(scores)
         hit = np.asarray(labels).astype(np.int64)[:, None] == np.arange(self.outputs)
         return p - hit, 2.0 * p * (1.0 - p)
 
     def transform(self, scores: Floats) -> Floats:
-        """Class probabilities (N, C)."""
         e = np.exp(scores - scores.max(axis=1, keepdims=True))
         total: Floats = e / e.sum(axis=1, keepdims=True)
         return total
@@ -175,12 +172,10 @@ class SquaredError(Loss):
         return np.array([float(np.mean(labels) if weights is None else np.average(labels, weights=weights))])
 
     def gradients(self, scores: Floats, labels: npt.NDArray[Any]) -> tuple[Floats, Floats]:
-        """g and h, each (N, 1)."""
         g = scores - np.asarray(labels, dtype=np.float64)[:, None]
         return g, np.ones_like(g)
 
     def transform(self, scores: Floats) -> Floats:
-        """The value itself, (N,)."""
         return scores[:, 0]
 
     def bounds(self, factor: float = 1.0) -> tuple[int, int]:

@@ -48,7 +48,7 @@ def ks(score: Array, positive: Array, weights: Array | None = None) -> float:
     of_class = _by_score(score, truth, np.ones(len(truth)) if weights is None else weights)
     if of_class is None:
         return float("nan")
-    share_positive, share_negative = (np.cumsum(each) / each.sum() for each in of_class)
+    share_positive, share_negative = (np.cumsum(of_one) / of_one.sum() for of_one in of_class)
     return float(np.abs(share_positive - share_negative).max())
 
 
@@ -90,8 +90,8 @@ def _mean(values: Array, weights: Array | None) -> float:
 
 def macro_auc(probability: Array, labels: Array, weights: Array | None = None) -> float:
     """Mean over classes of one-versus-rest AUC; classes without positives or negatives are left out."""
-    each = [auc(probability[:, c], np.asarray(labels) == c, weights) for c in range(probability.shape[1])]
-    known = [value for value in each if not np.isnan(value)]
+    areas = [auc(probability[:, c], np.asarray(labels) == c, weights) for c in range(probability.shape[1])]
+    known = [value for value in areas if not np.isnan(value)]
     return float(np.mean(known)) if known else float("nan")
 
 

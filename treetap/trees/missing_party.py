@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.trees.ensemble import ROOT, Ensemble, Split, Tree, cover_shares
-from treetap.trees.local_values import RowsLeft, covering, subtree_values
+from treetap.trees.local_values import among, covering, subtree_values
 from treetap.trees.paths import Decide
 
 Bools = npt.NDArray[np.bool_]
@@ -75,27 +75,27 @@ class Walk:
 
         `goes_left` answers for the splits of local subtrees.
         """
-        found = np.zeros((self._n, len(self._tree.outputs)))
+        sums = np.zeros((self._n, len(self._tree.outputs)))
         covered = covering(self._tree)
         for leaf in self._tree.leaves:
             if leaf.node in self.standing and leaf.node not in covered:
-                found[self.standing[leaf.node]] += self._shares[leaf.node] * np.array(leaf.weights)
+                sums[self.standing[leaf.node]] += self._shares[leaf.node] * np.array(leaf.weights)
         for subtree in self._tree.local:
-            nodes = [node for node, each in covered.items() if each is subtree and node in self.standing]
+            nodes = [node for node, root in covered.items() if root is subtree and node in self.standing]
             at = [self.standing[node] for node in nodes]
             places = np.unique(np.concatenate([_NONE, *at]))  # below splits of the absent one is at several leaves
-            values = subtree_values(subtree, len(places), _among(goes_left, places))
+            values = subtree_values(subtree, len(places), among(goes_left, places))
             for node, here in zip(nodes, at, strict=True):
-                found[here] += self._shares[node] * values[np.searchsorted(places, here)]
-        return found
+                sums[here] += self._shares[node] * values[np.searchsorted(places, here)]
+        return sums
 
     def open_leaves(self) -> Bools:
         """The leaves at which the records are (n, leaves), once all are at leaves: one each if no owner is away."""
-        found = np.zeros((self._n, len(self._tree.leaves)), dtype=bool)
+        mask = np.zeros((self._n, len(self._tree.leaves)), dtype=bool)
         for column, leaf in enumerate(self._tree.leaves):
             if leaf.node in self.standing:
-                found[self.standing[leaf.node], column] = True
-        return found
+                mask[self.standing[leaf.node], column] = True
+        return mask
 
     def _arrive(self, node: int, places: Places) -> None:
         if not len(places):
@@ -109,11 +109,6 @@ class Walk:
                 self._arrive(2 * node + 1, places)
                 return
         self.standing[node] = places
-
-
-def _among(goes_left: PlacesLeft, places: Places) -> RowsLeft:
-    """The same answers for rows of `places` in the place of places."""
-    return lambda split, rows: goes_left(split, places[rows])
 
 
 def scores_without(ensemble: Ensemble, n: int, goes_left: PlacesLeft, away: Collection[str]) -> tuple[Floats, Floats]:

@@ -23,9 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.trees.boosting_criterion import BoostingCriterion, Within, leaf_weights, loss_changes, node_weights
+from treetap.trees.candidates import DECREASING, INCREASING, MIRRORED, NodeCandidates, Partition
 from treetap.trees.ensemble import ROOT
-from treetap.trees.marks import DECREASING, INCREASING, MIRRORED
-from treetap.trees.partitions import NodeCandidates, Partition
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -54,10 +53,10 @@ class MarkedCandidates:
     def place(self, k: int) -> int | Partition:
         """The place of candidate number k, beyond the party's n that of a mirror image; or the partition that it is."""
         count = len(self._candidates.lefts)
-        found = self._candidates.place(k % count)
-        if k < count or isinstance(found, Partition) or self._marks is None:
-            return found
-        return found + len(self._marks)
+        place = self._candidates.place(k % count)
+        if k < count or isinstance(place, Partition) or self._marks is None:
+            return place
+        return place + len(self._marks)
 
     def direction(self, k: int) -> int:
         """1 or -1 by the constraint of the column of candidate number k, or 0."""

@@ -153,17 +153,16 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
 
     @property
     def expansion(self) -> ExpansionRules:
-        """See `TreeParams`."""
         return ExpansionRules(self.max_depth, self.max_leaves, self.grow_policy)
 
     @property
     def draws_records(self) -> bool:
-        """See `TreeParams`; records that are set aside are not in any tree either."""
+        """True also if records are set aside, which are in no tree."""
         return self.subsample < 1 or self.sets_aside
 
     @property
     def one_hot_below(self) -> int | None:
-        """See `TreeParams`; XGBoost splits no categories in trees of several outputs."""
+        """None in trees of several outputs, in which XGBoost splits no categories."""
         return self.max_cat_to_onehot if self.multi_strategy == "one_output_per_tree" else None
 
     def validate(self) -> None:
@@ -187,7 +186,6 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
 
     @property
     def largest_weight(self) -> float:
-        """See `JobParams`."""
         return self.max_sample_weight
 
     @property
@@ -213,24 +211,15 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
         return ~sampling.validation_rows(self.seed, records, self.validation_share)
 
     def drawn(self, tree: int, records: int) -> Ints:
-        """See `TreeParams`: once or not at all."""
+        """Once or not at all."""
         eligible = self.training_rows(records)
         return sampling.rows(self.seed, tree, records, self.subsample, eligible).astype(np.int64)
-
-    def check_constraints(self) -> None:
-        """Raise ConfigError if trees of this job can have no monotone constraints."""
-        if self.outputs_per_tree(2) > 1:
-            raise ConfigError(
-                "monotone_constraints and multi_strategy = 'multi_output_tree' do not go together: XGBoost has no "
-                "constraints of leaves with several weights; train with multi_strategy = 'one_output_per_tree'"
-            )
 
     def outputs_per_tree(self, classes: int) -> int:
         """Numbers that a leaf holds: every output in a multi-output tree, else one."""
         return self.outputs(classes) if self.multi_strategy == "multi_output_tree" else 1
 
     def trees_per_round(self, classes: int) -> int:
-        """See `TreeParams`."""
         return self.outputs(classes) // self.outputs_per_tree(classes)
 
 
@@ -257,22 +246,19 @@ class ForestParams(TreeParams):
 
     @property
     def objective(self) -> str:
-        """See `TreeParams`: the criterion."""
+        """The criterion."""
         return self.criterion
 
     @property
     def draws_records(self) -> bool:
-        """See `TreeParams`."""
         return self.subsample < 1 or self.bootstrap
 
     @property
     def draws_twice(self) -> bool:
-        """See `TreeParams`."""
         return self.bootstrap
 
     @property
     def bins_per_node(self) -> bool:
-        """See `TreeParams`."""
         return self.binning == "per-node"
 
     def validate(self) -> None:
@@ -289,5 +275,4 @@ class ForestParams(TreeParams):
         return classes if self.criterion == "gini" else 1
 
     def drawn(self, tree: int, records: int) -> Ints:
-        """See `TreeParams`."""
         return sampling.drawn(self.seed, tree, records, self.subsample, bootstrap=self.bootstrap)

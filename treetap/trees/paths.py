@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -34,35 +33,15 @@ Name = TypeVar("Name", bound=Hashable)
 MARGIN_BITS = 40.0
 
 
-@dataclass(frozen=True)
-class Branch:
-    """One step of a path: the split passed, the side taken, and its meaning for the record, if disclosed."""
-
-    node: int
-    owner: str
-    handle: int
-    left: bool
-    meaning: str | None
-
-
-@dataclass(frozen=True)
-class CandidatePath:
-    """The way from the root to one candidate leaf, and the leaf's weights."""
-
-    leaf: int
-    weights: tuple[float, ...]
-    branches: tuple[Branch, ...]
-
-
 def paths(tree: Tree) -> dict[int, tuple[tuple[Split, bool], ...]]:
     """Leaf (heap number) → its splits from the root down, each with True if the path goes left there."""
     splits = {split.node: split for split in tree.splits}
-    found = {}
+    ways_to = {}
     for leaf in tree.leaves:
         depth = leaf.node.bit_length() - 1
         ways = ((leaf.node >> up, leaf.node >> (up - 1)) for up in range(depth, 0, -1))
-        found[leaf.node] = tuple((splits[parent], child % 2 == 0) for parent, child in ways)
-    return found
+        ways_to[leaf.node] = tuple((splits[parent], child % 2 == 0) for parent, child in ways)
+    return ways_to
 
 
 def candidate_leaves(tree: Tree, n: int, decide: Decide) -> Bools:
@@ -80,22 +59,6 @@ def reachable(ways: Sequence[Sequence[tuple[Name, bool]]], n: int, decide: Calla
             if goes_left is not None:
                 mask[:, column] &= goes_left if left else ~goes_left
     return mask
-
-
-def candidate_paths(
-    tree: Tree, candidates: Bools, meaning: Callable[[Split, bool], str | None]
-) -> tuple[CandidatePath, ...]:
-    """One record's candidate leaves (leaves,) and the paths to them; `meaning(split, left)` is the disclosed text."""
-    ways = paths(tree)
-    return tuple(
-        CandidatePath(
-            leaf.node,
-            leaf.weights,
-            tuple(Branch(s.node, s.owner, s.handle, left, meaning(s, left)) for s, left in ways[leaf.node]),
-        )
-        for leaf, possible in zip(tree.leaves, candidates, strict=True)
-        if possible
-    )
 
 
 def condition(

@@ -159,6 +159,7 @@ class PivodlParams(TreeParams):
         names = list(self.classes)
         if self.regression:
             return ["classes must be left out of a regression"] if names else []
+        # Names are parameters because no party sees the labels of all: two could number the classes differently.
         faults = []
         if self.label_scale is not None:
             faults.append("label_scale is a parameter of a regression; leave it out")

@@ -23,8 +23,7 @@ masks. The remaining leak: every attribution is one more equation about the mask
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain, combinations
 
 import numpy as np
@@ -40,34 +39,6 @@ Bools = npt.NDArray[np.bool_]
 PlayerOf = Callable[[Split], str]
 #: A set of feature parties whose masks are multiplied, in alphabetical order.
 Parties = tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Attributions:
-    """values (n, players, outputs) add up, with expected (outputs,), to the scores (n, outputs)."""
-
-    players: tuple[str, ...]
-    expected: Floats
-    values: Floats
-
-
-def attribute(
-    ensemble: Ensemble, player_of: PlayerOf, masks: Iterable[Mapping[str, Bools]], players: Collection[str], n: int
-) -> Attributions:
-    """Shapley values of n records.
-
-    `masks` holds for each used tree, in order, every player's candidate mask (n, leaves) under its own splits; players
-    without a split in a tree may be left out. `players` fixes the order of the result. Raises DataError as
-    `masked_terms` does.
-    """
-    order = {player: place for place, player in enumerate(players)}
-    outputs = len(ensemble.base_margin)
-    values = np.zeros((n, len(order), outputs))
-    for tree, known in zip(ensemble.used_trees, masks, strict=True):
-        terms = masked_terms(tree, player_of, known, remote=(), n=n)
-        for player, part in terms.get((), {}).items():
-            values[:, order[player], list(tree.outputs)] += part.sum(axis=1)
-    return Attributions(tuple(order), expected_score(ensemble), values / ensemble.divisor)
 
 
 def expected_score(ensemble: Ensemble) -> Floats:
@@ -119,15 +90,15 @@ def _leaf_terms(zero: Mapping[str, float], ones: Mapping[str, Floats], n: int) -
     whole = before[-1]
     terms: dict[Parties, dict[str, Floats]] = {}
     for group in chain.from_iterable(combinations(far, size) for size in range(len(far) + 1)):
-        found = terms[group] = {}
+        of_group = terms[group] = {}
         for k, player in enumerate(own):
             others = before[k] * after[k + 1] * _far(t, zero, far, group)
-            found[player] = (ones[player] - zero[player]) * (others @ weight)
+            of_group[player] = (ones[player] - zero[player]) * (others @ weight)
         for player in far:  # (o_p − z_p) · …: with o_p the group holds p, with −z_p it does not
-            rest = [each for each in far if each != player]
+            rest = [other for other in far if other != player]
             inside = player in group
-            others = whole * _far(t, zero, rest, [each for each in group if each != player])
-            found[player] = (1.0 if inside else -zero[player]) * (others @ weight)
+            others = whole * _far(t, zero, rest, [other for other in group if other != player])
+            of_group[player] = (1.0 if inside else -zero[player]) * (others @ weight)
     return terms
 
 

@@ -108,25 +108,30 @@ class AttributionEntries:
     def spare(self, goes_left: GoesLeft, n: int) -> Floats:
         """Bits by which the candidate leaves of n records exceed all the sums together, and each player's alone: (n,).
 
-        Each value is one more equation about the masks, besides the score's; that of a
-        player concerns only the trees in which it has a split. Trees that add to different columns are counted apart,
-        and the least counts (`paths.spare_bits`).
+        Each value is one more equation about the masks, besides the score's; that of a player concerns only the trees
+        in which it has a split. Trees that add to different columns are counted apart, and the least counts
+        (`paths.spare_bits`).
         """
         groups: defaultdict[tuple[int, ...], list[Tree]] = defaultdict(list)
         for tree in self._trees:
             groups[tree.outputs].append(tree)
-        found = []
+
+        def own(split: Split) -> Bools | None:
+            return goes_left(split.handle) if split.owner == self._party else None
+
+        margins = []
         for trees in groups.values():
-            bits = [candidate_bits([self._candidates(tree, goes_left, n)]) for tree in trees]
+            # The scores and every player's values are equations about the masks of the same trees: their bits add up.
+            bits = [candidate_bits([candidate_leaves(tree, n, own)]) for tree in trees]
             known = output_bits(trees, self.score_bits)
             for player in self.players:
                 places = [k for k, tree in enumerate(trees) if any(self._player(s) == player for s in tree.splits)]
                 if places:
                     mine = _value_bits((trees[k] for k in places), self.fraction_bits)
-                    found.append(np.sum([bits[k] for k in places], axis=0) - mine)
+                    margins.append(np.sum([bits[k] for k in places], axis=0) - mine)
                     known += mine
-            found.append(np.sum(bits, axis=0) - known)
-        return np.min(found, axis=0) if found else np.zeros(n)
+            margins.append(np.sum(bits, axis=0) - known)
+        return np.min(margins, axis=0) if margins else np.zeros(n)
 
     def _terms_of(self, tree: Tree, numbers: list[dict[object, int]], fixed: dict[int, bool]) -> Iterator[_Term]:
         """Each leaf with each set of feature parties on the way to it, ∅ too; entries are numbered as they come up."""
@@ -134,6 +139,7 @@ class AttributionEntries:
             owners = {split.owner for split, _ in way}
             far = [party for party in self._chain if party in owners]
             for group in chained.from_iterable(combinations(far, size) for size in range(len(far) + 1)):
+                # Leaves and sets whose remaining branches are the same are one entry; without any left it is entry 0.
                 entries = []
                 for hop, numbered in enumerate(numbers):
                     further = frozenset(group) & frozenset(self._chain[hop:])
@@ -179,7 +185,7 @@ class AttributionEntries:
         """Values of some entries (n, entries, players · outputs). They are rounded once, entry by entry."""
         place = {entry: k for k, entry in enumerate(entries.tolist())}
         column = {player: k * self._outputs for k, player in enumerate(self.players)}
-        found = np.zeros((n, len(entries), len(self.players) * self._outputs))
+        sums = np.zeros((n, len(entries), len(self.players) * self._outputs))
         for tree, known in zip(self._trees, self._terms, strict=True):
             wanted = [(term, place[term.entries[0]]) for term in known if term.entries[0] in place]
             if not wanted:
@@ -188,9 +194,9 @@ class AttributionEntries:
             for term, target in wanted:
                 for player, part in terms.get(term.group, {}).items():
                     columns = [column[player] + output for output in tree.outputs]
-                    found[:, target, columns] += part[:, term.place]
-        np.rint(np.ldexp(found, self.fraction_bits, out=found), out=found)
-        whole: Ints = found.astype(np.int64)
+                    sums[:, target, columns] += part[:, term.place]
+        np.rint(np.ldexp(sums, self.fraction_bits, out=sums), out=sums)
+        whole: Ints = sums.astype(np.int64)
         return whole
 
     def _masks(self, tree: Tree, goes_left: GoesLeft, n: int) -> dict[str, Bools]:
@@ -200,9 +206,6 @@ class AttributionEntries:
             return candidate_leaves(tree, n, lambda s: goes_left(s.handle) if self._player(s) == player else None)
 
         return {player: under(player) for player in {self._player(s) for s in tree.splits if s.owner == self._party}}
-
-    def _candidates(self, tree: Tree, goes_left: GoesLeft, n: int) -> Bools:
-        return candidate_leaves(tree, n, lambda s: goes_left(s.handle) if s.owner == self._party else None)
 
 
 def _own(feature: str) -> str:

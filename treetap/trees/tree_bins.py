@@ -1,64 +1,28 @@
-"""The bins of one party's columns as one tree sees them: those of the job, or fresh ones in every node.
+"""The bins of one party's columns as one tree sees them, and the sums over them in exact integers.
 
-Either way every node of a tree has the same candidates in number and order (`candidates`), so that the
-number of candidates does not reveal the number of values in a node. In a node with fewer bins the candidates beyond
-its last cut separate the missing values from all others, or no records.
+The bins are those of the job, or fresh ones in every node. Either way every node of a tree has the same candidates in
+number and order (`candidates`), so that the number of candidates does not reveal the number of values in a node. In a
+node with fewer bins the candidates beyond its last cut separate the missing values from all others, or no records.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from treetap.trees.binning import BinnedTable, Codes, FeatureBins, quantile_cuts
-from treetap.trees.candidates import Bools, Candidate, CandidateList, column_goes_left
-from treetap.trees.histogram import left_sums
-from treetap.trees.marks import MIRRORED
-from treetap.trees.partitions import Partition
+from treetap.trees.candidates import MIRRORED, Bools, Candidate, CandidateList, Partition, column_goes_left
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
-class TreeBins(Protocol):
-    """Columns `kept` of a party, binned for one tree. A candidate's `feature` is a place in `kept`."""
-
-    kept: Ints
-    candidates: CandidateList
-
-    @property
-    def marks(self) -> Ints | None:
-        """The mark of each candidate, (n,), as in `treetap.trees.monotone`; None: the party has no constraints."""
-        ...
-
-    def codes(self, node: int, rows: Ints) -> Codes:
-        """Bin numbers (len(rows), columns) of records of a node whose bins are known."""
-        ...
-
-    def column(self, node: int, rows: Ints, feature: int) -> Codes:
-        """Bin numbers (len(rows),) of one column alone."""
-        ...
-
-    def cut(self, node: int, candidate: Candidate) -> float:
-        """The threshold of a candidate in a node: left if the value is below.
-
-        ∞ where only missing values go right, and in a split of categories; -∞ where only missing values go left.
-        """
-        ...
-
-
-def goes_left(bins: TreeBins, node: int, rows: Ints, candidate: Candidate) -> Bools:
-    """The mask (n,) of a node's records that go left."""
-    column = bins.column(node, rows, candidate.feature)
-    return column_goes_left(column, candidate, bins.candidates.shapes[candidate.feature].n_bins)
-
-
 class GlobalBins:
-    """The bins of the job."""
+    """Columns `kept` of a party in the bins of the job. A candidate's `feature` is a place in `kept`."""
 
     def __init__(self, table: BinnedTable, kept: Ints) -> None:
         self.kept = kept
@@ -77,38 +41,43 @@ class GlobalBins:
 
     @property
     def marks(self) -> Ints | None:
-        """See `TreeBins`."""
+        """The mark of each candidate, (n,), as in `treetap.trees.monotone`; None: the party has no constraints."""
         if self._directions is None:
             return None
         shapes, features = self.candidates.shapes, self.candidates.feature
         last = np.array([shape.n_bins - 1 for shape in shapes], dtype=np.int64)[features]
-        found: Ints = self._directions[features] * np.where(self.candidates.bin == last, MIRRORED, 1)
-        return found
+        of_candidates: Ints = self._directions[features] * np.where(self.candidates.bin == last, MIRRORED, 1)
+        return of_candidates
 
     def candidate(self, place: int | Partition) -> Candidate:
-        """See `CandidateList.of`; place n + k is the mirror image of k: only missing values go left."""
+        """The candidate of a place; that of n + k is the mirror image of k: only missing values go left."""
         count = len(self.candidates)
         if isinstance(place, Partition) or place < count:
             return self.candidates.of(place)
         return Candidate(self.candidates.at(place - count).feature, -1, True)
 
     def codes(self, node: int, rows: Ints) -> Codes:  # noqa: ARG002 - all nodes have the same bins
-        """See `TreeBins`."""
-        found: Codes = self.all_codes[rows]
-        return found
+        """Bin numbers (len(rows), columns) of records of a node whose bins are known."""
+        codes: Codes = self.all_codes[rows]
+        return codes
 
     def column(self, node: int, rows: Ints, feature: int) -> Codes:  # noqa: ARG002
-        """See `TreeBins`."""
-        found: Codes = self._codes[rows, feature]
-        return found
+        """Bin numbers (len(rows),) of one column alone."""
+        codes: Codes = self._codes[rows, feature]
+        return codes
 
     def cut(self, node: int, candidate: Candidate) -> float:  # noqa: ARG002
-        """See `TreeBins`."""
+        """The threshold of a candidate in a node: left if the value is below.
+
+        ∞ where only missing values go right, and in a split of categories; -∞ where only missing values go left.
+        """
         return _cut(self._features[candidate.feature].cuts, candidate.bin)
 
 
 class NodeBins:
     """Quantiles of each node's own drawn records (Takahashi, Liu and Liu 2023, Algorithm 1, line 4).
+
+    Methods are those of `GlobalBins`; a node must have been seen before its codes and cuts are asked for.
 
     Args:
         values: (N, d) all columns of the party, NaN where missing.
@@ -139,27 +108,24 @@ class NodeBins:
         self._cuts[node] = [self._quantiles(self._values[rows, j], times) for j in range(len(self.kept))]
 
     def codes(self, node: int, rows: Ints) -> Codes:
-        """See `TreeBins`; the node must have been seen."""
-        found = np.empty((len(rows), len(self.kept)), dtype=np.int32, order="F")
+        codes = np.empty((len(rows), len(self.kept)), dtype=np.int32, order="F")
         for j in range(len(self.kept)):
-            found[:, j] = self.column(node, rows, j)
-        return found
+            codes[:, j] = self.column(node, rows, j)
+        return codes
 
     def column(self, node: int, rows: Ints, feature: int) -> Codes:
-        """See `TreeBins`; the node must have been seen."""
         values = self._values[rows, feature]
-        found: Codes = np.searchsorted(self._cuts[node][feature], values, side="right").astype(np.int32)
+        codes: Codes = np.searchsorted(self._cuts[node][feature], values, side="right").astype(np.int32)
         bins, has_missing, _ = self.candidates.shapes[feature]
         # where the training lacks no value, one that a further record lacks goes right at every split
-        found[np.isnan(values)] = bins if has_missing else bins - 1
-        return found
+        codes[np.isnan(values)] = bins if has_missing else bins - 1
+        return codes
 
     def cut(self, node: int, candidate: Candidate) -> float:
-        """See `TreeBins`; the node must have been seen."""
         return _cut(self._cuts[node][candidate.feature], candidate.bin)
 
     def candidate(self, place: int | Partition) -> Candidate:
-        """See `CandidateList.of`; trees with bins per node have no mirror images."""
+        """The candidate of a place; trees with bins per node have no mirror images."""
         return self.candidates.of(place)
 
     def _quantiles(self, column: Floats, times: Ints) -> Floats:
@@ -168,18 +134,25 @@ class NodeBins:
         return quantile_cuts(present, np.bincount(place, weights=times[here]).astype(np.int64), self._max_bin)
 
 
-def left_sums_of(
-    bins: GlobalBins | NodeBins, values: Ints, nodes: Sequence[int], rows: Sequence[Ints]
-) -> npt.NDArray[np.int64]:
+Bins = GlobalBins | NodeBins
+
+
+def goes_left(bins: Bins, node: int, rows: Ints, candidate: Candidate) -> Bools:
+    """The mask (n,) of a node's records that go left."""
+    column = bins.column(node, rows, candidate.feature)
+    return column_goes_left(column, candidate, bins.candidates.shapes[candidate.feature].n_bins)
+
+
+def left_sums_of(bins: Bins, values: Ints, nodes: Sequence[int], rows: Sequence[Ints]) -> npt.NDArray[np.int64]:
     """Left sums (nodes, candidates, S) of values (N, S) over each node's records; fresh bins are made of them first."""
     if isinstance(bins, GlobalBins):
         return left_sums(bins.all_codes, bins.candidates, values, rows)
-    found = np.empty((len(nodes), len(bins.candidates), values.shape[1]), dtype=np.int64)
+    sums = np.empty((len(nodes), len(bins.candidates), values.shape[1]), dtype=np.int64)
     for i, (node, here) in enumerate(zip(nodes, rows, strict=True)):
         bins.see(node, here)
         everything = [np.arange(len(here))]
-        found[i] = left_sums(bins.codes(node, here), bins.candidates, values[here], everything)[0]
-    return found
+        sums[i] = left_sums(bins.codes(node, here), bins.candidates, values[here], everything)[0]
+    return sums
 
 
 def _cut(cuts: Floats, number: int) -> float:
@@ -192,3 +165,47 @@ def _widest(column: Floats, max_bin: int) -> tuple[int, bool]:
     """The most bins that a node can have, and True if it can have missing values, from the whole column."""
     absent = np.isnan(column)
     return max(1, min(max_bin, len(np.unique(column[~absent])))), bool(absent.any())
+
+
+def left_sums(
+    codes: npt.NDArray[Any],
+    candidates: CandidateList,
+    values: Ints,
+    nodes: Sequence[npt.NDArray[Any]],
+) -> Ints:
+    """Σ of values over the records of a node that a candidate sends left, or that have a category of `groups`.
+
+    codes (N, d) bin numbers, values (N, S) int64, nodes: row numbers of each node. Returns (nodes, candidates, S)
+    int64, exact while every sum over a node stays within int64 (see `loss`).
+    """
+    width = int(candidates.cell[-1])
+    slots = values.shape[1]
+    rows = np.concatenate([np.zeros(0, dtype=np.int64), *nodes]).astype(np.int64, copy=False)
+    base: Ints | int = 0 if len(nodes) == 1 else np.repeat(np.arange(len(nodes)) * width, [len(node) for node in nodes])
+    picked = [np.ascontiguousarray(values[rows, s]) for s in range(slots)]
+    cells = np.zeros((slots, len(nodes) * width), dtype=np.int64)
+    for f in range(len(candidates.shapes)):
+        index = base + candidates.cell[f] + codes[rows, f]
+        for s in range(slots):
+            np.add.at(cells[s], index, picked[s])
+    return _accumulate(cells.reshape(slots, len(nodes), width), candidates)
+
+
+def _accumulate(cells: Ints, candidates: CandidateList) -> Ints:
+    """Histogram cells (S, nodes, width) → left sums (nodes, candidates, S).
+
+    One cumulative sum runs over all features; its start per feature is taken off again. It may wrap around int64 when
+    there are many features, which the subtraction undoes: both are arithmetic modulo 2^64.
+    """
+    slots, nodes, width = cells.shape
+    running = np.zeros((slots, nodes, width + 1), dtype=np.int64)
+    np.cumsum(cells, axis=2, out=running[:, :, 1:])
+    start = candidates.cell[candidates.feature]
+    missing = candidates.cell[candidates.feature + 1] - 1
+    left = running[:, :, start + candidates.bin + 1] - running[:, :, start]
+    if candidates.one_hot.any() or candidates.groups:
+        category = cells[:, :, start + candidates.bin]
+        present = running[:, :, missing] - running[:, :, start]
+        left = np.where(candidates.one_hot, present - category, np.where(candidates.grouped, category, left))
+    left += np.where(candidates.missing_left, cells[:, :, missing], 0)
+    return np.ascontiguousarray(np.moveaxis(left, 0, 2))

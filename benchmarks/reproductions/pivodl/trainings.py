@@ -150,7 +150,7 @@ def _joined_measures(cell: Cell, models: dict[str, Path]) -> tuple[dict[str, Any
     model = _model_of(models, params, here)
     trees = [
         [
-            sorted((node, str(split)) for node, split in tree.nodes.items()),
+            sorted((node, str((it.source, it.candidate, it.threshold))) for node, it in tree.splits.items()),
             sorted((k, v.tolist()) for k, v in tree.leaves.items()),
         ]
         for tree in model.trees

@@ -66,7 +66,7 @@ def test_masked_pages_add_up_to_the_scores(outputs, degree):
             sums[output, :side_by_side] += (row * kept).reshape(side_by_side, n)
     found = columns.weights(sums.reshape(shape.outputs, -1), base)
     reached = [route(tree.splits, n, lambda split, rows: left[split.handle][rows]) for tree in model.trees]
-    exact = model.scores(reached, n)
+    exact = model.summed((tree.values(nodes) for tree, nodes in zip(model.trees, reached, strict=True)), n)
     for k in range(shape.outputs):
         reach = sum(
             np.ptp([leaf.weights[tree.outputs.index(k)] for leaf in tree.leaves])

@@ -84,7 +84,7 @@ def _expected(model: CentralTrees, parties: Parties) -> Floats:
         return at
 
     ensemble = model.ensemble
-    return ensemble.scores([reached(tree) for tree in ensemble.used_trees], len(parties[0][1]))
+    return ensemble.summed((tree.values(reached(tree)) for tree in ensemble.used_trees), len(parties[0][1]))
 
 
 def _matrix(parties: Parties) -> Any:

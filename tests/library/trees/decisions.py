@@ -20,7 +20,7 @@ def decisions(model: CentralModel, tables: Tables) -> Callable[[Split], Bools]:
     binned = dict(tables)
 
     def goes_left(split: Split) -> Bools:
-        candidate = model.splits[split.owner][split.handle]
+        candidate, _ = model.entry(split)
         table = binned[split.owner]
         n_bins = table.features[candidate.feature].n_bins
         return column_goes_left(table.codes[:, candidate.feature], candidate, n_bins)
@@ -32,7 +32,7 @@ def player_of(model: CentralModel, holder: str) -> Callable[[Split], str]:
     """The label holder's features one by one, every other party as one player."""
 
     def player(split: Split) -> str:
-        own = f"{holder}:{model.splits[holder][split.handle].feature}" if split.owner == holder else ""
+        own = f"{holder}:{model.entry(split)[0].feature}" if split.owner == holder else ""
         return own or split.owner
 
     return player

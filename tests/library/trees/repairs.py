@@ -76,8 +76,7 @@ def trained(
     else:
         assert isinstance(params, BoostingParams)
         boosted = train(tables, noisy, params, classes, withholding)
-        trees, found = boosted.ensemble.trees, boosted.splits
-        entries = {name: list(zip(found[name], boosted.thresholds[name], strict=True)) for name in found}
+        trees, entries = boosted.ensemble.trees, boosted.splits
     raw, (own, block) = dict(parties), parties[0]
 
     def goes_left(split: Split, rows: Ints) -> npt.NDArray[np.bool_]:

@@ -8,7 +8,7 @@ import pytest
 from tests.oracle import bin_cuts
 from treetap.errors import DataError
 from treetap.trees.binning import bin_table, fit
-from treetap.trees.shapes import Shape
+from treetap.trees.candidates import Shape
 
 NAN = float("nan")
 

@@ -18,13 +18,21 @@ from treetap.models.own_split import OwnSplit
 from treetap.models.xgboost_json import Column, feature_names, xgboost_model
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.boosting_criterion import BoostingCriterion
-from treetap.trees.candidates import Candidate, CandidateList
+from treetap.trees.candidates import (
+    Candidate,
+    CandidateList,
+    Group,
+    Kind,
+    NodeCandidates,
+    Partition,
+    PartitionRule,
+    Shape,
+)
 from treetap.trees.centralised import CentralModel, train
-from treetap.trees.histogram import left_sums
+from treetap.trees.ensemble import importance
 from treetap.trees.loss import UNIT
 from treetap.trees.params import BoostingParams
-from treetap.trees.partitions import Group, NodeCandidates, Partition, PartitionRule
-from treetap.trees.shapes import Kind, Shape
+from treetap.trees.tree_bins import left_sums
 
 xgb = pytest.importorskip("xgboost")
 NAN = math.nan
@@ -374,5 +382,5 @@ def test_importances_count_splits_of_categories() -> None:
     parties, signal = mixed(3)
     params = BoostingParams(n_estimators=2, max_depth=2)
     model: CentralModel = train(binned(parties, params), (signal > signal.mean()).astype(int), params)
-    names = {name: [f"{name}.{j}" for j in range(width)] for name, width in WIDTHS.items()}
-    assert set(model.importance(names)) & {"p0.1", "p1.0"}
+    split_by = importance(model.ensemble.used_trees, lambda s: (s.owner, model.entry(s)[0].feature))
+    assert set(split_by) & {("p0", 1), ("p1", 0)}

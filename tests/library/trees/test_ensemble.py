@@ -53,9 +53,11 @@ def test_routing_follows_the_heap() -> None:
 def test_scores_add_leaf_weights_to_their_columns() -> None:
     """Each used tree adds to its own outputs, on top of the base margin; leaves may come in any order."""
     reached = [np.array([2, 6]), np.array([3, 2])]
-    np.testing.assert_allclose(MODEL.scores(reached, 2), [[0.1 + 1 / 3 + 0.1], [0.1 + 0.5 - 0.3]])
+    values = (tree.values(nodes) for tree, nodes in zip(MODEL.used_trees, reached, strict=True))
+    np.testing.assert_allclose(MODEL.summed(values, 2), [[0.1 + 1 / 3 + 0.1], [0.1 + 0.5 - 0.3]])
     two = Ensemble("multi:softprob", 2, (0.5, 0.5), (DEEP, replace(STUMP, outputs=(1,))), 2, 0)
-    np.testing.assert_allclose(two.scores(reached, 2), [[0.5 + 1 / 3, 0.6], [1.0, 0.2]])
+    values = (tree.values(nodes) for tree, nodes in zip(two.used_trees, reached, strict=True))
+    np.testing.assert_allclose(two.summed(values, 2), [[0.5 + 1 / 3, 0.6], [1.0, 0.2]])
 
 
 def test_only_rounds_up_to_the_best_are_used() -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from treetap.trees import sampling
 from treetap.trees.binning import bin_table, fit
+from treetap.trees.candidates import Shape
 from treetap.trees.forest_criterion import LEAST_GAIN, ForestCriterion, targets
 from treetap.trees.params import ForestParams
-from treetap.trees.shapes import Shape
 from treetap.trees.tree_bins import GlobalBins, NodeBins, goes_left, left_sums_of
 
 

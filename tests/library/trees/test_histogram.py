@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from treetap.trees.candidates import CandidateList
-from treetap.trees.histogram import left_sums
+from treetap.trees.tree_bins import left_sums
 
 SHAPES = [(4, False), (3, True), (1, True), (2, False)]
 
@@ -25,7 +25,7 @@ def test_left_sums_are_what_their_name_says(magnitude: int) -> None:
     values = rng.integers(-magnitude, magnitude, size=(200, 3), endpoint=True)
     nodes = [np.arange(200), rng.choice(200, 50, replace=False), np.array([7]), np.zeros(0, dtype=np.int64)]
     candidates = CandidateList(SHAPES)
-    found = left_sums(codes, SHAPES, values, nodes)
+    found = left_sums(codes, candidates, values, nodes)
     assert found.shape == (4, len(candidates), 3)
     assert found.dtype == np.int64
     for u, rows in enumerate(nodes):
@@ -40,15 +40,15 @@ def test_sums_over_many_features_do_not_overflow() -> None:
     codes = np.zeros((4, 64), dtype=np.int32)
     codes[0] = 1
     values = np.full((4, 1), 2**60)
-    found = left_sums(codes, [(2, False)] * 64, values, [np.arange(4)])
+    found = left_sums(codes, CandidateList([(2, False)] * 64), values, [np.arange(4)])
     assert (found == 3 * 2**60).all()
 
 
 def test_nothing_in_nothing_out() -> None:
     """No features or no nodes give empty sums of the right shape."""
     values = np.ones((5, 3), dtype=np.int64)
-    assert left_sums(np.zeros((5, 0), dtype=np.int32), [], values, [np.arange(5)]).shape == (1, 0, 3)
-    assert left_sums(np.zeros((5, 1), dtype=np.int32), [(2, False)], values, []).shape == (0, 1, 3)
+    assert left_sums(np.zeros((5, 0), dtype=np.int32), CandidateList([]), values, [np.arange(5)]).shape == (1, 0, 3)
+    assert left_sums(np.zeros((5, 1), dtype=np.int32), CandidateList([(2, False)]), values, []).shape == (0, 1, 3)
 
 
 def test_siblings_add_up() -> None:
@@ -56,6 +56,7 @@ def test_siblings_add_up() -> None:
     codes = table(100)
     values = np.random.default_rng(2).integers(-(2**32), 2**32, size=(100, 5))
     whole, a, b = (
-        left_sums(codes, SHAPES, values, [rows])[0] for rows in (np.arange(100), np.arange(30), np.arange(30, 100))
+        left_sums(codes, CandidateList(SHAPES), values, [rows])[0]
+        for rows in (np.arange(100), np.arange(30), np.arange(30, 100))
     )
     assert (whole - a == b).all()

@@ -92,8 +92,9 @@ def test_entries_along_the_chain_end_in_the_sum_of_the_leaf_weights(
         flowing = onward
     assert flowing.shape[1] == 1
     reached = (route(tree.splits, N, lambda split, rows: goes_left(split.handle)[rows]) for tree in trees)
+    values = (tree.values(nodes) for tree, nodes in zip(trees, reached, strict=True))
     scores = ensemble.from_sums(entries.weights(flowing[:, 0]))
-    np.testing.assert_allclose(scores, ensemble.scores(reached, N), rtol=0, atol=1e-9)
+    np.testing.assert_allclose(scores, ensemble.summed(values, N), rtol=0, atol=1e-9)
 
 
 @settings(max_examples=60, deadline=None)

@@ -26,7 +26,7 @@ def assert_same(model: CentralModel, oracle: OracleModel, tables: list[tuple[str
         assert {s.node for s in tree.splits} | {leaf.node for leaf in tree.leaves} == set(expected.nodes)
         for split in tree.splits:
             other = expected.nodes[split.node]
-            candidate = model.splits[split.owner][split.handle]
+            candidate, _ = model.entry(split)
             cuts = bins[split.owner].features[candidate.feature].cuts
             cut = cuts[candidate.bin] if candidate.bin < len(cuts) else math.inf
             assert (split.owner, candidate.feature, cut, candidate.missing_left) == (
@@ -82,9 +82,7 @@ def test_ties_go_to_the_lowest_party_and_candidate() -> None:
     params = BoostingParams(n_estimators=1, max_depth=2, min_child_weight=0.0)
     tables = encoded(parties, 32)
     model = train(tables, labels, params)
-    assert {(s.owner, model.splits[s.owner][s.handle].feature) for s in model.ensemble.trees[0].splits} == {
-        ("label", 0)
-    }
+    assert {(s.owner, model.entry(s)[0].feature) for s in model.ensemble.trees[0].splits} == {("label", 0)}
     reversed_model = train(tables[::-1], labels, params)
     assert {s.owner for s in reversed_model.ensemble.trees[0].splits} == {"other"}
     assert_same(model, oracle_train(parties, labels, params), tables)

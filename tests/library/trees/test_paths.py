@@ -15,7 +15,6 @@ from treetap.trees.ensemble import Ensemble, Leaf, Split, Tree, route
 from treetap.trees.paths import (
     candidate_bits,
     candidate_leaves,
-    candidate_paths,
     condition,
     least_candidate_bits,
     least_candidates,
@@ -62,22 +61,6 @@ def test_undecided_splits_leave_both_ways_open() -> None:
     theirs = candidate_leaves(TREE, 3, lambda split: LEFT["b"] if split.owner == "b" else None)
     assert theirs.astype(int).tolist() == [[1, 0, 1, 1, 0], [1, 0, 1, 1, 0], [0, 1, 0, 1, 1]]
     assert candidate_leaves(TREE, 2, lambda _: None).all()
-
-
-def test_paths_name_what_is_disclosed_and_nothing_else() -> None:
-    """A candidate path has its own splits' meanings, and handles where there are none."""
-
-    def meaning(split: Split, left: bool) -> str | None:
-        return condition("age", 30.0, False, left) if (split.owner, split.handle) == ("a", 0) else None
-
-    found = candidate_paths(TREE, np.array([True, False, True, False, False]), meaning)
-    assert [path.leaf for path in found] == [4, 14]
-    assert [(branch.owner, branch.handle, branch.left, branch.meaning) for branch in found[1].branches] == [
-        ("a", 0, False, "age ≥ 30 or missing"),
-        ("a", 1, False, None),
-        ("b", 1, True, None),
-    ]
-    assert found[0].weights == (0.5,)
     assert paths(Tree(0, (0,), (), (Leaf(1, (0.0,), 1.0),))) == {1: ()}
 
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treetap.trees.binning import quantile_cuts
-from treetap.trees.quantiles import BLOCK, QuantileSketch, rank_error
+from treetap.trees.binning import BLOCK, QuantileSketch, quantile_cuts, rank_error
 
 Floats = npt.NDArray[np.float64]
 

@@ -14,12 +14,13 @@ import numpy.typing as npt
 import pytest
 import xgboost
 
+from tests.library.trees.attributed import attribute
 from tests.library.trees.decisions import all_masks, decisions, player_of
 from tests.library.trees.tables import Case, cases, encoded, table
 from treetap.errors import DataError
 from treetap.trees.centralised import CentralModel, Tables, train
 from treetap.trees.ensemble import Ensemble, Leaf, Split, Tree
-from treetap.trees.shapley import attribute, expected_score, masked_terms
+from treetap.trees.shapley import expected_score, masked_terms
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]

@@ -9,13 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tests.library.trees.attributed import attribute
 from tests.library.trees.decisions import all_masks, decisions, player_of
 from tests.library.trees.tables import Case, cases, encoded
 from treetap.trees.centralised import CentralModel, Tables, train
 from treetap.trees.ensemble import Ensemble, Leaf, Split, Tree
 from treetap.trees.leaf_entries import ERROR_BITS, SUM_BITS, Ints
 from treetap.trees.paths import paths
-from treetap.trees.shapley import attribute, expected_score
+from treetap.trees.shapley import expected_score
 from treetap.trees.shapley_entries import AttributedHop, AttributionEntries
 
 Floats = npt.NDArray[np.float64]
@@ -29,7 +30,7 @@ def _trained(case: Case) -> tuple[CentralModel, Tables]:
 
 def _entries(model: CentralModel, tables: Tables) -> AttributionEntries:
     holder, *chain = [name for name, _ in tables]
-    feature_of = {handle: str(candidate.feature) for handle, candidate in enumerate(model.splits[holder])}
+    feature_of = {handle: str(candidate.feature) for handle, (candidate, _) in enumerate(model.splits[holder])}
     return AttributionEntries(model.ensemble, holder, chain, feature_of, 0)
 
 

@@ -14,6 +14,7 @@ from tests.oracle import oracle_predict, oracle_train
 from treetap.errors import ConfigError
 from treetap.trees.binning import BinnedTable
 from treetap.trees.centralised import train
+from treetap.trees.ensemble import importance
 from treetap.trees.params import BoostingParams
 
 xgb = pytest.importorskip("xgboost")
@@ -109,7 +110,8 @@ def test_importance_equals_xgboost() -> None:
     assert oracle.ties == 0
     assert oracle.lead > SAFE_LEAD
     tables = encoded(parties, params.max_bin)
-    ours = train(tables, labels, params).importance({"p0": ["f0", "f1"], "p1": ["f2", "f3", "f4"]})
+    model, first = train(tables, labels, params), {"p0": 0, "p1": 2}
+    ours = importance(model.ensemble.used_trees, lambda s: f"f{first[s.owner] + model.entry(s)[0].feature}")
     booster, _ = xgb_scores(as_input(tables), labels, params, 2)
     for kind in ("weight", "gain", "cover", "total_gain", "total_cover"):
         theirs = booster.get_score(importance_type=kind)

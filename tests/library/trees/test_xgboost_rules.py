@@ -16,9 +16,9 @@ from treetap.trees import boosting_criterion
 from treetap.trees.binning import bin_table
 from treetap.trees.candidates import CandidateList
 from treetap.trees.centralised import train
-from treetap.trees.histogram import left_sums
 from treetap.trees.loss import UNIT
 from treetap.trees.params import BoostingParams
+from treetap.trees.tree_bins import left_sums
 
 xgb = pytest.importorskip("xgboost")
 NAN = float("nan")
@@ -332,5 +332,5 @@ def test_among_cuts_in_a_gap_we_take_the_lowest(towards: float, their_cut: float
     assert stored_trees(booster)[0]["split_conditions"][1] == their_cut
     table = [("p", bin_table(X, ["a", "b"], 64))]
     model = train(table, y, BoostingParams(objective="reg:squarederror", n_estimators=1, **options))
-    assert model.splits["p"][1].bin == our_bin
+    assert model.splits["p"][1][0].bin == our_bin
     np.testing.assert_allclose(model.predict(table)[:, 0], booster.predict(data), rtol=1e-5)

@@ -29,8 +29,7 @@ from collections.abc import Sequence
 
 from gmpy2 import mpz
 
-from treetap.additive.residues.batches import Batch
-from treetap.additive.residues.ciphertexts import SHORT_EXPONENT_BITS, Ciphertexts
+from treetap.additive.residues.ciphertexts import SHORT_EXPONENT_BITS, Ciphertexts, Obfuscators
 from treetap.errors import BadInput, PlaintextOverflow
 from treetap.protocols.key_options import OBFUSCATIONS, OKAMOTO_UCHIYAMA, SCHEMES
 
@@ -93,8 +92,13 @@ class PublicKey(Ciphertexts):
         return cls(int.from_bytes(data, "big"), allow_breakable)
 
     def obfuscators(self, kind: str) -> Obfuscators:
-        """Obfuscators of a kind for ciphertexts whose readers do not own the key."""
-        return Obfuscators(self, kind)
+        """Obfuscators, `standard` or `short-exponent`, for ciphertexts whose readers do not own the key.
+
+        Raises:
+            BadInput: another kind.
+        """
+        check_obfuscation(kind)
+        return Obfuscators(self, None if kind == "standard" else self.short_powers(SHORT_EXPONENT_BITS))
 
     def check_plains(self, plains: Sequence[int]) -> None:
         """Refuse plaintexts that could come back with another sign or size."""
@@ -103,20 +107,3 @@ class PublicKey(Ciphertexts):
                 raise PlaintextOverflow(
                     f"a plaintext of a {self.bits}-bit key has {self.plain_bits} bits, this one {plain.bit_length()}"
                 )
-
-
-class Obfuscators:
-    """Obfuscators for a party without the key, `standard` or `short-exponent`.
-
-    Raises:
-        BadInput: another kind.
-    """
-
-    def __init__(self, public: PublicKey, kind: str, window: int | None = None) -> None:
-        check_obfuscation(kind)
-        self._public = public
-        self._table = None if kind == "standard" else public.short_powers(SHORT_EXPONENT_BITS, window)
-
-    def draw(self, count: int) -> Batch:
-        """`count` obfuscators, each to be used once."""
-        return self._public.standard(count) if self._table is None else self._table.random_powers(count)

@@ -31,10 +31,9 @@ from gmpy2 import mpz
 
 from treetap.additive.okamoto_uchiyama.public_key import PublicKey, check_key_bits, check_obfuscation
 from treetap.additive.residues.batches import Batch, power
-from treetap.additive.residues.ciphertexts import SHORT_EXPONENT_BITS, random_unit
+from treetap.additive.residues.ciphertexts import SHORT_EXPONENT_BITS, random_unit, residues
 from treetap.additive.residues.fixed_base import Exponents, FixedBase, random_exponents
-from treetap.additive.residues.rings import residues
-from treetap.errors import BadInput, Malformed
+from treetap.errors import Malformed
 
 
 class SecretKey:
@@ -76,26 +75,6 @@ class SecretKey:
             g = -y * y % n
             if gmpy2.powmod(g, p - 1, p * p) != 1:
                 return cls(int(p), int(q), int(g), allow_breakable)
-
-    @classmethod
-    def from_parts(cls, p: int, q: int, g: int, allow_breakable: bool = False) -> SecretKey:
-        """A key made elsewhere.
-
-        Raises:
-            BadInput: not two distinct primes of one length that are 3 modulo 4 with gcd(p-1, q-1) = 2 and a p²q of an
-                offered size, or g has no part of order p or is a square modulo one of them.
-        """
-        if p == q or not gmpy2.is_prime(mpz(p), 40) or not gmpy2.is_prime(mpz(q), 40):
-            raise BadInput("an Okamoto-Uchiyama key needs two distinct primes")
-        if p % 4 != 3 or q % 4 != 3 or gmpy2.gcd(p - 1, q - 1) != 2 or p.bit_length() != q.bit_length():
-            raise BadInput("these primes make no key: p ≡ q ≡ 3 (mod 4), gcd(p-1, q-1) = 2 and one length are needed")
-        # With g = −y² and primes 3 modulo 4 every ciphertext has the same Jacobi symbol.
-        residue = any(gmpy2.legendre(g, prime) != -1 for prime in (p, q))
-        if residue or gmpy2.powmod(g, p - 1, mpz(p) ** 2) == 1:
-            raise BadInput(
-                "this g makes no key: it must be a non-residue modulo both primes, and have a part of order p"
-            )
-        return cls(p, q, g, allow_breakable)
 
     def for_worker(self) -> bytes:
         """The key for a worker process of the same party, over its private pipe: the only way by which it leaves."""

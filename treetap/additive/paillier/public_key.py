@@ -25,8 +25,7 @@ import numpy as np
 from gmpy2 import mpz
 
 from treetap.additive.residues.batches import Batch
-from treetap.additive.residues.ciphertexts import SHORT_EXPONENT_BITS, Ciphertexts, random_unit
-from treetap.additive.residues.fixed_base import FixedBase
+from treetap.additive.residues.ciphertexts import SHORT_EXPONENT_BITS, Ciphertexts, Obfuscators, random_unit
 from treetap.errors import BadInput, PlaintextOverflow
 from treetap.protocols.key_options import PAILLIER, SCHEMES
 
@@ -84,9 +83,9 @@ class PublicKey(Ciphertexts):
         """
         return cls(int.from_bytes(data, "big"), allow_breakable)
 
-    def obfuscators(self, kind: str) -> Obfuscators:
-        """Obfuscators of a kind for ciphertexts whose readers do not own the key."""
-        return Obfuscators(self, kind)
+    def obfuscators(self, kind: str) -> TwistedObfuscators:
+        """TwistedObfuscators of a kind for ciphertexts whose readers do not own the key."""
+        return TwistedObfuscators(self, kind)
 
     def signed(self, residue: int) -> int:
         """The signed plaintext that a residue modulo n stands for: above n/2 it is negative."""
@@ -114,8 +113,8 @@ class PublicKey(Ciphertexts):
         return self.ring.multiply(ciphertexts, self.standard(len(ciphertexts)))
 
 
-class Obfuscators:
-    """Obfuscators for a party without the key, of one of the kinds above.
+class TwistedObfuscators(Obfuscators):
+    """TwistedObfuscators for a party without the key, of one of the kinds above.
 
     The short ones come from one fixed-base table modulo n². Powers of h_n all have the Jacobi symbol 1, which every
     party can compute, while the owner's obfuscators (`standard`, or `short-exponent` with its two independent
@@ -127,24 +126,21 @@ class Obfuscators:
     """
 
     def __init__(self, public: PublicKey, kind: str, window: int | None = None) -> None:
-        self._public = public
-        self._table: FixedBase | None = None
-        if kind == "standard":
-            return
-        if kind not in ("half-length", "short-exponent"):
+        if kind not in ("standard", "half-length", "short-exponent"):
             raise BadInput(f"obfuscation is one of standard, half-length, short-exponent, not {kind!r}")
         bits = SHORT_EXPONENT_BITS if kind == "short-exponent" else -(-public.bits // 2)
-        self._table = public.short_powers(bits, window)
+        super().__init__(public, None if kind == "standard" else public.short_powers(bits, window))
+        if self._table is None:
+            return
         z = random_unit(public.n)
         while gmpy2.jacobi(z, public.n) != -1:
             z = random_unit(public.n)
         self._twist = public.ring.batch([gmpy2.powmod(z, public.n, public.n_squared)])
 
     def draw(self, count: int) -> Batch:
-        """`count` obfuscators, each to be used once."""
+        drawn = super().draw(count)
         if self._table is None:
-            return self._public.standard(count)
-        drawn = self._table.random_powers(count)
+            return drawn
         twisted = np.flatnonzero(np.frombuffer(secrets.token_bytes(count), dtype=np.uint8) & 1)
         drawn[twisted] = self._public.ring.multiply(drawn[twisted], self._twist)
         return drawn

@@ -22,9 +22,8 @@ from gmpy2 import mpz
 
 from treetap.additive.paillier.public_key import PublicKey, check_key_bits
 from treetap.additive.residues.batches import Batch, power
-from treetap.additive.residues.ciphertexts import SHORT_EXPONENT_BITS, random_unit
+from treetap.additive.residues.ciphertexts import SHORT_EXPONENT_BITS, random_unit, residues
 from treetap.additive.residues.fixed_base import FixedBase, random_exponents
-from treetap.additive.residues.rings import residues
 from treetap.errors import BadInput, Malformed
 from treetap.protocols.key_options import OBFUSCATIONS
 

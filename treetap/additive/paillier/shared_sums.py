@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from treetap.additive.paillier.public_key import Obfuscators, PublicKey
-from treetap.additive.sums.packing import Packer
+from treetap.additive.paillier.public_key import PublicKey, TwistedObfuscators
+from treetap.additive.sums.public_keys import Packer
 from treetap.errors import Malformed
 from treetap.process.together import together
 from treetap.workers.engines import KeyEngine
@@ -98,13 +98,13 @@ class SharedSums:
         return [(worker, (first, last)) for worker, (first, last) in enumerate(pairwise(bounds)) if last > first]
 
 
-def _obfuscators(state: dict[str, Any], name: str, key: bytes, kind: str) -> tuple[PublicKey, Obfuscators]:
+def _obfuscators(state: dict[str, Any], name: str, key: bytes, kind: str) -> tuple[PublicKey, TwistedObfuscators]:
     """A key and its table of obfuscators, which take a while to make."""
     held = state.setdefault(name, {})
     if (key, kind) not in held:
         public = PublicKey.from_bytes(key, allow_breakable=True)  # the size was accepted where the key was received
-        held[key, kind] = public, Obfuscators(public, kind)
-    key_and_obfuscators: tuple[PublicKey, Obfuscators] = held[key, kind]
+        held[key, kind] = public, TwistedObfuscators(public, kind)
+    key_and_obfuscators: tuple[PublicKey, TwistedObfuscators] = held[key, kind]
     return key_and_obfuscators
 
 

@@ -1,8 +1,10 @@
-"""Ciphertexts as residues: blocks on the wire, and obfuscators that are n-th powers.
+"""Ciphertexts as residues: the arithmetic of this process, blocks on the wire, and obfuscators that are n-th powers.
 
 A ciphertext of 0 is an n-th power modulo the scheme's modulus, and every n-th power is one. An *obfuscator* is such a
 power of a secret number; a ciphertext times a fresh one is another ciphertext of the same plaintext. It is used once:
 two ciphertexts that share one reveal the difference of their plaintexts.
+
+Which arithmetic this process has (`treetap.native.arithmetic`) is asked in `residues`, and nowhere else.
 """
 
 from __future__ import annotations
@@ -14,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 from gmpy2 import mpz
 
-from treetap.additive.residues.batches import Batch, power
+from treetap.additive.residues.batches import Batch, Residues, power
 from treetap.additive.residues.fixed_base import FixedBase
-from treetap.additive.residues.rings import residues
 from treetap.errors import Malformed
+from treetap.native import arithmetic
 
 SHORT_EXPONENT_BITS = 256
 
@@ -113,3 +115,30 @@ class Ciphertexts:
     def _whole(self, data: bytes) -> None:
         if len(data) % self.ciphertext_bytes:
             raise Malformed(f"{len(data)} bytes are not a whole number of ciphertexts of {self.ciphertext_bytes} bytes")
+
+
+def residues(modulus: int, bits: int = 0) -> Residues:
+    """The arithmetic of this process modulo an odd number.
+
+    Args:
+        modulus: the number.
+        bits: length of the largest of several moduli whose residues are to be joined.
+    """
+    if arithmetic.in_use() == "ifma":
+        from treetap.additive.residues.ifma_residues import IfmaResidues
+
+        return IfmaResidues(modulus, max(bits, int(modulus).bit_length()))
+    from treetap.additive.residues.gmpy2_residues import Gmpy2Residues
+
+    return Gmpy2Residues(modulus)
+
+
+class Obfuscators:
+    """Obfuscators for a party without the key: standard ones, or powers by a table of short exponents."""
+
+    def __init__(self, public: Ciphertexts, table: FixedBase | None) -> None:
+        self._public, self._table = public, table
+
+    def draw(self, count: int) -> Batch:
+        """`count` obfuscators, each to be used once."""
+        return self._public.standard(count) if self._table is None else self._table.random_powers(count)

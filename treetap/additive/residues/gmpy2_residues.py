@@ -15,7 +15,7 @@ UNIT = 4096  # products; some 16 ms modulo 4,096 bits
 
 
 class Gmpy2Residues:
-    """See `treetap.additive.residues.batches.Residues`."""
+    """Arithmetic by GMP; methods are those of `treetap.additive.residues.batches.Residues`."""
 
     table_bytes = 16 * 2**20
 
@@ -23,40 +23,32 @@ class Gmpy2Residues:
         self.modulus = mpz(modulus)
 
     def read(self, data: bytes, width: int) -> tuple[Batch, int]:
-        """See `Residues.read`."""
         limit, read = self.modulus, mpz.from_bytes
         numbers = [read(data[start : start + width], "big") for start in range(0, len(data), width)]
         bad = next((place for place, number in enumerate(numbers) if not 0 < number < limit), len(numbers))
         return _array(numbers), bad
 
     def write(self, batch: Batch, width: int) -> bytes:
-        """See `Residues.write`."""
         return b"".join([number.to_bytes(width, "big") for number in batch])
 
     def batch(self, numbers: Iterable[int]) -> Batch:
-        """See `Residues.batch`."""
         return _array([mpz(number) % self.modulus for number in numbers])
 
     def numbers(self, batch: Batch) -> list[mpz]:
-        """See `Residues.numbers`."""
         return list(batch)
 
     def multiples(self, data: bytes, width: int, factor: int) -> Batch:
-        """See `Residues.multiples`."""
         starts = range(0, len(data), width)
         return self.batch(mpz.from_bytes(data[start : start + width], "big") * factor for start in starts)
 
     def ones(self, count: int) -> Batch:
-        """See `Residues.ones`."""
         return _array([mpz(1)] * count)
 
     def add(self, left: Batch, right: Batch) -> Batch:
-        """See `Residues.add`."""
         total: Batch = (left + right) % self.modulus
         return total
 
     def multiply(self, left: Batch, right: Batch) -> Batch:
-        """See `Residues.multiply`."""
         parts = []
         for start in range(0, len(left), UNIT):
             other = right if len(right) == 1 else right[start : start + UNIT]
@@ -65,7 +57,6 @@ class Gmpy2Residues:
         return np.concatenate(parts) if parts else left
 
     def cell_products(self, values: Batch, places: Places, cells: Places, count: int) -> Batch:
-        """See `Residues.cell_products`."""
         products: list[mpz | None] = [None] * count
         modulus = self.modulus
         for start in range(0, len(places), UNIT):
@@ -78,7 +69,6 @@ class Gmpy2Residues:
         return _array([one if product is None else product for product in products])
 
     def fixed_base(self, table: Batch, digits: Digits) -> Batch:
-        """See `Residues.fixed_base`."""
         count, rows = digits.shape
         entries = len(table) // rows
         starts = np.arange(rows) * entries
@@ -94,7 +84,6 @@ class Gmpy2Residues:
         return np.concatenate(parts) if parts else self.ones(0)
 
     def powers(self, base: Batch, program: Powers, values: Batch, places: Places) -> Batch:
-        """See `Residues.powers`."""
         if not places.shape[1]:
             return self._powers_alone(base, program)
         return _array([self._power(number, program, values[row]) for number, row in zip(base, places, strict=True)])
@@ -129,7 +118,7 @@ class Gmpy2Residues:
         return product
 
     def join(self, low: Batch, other: Residues, high: Batch, width: int) -> bytes:
-        """See `Residues.join`; Garner's form."""
+        """Join by Garner's form."""
         inverse = gmpy2.invert(self.modulus, other.modulus)
         return self.write(low + self.modulus * ((high - low) * inverse % other.modulus), width)
 

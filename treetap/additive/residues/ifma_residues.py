@@ -20,7 +20,7 @@ CHUNK = 1 << 16
 
 
 class IfmaResidues:
-    """See `treetap.additive.residues.batches.Residues`.
+    """Arithmetic by the native kernels; methods are those of `treetap.additive.residues.batches.Residues`.
 
     Raises:
         Unavailable: there are no kernels for this processor.
@@ -38,29 +38,24 @@ class IfmaResidues:
         return self._kernel.constant(int(number))
 
     def read(self, data: bytes, width: int) -> tuple[Batch, int]:
-        """See `Residues.read`."""
         raw, good = native.read(data, width, self._kernel.limbs, self._kernel.words)
         return self._kernel.products(raw[:good], self._entry), good
 
     def write(self, batch: Batch, width: int) -> bytes:
-        """See `Residues.write`."""
         return native.write(self._kernel.leave(np.ascontiguousarray(batch)), width)
 
     def batch(self, numbers: Iterable[int]) -> Batch:
-        """See `Residues.batch`."""
         width = -(-int(self.modulus).bit_length() // 8)
         data = b"".join([int(number % self.modulus).to_bytes(width, "big") for number in numbers])
         raw, _ = native.read(data, width, self._kernel.limbs)
         return self._kernel.products(raw, self._entry)
 
     def numbers(self, batch: Batch) -> list[mpz]:
-        """See `Residues.numbers`."""
         width = -(-int(self.modulus).bit_length() // 8)
         data = self.write(batch, width)
         return [mpz.from_bytes(data[start : start + width], "big") for start in range(0, len(data), width)]
 
     def multiples(self, data: bytes, width: int, factor: int) -> Batch:
-        """See `Residues.multiples`."""
         limbs = self._kernel.limbs
         held = limbs * native.WORD_BITS // 8  # bytes of a piece: limbs are a multiple of 8
         blocks = np.frombuffer(data, dtype=np.uint8).reshape(-1, width)
@@ -75,20 +70,17 @@ class IfmaResidues:
         return total
 
     def ones(self, count: int) -> Batch:
-        """See `Residues.ones`."""
         return np.tile(self._one, (count, 1))
 
     def add(self, left: Batch, right: Batch) -> Batch:
-        """See `Residues.add`."""
         return self._kernel.sums(left, right[0] if len(right) == 1 else right)
 
     def multiply(self, left: Batch, right: Batch) -> Batch:
-        """See `Residues.multiply`."""
         left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
         return self._kernel.products(left, right[0] if len(right) == 1 else right)
 
     def cell_products(self, values: Batch, places: Places, cells: Places, count: int) -> Batch:
-        """See `Residues.cell_products`.
+        """Products of the values of each cell.
 
         Values are sorted by cell, and neighbours of one cell multiplied in pairs until each cell has one: as many
         products as one after the other, all independent within a round.
@@ -129,11 +121,9 @@ class IfmaResidues:
             values, places, cells = joined, np.arange(len(kept)), cells[kept]
 
     def fixed_base(self, table: Batch, digits: Digits) -> Batch:
-        """See `Residues.fixed_base`."""
         return self._kernel.fixed_base(table.reshape(digits.shape[1], -1, self._kernel.limbs), digits)
 
     def powers(self, base: Batch, program: Powers, values: Batch, places: Places) -> Batch:
-        """See `Residues.powers`."""
         squarings, operands, level = [], [], program.factors[0][0]
         for position, operand in program.factors:
             squarings.append(level - position)
@@ -150,7 +140,7 @@ class IfmaResidues:
         )
 
     def join(self, low: Batch, other: Residues, high: Batch, width: int) -> bytes:
-        """See `Residues.join`; Garner's form, low + N·((high - low)/N mod M)."""
+        """Join by Garner's form, low + N·((high - low)/N mod M)."""
         assert isinstance(other, IfmaResidues), "both residues are of one arithmetic"
         in_bounds(other._kernel.limbs <= self._kernel.limbs, "the other modulus is kept in no more words")
         inverse, modulus = int(invert(self.modulus, other.modulus)), int(other.modulus)

@@ -1,7 +1,11 @@
-"""Products of ciphertexts that sums over bins take, counted by the code that computes them, without a ciphertext.
+"""Products of ciphertexts, counted without a ciphertext: by layout, and by the code that computes them.
 
-The joint cells are planned and filled as in a training; only the arithmetic in them is left out. The bins are those of
-a table's records, or drawn: independent columns with equally full bins, which share the fewest cells.
+By layout they are the most that records, nodes and bins of these numbers can take. The number that is computed depends
+on the data: on the bins that records share, on the entries that a mask keeps. A party's account goes to the
+coordinator, so the account has the counts by layout.
+
+`CountedProducts` plans and fills joint cells as in a training; only the arithmetic in them is left out. The bins are
+those of a table's records, or drawn: independent columns with equally full bins, which share the fewest cells.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ import numpy as np
 
 from treetap.additive.residues.batches import Batch, Places, Residues
 from treetap.additive.sums.joint_cells import Codes, RootCells, bin_products, plan
-from treetap.trees.shapes import Shape
+from treetap.trees.candidates import Shape
 
 #: Records whose cells are filled; further ones take a product for each group of columns, as cells are full by then.
 MOST_ROWS = 1 << 16
@@ -22,14 +26,12 @@ _BLOCK = 2048
 
 
 class CountedResidues:
-    """The calls that sums over bins make of an arithmetic; a number is a byte without a meaning."""
+    """The calls of `Residues` that sums over bins make; a number is a byte without a meaning."""
 
     def ones(self, count: int) -> Batch:
-        """See `treetap.additive.residues.batches.Residues`."""
         return np.zeros(count, dtype=np.uint8)
 
     def cell_products(self, values: Batch, places: Places, cells: Places, count: int) -> Batch:
-        """See `treetap.additive.residues.batches.Residues`."""
         del values, places, cells
         return self.ones(count)
 
@@ -79,3 +81,20 @@ class CountedProducts:
     def root_groups(self) -> list[tuple[int, ...]]:
         """The groups of columns that share joint cells at the root."""
         return plan(self._codes, self._radices, self._rows)
+
+
+def candidate_products(records: int, shapes: Sequence[Shape], nodes: int, workers: int) -> int:
+    """Products for the candidates of the nodes of one level.
+
+    Each of the tree's `records` enters one bin of each feature at most, whichever node it is in; the workers' bins are
+    merged; each candidate takes one product, one of a category against the rest up to three. `shapes`: those of the
+    features.
+    """
+    bins = sum(shape.n_bins + shape.has_missing for shape in shapes)
+    candidates = sum(shape.products for shape in shapes)
+    return records * len(shapes) + nodes * ((workers - 1) * bins + candidates)
+
+
+def masked_products(records: int, outgoing: Sequence[int]) -> int:
+    """Products for the sums of the entries that go on as one; `outgoing`: the outgoing entry of each incoming one."""
+    return records * (len(outgoing) - len(set(outgoing)))

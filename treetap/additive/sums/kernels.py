@@ -14,11 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.additive.residues.batches import Batch
+from treetap.additive.sums.counted_products import candidate_products
 from treetap.additive.sums.joint_cells import BinProducts, Codes, RootCells, bin_products
-from treetap.additive.sums.packing import Packer
-from treetap.additive.sums.public_keys import Handed, PublicKey, in_worker
+from treetap.additive.sums.public_keys import Handed, Packer, PublicKey, in_worker
+from treetap.additive.sums.slots import Slots
 from treetap.process.together import together
-from treetap.trees.shapes import Kind, Shape
+from treetap.trees.candidates import Kind, Shape
 from treetap.workers.engines import Engine
 
 
@@ -257,11 +258,34 @@ def close_tree(state: dict[str, Any], name: str) -> None:
     state.pop(name, None)
 
 
-class CandidateKernels:
-    """Parts (b) and (c) of the sums over the workers; `name` is the ciphertexts' name there."""
+class CandidateSums:
+    """Parts (b) and (c) of the sums over the workers, and their account.
 
-    def __init__(self, engine: Engine, public: PublicKey, per_plaintext: int, name: str) -> None:
-        self._engine, self._public, self._per_plaintext, self._name = engine, public, per_plaintext, name
+    Args:
+        engine: workers.
+        public: the label holder's key.
+        slots: layout of one record's plaintext.
+        records: N.
+        name: that of the ciphertexts in the workers' memory.
+
+    Attributes:
+        operations: products ("additions", by layout), packed ciphertexts ("packings") and fresh standard obfuscators
+            ("obfuscators") so far; no count depends on the data.
+        products: products computed so far, which depends on the data.
+
+    Raises:
+        PlaintextOverflow: one record does not fit a plaintext of this key.
+    """
+
+    def __init__(self, engine: Engine, public: PublicKey, slots: Slots, records: int, name: str) -> None:
+        self._engine, self._public, self._bits, self._name = engine, public, slots.bits, name
+        self._per_plaintext = slots.groups_per_plaintext(public.plain_bits)
+        # The place of each record's ciphertext: its worker and its index there.
+        self._worker_of = np.zeros(records, dtype=np.int32)
+        self._place_of = np.zeros(records, dtype=np.int64)
+        self._blocks = 0
+        self.operations: dict[str, int] = {"additions": 0, "packings": 0, "obfuscators": 0}
+        self.products = 0
 
     async def everywhere(self, kernel: Any, *args: tuple[Any, ...]) -> list[Any]:
         """One call per argument tuple, the k-th in worker k."""
@@ -270,22 +294,30 @@ class CandidateKernels:
 
     async def finish(
         self,
-        partial: list[bytes],
+        partial: Sequence[tuple[bytes, int]],
         shapes: Sequence[Shape],
         orders: Sequence[npt.NDArray[np.integer[Any]]],
-    ) -> tuple[bytes, int]:
-        """Packed candidates of every node, and products computed.
+        records: int,
+    ) -> bytes:
+        """Packed candidates of every node.
 
         Args:
-            partial: per worker the products of its records, (node, feature, bin) in this order.
+            partial: per worker the products of its records, (node, feature, bin) in this order, and how many it took.
             shapes: those of the features.
             orders: for each node the candidate that takes each place.
+            records: those of all nodes of a level together, a record as often as it counts.
         """
-        left, additions = await self._cumulate(partial, shapes, len(orders))
+        left, additions = await self._cumulate([products for products, _ in partial], shapes, len(orders))
         width = self._public.ciphertext_bytes
         grid = np.frombuffer(left, dtype=np.uint8).reshape(len(orders), -1, width)
         placed = np.concatenate([node[order] for node, order in zip(grid, orders, strict=True)])
-        return await self._pack(placed), additions
+        packed = await self._pack(placed)
+        # What was multiplied is known to this party alone; what it reports follows from the layout.
+        self.products += additions + sum(computed for _, computed in partial)
+        self.operations["additions"] += candidate_products(records, shapes, len(orders), self._engine.workers)
+        self.operations["packings"] += len(packed) // width
+        self.operations["obfuscators"] += len(packed) // width
+        return packed
 
     async def _cumulate(self, partial: list[bytes], shapes: Sequence[Shape], nodes: int) -> tuple[bytes, int]:
         """Part (b): candidates of every (node, feature) in canonical order, the tasks spread evenly over the

@@ -23,10 +23,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from treetap.additive.sums.counted_products import masked_products
 from treetap.additive.sums.key_holder import IN_FLIGHT_PER_WORKER, KeyHolder
-from treetap.additive.sums.layout_counts import masked_products
-from treetap.additive.sums.packing import Packer
-from treetap.additive.sums.public_keys import Handed, PublicKey, handed, in_worker
+from treetap.additive.sums.public_keys import Handed, Packer, PublicKey, handed, in_worker
 from treetap.additive.sums.secret_keys import SecretKey
 from treetap.additive.sums.slots import Slots
 from treetap.errors import Malformed

@@ -1,4 +1,10 @@
-"""Public keys of all schemes: what the sums ask of one, and the scheme that has it, by name."""
+"""Public keys of all schemes: what the sums ask of one, the scheme that has it, by name, and packing under any of them.
+
+The packed ciphertext is r^n · Π c_k^(2^(bits·k)), in each scheme modulo its own number. Packing by Horner's rule
+squares |n| times and so does r^n; simultaneous exponentiation (Straus 1964) shares the squarings, which makes
+re-randomisation nearly free. The exponent n is cut into sliding windows of odd digits; exponent and positions are
+public, so the order of steps is fixed per key.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +16,12 @@ import numpy as np
 import numpy.typing as npt
 from gmpy2 import mpz
 
-from treetap.additive.residues.batches import Batch, Residues
+from treetap.additive.residues.batches import Batch, Powers, Residues
+from treetap.additive.residues.ciphertexts import Obfuscators
 from treetap.protocols.key_options import SCHEMES
 
 #: A public key on its way to a worker of the same party: scheme and bytes.
 Handed = tuple[str, bytes]
-
-
-class Obfuscators(Protocol):
-    """Obfuscators for a party without the key, of one kind."""
-
-    def draw(self, count: int) -> Batch:
-        """`count` obfuscators, each to be used once."""
-        ...
 
 
 class PublicKey(Protocol):
@@ -94,3 +93,33 @@ def handed(public: PublicKey) -> Handed:
 def in_worker(key: Handed) -> PublicKey:
     """The key in the worker; its size was accepted where it was made or received."""
     return public_key(*key, allow_breakable=True)
+
+
+class Packer:
+    """Packs groups of `bits` bits under one key.
+
+    Attributes:
+        groups: ciphertexts that one packed ciphertext holds.
+    """
+
+    def __init__(self, public: PublicKey, bits: int, groups: int) -> None:
+        self._public = public
+        self._bits = bits
+        self.groups = groups
+        self._program = Powers.of(int(public.n), [bits * place for place in range(groups)])
+
+    def pack(self, ciphertexts: Batch, units: Sequence[mpz]) -> Batch:
+        """r^n · Π c_k^(2^(bits·k)) of each `groups` ciphertexts, least significant first; the last has the rest.
+
+        `units` holds the r of each packed ciphertext, fresh uniform elements of Z*_n wherever the result leaves this
+        party (`pack_fresh`).
+        """
+        ring, count = self._public.ring, len(units)
+        values = np.concatenate([ciphertexts, ring.ones(1)])
+        places = np.arange(count * self.groups, dtype=np.int64).reshape(count, self.groups)
+        return ring.powers(ring.batch(units), self._program, values, np.minimum(places, len(ciphertexts)))
+
+    def pack_fresh(self, ciphertexts: Batch) -> Batch:
+        """Pack any number of ciphertexts, each packed one with its own fresh standard obfuscator."""
+        count = -(-len(ciphertexts) // self.groups)
+        return self.pack(ciphertexts, self._public.units(count))

@@ -1,44 +1,51 @@
-"""A feature party's encrypted candidate sums for one tree (SecureBoost, Algorithm 1).
+"""A feature party's encrypted candidate sums: of one tree of gradients (SecureBoost, Algorithm 1), and of a forest.
 
-    blocks ──► worker k mod workers: kept as integers, multiplied into the root's cells at once
+    blocks ──► worker k mod workers: kept as integers; a tree's are multiplied into the root's cells at once
     candidates:
       (a) each worker multiplies its own records per (node, feature, bin)
       (b) per (node, feature): workers are merged, bins become left sums of split candidates
       (c) candidates in permuted order are packed, each packed ciphertext with a fresh standard obfuscator
 
-Each part is spread over all workers. Blocks stay in their worker; between parts only products travel.
+Each part is spread over all workers. Blocks stay in their worker, those of a forest's labels for all trees of the job;
+between parts only places, bins and products travel. A ciphertext of a 2048-bit key takes 512 bytes, and about 50 more
+as a number in a worker's memory.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from treetap.additive.sums.joint_cells import plan
 from treetap.additive.sums.kernels import (
-    CandidateKernels,
+    CandidateSums,
     Tree,
     add,
     close_tree,
+    keep,
     node_bins,
+    open_pool,
     open_tree,
+    pool_bins,
     root_bins,
 )
-from treetap.additive.sums.layout_counts import candidate_products
 from treetap.additive.sums.public_keys import PublicKey, handed
 from treetap.additive.sums.slots import Slots
 from treetap.errors import Conflict, Malformed
-from treetap.trees.shapes import Shape
+from treetap.trees.candidates import Shape
 from treetap.workers.engines import Engine
 
 Rows = npt.NDArray[np.integer]
 _ABSENT, _ON_THE_WAY = -1, -2
+Ints = npt.NDArray[np.integer[Any]]
 
 
-class EncryptedSums:
+class EncryptedSums(CandidateSums):
     """Sums ciphertexts of one tree's gradients per split candidate; learns nothing, since it holds no key.
 
     One call at a time; a cancelled one leaves no call to a worker under way, except for blocks, until `close`.
@@ -61,9 +68,6 @@ class EncryptedSums:
 
     Attributes:
         n_candidates: candidates per node.
-        operations: products ("additions", by layout), packed ciphertexts ("packings") and fresh standard obfuscators
-            ("obfuscators") so far; no count depends on the data.
-        products: products computed so far, which depends on the data.
 
     Raises:
         ValueError: codes and shapes disagree.
@@ -87,24 +91,12 @@ class EncryptedSums:
         radices = [shape.n_bins + shape.has_missing for shape in self._shapes]
         if codes.size and ((codes.min(axis=0) < 0).any() or (codes.max(axis=0) >= np.array(radices)).any()):
             raise ValueError("a bin is outside its feature's range")
-        self._engine = engine
-        self._public = public
-        self._slots = slots
-        self._codes = codes
-        self._radices = radices
-        self._name = f"sums/{token}"
-        self._joint_cells = joint_cells
-        self._per_plaintext = slots.groups_per_plaintext(public.plain_bits)
-        self._kernels = CandidateKernels(engine, public, self._per_plaintext, self._name)
-        # The place of each record's ciphertext: its worker and its index there.
-        self._worker_of = np.full(len(codes), _ABSENT, dtype=np.int32)
-        self._place_of = np.zeros(len(codes), dtype=np.int64)
-        self._blocks = 0
+        super().__init__(engine, public, slots, len(codes), f"sums/{token}")
+        self._codes, self._radices, self._joint_cells = codes, radices, joint_cells
+        self._worker_of[:] = _ABSENT
         self._opened = False
         self._under_way: list[asyncio.Future[None]] = []
         self.n_candidates = sum(shape.sums for shape in self._shapes)
-        self.operations: dict[str, int] = {"additions": 0, "packings": 0, "obfuscators": 0}
-        self.products = 0
 
     async def add_block(self, rows: Rows, ciphertexts: bytes) -> None:
         """Take a block of ciphertexts and multiply it into the root's cells.
@@ -155,14 +147,8 @@ class EncryptedSums:
         if count == 0 or self.n_candidates == 0:
             return b""
         partial = await self._sum_bins(nodes)
-        orders = [permutation] * count
-        packed, additions = await self._kernels.finish(partial, self._shapes, orders)
-        self.products += additions
         came = int(np.count_nonzero(self._worker_of != _ABSENT))
-        self.operations["additions"] += candidate_products(came, self._shapes, count, self._engine.workers)
-        self.operations["packings"] += len(packed) // self._public.ciphertext_bytes
-        self.operations["obfuscators"] += len(packed) // self._public.ciphertext_bytes
-        return packed
+        return await self.finish(partial, self._shapes, [permutation] * count, came)
 
     async def close(self) -> None:
         """Free the workers' memory of this tree; results of blocks still under way are dropped."""
@@ -201,26 +187,116 @@ class EncryptedSums:
         single: list[tuple[int, ...]] = [(feature,) for feature in range(len(self._radices))]
         tree = Tree(
             public=handed(self._public),
-            bits=self._slots.bits,
+            bits=self._bits,
             per_plaintext=self._per_plaintext,
             radices=self._radices,
             root_groups=plan(self._codes, self._radices, rows) if self._joint_cells else single,
             joint_cells=self._joint_cells,
         )
-        await self._kernels.everywhere(open_tree, *[(tree,)] * self._engine.workers)
+        await self.everywhere(open_tree, *[(tree,)] * self._engine.workers)
         self._opened = True
 
-    async def _sum_bins(self, nodes: Sequence[Rows] | None) -> list[bytes]:
-        """Part (a): per worker the products of its records, (node, feature, bin) in this order."""
+    async def _sum_bins(self, nodes: Sequence[Rows] | None) -> list[tuple[bytes, int]]:
+        """Part (a): per worker the products of its records, (node, feature, bin) in this order; their number."""
         workers = self._engine.workers
         if nodes is None:
-            answers = await self._kernels.everywhere(root_bins, *[()] * workers)
-        else:
-            parts: list[list[npt.NDArray[np.int64]]] = [[] for _ in range(workers)]
-            for rows in nodes:
-                worker_of = self._worker_of[rows]
-                for worker in range(workers):
-                    parts[worker].append(self._place_of[rows[worker_of == worker]])
-            answers = await self._kernels.everywhere(node_bins, *[(part,) for part in parts])
-        self.products += sum(additions for _, additions in answers)
-        return [products for products, _ in answers]
+            return await self.everywhere(root_bins, *[()] * workers)
+        parts: list[list[npt.NDArray[np.int64]]] = [[] for _ in range(workers)]
+        for rows in nodes:
+            worker_of = self._worker_of[rows]
+            for worker in range(workers):
+                parts[worker].append(self._place_of[rows[worker_of == worker]])
+        return await self.everywhere(node_bins, *[(part,) for part in parts])
+
+
+@dataclass(frozen=True)
+class NodeTask:
+    """The input of one node's sums: records (n,), a record as often as it counts, their bins (n, d), and the order
+    (candidates,) in which the candidates are sent."""
+
+    rows: Ints
+    codes: Ints
+    order: Ints
+
+
+class PooledSums(CandidateSums):
+    """One ciphertext per record, summed per split candidate for any number of trees; learns nothing, having no key.
+
+    Args:
+        engine: workers.
+        public: the label holder's key.
+        slots: layout of one record's plaintext.
+        records: N.
+        token: names the pool in the workers' memory.
+
+    Attributes:
+        received: ciphertexts that have come, those of the records 0, 1, … in this order.
+
+    Raises:
+        PlaintextOverflow: one record does not fit a plaintext of this key.
+    """
+
+    def __init__(self, engine: Engine, public: PublicKey, slots: Slots, records: int, token: str) -> None:
+        super().__init__(engine, public, slots, records, f"pool/{token}")
+        self.received = 0
+
+    async def add_block(self, first: int, ciphertexts: bytes) -> None:
+        """Keep the ciphertexts of the records from `first` on.
+
+        Raises:
+            Malformed: not whole ciphertexts, none of this key, or more than there are records.
+            Conflict: `first` is not the next record.
+        """
+        count, rest = divmod(len(ciphertexts), self._public.ciphertext_bytes)
+        if rest or self.received + count > len(self._worker_of):
+            raise Malformed(f"{len(ciphertexts)} bytes are not the ciphertexts of records that are still to come")
+        if first != self.received:
+            raise Conflict(f"the ciphertexts of record {first} came when those of record {self.received} were due")
+        if not self._blocks:
+            opening = (handed(self._public), self._bits, self._per_plaintext)
+            await self.everywhere(open_pool, *[opening] * self._engine.workers)
+        worker = self._blocks % self._engine.workers
+        start = await self._engine.call(worker, keep, self._name, ciphertexts)
+        self._worker_of[first : first + count] = worker
+        self._place_of[first : first + count] = start + np.arange(count)
+        self._blocks += 1
+        self.received += count
+
+    async def candidates(
+        self, nodes: Sequence[NodeTask], shapes: Sequence[tuple[int, bool] | Shape], drawn: int
+    ) -> bytes:
+        """Packed, re-randomised left sums of every candidate of every node, node-major.
+
+        Args:
+            nodes: the nodes' records, bins and orders.
+            drawn: the number of records of all nodes of a level together, a record as often as it counts.
+            shapes: those of the columns of the nodes' bins; missing is bin n_bins.
+
+        Raises:
+            ValueError: the ciphertexts are not all there, or a bin or an order does not fit the shapes.
+        """
+        if self.received < len(self._worker_of):
+            raise ValueError(f"{self.received} of {len(self._worker_of)} ciphertexts are there")
+        kinds = [Shape(*kind) for kind in shapes]
+        radices = [shape.n_bins + shape.has_missing for shape in kinds]
+        count = sum(shape.sums for shape in kinds)
+        for node in nodes:
+            if sorted(node.order.tolist()) != list(range(count)):
+                raise ValueError(f"not a permutation of the {count} candidates")
+            if node.codes.size and ((node.codes < 0).any() or (node.codes >= np.array(radices)).any()):
+                raise ValueError("a bin is outside its feature's range")
+        if not nodes or not count:
+            return b""
+        # A node's records lie in the workers where their ciphertexts are kept.
+        parts: list[list[tuple[Ints, Ints]]] = [[] for _ in range(self._engine.workers)]
+        for node in nodes:
+            worker_of = self._worker_of[node.rows]
+            for worker, part in enumerate(parts):
+                here = worker_of == worker
+                part.append((self._place_of[node.rows[here]], node.codes[here]))
+        partial = await self.everywhere(pool_bins, *[(part, radices) for part in parts])
+        return await self.finish(partial, kinds, [node.order for node in nodes], drawn)
+
+    async def close(self) -> None:
+        """Free the workers' memory."""
+        self._engine.forget(close_tree, self._name)

@@ -55,8 +55,8 @@ class TrainingOptions:
             BadInput: it is none, or a record does not fit a plaintext.
         """
         from treetap.commands.capacity.training import PartyColumns, Training, full_levels
+        from treetap.trees.candidates import Shape
         from treetap.trees.params import BoostingParams
-        from treetap.trees.shapes import Shape
 
         params = BoostingParams(
             n_estimators=self.trees, max_depth=self.depth, max_bin=self.max_bin, subsample=self.subsample

@@ -26,7 +26,7 @@ from treetap.tables.labels import Labels, read_labels
 from treetap.tables.partial_labels import Rows, read_partial_labels
 from treetap.tables.reading import Table
 from treetap.trees import metrics
-from treetap.trees.evaluation.document import defined
+from treetap.trees.evaluation import defined
 from treetap.trees.job_params import JobParams
 from treetap.trees.params import TreeParams
 from treetap.trees.pivodl_params import PivodlParams

@@ -19,7 +19,7 @@ from treetap.tables.labels import class_name
 from treetap.tables.typed import named_type, typed
 from treetap.tables.written import content_of
 from treetap.trees import metrics
-from treetap.trees.evaluation.document import defined, evaluate
+from treetap.trees.evaluation import defined, evaluate
 from treetap.trees.job_params import BINARY, REGRESSIONS
 from treetap.wire.metric_history import merged
 

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.library.ciphertexts import batch, integers
-from treetap.additive.okamoto_uchiyama.public_key import Obfuscators, PublicKey
+from treetap.additive.okamoto_uchiyama.public_key import PublicKey
 from treetap.additive.okamoto_uchiyama.secret_key import SecretKey
 from treetap.additive.residues.batches import power
-from treetap.additive.sums.packing import Packer
+from treetap.additive.sums.public_keys import Packer
 from treetap.errors import BadInput, Malformed, PlaintextOverflow
 from treetap.protocols.key_options import OKAMOTO_UCHIYAMA, SCHEMES
 
@@ -152,7 +152,7 @@ def test_what_cannot_be_a_modulus_is_refused() -> None:
 
 def test_half_length_is_refused_with_the_reason() -> None:
     """By the owner and by a party without the key; so is a kind that no scheme has."""
-    for make in (KEY.prepare, lambda kind: Obfuscators(PUBLIC, kind)):
+    for make in (KEY.prepare, PUBLIC.obfuscators):
         with pytest.raises(BadInput, match="no half-length obfuscation: the proof that it rests on is for n = pq"):
             make("half-length")
         with pytest.raises(BadInput, match="one of short-exponent"):

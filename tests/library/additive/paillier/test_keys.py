@@ -12,10 +12,10 @@ import pytest
 from gmpy2 import mpz
 
 from tests.library.ciphertexts import integers
-from treetap.additive.paillier.public_key import Obfuscators, PublicKey
+from treetap.additive.paillier.public_key import PublicKey, TwistedObfuscators
 from treetap.additive.paillier.secret_key import SecretKey
+from treetap.additive.residues.ciphertexts import residues
 from treetap.additive.residues.fixed_base import FixedBase, table_bytes, window_for
-from treetap.additive.residues.rings import residues
 from treetap.errors import BadInput, Malformed, PlaintextOverflow
 from treetap.protocols.key_options import OBFUSCATIONS
 
@@ -60,7 +60,7 @@ def test_public_arithmetic():
     """Sums and re-randomisation keep their plaintexts; the ciphertext changes."""
     public = KEY.public
     three = public.encrypt([3], public.standard(1))
-    minus_five = public.encrypt([-5], Obfuscators(public, "half-length").draw(1))
+    minus_five = public.encrypt([-5], TwistedObfuscators(public, "half-length").draw(1))
     again = public.rerandomise_standard(three)
     assert public.write(again) != public.write(three)
     results = [public.ring.multiply(three, minus_five), again]
@@ -70,7 +70,7 @@ def test_public_arithmetic():
 @pytest.mark.parametrize("kind", OBFUSCATIONS)
 def test_obfuscators_of_a_party_without_the_key_differ(kind: str):
     """Two draws are two obfuscators, and both encrypt zero."""
-    drawn = Obfuscators(KEY.public, kind, window=4).draw(2)
+    drawn = TwistedObfuscators(KEY.public, kind, window=4).draw(2)
     assert len(set(integers(KEY.public, drawn))) == 2
     assert KEY.decrypt_many(KEY.public.write(drawn)) == [0, 0]
 

@@ -11,11 +11,11 @@ import pytest
 from gmpy2 import mpz
 
 from tests.library.ciphertexts import batch, integers
-from treetap.additive.paillier.public_key import Obfuscators
+from treetap.additive.paillier.public_key import TwistedObfuscators
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues.batches import Batch
 from treetap.additive.residues.fixed_base import Exponents, FixedBase
-from treetap.additive.sums.packing import Packer
+from treetap.additive.sums.public_keys import Packer
 from treetap.additive.sums.slots import Slots
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.errors import BadInput
@@ -120,7 +120,7 @@ def test_a_party_without_the_key_draws_exponents_of_the_same_lengths(
 ) -> None:
     """What the public half draws is as long as what the owner draws, one exponent each."""
     powers = Powers(monkeypatch)
-    assert len(set(integers(PUBLIC, Obfuscators(PUBLIC, kind, window=8).draw(20)))) == 20
+    assert len(set(integers(PUBLIC, TwistedObfuscators(PUBLIC, kind, window=8).draw(20)))) == 20
     assert len(set(powers.exponents)) == 20
     assert length - 16 < max(exponent.bit_length() for exponent in powers.exponents) <= length
 

@@ -16,13 +16,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.native import emulation
-from treetap.additive.paillier.public_key import Obfuscators, PublicKey
+from treetap.additive.paillier.public_key import PublicKey, TwistedObfuscators
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues.batches import Powers, Residues, power
+from treetap.additive.residues.ciphertexts import residues
 from treetap.additive.residues.fixed_base import FixedBase
-from treetap.additive.residues.rings import residues
 from treetap.additive.sums import secret_keys
-from treetap.additive.sums.packing import Packer
+from treetap.additive.sums.public_keys import Packer
 from treetap.additive.sums.slots import Slots
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.native import arithmetic, numbers
@@ -196,7 +196,7 @@ def test_ciphertexts_are_the_same_bytes(bits: int, monkeypatch: pytest.MonkeyPat
         public, found = key.public, []
         for kind in kinds:
             blob = key.encrypt_many(plains, kind)
-            other = Obfuscators(public, kind, window=5)
+            other = TwistedObfuscators(public, kind, window=5)
             found += [blob, public.write(public.encrypt(plains, other.draw(len(plains)))), key.decrypt_many(blob)]
             assert found[-1] == plains
         small = key.encrypt_many(range(-5, 6), "short-exponent")

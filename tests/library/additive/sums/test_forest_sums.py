@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tests.library.additive.sums.test_tree_sums import KEY, LARGEST, plain_candidates, table, workers
-from treetap.additive.sums.forest_sums import ForestSums, NodeTask
 from treetap.additive.sums.key_holder import KeyHolder
 from treetap.additive.sums.slots import Slots, width_for
+from treetap.additive.sums.tree_sums import NodeTask, PooledSums
 from treetap.errors import Conflict, Malformed
 
 RECORDS = 120
@@ -22,7 +22,7 @@ async def pooled(engine, columns):
     slots = Slots((width_for(2 * RECORDS, LARGEST), width_for(2 * RECORDS, LARGEST), width_for(2 * RECORDS, 1)))
     owner = KeyHolder(engine, KEY, slots, "short-exponent", "t")
     await owner.start()
-    pool = ForestSums(engine, KEY.public, slots, RECORDS, "t")
+    pool = PooledSums(engine, KEY.public, slots, RECORDS, "t")
     async for first, blob in owner.encrypt_blocks(columns, 32):
         await pool.add_block(first, blob)
     return owner, pool
@@ -62,7 +62,7 @@ def test_what_does_not_fit_is_refused_and_changes_nothing():
             columns = [np.ones(RECORDS, dtype=np.int64)] * 3
             owner, _ = await pooled(engine, columns)
             slots = Slots((20, 20, 20))
-            pool = ForestSums(engine, KEY.public, slots, 2, "other")
+            pool = PooledSums(engine, KEY.public, slots, 2, "other")
             good = KEY.encrypt_many(slots.encode([np.array([1, 2])] * 3), "standard")
             task = NodeTask(np.array([0, 1]), np.array([[0], [1]]), np.array([0]))
             for first, blob, kind in (

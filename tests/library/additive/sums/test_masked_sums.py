@@ -10,7 +10,7 @@ import pytest
 from gmpy2 import mpz
 
 from tests.library.ciphertexts import integers
-from treetap.additive.paillier.public_key import Obfuscators
+from treetap.additive.paillier.public_key import TwistedObfuscators
 from treetap.additive.paillier.secret_key import SecretKey
 from treetap.additive.residues.batches import Batch
 from treetap.additive.sums import masked_sums
@@ -161,7 +161,7 @@ def test_as_shipped_the_next_member_cannot_tell_kept_from_dropped(sent_by: str, 
 
 def test_without_fresh_obfuscators_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forwarded as they are, dropped entries are 1 and constant ones repeat: the mask is read off."""
-    monkeypatch.setattr(Obfuscators, "draw", lambda self, count: PUBLIC.ring.ones(count))
+    monkeypatch.setattr(TwistedObfuscators, "draw", lambda self, count: PUBLIC.ring.ones(count))
     seen, kept = kept_or_dropped("short-exponent", "short-exponent")
     assert (trivial(seen) == kept).all()
     constant, mask = seen[1::2], kept[1::2]
@@ -171,10 +171,10 @@ def test_without_fresh_obfuscators_it_can(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_half_of_the_defence_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fresh zeros alone do not do: kept constant entries that go on as they came still repeat."""
-    draw = Obfuscators.draw
+    draw = TwistedObfuscators.draw
     kept = np.random.default_rng(1).integers(0, 2, (300, 2)).astype(bool).ravel()
 
-    def for_zeros_only(self: Obfuscators, count: int) -> Batch:
+    def for_zeros_only(self: TwistedObfuscators, count: int) -> Batch:
         # `kept` goes on from block to block
         drawn, done = draw(self, count), len(taken)
         taken.extend([1] * count)
@@ -182,7 +182,7 @@ def test_half_of_the_defence_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
         return drawn
 
     taken: list[int] = []
-    monkeypatch.setattr(Obfuscators, "draw", for_zeros_only)
+    monkeypatch.setattr(TwistedObfuscators, "draw", for_zeros_only)
     seen, mask = kept_or_dropped("short-exponent", "short-exponent")
     assert (mask == kept).all()
     assert (repeated(seen[1::2]) == kept[1::2]).all()
@@ -190,7 +190,7 @@ def test_half_of_the_defence_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_the_twist_the_jacobi_symbol_tells(monkeypatch: pytest.MonkeyPatch) -> None:
     """Powers of -y² alone over the owner's ciphertexts: a symbol of -1 is a kept entry, never a dropped one."""
-    monkeypatch.setattr(Obfuscators, "draw", lambda self, count: self._table.random_powers(count))
+    monkeypatch.setattr(TwistedObfuscators, "draw", lambda self, count: self._table.random_powers(count))
     seen, kept = kept_or_dropped("short-exponent", "short-exponent")
     said_kept = jacobi(seen)
     assert not said_kept[~kept].any()

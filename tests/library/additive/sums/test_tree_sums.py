@@ -17,7 +17,7 @@ from treetap.additive.sums.slots import Slots, width_for
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.errors import Conflict, Malformed
 from treetap.protocols.key_options import OKAMOTO_UCHIYAMA, PAILLIER
-from treetap.trees.shapes import Kind, Shape
+from treetap.trees.candidates import Kind, Shape
 from treetap.workers.engines import Engine, InProcessEngine, ProcessEngine
 
 KEY = SecretKey.generate(1024)

@@ -9,9 +9,7 @@ import pytest
 from sklearn import metrics as sk
 from sklearn.calibration import calibration_curve
 
-from treetap.trees.evaluation import evaluate
-from treetap.trees.evaluation.curves import MOST_POINTS, roc_points
-from treetap.trees.evaluation.document import MOST_CLASSES
+from treetap.trees.evaluation import MOST_CLASSES, MOST_POINTS, evaluate, roc_points
 
 
 def _binary(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

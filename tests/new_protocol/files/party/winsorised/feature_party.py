@@ -21,7 +21,7 @@ from party.growth.messages import take_drawn
 from party.runtime.messages import Rows
 from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from party.winsorised.layout import implied
-from treetap.additive.sums.forest_sums import ForestSums, NodeTask
+from treetap.additive.sums.tree_sums import PooledSums, NodeTask
 from treetap.errors import Malformed
 from treetap.protocols.job_spec import params_as
 from treetap.protocols.winsorised import WinsorisedParams
@@ -37,7 +37,7 @@ class FeatureParty:
         self._params = params_as(spec, WinsorisedParams)
         job = self._job = FeaturePartyJob(config, context, spec, self._params, self._params.n_estimators, implied)
         growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored)
-        self._pool: ForestSums | None = None
+        self._pool: PooledSums | None = None
         self._ciphertext_bytes = 0
         self._drawn: Rows | None = None
         self.sizes = job.sizes
@@ -55,7 +55,7 @@ class FeatureParty:
         public, slots = await self._job.receive_key()
         self._ciphertext_bytes = public.ciphertext_bytes
         token = f"{self._context.job}/{self._context.attempt}"
-        pool = self._pool = ForestSums(self._context.engine, public, slots, total, token)
+        pool = self._pool = PooledSums(self._context.engine, public, slots, total, token)
         async for parcel in self._context.mailbox.series(sender, "encrypted_targets", 0, 0):
             block = parcel.protocol.winsorised.encrypted_targets
             if block.count * public.ciphertext_bytes != len(block.ciphertexts) or block.first != pool.received:
