@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from treetap.errors import DataError
-from treetap.models.checksums import bodies_of, checked_line, first, whole_lines
-from treetap.models.json_text import parse
+from treetap.models.checksums import bodies_of, checked_line, first, parse_json, whole_lines
 
 Event: TypeAlias = dict[str, Any]
 
@@ -48,7 +47,7 @@ def lines_of(path: Path, job: str, raw: bytes) -> Lines:
     lines = whole_lines(raw)
     bodies, digests = bodies_of(path, lines, _seed(job))
     try:
-        events = [parse(body) for body in bodies]
+        events = [parse_json(body) for body in bodies]
     except ValueError:
         raise DataError(f"{path}: has a line that is no JSON; bring a back-up of the file back") from None
     if not events or events[0].get("event") != "submitted":

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from party.masked.routes import Place, Routes
 from treetap.errors import Malformed
-from treetap.privacy.ring import Ring
+from treetap.privacy.masks import Ring
 from treetap.trees.paths import Bools
 
 #: The mask (n,) of the block's records that go left at an own split.

@@ -10,7 +10,7 @@ from typing import Any
 from treetap.errors import DataError
 from treetap.models import checksums
 from treetap.models.arrays import Array, read_arrays
-from treetap.models.json_text import parse
+from treetap.models.checksums import parse_json
 
 #: Format of a published model, in its manifest: the only one that is read. Raised whenever models of the last one would
 #: be misread or lack what is read; a sample of it is kept below tests/library/models.
@@ -153,7 +153,7 @@ def read_kind(folder: Path, kind: str) -> list[dict[str, Any]]:
 
 def _lines(path: Path) -> list[dict[str, Any]]:
     try:
-        lines = [parse(line) for line in path.read_bytes().splitlines()]
+        lines = [parse_json(line) for line in path.read_bytes().splitlines()]
     except ValueError:
         lines = [None]
     if not all(isinstance(line, dict) for line in lines):
@@ -200,7 +200,7 @@ def _read_checked(folder: Path) -> dict[str, Any]:
 def read_json(path: Path) -> dict[str, Any]:
     """A file that holds one JSON object; `DataError` names one that does not, or is not there."""
     try:
-        return dict(parse(path.read_text(encoding="utf-8")))
+        return dict(parse_json(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise DataError(f"{path}: there is no such file") from None
     except (ValueError, TypeError):

@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from treetap.errors import DataError
-from treetap.tables.faults import decoding
-from treetap.tables.files import FileSource
+from treetap.tables.files import FileSource, decoding
 from treetap.tables.source import BATCH_ROWS
 from treetap.usage import half_of_memory
 

@@ -13,8 +13,7 @@ import numpy.typing as npt
 
 from treetap.errors import DataError
 from treetap.tables.config import CATEGORICAL, CONSTRAINTS
-from treetap.tables.constant import in_words
-from treetap.tables.features import Extent
+from treetap.tables.features import Extent, in_words
 from treetap.tables.reading import Table
 from treetap.tables.source import Origin
 from treetap.tables.tensors import Shape, shape_text

@@ -20,8 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from treetap.tables.number_styles import PLAIN, decided_style, pattern_of, style_keys, undecided_columns, value_of
-from treetap.tables.source import number
+from treetap.tables.number_styles import PLAIN, Style, decided_style, pattern_of, style_keys, undecided_columns
 
 #: Bytes of a CSV file that are parsed at once: no row can be longer than about this.
 BLOCK = 1 << 20
@@ -36,7 +35,6 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _EXCEL = re.compile("sep=([\t -~])(?:\r\n|\r|\n)")
-_WORDS = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -68,17 +66,6 @@ class Dialect:
             return csv.reader(text, delimiter=self.delimiter, quoting=csv.QUOTE_NONE)
         return csv.reader(text, delimiter=self.delimiter, quotechar=self.quote)
 
-    def number(self, cell: str) -> float:
-        """A cell as a number, rounded once as `float` does; `ValueError` if it is none in this dialect."""
-        if self.style == PLAIN:
-            return number(cell)
-        cell = cell.strip()
-        if not re.fullmatch(pattern_of(self.style), cell):
-            if _WORDS.fullmatch(cell):
-                return float(cell)
-            raise ValueError
-        return value_of(cell, self.style)
-
     def numbers(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
         """A column of text as numbers, if the dialect has its own way to write them and every cell is one."""
         if self.style == PLAIN or not pa.types.is_string(column.type):
@@ -92,7 +79,7 @@ class Dialect:
         return pc.replace_substring(whole, self.decimal, ".").cast(pa.float64())
 
     @property
-    def style(self) -> tuple[str, str]:
+    def style(self) -> Style:
         """Decimal mark and separator of thousands."""
         return self.decimal, self.thousands
 

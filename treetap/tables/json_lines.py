@@ -12,8 +12,7 @@ import pyarrow.json as pajson
 from treetap.errors import DataError
 from treetap.tables.csv_dialect import BLOCK
 from treetap.tables.dates import is_date
-from treetap.tables.faults import decoding
-from treetap.tables.files import FileSource
+from treetap.tables.files import FileSource, decoding
 
 
 class JsonLines(FileSource):

@@ -16,10 +16,9 @@ from treetap.errors import DataError
 from treetap.names import nearest
 from treetap.tables.cells import plain_column
 from treetap.tables.dates import is_date
-from treetap.tables.ids import is_id
 from treetap.tables.opening import source_at
-from treetap.tables.rows_of import RowsOf
-from treetap.tables.source import Source
+from treetap.tables.record_ids import is_id
+from treetap.tables.source import RowsOf, Source
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +42,7 @@ def check_columns(source: Source, wanted: list[str]) -> None:
         meant = [f"for {name!r} {meant_name!r} may be meant" for name in absent if (meant_name := nearest(name, have))]
         log.info("%s: %s", source, "; ".join([f"the table's columns are {', '.join(map(repr, have))}", *meant]))
         more = f", nor {len(absent) - 1} more that the configuration names" if len(absent) > 1 else ""
-        remedy = source.remedy_of_absence(absent[0]) or "this party's log lists those that it has"
+        remedy = source.remedy("no column", absent[:1]) or "this party's log lists those that it has"
         raise DataError(f"{source}: has no column {absent[0]!r}{more}; {remedy}")
     doubled = sorted({name for name in wanted if times[name] > 1})
     if doubled:

@@ -16,9 +16,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from treetap.errors import DataError
-from treetap.tables.faults import MOST_FILES, UNKNOWN_CAUSE, stored_cause
-from treetap.tables.files import TableFile
-from treetap.tables.formats import SUFFIXES
+from treetap.tables.files import MOST_FILES, SUFFIXES, UNKNOWN_CAUSE, TableFile, stored_cause
 
 log = logging.getLogger(__name__)
 #: Seconds for a connection, and without a byte of an answer; attempts at one request.
@@ -28,7 +26,7 @@ T = TypeVar("T")
 
 
 def stored_files(place: str, endpoint: str | None, any_name: bool) -> list[tuple[str, TableFile]]:
-    """The object at a place, those below it if it is a prefix, or those of a pattern; see `listing.local_files`.
+    """The object at a place, those below it if it is a prefix, or those of a pattern: as `local_files`.
 
     Raises:
         DataError: there is none, the bucket is not there, or the store cannot be reached or refuses access.

@@ -13,9 +13,7 @@ from treetap.errors import DataError
 from treetap.tables.arrow_file import ArrowFile
 from treetap.tables.csv_dialect import Given
 from treetap.tables.csv_file import CsvFile
-from treetap.tables.faults import MOST_FILES, missing
-from treetap.tables.files import TableFile
-from treetap.tables.formats import HEAD, NAMES, SUFFIXES, content_of
+from treetap.tables.files import HEAD, MOST_FILES, NAMES, SUFFIXES, TableFile, content_of, missing
 from treetap.tables.number_styles import PLAIN
 from treetap.tables.parquet import ParquetFile
 from treetap.tables.several import SeveralFiles
@@ -37,10 +35,10 @@ def read_here(keys: SourceKeys) -> Source:
     """The same, read by this process."""
     for place in keys.local():
         keys.check_within(place)
-    if keys.sql is not None:
+    if keys.uri is not None:
         from treetap.tables.sql import Query  # most tables are files of this machine
 
-        return Query(keys.sql)
+        return Query(keys)
     files = [file for place in keys.places for file in _files(keys, place)]
     if len(files) == 1:
         return file_source(files[0][1], keys.format, keys.dialect)

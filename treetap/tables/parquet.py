@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from treetap.errors import DataError
-from treetap.tables.faults import decoding
-from treetap.tables.files import FileSource, TableFile
+from treetap.tables.files import FileSource, TableFile, decoding
 from treetap.tables.source import BATCH_ROWS
 from treetap.tables.tensors import is_tensor
 from treetap.usage import half_of_memory

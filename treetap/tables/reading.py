@@ -20,22 +20,18 @@ from treetap.errors import DataError
 from treetap.tables.categories import Category, Seen, encoded
 from treetap.tables.cells import plain_column
 from treetap.tables.config import CATEGORICAL, TableConfig, encoded_by_name
-from treetap.tables.constant import constant_columns, in_words
-from treetap.tables.features import Extent, Features, Held
-from treetap.tables.files import TableFile
-from treetap.tables.formats import HEAD, SUFFIXES, content_of
-from treetap.tables.ids import distinct_ids, ids_of, sorted_ids
-from treetap.tables.label_cells import LabelCells
+from treetap.tables.features import Extent, Features, Held, constant_columns, in_words
+from treetap.tables.files import HEAD, SUFFIXES, TableFile, content_of
+from treetap.tables.label_columns import LabelCells, weights_of
 from treetap.tables.loading import check_columns, columns_of, read_columns
 from treetap.tables.numbers import kind_name
 from treetap.tables.opening import file_source, source_of
-from treetap.tables.record_ids import Ids
+from treetap.tables.record_ids import Ids, distinct_ids, ids_of, sorted_ids
 from treetap.tables.source import Origin, Source, row_name
 from treetap.tables.streamed_reading import features_of, first_pass, kinds_of, too_large_to_hold
 from treetap.tables.tensors import Shape, Tensor, check_trained, is_tensor, tensor_of, tensor_shape
 from treetap.tables.typed import STRING, id_type
 from treetap.tables.unlike import NOTHING, Unlike, unlike_training
-from treetap.tables.weights import weights_of
 
 log = logging.getLogger(__name__)
 Floats = np.ndarray[tuple[int, int], np.dtype[np.float64]]
@@ -98,7 +94,7 @@ class Table:
         return self.made if self.dropped is None else set(self.columns)
 
     def constant(self, extents: Sequence[Extent] | None = None) -> dict[str, str]:
-        """The columns of the file that may not be constant and are: see `treetap.tables.constant`.
+        """The columns of the file that may not be constant and are: see `constant_columns`.
 
         `extents`: those of some of the records, if these alone matter.
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import accumulate
@@ -17,8 +17,7 @@ from treetap.tables.cells import cast, common_type, plain_column, plain_type
 from treetap.tables.dates import is_date
 from treetap.tables.number_styles import Style
 from treetap.tables.numbers import is_number, is_text, kind_name
-from treetap.tables.rows_of import RowsOf
-from treetap.tables.source import Source
+from treetap.tables.source import RowsOf, Source, Trouble
 from treetap.usage import half_of_memory
 
 #: A folder that stands for a column's value, as in `year=2024/part-0.parquet`.
@@ -143,21 +142,9 @@ class SeveralFiles(Source):
         """Files of text have one way to write numbers (`treetap.tables.opening`)."""
         return self._parts[0][1].style
 
-    def number(self, cell: str) -> float:
-        return self._parts[0][1].number(cell)
-
-    def remedy(self, cells: Iterable[str | None]) -> str:
-        return self._parts[0][1].remedy(cells)
-
-    def doubt(self, cells: Iterable[str | None]) -> str:
-        held = list(cells)
-        return next((said for _, source in self._parts if (said := source.doubt(held))), "")
-
-    def not_text(self) -> str:
-        return self._parts[0][1].not_text()
-
-    def remedy_of_absence(self, name: str) -> str:
-        return self._parts[0][1].remedy_of_absence(name)
+    def remedy(self, trouble: Trouble, content: Sequence[str | None]) -> str:
+        asked = self._parts if trouble == "maybe numbers" else self._parts[:1]
+        return next((said for _, source in asked if (said := source.remedy(trouble, content))), "")
 
     def _kinds(self, wanted: list[str]) -> dict[str, pa.DataType]:
         """The types of columns that hold those of all files."""

@@ -14,9 +14,9 @@ from treetap.errors import ConfigError, DataError
 from treetap.strict import Strict, unshown
 from treetap.tables.csv_dialect import Given
 from treetap.tables.number_styles import THOUSANDS
-from treetap.tables.sql_keys import SQLITE, SqlKeys
 
 Format = Literal["csv", "parquet", "feather", "jsonl"]
+SQLITE = "sqlite:"
 _WILD = frozenset("*?[")
 _STORED = re.compile("s3://[^/@:]+/.+")
 _URI = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*|sqlite:.+")
@@ -159,20 +159,16 @@ class SourceKeys(Strict):
         return list(self.path) if isinstance(self.path, list) else [self.path]
 
     @property
-    def sql(self) -> SqlKeys | None:
-        """The keys of a database; None of files."""
-        return None if self.uri is None else SqlKeys(self.uri, self.query, self.table, self.deadline_s)
-
-    @property
     def dialect(self) -> Given:
         """The keys of CSV."""
         return Given(self.delimiter, self.decimal, self.thousands, self.encoding, self.quote)
 
     @property
     def title(self) -> str:
-        """The source in messages that are about the table as a whole."""
-        if self.sql is not None:
-            return self.sql.title
+        """The source in messages about the table as a whole: without a query, and without what a variable holds."""
+        if self.uri is not None:
+            what = "the query" if self.table is None else f"table {self.table}"
+            return f"{what} of {self.uri.removeprefix(SQLITE)}"
         first, more = str(self.places[0]), len(self.places) - 1
         return f"{first} and {more} more" if more else first
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from treetap.errors import Malformed
 from treetap.native import arithmetic
-from treetap.process.units import finish_unit
+from treetap.process.signs_of_life import finish_unit
 from treetap.workers.answers import read_answer, write_answer
 
 

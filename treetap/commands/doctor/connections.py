@@ -21,7 +21,7 @@ from treetap import version
 from treetap.errors import ConfigError, Interrupted, Refused
 from treetap.logs import OF_GRPC, ignored
 from treetap.names import asked_at
-from treetap.tables.sql_keys import ALLOWED, VARIABLES
+from treetap.tables.sql import ALLOWED, VARIABLES
 from treetap.wire import hello
 from treetap.wire import revoked as lists
 from treetap.wire.certificates import fingerprint, read_certificates
