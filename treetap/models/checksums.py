@@ -69,11 +69,11 @@ def bodies_of(path: Path, lines: list[bytes], seed: str) -> tuple[list[bytes], l
     """
     bodies, digests, before = [], [], first(seed)
     for number, line in enumerate(lines, start=1):
-        found = body_of(line, before)
-        if found is None:
+        fitting = body_of(line, before)
+        if fitting is None:
             raise DataError(f"{path}: line {number} is damaged; bring a back-up of the file back")
-        bodies.append(found[0])
-        digests.append(before := found[1])
+        bodies.append(fitting[0])
+        digests.append(before := fitting[1])
     return bodies, digests
 
 

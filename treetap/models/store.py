@@ -189,7 +189,7 @@ def _read_checked(folder: Path) -> dict[str, Any]:
     if not isinstance(manifest.get("job_digest"), str):
         raise DataError(f"{path}: job_digest is missing; bring a back-up of the file back")
     digests = manifest.get("files")
-    if not isinstance(digests, dict) or not digests or not all(isinstance(each, str) for each in digests.values()):
+    if not isinstance(digests, dict) or not digests or not all(isinstance(value, str) for value in digests.values()):
         raise DataError(f"{path}: files has no digest of every file of the model; bring a back-up of the file back")
     for name, digest in digests.items():
         if sha256_of(folder / name) != digest:

@@ -187,9 +187,11 @@ class _Nodes:
     ) -> None:
         """`divisor`: of the weights; `shift`: what they have in addition."""
         self._splits = {split.node: split for split in deciding_splits(tree)}
-        roots = [each.root for each in tree.local]
+        roots = [subtree.root for subtree in tree.local]
         kept: list[Leaf] = [leaf for leaf in tree.leaves if not at_or_below(leaf.node, roots)]
-        self._leaves = {leaf.node: leaf for leaf in (*kept, *(leaf for each in tree.local for leaf in each.leaves))}
+        self._leaves = {
+            leaf.node: leaf for leaf in (*kept, *(leaf for subtree in tree.local for leaf in subtree.leaves))
+        }
         self._numbers = sorted([*self._splits, *self._leaves])
         self._place = {node: place for place, node in enumerate(self._numbers)}
         self._meaning, self._columns, self._first = meaning, columns, first
@@ -204,8 +206,8 @@ class _Nodes:
         """The mean of two children's weights by their covers: a split's own is not kept."""
         a, b = self._cover(left), self._cover(right)
         shares = (a / (a + b), b / (a + b)) if a + b > 0 else (0.5, 0.5)
-        found: Floats = shares[0] * self._weights[left] + shares[1] * self._weights[right]
-        return found
+        mean: Floats = shares[0] * self._weights[left] + shares[1] * self._weights[right]
+        return mean
 
     def _cover(self, node: int) -> float:
         return (self._splits.get(node) or self._leaves[node]).cover
