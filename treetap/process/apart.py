@@ -25,7 +25,7 @@ from treetap.process.limits import leave_out_pandas
 from treetap.tables.arrow_file import checked
 from treetap.tables.number_styles import Style
 from treetap.tables.opening import read_here
-from treetap.tables.source import BATCH_ROWS, Source, Trouble
+from treetap.tables.source import BATCH_ROWS, Source, Trouble, within_memory
 from treetap.tables.source_keys import SourceKeys
 from treetap.usage import half_of_memory
 
@@ -69,16 +69,8 @@ class ReadApart(Source):
         return [(field.name, field.type) for table in self._columns("fields") for field in table.schema]
 
     def read(self, wanted: list[str], text: Collection[str]) -> pa.Table:
-        most, size = half_of_memory(), 0
-        parts: list[pa.Table] = []
-        for part in self._columns("read", wanted, sorted(text)):
-            if parts and part.schema != parts[0].schema:
-                raise self._untrue()
-            parts.append(part)
-            size += part.nbytes
-            if size > most:
-                raise DataError(f"{self}: the columns take up more than half of this machine's memory; leave some out")
-        if not parts:
+        parts = within_memory(self, self._columns("read", wanted, sorted(text)))
+        if not parts or any(part.schema != parts[0].schema for part in parts):
             raise self._untrue()
         return pa.concat_tables(parts)
 

@@ -14,8 +14,6 @@ from treetap.tables.source_keys import SourceKeys
 #: Encodings of columns of text, of dates, and of text or numbers that trees split as categories.
 DAYS, CATEGORICAL = "days", "categorical"
 ENCODINGS = ("ordinal", "one-hot", DAYS, CATEGORICAL)
-#: Those that make one feature of a column, whose values have an order.
-ORDERED = ("ordinal", DAYS)
 #: In a table of encodings, all columns that it does not name.
 OTHERS = "*"
 

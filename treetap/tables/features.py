@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from treetap.errors import DataError
 from treetap.tables.categories import Category, Seen, encoded
-from treetap.tables.loading import plain_batches
+from treetap.tables.opening import plain_batches
 from treetap.tables.source import BATCH_ROWS, RowsOf, Source
 from treetap.usage import half_of_memory
 

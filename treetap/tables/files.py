@@ -186,10 +186,10 @@ IN_PARTS = "write it as Parquet, which is read in parts"
 
 @dataclass(frozen=True)
 class TableFile:
-    """One file. `name`: for messages. `opener`: opens it at its start, with random access. `stamper`: see `stamp`."""
+    """One file. `name`: for messages. `open`: opens it as it lies, with random access. `stamper`: see `stamp`."""
 
     name: str
-    opener: Callable[[], pa.NativeFile] = field(repr=False)
+    open: Callable[[], pa.NativeFile] = field(repr=False)
     stamper: Callable[[], object] = field(repr=False)
 
     def __str__(self) -> str:
@@ -214,10 +214,6 @@ class TableFile:
     def codec(self) -> str | None:
         """The compression that the name's ending says."""
         return CODECS.get(PurePosixPath(self.name).suffix.lower())
-
-    def open(self) -> pa.NativeFile:
-        """The file as it lies; `OSError` if it cannot be opened."""
-        return self.opener()
 
     def stamp(self) -> object:
         """A value that differs once the file has been written again or replaced; `DataError` if it is not there."""
@@ -249,6 +245,16 @@ class TableFile:
         """The first bytes of the content, unpacked; `OSError` if they cannot be read."""
         with self.unpacked() as file:
             return bytes(file.read(size))
+
+
+def of_table(name: str, any_name: bool) -> bool:
+    """True for the name of a file below a folder that is one of the folder's table.
+
+    Hidden files, and those below folders that begin with `.` or `_`, are none. `any_name`: also files whose name says
+    no format.
+    """
+    hidden = any(part.startswith((".", "_")) for part in name.split("/"))
+    return not hidden and (any_name or TableFile.local(name).suffix in SUFFIXES)
 
 
 def _local_stamp(path: Path) -> object:

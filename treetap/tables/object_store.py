@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from treetap.errors import DataError
-from treetap.tables.files import MOST_FILES, SUFFIXES, UNKNOWN_CAUSE, TableFile, stored_cause
+from treetap.tables.files import MOST_FILES, SUFFIXES, UNKNOWN_CAUSE, TableFile, of_table, stored_cause
 
 log = logging.getLogger(__name__)
 #: Seconds for a connection, and without a byte of an answer; attempts at one request.
@@ -48,7 +48,7 @@ def stored_files(place: str, endpoint: str | None, any_name: bool) -> list[tuple
     paths = sorted(entry.path for entry in listed if entry.type == fs.FileType.File)
     names = [entry.removeprefix(f"{base}/") for entry in paths]
     pattern = None if wild is None else "/".join(below.split("/")[wild:])
-    kept = [name for name in names if _of_table(name, pattern, any_name)]
+    kept = [name for name in names if of_table(name, any_name) and (pattern is None or _matches(name, pattern))]
     if not kept:
         lacks = "has" if wild is None else "matches"
         raise DataError(f"{place}: {lacks} no file whose name ends with {', '.join(SUFFIXES)}")
@@ -83,15 +83,9 @@ def _stamp(info: Any) -> object:
     return info.type, info.size, info.mtime_ns
 
 
-def _of_table(name: str, pattern: str | None, any_name: bool) -> bool:
-    parts = name.split("/")
-    if any(part.startswith((".", "_")) for part in parts):
-        return False
-    if pattern is not None:
-        wanted = pattern.split("/")
-        if len(wanted) != len(parts) or not all(map(fnmatch.fnmatchcase, parts, wanted)):
-            return False
-    return any_name or TableFile.local(name).suffix in SUFFIXES
+def _matches(name: str, pattern: str) -> bool:
+    parts, wanted = name.split("/"), pattern.split("/")
+    return len(wanted) == len(parts) and all(map(fnmatch.fnmatchcase, parts, wanted))
 
 
 def _store(endpoint: str | None) -> Any:

@@ -23,9 +23,8 @@ from treetap.tables.config import CATEGORICAL, TableConfig, encoded_by_name
 from treetap.tables.features import Extent, Features, Held, constant_columns, in_words
 from treetap.tables.files import HEAD, SUFFIXES, TableFile, content_of
 from treetap.tables.label_columns import LabelCells, weights_of
-from treetap.tables.loading import check_columns, columns_of, read_columns
 from treetap.tables.numbers import kind_name
-from treetap.tables.opening import file_source, source_of
+from treetap.tables.opening import check_columns, columns_of, file_source, read_columns, source_of
 from treetap.tables.record_ids import Ids, distinct_ids, ids_of, sorted_ids
 from treetap.tables.source import Origin, Source, row_name
 from treetap.tables.streamed_reading import features_of, first_pass, kinds_of, too_large_to_hold

@@ -17,8 +17,7 @@ from treetap.tables.cells import cast, common_type, plain_column, plain_type
 from treetap.tables.dates import is_date
 from treetap.tables.number_styles import Style
 from treetap.tables.numbers import is_number, is_text, kind_name
-from treetap.tables.source import RowsOf, Source, Trouble
-from treetap.usage import half_of_memory
+from treetap.tables.source import RowsOf, Source, Trouble, within_memory
 
 #: A folder that stands for a column's value, as in `year=2024/part-0.parquet`.
 _PARTITION = re.compile(r"([^/=]+)=([^/]*)/")
@@ -175,14 +174,7 @@ class SeveralFiles(Source):
         }
 
     def _read(self, wanted: list[str], text: Collection[str]) -> list[pa.Table]:
-        most, size, parts = half_of_memory(), 0, []
-        for _, source in self._parts:
-            part = source.read(wanted, text)
-            size += part.nbytes
-            if size > most:
-                raise DataError(f"{self}: the columns take up more than half of this machine's memory; leave some out")
-            parts.append(part)
-        return parts
+        return within_memory(self, (source.read(wanted, text) for _, source in self._parts))
 
 
 def _values(texts: list[str]) -> pa.Array:

@@ -6,15 +6,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import pyarrow as pa
 
+from treetap.errors import DataError
 from treetap.tables.number_styles import PLAIN, Style, number
+from treetap.usage import half_of_memory
 
+Held = TypeVar("Held", pa.Table, pa.RecordBatch)
 #: Most rows of one batch.
 BATCH_ROWS = 1 << 16
 #: Cells that are no numbers; cells of text that may be meant as numbers, so that they are no categories yet; a cell
@@ -126,6 +129,22 @@ class RowsOf:
     def row_name(self, index: int) -> str:
         """The place of a row, counted from 0 among these, for the operator."""
         return self._source.row_name(self._place(index))
+
+
+def within_memory(place: object, parts: Iterable[Held]) -> list[Held]:
+    """The parts of a table; `DataError` as soon as they take up more than half of the memory."""
+    most, size, kept = half_of_memory(), 0, list[Held]()
+    for part in parts:
+        size += part.nbytes
+        if size > most:
+            raise too_large(place)
+        kept.append(part)
+    return kept
+
+
+def too_large(place: object) -> DataError:
+    """The error for columns that do not fit into memory."""
+    return DataError(f"{place}: the columns take up more than half of this machine's memory; leave some out")
 
 
 #: A table's origin in messages: its source, rows of it, or the path of a table that was not read here.

@@ -33,9 +33,8 @@ from treetap.tables.dates import timestamps
 from treetap.tables.features import Held, constant_columns, in_words
 from treetap.tables.label_columns import LabelCells, check_weight_bound
 from treetap.tables.labels import Labels, read_labels
-from treetap.tables.loading import columns_of, read_columns
 from treetap.tables.numbers import is_number, is_text
-from treetap.tables.opening import source_of
+from treetap.tables.opening import columns_of, read_columns, source_of
 from treetap.tables.reading import Table, table_of
 from treetap.tables.record_ids import Ids
 from treetap.tables.source import Source
