@@ -80,6 +80,7 @@ def xgboost_model(
     base, shift = _base(ensemble)
     made, groups = [], []
     for number, tree in enumerate(trees):
+        # scores are sums over trees, so that one tree can carry what the base score cannot hold
         nodes = _Nodes(tree, meaning, columns, first, ensemble.divisor, shift if number == 0 else 0.0)
         made.append(nodes.to_json(number, len(names)))
         groups.append(tree.outputs[0] if len(tree.outputs) == 1 else 0)
@@ -199,6 +200,7 @@ class _Nodes:
         self._weights = {
             node: np.asarray(leaf.weights, dtype=np.float64) / divisor + shift for node, leaf in self._leaves.items()
         }
+        # children have larger numbers than their parent, hence are done before it
         for node in sorted(self._splits, reverse=True):
             self._weights[node] = self._mean(2 * node, 2 * node + 1)
 

@@ -90,6 +90,7 @@ def category_texts(
         cells = [None if float(value) in absent else _shortest(value) for value in exact]
     else:
         parse = path.number if is_text(kind) and not isinstance(path, Path) else number
+        # a text source writes one number in several ways, so that the number that means missing is compared as a text
         gone = {_shortest(np.float64(value)) for value in absent}
         raw = coded.dictionary.cast(pa.string()).to_pylist()
         own = all(not text.strip() or _value(text, parse) is not None for text in raw) if numeric is None else numeric
@@ -287,6 +288,7 @@ def categories_of(
         raise undated(path, name, column.type)
     if chosen is None or not (by_name or is_text(column.type) or is_date(column.type)):
         return None
+    # text of numbers stays numbers unless its owner names the column: CSV has no types
     if is_text(column.type) and not by_name:
         cells = [cell.strip() for cell in column.unique().to_pylist() if cell and cell.strip()]
         if not cells or _all_numbers(path, cells) or are_booleans(cells):
@@ -305,7 +307,9 @@ def categories_of(
     values = category_texts(path, name, column, missing).values()
     if not values:
         return None
-    _check_few(path, name, count, values, "numbers" if are_numbers(values) else "texts")
+    if len(values) > most_categories(count):
+        held = f"{len(values)} different {'numbers' if are_numbers(values) else 'texts'}"
+        raise DataError(f"{path}: column {name!r} holds {held}; a category has few: leave it out")
     return Category(chosen, values, [name] if chosen != "one-hot" else one_hot_names(name, values))
 
 
@@ -323,14 +327,6 @@ def without_missing(path: Origin, name: str, column: pa.ChunkedArray, missing: f
     texts = category_texts(path, name, column, missing)
     absent = np.array([cell is None for cell in texts.cells])[texts.places]
     return pa.chunked_array([pc.if_else(pa.array(absent), None, column.combine_chunks())])
-
-
-def _check_few(path: Origin, name: str, records: int, values: list[str], kind: str) -> None:
-    """`DataError` for a column of more categories than there may be."""
-    if len(values) > most_categories(records):
-        raise DataError(
-            f"{path}: column {name!r} holds {len(values)} different {kind}; a category has few: leave it out"
-        )
 
 
 def one_hot_names(column: str, values: list[str]) -> list[str]:

@@ -65,6 +65,7 @@ def common_type(kinds: Sequence[pa.DataType]) -> pa.DataType:
         return _common_number(held)
     if all(map(is_text, held)):
         return pa.large_string()
+    # times of a zone and others would be two different numbers for one text, and have no common type
     if all(is_date(kind) and getattr(kind, "tz", None) is None for kind in held):
         return pa.timestamp("ns" if pa.timestamp("ns") in held else "us")
     return pa.unify_schemas([pa.schema([("cell", kind)]) for kind in held], promote_options="permissive")[0].type
@@ -74,6 +75,7 @@ def _common_number(kinds: Collection[pa.DataType]) -> pa.DataType:
     decimals = [kind for kind in kinds if pa.types.is_decimal(kind)]
     whole = [kind for kind in kinds if pa.types.is_integer(kind)]
     scale = max((kind.scale for kind in decimals), default=0)
+    # a whole number of 64 bits has up to 20 digits
     digits = scale + max([kind.precision - kind.scale for kind in decimals] + [20 for _ in whole], default=0)
     if len(decimals) + len(whole) < len(kinds) or digits > _MOST_DIGITS:
         return pa.float64()

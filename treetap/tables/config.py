@@ -114,6 +114,7 @@ class TableConfig(SourceKeys, Constrained):
         if len(named) != len(self.columns):
             twice = next(name for name in self.columns if self.columns.count(name) > 1)
             raise ValueError(f"columns names {twice!r} twice")
+        # trees that split at the label, or at what was made of it, would learn nothing else
         for special in (self.id, self.label, self.weight):
             if special in self.columns:
                 raise ValueError(f"column {special!r} is the id or the label or the weight and cannot be a feature too")

@@ -121,6 +121,7 @@ class CsvFile(FileSource):
 
     def _as_written(self, columns: dict[str, pa.ChunkedArray]) -> dict[str, pa.ChunkedArray]:
         """Those that Arrow takes for times of day, or for numbers because of a cell as 0x10, as text."""
+        # both are codes or texts to whoever wrote them, and a second reading alone has them as they were written
         times = [name for name, column in columns.items() if pa.types.is_time(column.type)]
         whole = [name for name, column in columns.items() if pa.types.is_integer(column.type)]
         whole = whole if self._survey.hexadecimal else []
@@ -136,7 +137,7 @@ class CsvFile(FileSource):
 
     def row_name(self, index: int) -> str:
         """The line where a row ends, the header being line 1; the row where the file has changed since."""
-        line, _ = next(islice(self._rows(), index + 1, None), (0, 0))
+        line, _ = next(islice(self._rows(), index + 1, None), (0, []))
         return f"line {line}" if line else super().row_name(index)
 
     def remedy(self, trouble: Trouble, content: Sequence[str | None]) -> str:
@@ -164,10 +165,10 @@ class CsvFile(FileSource):
         """The settings with which the header would have this column."""
         for delimiter in DELIMITERS:
             other = CsvFile(self.file, replace(self.given, delimiter=delimiter))
-            if delimiter != self.dialect.delimiter and name in next(other._cells(), []):
+            if delimiter != self.dialect.delimiter and name in next(other._rows(), (0, []))[1]:
                 return f"write delimiter = {json.dumps(delimiter)} in the table's settings, by which its header has it"
         plain = CsvFile(self.file, replace(self.given, encoding=None))
-        if self.given.encoding is not None and name in next(plain._cells(), []):
+        if self.given.encoding is not None and name in next(plain._rows(), (0, []))[1]:
             return "leave encoding out, without which its header has that name"
         return ""
 
@@ -221,8 +222,8 @@ class CsvFile(FileSource):
         Arrow could report its number and width, but not for a row that is not UTF-8.
         """
         rows = self._rows()
-        _, expected = next(rows, (0, 0))
-        line, cells = next((row for row in rows if row[1] != expected), (0, 0))
+        expected = len(next(rows, (0, []))[1])
+        line, cells = next(((line, len(cells)) for line, cells in rows if len(cells) != expected), (0, 0))
         if not line:
             return None
         head = self.file.head(HEAD)
@@ -230,22 +231,14 @@ class CsvFile(FileSource):
         remedy = "" if other == self.dialect.delimiter else f"; write delimiter = {json.dumps(other)} in its settings"
         return DataError(f"{self}: line {line}: {expected} cells expected, {cells} found{remedy}")
 
-    def _rows(self) -> Iterator[tuple[int, int]]:
-        """The line where each row ends, from 1, and its number of cells, as far as the file can be read."""
+    def _rows(self) -> Iterator[tuple[int, list[str]]]:
+        """The line where each row ends, from 1, and its cells, as far as the file can be read."""
         try:
             with self.file.text(self.dialect.encoding) as text:
                 reader = self.dialect.rows(text)
                 for cells in reader:
                     if cells and reader.line_num > self.dialect.skip:  # Arrow skips empty lines too
-                        yield reader.line_num, len(cells)
-        except (csv.Error, pa.ArrowException, OSError, DataError):
-            return
-
-    def _cells(self) -> Iterator[list[str]]:
-        """The rows' cells, as far as the file can be read."""
-        try:
-            with self.file.text(self.dialect.encoding) as text:
-                yield from islice((cells for cells in self.dialect.rows(text) if cells), self.dialect.skip, None)
+                        yield reader.line_num, cells
         except (csv.Error, pa.ArrowException, OSError, DataError):
             return
 

@@ -12,8 +12,6 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from operator import add
 
 import numpy as np
 import numpy.typing as npt
@@ -192,6 +190,7 @@ class Streamed(Features):
         widths = np.cumsum([0, *(len(self._made[name]) for name in wanted)]).tolist()
         begins = dict(zip(wanted, widths, strict=False))
         picked = [begins[column] + place for column, place in chosen]
+        # batches come in the order of the source, records in any
         place_of = np.full(self._total, -1, dtype=np.int64)
         place_of[rows] = np.arange(len(rows))
         self._check_stamp()
@@ -200,7 +199,7 @@ class Streamed(Features):
             count = len(cells[wanted[0]])
             if first + count > self._total:
                 raise self._changed()
-            origin = RowsOf(self._source, partial(add, first))
+            origin = RowsOf(self._source, range(first, first + count))
             made = encoded(origin, cells, count, None, self._categories, self._missing)
             values = made.values
             for name, seen in made.seen.items():
@@ -323,6 +322,7 @@ def constant_columns(
             continue
         made = [column] if category is None else category.features
         extents = [features[name] for name in made if name in features]
+        # one that varies is enough for the column to say something
         if not extents or not all(extent.constant for extent in extents):
             continue
         faults[column] = "has no value at all" if all(extent.empty for extent in extents) else "is constant"

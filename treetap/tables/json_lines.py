@@ -54,6 +54,7 @@ class JsonLines(FileSource):
                 cells = json.loads(content, object_pairs_hook=list)
             except (ValueError, RecursionError):
                 return DataError(f"{self}: line {line} is no JSON; each line is one object, as json.dumps writes it")
+            # pairs of an object and an array of pairs are alike by now
             if not content.lstrip().startswith("{"):
                 return DataError(f"{self}: line {line} is no object; each line is one, with the columns as its keys")
             names = [name for name, _ in cells]

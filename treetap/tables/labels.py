@@ -89,10 +89,7 @@ def read_classes(table: Table, column: str) -> Labels:
     `DataError` names the fault, never a label: another type, missing, infinite.
     """
     cells = _complete(table, column)
-    if not (is_number(cells.type) or is_text(cells.type) or pa.types.is_boolean(cells.type)):
-        raise DataError(
-            f"{label_column(table, column)}: holds {kind_name(cells.type)}; classes are numbers, text or booleans"
-        )
+    _check_kind(label_column(table, column), cells.type)
     # from Python's numbers numpy would make 64 bits without sign a fraction, and 32 bits other numbers
     own = pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type)
     values = cells.to_numpy(zero_copy_only=False) if own else np.asarray(cells.to_pylist())
@@ -102,15 +99,22 @@ def read_classes(table: Table, column: str) -> Labels:
 
 def read_targets(table: Table, column: str, objective: str) -> Labels:
     """Targets of a regression; `DataError` names the fault, never a label: no numbers, missing, infinite."""
-    cells, where = _complete(table, column), label_column(table, column)
-    if not is_number(cells.type):
-        raise DataError(f"{where}: holds {kind_name(cells.type)}; {objective} needs numbers")
+    cells = _complete(table, column)
+    _check_kind(label_column(table, column), cells.type, objective)
     return Labels(doubles(cells), [])
 
 
 def label_column(table: Table, column: str) -> str:
     """The column for an error's text."""
     return f"{table.path}: label column {column!r}"
+
+
+def _check_kind(where: str, kind: pa.DataType, regression: str = "") -> None:
+    """Raise `DataError` for a column that holds no classes, or no numbers for an objective that is a regression."""
+    if regression and not is_number(kind):
+        raise DataError(f"{where}: holds {kind_name(kind)}; {regression} needs numbers")
+    if not (is_number(kind) or is_text(kind) or pa.types.is_boolean(kind)):
+        raise DataError(f"{where}: holds {kind_name(kind)}; classes are numbers, text or booleans")
 
 
 def _complete(table: Table, column: str) -> pa.ChunkedArray:
@@ -205,8 +209,7 @@ def _targets(
     table: Table, column: str, objective: str, rows: Rows, held: pa.Array
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     where = label_column(table, column)
-    if not is_number(held.type):
-        raise DataError(f"{where}: holds {kind_name(held.type)}; {objective} needs numbers")
+    _check_kind(where, held.type, objective)
     targets = doubles(held)
     bad = np.flatnonzero(~np.isfinite(targets))
     if bad.size:
@@ -218,8 +221,7 @@ def _class_numbers(
     table: Table, column: str, rows: Rows, held: pa.Array, classes: Sequence[str], *, public: bool
 ) -> Rows:
     where = label_column(table, column)
-    if not (is_number(held.type) or is_text(held.type) or pa.types.is_boolean(held.type)):
-        raise DataError(f"{where}: holds {kind_name(held.type)}; classes are numbers, text or booleans")
+    _check_kind(where, held.type)
     coded, known = held.dictionary_encode(), {name: number for number, name in enumerate(classes)}
     values = coded.dictionary
     own = values.to_numpy(zero_copy_only=False) if pa.types.is_floating(values.type) else values.to_pylist()

@@ -53,6 +53,7 @@ def decided_style(rows: Sequence[Sequence[str]], decimal: str | None, thousands:
     plain = decimal or ".", thousands or ""
     columns = _number_columns(rows).values()
     decided = [(cells, styles[0]) for cells, styles in columns if len(styles) == 1 and styles[0] != PLAIN]
+    # a file has one style: columns with one reading decide for those with several, unless they contradict each other
     separators = {style[1] for _, style in decided} - {""}
     marks = {style[0] for cells, style in decided if any(style[0] in cell for cell in cells)}
     if len(separators) > 1 or len(marks) > 1 or not decided:

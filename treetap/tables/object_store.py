@@ -38,6 +38,7 @@ def stored_files(place: str, endpoint: str | None, any_name: bool) -> list[tuple
     bucket, _, below = key.partition("/")
     wild = next((at for at, part in enumerate(below.split("/")) if set(part) & set("*?[")), None)
     base = key if wild is None else "/".join([bucket, *below.split("/")[:wild]])
+    # a store has no folders: a prefix is one if anything is below it
     info = asked(place, lambda: store.get_file_info(base))
     if info.type == fs.FileType.NotFound:
         known = asked(place, lambda: store.get_file_info(bucket)).type != fs.FileType.NotFound

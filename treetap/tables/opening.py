@@ -9,8 +9,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
-from functools import partial
-from operator import add
 from pathlib import Path
 
 import pyarrow as pa
@@ -171,6 +169,7 @@ def check_columns(source: Source, wanted: list[str]) -> None:
     have = columns_of(source)
     times = Counter(have)
     absent = [name for name in wanted if name not in times]
+    # names of columns stay in this log: the message goes to the operator
     if absent:
         meant = [f"for {name!r} {meant_name!r} may be meant" for name in absent if (meant_name := nearest(name, have))]
         log.info("%s: %s", source, "; ".join([f"the table's columns are {', '.join(map(repr, have))}", *meant]))
@@ -204,7 +203,7 @@ def plain_batches(source: Source, wanted: list[str]) -> Iterator[tuple[int, dict
     """
     first, kinds = 0, dict[str, pa.DataType]()
     for batch in source.batches(wanted, ()):
-        here = RowsOf(source, partial(add, first))
+        here = RowsOf(source, range(first, first + batch.num_rows))
         columns = {name: plain_column(here, f"column {name!r}", batch.column(name)) for name in wanted}
         for name, column in columns.items():
             if kinds.setdefault(name, column.type) != column.type:

@@ -176,42 +176,29 @@ def read_table(
         further = [config.label, *([config.weight] if config.weight else [])]
     source = source_of(config)
     with source.opened():
-        return _read(config, source, further, with_label, missing, categories, shapes, empty, streams)
-
-
-def _read(
-    config: TableConfig,
-    source: Source,
-    further: list[str],
-    with_label: bool,
-    missing: float | None,
-    categories: Mapping[str, Category] | None,
-    shapes: Mapping[str, Shape] | None,
-    empty: Collection[str],
-    streams: bool,
-) -> Table:
-    for sentence in source.says:
-        log.info("%s", sentence)
-    check_columns(source, [config.id, *config.columns, *further])
-    if streams and too_large_to_hold(source, config):
-        stamp = source.stamp()
-        kinds = kinds_of(source, config)
-        columns, cells = first_pass(source, config, kinds, further, categories)
-        ids, order = sorted_ids(source, f"column {config.id!r}", columns[config.id])
-        made, encodings = features_of(source, stamp, config, kinds, len(ids), cells, categories, missing)
-        names, own = made.names, list(config.columns)
-        read = Table(source, ids, names, made, None, order, own, encodings, config.id, seen=made.seen)
-        read = _beside_features(read, source, config, columns, with_label)
-    else:
-        columns = _columns(source, config, further, categories)
-        read = table_of(source, config, columns, with_label, missing, categories, shapes)
-    if categories is not None:
-        return replace(read, unlike=unlike_training(source, read.seen, set(empty), len(read.ids)))
-    if not config.columns:
-        others = [name for name in columns_of(source) if name not in (config.id, config.label, config.weight)]
-        has = f"; it has {', '.join(map(repr, others))}" if others else ""
-        log.info("%s: columns names none, so that the table contributes no feature%s", source, has)
-    return _without_constant(read) if config.drop_constant else read
+        for sentence in source.says:
+            log.info("%s", sentence)
+        check_columns(source, [config.id, *config.columns, *further])
+        # both ways give the same table; the second holds all features in memory
+        if streams and too_large_to_hold(source, config):
+            stamp = source.stamp()
+            kinds = kinds_of(source, config)
+            columns, cells = first_pass(source, config, kinds, further, categories)
+            ids, order = sorted_ids(source, f"column {config.id!r}", columns[config.id])
+            made, encodings = features_of(source, stamp, config, kinds, len(ids), cells, categories, missing)
+            names, own = made.names, list(config.columns)
+            read = Table(source, ids, names, made, None, order, own, encodings, config.id, seen=made.seen)
+            read = _beside_features(read, source, config, columns, with_label)
+        else:
+            columns = _columns(source, config, further, categories)
+            read = table_of(source, config, columns, with_label, missing, categories, shapes)
+        if categories is not None:
+            return replace(read, unlike=unlike_training(source, read.seen, set(empty), len(read.ids)))
+        if not config.columns:
+            others = [name for name in columns_of(source) if name not in (config.id, config.label, config.weight)]
+            has = f"; it has {', '.join(map(repr, others))}" if others else ""
+            log.info("%s: columns names none, so that the table contributes no feature%s", source, has)
+        return _without_constant(read) if config.drop_constant else read
 
 
 def _columns(
@@ -272,6 +259,7 @@ def _without_constant(table: Table) -> Table:
     if constant:
         log.info("%s: drop_constant leaves out %s", table.path, in_words(constant))
     categories = {name: category for name, category in table.categories.items() if name not in constant}
+    # a column of the file may have become several features
     made = [table.categories[name].features if name in table.categories else [name] for name in constant]
     gone = set(chain(*made))
     kept = [place for place, name in enumerate(table.columns) if name not in gone]

@@ -6,9 +6,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import accumulate
-from operator import add
 
 import pyarrow as pa
 
@@ -164,7 +162,8 @@ class SeveralFiles(Source):
         """Rows of one file, whose first is number `first` of all, with the columns that its folders stand for."""
         if first is None:
             first = self._ends[place - 1] if place else 0
-        here, rows = RowsOf(self, partial(add, first)), part.num_rows
+        rows = part.num_rows
+        here = RowsOf(self, range(first, first + rows))
         read = dict(zip(part.column_names, part.columns, strict=True))
         return {
             name: pa.chunked_array([pa.repeat(self._folders[name][place], rows)])

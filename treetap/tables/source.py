@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Literal, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from treetap.errors import DataError
@@ -116,11 +118,11 @@ class Source(ABC):
 class RowsOf:
     """Some rows of a source that have been read, under the names that they have in the whole: for messages.
 
-    `place`: the number of a row among these → that among all, from 0.
+    `rows`: their numbers among all, from 0.
     """
 
-    def __init__(self, source: Source, place: Callable[[int], int]) -> None:
-        self._source, self._place = source, place
+    def __init__(self, source: Source, rows: range | npt.NDArray[np.int64]) -> None:
+        self._source, self._rows = source, rows
         self.typed, self.number, self.remedy = source.typed, source.number, source.remedy
 
     def __str__(self) -> str:
@@ -128,7 +130,7 @@ class RowsOf:
 
     def row_name(self, index: int) -> str:
         """The place of a row, counted from 0 among these, for the operator."""
-        return self._source.row_name(self._place(index))
+        return self._source.row_name(int(self._rows[index]))
 
 
 def within_memory(place: object, parts: Iterable[Held]) -> list[Held]:

@@ -140,6 +140,7 @@ class SourceKeys(Strict):
             raise ValueError(f"{of_files[0]} is a key of files, and uri of a database: leave one of the two out")
         if given and self.format not in (None, "csv"):
             raise ValueError(f'{given[0]} is a key of CSV, and format = "{self.format}": leave one of the two out')
+        # where points separate thousands, the decimal mark is not left to detection
         if (self.decimal or ".") == self.thousands:
             other = "," if self.thousands == "." else "."
             raise ValueError(f'thousands and decimal are both {self.thousands!r}: write decimal = "{other}" too')

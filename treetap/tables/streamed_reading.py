@@ -156,7 +156,8 @@ class DistinctCells:
 
     def origin(self) -> RowsOf:
         """The source, in which a cell of `column` has the name of the first row that has it."""
-        return RowsOf(self._source, lambda index: int(self._rows[index]))
+        self._settle()
+        return RowsOf(self._source, self._rows)
 
     def _settle(self) -> None:
         parts = [(self._known, self._rows), *self._new]

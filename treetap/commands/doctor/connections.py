@@ -242,6 +242,7 @@ def _said(*, proxied: bool) -> Iterator[tuple[str, str]]:
         yield "https_proxy", f"is not set, nor another variable that {ASKED} reads: calls go directly"
     for name in sorted(ignored):
         yield name, "is set and ignored: its library has the settings of treetap alone"
+    # these are left to gRPC; every other variable of it was taken out at the start, and is among `ignored`
     for name in OF_GRPC:
         if os.environ.get(name, "NONE") != "NONE":
             yield name, "is in effect: gRPC reads it"
