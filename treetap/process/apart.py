@@ -153,11 +153,6 @@ class _Reader:
         theirs.close()  # with our copy gone, the pipe ends when the reader does
         self._late = False
 
-    @property
-    def pid(self) -> int:
-        """Process id."""
-        return self._process.pid or 0
-
     def asked(self, what: str, given: tuple[object, ...]) -> tuple[bytes, bytes]:
         """The kind and the content of the first answer to a request; raises as `answer` does."""
         with suppress(OSError):  # it has ended, which the answer will say

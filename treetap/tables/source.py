@@ -19,7 +19,7 @@ from treetap.errors import DataError
 from treetap.tables.number_styles import PLAIN, Style, number
 from treetap.usage import half_of_memory
 
-Held = TypeVar("Held", pa.Table, pa.RecordBatch)
+Part = TypeVar("Part", pa.Table, pa.RecordBatch)
 #: Most rows of one batch.
 BATCH_ROWS = 1 << 16
 #: Cells that are no numbers; cells of text that may be meant as numbers, so that they are no categories yet; a cell
@@ -133,9 +133,9 @@ class RowsOf:
         return self._source.row_name(int(self._rows[index]))
 
 
-def within_memory(place: object, parts: Iterable[Held]) -> list[Held]:
+def within_memory(place: object, parts: Iterable[Part]) -> list[Part]:
     """The parts of a table; `DataError` as soon as they take up more than half of the memory."""
-    most, size, kept = half_of_memory(), 0, list[Held]()
+    most, size, kept = half_of_memory(), 0, list[Part]()
     for part in parts:
         size += part.nbytes
         if size > most:
