@@ -178,7 +178,6 @@ class _Reader:
         return kind, content
 
     def close(self) -> None:
-        """End the process."""
         end(self._process)
         self._pipe.close()
 
@@ -259,7 +258,6 @@ def _parts(table: pa.Table) -> Iterator[pa.Table]:
 
 
 def _written(table: pa.Table) -> memoryview:
-    """A table in Arrow's stream format."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table)

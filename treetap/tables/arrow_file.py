@@ -106,7 +106,6 @@ def _sound(column: pa.Array) -> bool:
 
 
 def _batches(reader: Any) -> Any:
-    """The batches of either format."""
     if isinstance(reader, pa.ipc.RecordBatchStreamReader):
         return reader
     return (reader.get_batch(number) for number in range(reader.num_record_batches))

@@ -116,7 +116,7 @@ def detect(head: bytes, given: Given, *, whole: bool) -> Detected:
         if encoding != "utf-8":
             says.append(f"read as {encoding.upper()}, by its byte order mark")
     elif _mistaken(head, encoding):
-        says.append(f"is UTF-8 too: if letters are wrong by encoding = {_toml(encoding)}, leave encoding out")
+        says.append(f"is UTF-8 too: if letters are wrong by encoding = {json.dumps(encoding)}, leave encoding out")
     dialect = Dialect(encoding=encoding, quote='"' if given.quote is None else given.quote)
     text = head.decode(encoding, "replace").removeprefix("\ufeff")
     if excel := _EXCEL.match(text):  # its first line says how cells end
@@ -125,10 +125,10 @@ def detect(head: bytes, given: Given, *, whole: bool) -> Detected:
         dialect = replace(dialect, delimiter=given.delimiter)
     elif excel:
         dialect = replace(dialect, delimiter=excel[1])
-        says.append(f"its first line, sep={_shown(excel[1])}, is no header: delimiter = {_toml(excel[1])}")
+        says.append(f"its first line, sep={_shown(excel[1])}, is no header: delimiter = {json.dumps(excel[1])}")
     elif (delimiter := _delimiter(text, dialect, whole)) != ",":
         dialect = replace(dialect, delimiter=delimiter)
-        says.append(f"cells end at {_shown(delimiter)}: delimiter = {_toml(delimiter)}")
+        says.append(f"cells end at {_shown(delimiter)}: delimiter = {json.dumps(delimiter)}")
     if given.decimal is not None and given.thousands is not None:
         return Detected(replace(dialect, decimal=given.decimal, thousands=given.thousands), tuple(says))
     decimal, thousands, undecided = given.decimal, given.thousands, list[str]()
@@ -188,7 +188,3 @@ def _rows(text: str, dialect: Dialect, whole: bool) -> list[list[str]]:
 
 def _shown(delimiter: str) -> str:
     return {"\t": "a tab", ";": "a semicolon", "|": "a bar"}.get(delimiter, repr(delimiter))
-
-
-def _toml(text: str) -> str:
-    return json.dumps(text)

@@ -62,7 +62,6 @@ class CsvFile(FileSource):
 
     @property
     def dialect(self) -> Dialect:
-        """The dialect that is given or detected."""
         return self.detected.dialect
 
     @property

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 import pyarrow as pa
 
@@ -239,7 +239,7 @@ class TableFile:
     def text(self, encoding: str) -> IO[str]:
         """The content as text; bytes that are none in this encoding are replaced."""
         without_mark = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
-        return io.TextIOWrapper(io.BufferedReader(_Raw(self.unpacked())), without_mark, "replace", newline="")
+        return io.TextIOWrapper(io.BufferedReader(self.unpacked()), without_mark, "replace", newline="")
 
     def head(self, size: int) -> bytes:
         """The first bytes of the content, unpacked; `OSError` if they cannot be read."""
@@ -282,26 +282,6 @@ class _Bounded:
 
     def readable(self) -> bool:
         return True
-
-
-class _Raw(io.RawIOBase):
-    """A file of Arrow's for Python's decoders."""
-
-    def __init__(self, file: pa.NativeFile) -> None:
-        super().__init__()
-        self._file = file
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        content = self._file.read(len(buffer))
-        buffer[: len(content)] = content
-        return len(content)
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
 
 
 class FileSource(Source):

@@ -29,7 +29,6 @@ class JsonLines(FileSource):
             return self._table().select(wanted)
 
     def row_name(self, index: int) -> str:
-        """The line of a row; empty lines are none."""
         return next((f"line {line}" for row, (line, _) in enumerate(self._lines()) if row == index), f"row {index + 1}")
 
     def _table(self) -> pa.Table:

@@ -198,7 +198,6 @@ def read_partial_labels(
 
 
 def _filled(cells: pa.ChunkedArray) -> Rows:
-    """Places of the cells with content."""
     empty = pc.is_null(cells, nan_is_null=pa.types.is_floating(cells.type))
     if is_text(cells.type):
         empty = pc.or_(empty, pc.fill_null(pc.equal(pc.utf8_trim_whitespace(cells), ""), True))

@@ -51,7 +51,6 @@ class ParquetFile(FileSource):
                 yield pa.Table.from_batches([batch]).select(wanted)
 
     def count_rows(self) -> int:
-        """The number in the file's metadata."""
         with decoding(self, "Parquet"), self.file.open() as raw:
             return int(pq.read_metadata(raw).num_rows)
 

@@ -204,7 +204,6 @@ def read_table(
 def _columns(
     source: Source, config: TableConfig, further: list[str], categories: Mapping[str, Category] | None
 ) -> dict[str, pa.ChunkedArray]:
-    """All columns of a table, whole."""
     wanted = [config.id, *config.columns, *further]
     as_written = encoded_by_name(config.encode) if categories is None else categories
     table = read_columns(source, wanted, {config.id, *as_written}, config.id)

@@ -49,7 +49,10 @@ class Ids(Sequence[str]):
 
         It is made part by part: beside the column there are only the ids.
         """
-        parts = (pc.utf8_trim_whitespace(part.cast(pa.large_string())) for part in _parts(column))
+        parts = (
+            pc.utf8_trim_whitespace(part.cast(pa.large_string()))
+            for part in chain.from_iterable(map(_slices, column.chunks))
+        )
         return cls(pa.chunked_array(parts, pa.large_string()).combine_chunks())
 
     @property
@@ -124,10 +127,6 @@ class Ids(Sequence[str]):
             whole[texts] = content
             state.update(whole.data)
         return state.digest()
-
-
-def _parts(column: pa.ChunkedArray) -> Iterator[pa.Array]:
-    return chain.from_iterable(map(_slices, column.chunks))
 
 
 def _slices(texts: pa.Array) -> Iterator[pa.Array]:

@@ -123,7 +123,6 @@ class SeveralFiles(Source):
         return [source.stamp() for _, source in self._parts]
 
     def row_name(self, index: int) -> str:
-        """The file and its own name of the row."""
         if not self._ends:  # not read by this process yet
             with suppress(DataError):
                 own = self._parts[0][1].fields()[0][0]

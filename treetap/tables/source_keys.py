@@ -37,7 +37,6 @@ def _place(value: Any) -> Path | str:
 
 
 def _places(value: Any) -> Any:
-    """A path, or a list of paths."""
     if value == []:
         raise ValueError("names no file")
     if value is None:
@@ -80,7 +79,6 @@ def _thousands(value: Any) -> Any:
 
 
 def _encoding(value: Any) -> Any:
-    """Refuse what is no encoding of text."""
     try:
         "a".encode(value).decode(value)
     except (LookupError, UnicodeError, TypeError, ValueError):

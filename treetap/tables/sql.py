@@ -244,7 +244,6 @@ class _Call:
             cursor.close()
 
     def schema(self, query: str) -> pa.Schema:
-        """The columns of a query."""
         with self._run(query) as reader:
             return reader.schema
 
@@ -314,7 +313,6 @@ def _plain_type(field: pa.Field) -> pa.DataType:
 
 
 def _with_deadlines(uri: str) -> str:
-    """The URI with the parameters that it lacks."""
     _, _, given = uri.partition("?")
     names = {setting.partition("=")[0] for setting in given.split("&")}
     added = "&".join(f"{name}={value}" for name, value in _LIBPQ.items() if name not in names)
