@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from treetap.errors import Malformed
-from treetap.process.units import finish_unit
+from treetap.process.signs_of_life import finish_unit
 
 State = dict[str, Any]
 

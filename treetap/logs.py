@@ -72,7 +72,6 @@ class TextLines(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, and those of the traceback if there is one."""
         subject = _subject.get()
         known = " ".join(f"{name}={_shown(subject[name])}" for name in SUBJECT if name in subject)
         head = [self.formatTime(record), record.levelname, record.name, *([f"[{known}]"] if known else [])]
@@ -86,7 +85,6 @@ class JsonLines(logging.Formatter):
     """time (UTC), level, logger, message; job, attempt, step, peer where known; seconds of a step that ended."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
         line: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),

@@ -23,7 +23,7 @@ from attacks.view.own_table import as_numbers, check_names
 from attacks.view.view import View
 from treetap.errors import BadInput
 from treetap.tables.config import TableConfig
-from treetap.tables.loading import columns_of
+from treetap.tables.opening import columns_of
 from treetap.tables.reading import Table, read_table
 from treetap.tables.tensors import shape_text
 

@@ -29,7 +29,7 @@ from treetap.models.store import VALUES, read_model, read_repaired
 from treetap.models.valued_trees import ValuedTrees, valued_trees
 from treetap.protocols.registry import prediction_name
 from treetap.tables.config import TableConfig
-from treetap.tables.loading import columns_of
+from treetap.tables.opening import columns_of
 from treetap.tables.reading import Table, read_table
 from treetap.trees.ensemble import Ensemble, Split
 from treetap.trees.leaf_entries import LeafEntries

@@ -21,7 +21,7 @@ from treetap.tables.categories import Category, most_categories, one_hot_names
 from treetap.tables.config import DAYS, OTHERS, TableConfig
 from treetap.tables.features import Held
 from treetap.tables.labels import Labels, read_classes
-from treetap.tables.loading import columns_of, date_columns
+from treetap.tables.opening import columns_of, date_columns
 from treetap.tables.reading import Floats, Table, read_table
 
 #: Most different values of a text column.

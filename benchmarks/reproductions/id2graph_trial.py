@@ -29,7 +29,7 @@ from treetap.commands.experiment.joined_table import ID, Split, read_table, spli
 from treetap.commands.experiment.run import run_seed
 from treetap.commands.local_federation import clean_end, working_folder
 from treetap.tables.features import Held
-from treetap.tables.label_cells import LabelCells
+from treetap.tables.label_columns import LabelCells
 from treetap.tables.labels import read_labels
 from treetap.tables.reading import Table
 from treetap.tables.record_ids import Ids

@@ -36,9 +36,8 @@ from coordinator.runtime.job_record import (
     waits,
 )
 from treetap.errors import BadInput, DataError, Interrupted, UnknownJob
-from treetap.models.checksums import bodies_of, checked_line, first, whole_lines
+from treetap.models.checksums import bodies_of, checked_line, first, parse_json, whole_lines
 from treetap.models.durable import append, make_folder, remnant, sync_folder, write_whole
-from treetap.models.json_text import parse
 from treetap.names import NAME, did_you_mean
 from treetap.version import PROTOCOL_VERSION
 from treetap.wire.v2 import jobs_pb2
@@ -83,7 +82,7 @@ def lines_of(path: Path, job: str, raw: bytes) -> Lines:
     lines = whole_lines(raw)
     bodies, digests = bodies_of(path, lines, _seed(job))
     try:
-        events = [parse(body) for body in bodies]
+        events = [parse_json(body) for body in bodies]
     except ValueError:
         raise DataError(f"{path}: has a line that is no JSON; bring a back-up of the file back") from None
     if not events or events[0].get("event") != "submitted":

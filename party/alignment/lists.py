@@ -14,8 +14,7 @@ from treetap.process.together import together
 from treetap.protocols.alignment import owners
 from treetap.protocols.messages import JobSizes
 from treetap.psi import kernels
-from treetap.psi.exponents import Exponent
-from treetap.psi.group import POINT_BYTES
+from treetap.psi.group import POINT_BYTES, Exponent
 from treetap.psi.lists import PointList, Rows, common, shuffled
 from treetap.tables.record_ids import Ids
 from treetap.wire.v2 import alignment_pb2

@@ -25,7 +25,7 @@ from treetap.errors import ConfigError, DataError, Malformed, Refused
 from treetap.process.together import together
 from treetap.protocols.alignment import AlignmentTurn, turns
 from treetap.protocols.messages import JobSizes
-from treetap.psi.exponents import Exponent
+from treetap.psi.group import Exponent
 from treetap.psi.lists import PointList, permutation
 from treetap.tables.evaluated import JobRecords
 from treetap.tables.record_ids import Ids

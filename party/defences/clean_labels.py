@@ -18,8 +18,7 @@ from party.defences.settings import Defences
 from party.policy import Policy
 from treetap.errors import ConfigError, Refused
 from treetap.protocols.exclusions import Feature, between
-from treetap.tables.labels import Labels, read_classes, read_labels, read_targets
-from treetap.tables.partial_labels import PartialLabels, read_partial_labels
+from treetap.tables.labels import Labels, PartialLabels, read_classes, read_labels, read_partial_labels, read_targets
 from treetap.tables.reading import Table
 from treetap.trees.job_params import REGRESSIONS
 

@@ -16,9 +16,8 @@ from party.runtime.context import StepContext
 from treetap.errors import Malformed
 from treetap.process.together import together
 from treetap.protocols.growth import TreeSizes
+from treetap.trees.candidates import MARKS, Group
 from treetap.trees.growing_tree import Choice, GrowingTree, Ints
-from treetap.trees.candidates import MARKS
-from treetap.trees.candidates import Group
 
 #: Opens packed sums: (ciphertexts, groups) → the criterion's slots (groups, S).
 OpenSums = Callable[[bytes, int], Awaitable[Ints]]

@@ -25,7 +25,7 @@ from party.runtime.step_order import (
     steps_of,
 )
 from treetap.errors import Malformed
-from treetap.privacy.ring import Ring
+from treetap.privacy.masks import Ring
 from treetap.wire.v2 import control_pb2, masked_pb2
 
 

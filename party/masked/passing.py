@@ -16,8 +16,7 @@ from party.runtime.step_order import Next, step
 from treetap.errors import DataError, Malformed
 from treetap.models.own_split import OwnSplit
 from treetap.models.trained_ids import TRAINED_IDS, any_trained
-from treetap.privacy.masks import MaskKey, PairwiseMasks
-from treetap.privacy.ring import Ring, encode
+from treetap.privacy.masks import MaskKey, PairwiseMasks, Ring, encode
 from treetap.process.together import together
 from treetap.protocols.masked import MaskedSizes
 from treetap.trees.paths import Bools

@@ -17,7 +17,7 @@ from party.protocols import PredictionJob
 from party.runtime.messages import Rows
 from party.runtime.step_order import NEXT_STAGE, OPENING, THIS_ROUND, Next, Outcome, role, step, steps_of
 from treetap.errors import Malformed
-from treetap.privacy.ring import Ring, decode
+from treetap.privacy.masks import Ring, decode
 from treetap.tables.reading import Floats
 from treetap.trees.job_params import REGRESSIONS
 from treetap.wire.v2 import control_pb2, prediction_pb2

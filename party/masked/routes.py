@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import Malformed
-from treetap.privacy.ring import Ring
+from treetap.privacy.masks import Ring
 from treetap.trees.ensemble import ROOT
 from treetap.trees.paths import Bools
 

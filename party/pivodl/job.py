@@ -27,7 +27,7 @@ from treetap.models.trained_ids import TRAINED_IDS, trained_ids
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import members_of
 from treetap.protocols.pivodl import PivodlSizes
-from treetap.tables.partial_labels import PartialLabels
+from treetap.tables.labels import PartialLabels
 from treetap.tables.reading import Table
 from treetap.trees.shared_label_loss import Moments, SharedLabelLoss
 from treetap.wire.metric_history import columns

@@ -26,7 +26,7 @@ from party.pivodl.participant import Participant
 from party.pivodl.party_keys import PartyKeys
 from treetap.additive.paillier.shared_sums import SharedSums
 from treetap.errors import Malformed
-from treetap.privacy.ring import decode, encode
+from treetap.privacy.masks import decode, encode
 from treetap.trees.ensemble import ROOT
 from treetap.trees.shared_label_loss import Moments, SharedLabelLoss
 from treetap.wire.v2 import pivodl_pb2

@@ -19,8 +19,8 @@ from party.pivodl.participant import Participant
 from party.pivodl.party_keys import PartyKeys
 from treetap.additive.paillier.shared_sums import SharedSums
 from treetap.process.together import together
-from treetap.trees.tree_bins import left_sums
 from treetap.trees.pivodl_rules import permits
+from treetap.trees.tree_bins import left_sums
 from treetap.wire.v2 import pivodl_pb2
 
 Ints = npt.NDArray[np.int64]

@@ -26,7 +26,7 @@ from party.runtime.messages import Rows
 from party.setup.steps import load_table, table_config
 from treetap.errors import DataError, Refused
 from treetap.models.durable import write_whole
-from treetap.tables.partial_labels import PartialLabels
+from treetap.tables.labels import PartialLabels
 from treetap.tables.record_ids import Ids
 from treetap.tables.typed import IdColumn
 from treetap.trees.evaluation import evaluate

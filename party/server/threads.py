@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from typing import TypeVar
 
 from treetap.errors import Interrupted
-from treetap.process.silence import LOOKS, SilenceWatch
+from treetap.process.signs_of_life import LOOKS, SilenceWatch
 
 T = TypeVar("T")
 

@@ -18,9 +18,9 @@ from treetap.errors import DataError, Malformed, Refused
 from treetap.protocols.job_spec import params_of
 from treetap.tables.config import TableConfig
 from treetap.tables.evaluated import JobRecords
+from treetap.tables.label_columns import check_weight_bound
 from treetap.tables.labels import Labels, label_column
 from treetap.tables.reading import Table
-from treetap.tables.weights import check_job
 from treetap.wire.v2 import setup_pb2
 
 log = logging.getLogger(__name__)
@@ -187,7 +187,7 @@ def check_weights(own: TableConfig, table: Table, spec: setup_pb2.JobSpec, *, bo
     Those of an eval table weight metrics alone.
     """
     if table.weights is not None and (most := params_of(spec).largest_weight) is not None:
-        check_job(table.path, required(own.weight), table.weights, table.rows, most if bounded else math.inf)
+        check_weight_bound(table.path, required(own.weight), table.weights, table.rows, most if bounded else math.inf)
 
 
 def check_drawn(sender: str, tree: int, *, draws_evaluated: bool) -> None:

@@ -25,9 +25,8 @@ from treetap.protocols.alignment import turns
 from treetap.protocols.job_spec import put_params
 from treetap.protocols.prediction import predict_request
 from treetap.psi import kernels
-from treetap.psi.backends import group
-from treetap.psi.exponents import Exponent
-from treetap.psi.group import uniform_bytes
+from treetap.psi.group import Exponent, uniform_bytes
+from treetap.psi.kernels import group
 from treetap.tables.record_ids import Ids
 from treetap.trees.params import BoostingParams
 from treetap.wire.frame import name_of

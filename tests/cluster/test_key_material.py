@@ -20,9 +20,8 @@ from treetap.additive.sums.key_holder import KeyHolder
 from treetap.additive.sums.slots import Slots
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.psi import kernels
-from treetap.psi.backends import group
-from treetap.psi.exponents import Exponent
-from treetap.psi.group import uniform_bytes
+from treetap.psi.group import Exponent, uniform_bytes
+from treetap.psi.kernels import group
 from treetap.workers.engines import Engine, FitForKeys, KeyEngine
 from treetap.workers.settings import ClusterConfig
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from treetap.additive.sums import secret_keys
 from treetap.additive.sums.secret_keys import SecretKey
 from treetap.commands.cli import main
-from treetap.psi.exponents import Exponent
+from treetap.psi.group import Exponent
 
 
 def _watch(folder: Path) -> None:

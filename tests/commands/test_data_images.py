@@ -10,7 +10,7 @@ import pytest
 
 from tests.commands.command import treetap_here
 from treetap.tables.config import TableConfig
-from treetap.tables.label_cells import cells_of
+from treetap.tables.label_columns import cells_of
 from treetap.tables.reading import Table, read_table
 
 COLOUR = np.random.default_rng(3).integers(0, 256, (6, 4, 7, 3), dtype=np.uint8)

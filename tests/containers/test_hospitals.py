@@ -17,7 +17,7 @@ from treetap.protocols.job_spec import sent_in_training
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import members_of
 from treetap.strict import load, read_toml
-from treetap.tables.partial_labels import read_partial_labels
+from treetap.tables.labels import read_partial_labels
 from treetap.tables.reading import Table, read_table
 
 pytestmark = pytest.mark.second_tier

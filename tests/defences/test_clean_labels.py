@@ -23,7 +23,7 @@ from tests.trainings import policies
 from tests.worlds import PARTIES, spec, world
 from treetap.errors import ConfigError, Refused
 from treetap.protocols.prediction import predict_request
-from treetap.tables.label_cells import LabelCells
+from treetap.tables.label_columns import LabelCells
 from treetap.tables.labels import Labels
 from treetap.trees.params import BoostingParams
 
@@ -173,8 +173,8 @@ def test_releases_that_end_at_once_are_all_noted(tmp_path: Path) -> None:
         ("from treetap.tables.labels import _complete", "TID251"),
         ("from treetap.tables.labels import read_classes", "TID251"),
         ("from treetap.tables.labels import read_targets", "TID251"),
-        ("from treetap.tables.partial_labels import read_partial_labels", "TID251"),
-        ("from treetap.tables.label_cells import cells_of", "TID251"),
+        ("from treetap.tables.labels import read_partial_labels", "TID251"),
+        ("from treetap.tables.label_columns import cells_of", "TID251"),
         ("def opened(table):\n    return table.label._cells", "SLF001"),
         ("def opened(clean):\n    return clean._held", "SLF001"),
     ],

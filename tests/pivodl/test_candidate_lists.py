@@ -12,7 +12,7 @@ from party.pivodl import candidate_bins
 from party.pivodl.candidate_bins import SourceBins, candidate_sets, left_sums_of_sets
 from treetap.errors import Malformed
 from treetap.trees.candidates import CandidateList
-from treetap.trees.histogram import left_sums
+from treetap.trees.tree_bins import left_sums
 from treetap.wire.v2 import pivodl_pb2
 
 Change = Callable[[list[pivodl_pb2.CandidateSet]], None]

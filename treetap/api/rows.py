@@ -17,8 +17,7 @@ from treetap.api.frames import library_of, like
 from treetap.api.loopback import ID
 from treetap.protocols.prediction import id_column_fault
 from treetap.tables.cells import plain_column
-from treetap.tables.ids import ids_of
-from treetap.tables.record_ids import Ids
+from treetap.tables.record_ids import Ids, ids_of
 
 #: Column of ids whose own column is called as one of the predictions'.
 _IDS = "id"

@@ -19,8 +19,8 @@ from treetap.errors import Malformed
 from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.member import MaskedSum, Member
 from treetap.lattice.parameters import PARTIAL_SUMS, Parameters
+from treetap.process.signs_of_life import finish_unit
 from treetap.process.together import together
-from treetap.process.units import finish_unit
 from treetap.workers.engines import Engine, KeyEngine, call_all
 
 Ints = npt.NDArray[np.int64]

@@ -23,7 +23,7 @@ from treetap.errors import Malformed, OutOfOrder
 from treetap.lattice.parameters import PARAMETERS_BYTES, PARTIAL_SUMS, Parameters
 from treetap.lattice.scheme import scheme_of, to_bytes
 from treetap.native.lattice import Polynomial, Ring
-from treetap.process.units import finish_unit
+from treetap.process.signs_of_life import finish_unit
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]

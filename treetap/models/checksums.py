@@ -1,4 +1,4 @@
-"""Checksums (SHA-256) of stored JSON: chained from line to line, and of single objects.
+"""Stored JSON, read from files of any origin, and its checksums (SHA-256): chained from line to line, and of objects.
 
 They detect damage, such as by a disk or an editor. They are no signature: the writer of a file can compute them.
 
@@ -16,6 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from treetap.errors import DataError
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value of a JSON text. Raises ValueError for one that is none, or is nested too deeply to be ours."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
 
 #: The key of a checksum: the last one of a line, or any of an object.
 KEY = "sha256"
@@ -60,11 +69,11 @@ def bodies_of(path: Path, lines: list[bytes], seed: str) -> tuple[list[bytes], l
     """
     bodies, digests, before = [], [], first(seed)
     for number, line in enumerate(lines, start=1):
-        found = body_of(line, before)
-        if found is None:
+        fitting = body_of(line, before)
+        if fitting is None:
             raise DataError(f"{path}: line {number} is damaged; bring a back-up of the file back")
-        bodies.append(found[0])
-        digests.append(before := found[1])
+        bodies.append(fitting[0])
+        digests.append(before := fitting[1])
     return bodies, digests
 
 

@@ -35,8 +35,8 @@ def read_history(folder: Path) -> list[dict[str, float | None]]:
     return rounds
 
 
-def _is_metrics(found: object) -> bool:
-    return isinstance(found, dict) and all(value is None or type(value) in (int, float) for value in found.values())
+def _is_metrics(row: object) -> bool:
+    return isinstance(row, dict) and all(value is None or type(value) in (int, float) for value in row.values())
 
 
 def names_in(rounds: Sequence[Metrics]) -> list[str]:

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from treetap.errors import DataError
-from treetap.models.checksums import bodies_of, checked_line, first, whole_lines
+from treetap.models.checksums import bodies_of, checked_line, first, parse_json, whole_lines
 from treetap.models.durable import append, make_folder, write_whole
-from treetap.models.json_text import parse
 
 Line = dict[str, Any]
 
@@ -35,7 +34,7 @@ class LineFile:
             DataError: a line is not what was written.
         """
         try:
-            return [parse(body) for body in self._bodies()]
+            return [parse_json(body) for body in self._bodies()]
         except ValueError:
             raise DataError(f"{self.path}: is damaged; bring a back-up of the file back") from None
 

@@ -10,7 +10,7 @@ from typing import Any
 from treetap.errors import DataError
 from treetap.models import checksums
 from treetap.models.arrays import Array, read_arrays
-from treetap.models.json_text import parse
+from treetap.models.checksums import parse_json
 
 #: Format of a published model, in its manifest: the only one that is read. Raised whenever models of the last one would
 #: be misread or lack what is read; a sample of it is kept below tests/library/models.
@@ -103,7 +103,18 @@ def read_job(folder: Path) -> dict[str, Any]:
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """A published model's manifest, all files of the model checked; raises as `read_model` does."""
-    return _read_checked(folder)
+    path = folder / MANIFEST
+    manifest = _manifest_of_today(folder)
+    manifest = checksums.without_checksum(path, manifest, manifest_seed(str(read_job(folder).get("submission"))))
+    if not isinstance(manifest.get("job_digest"), str):
+        raise DataError(f"{path}: job_digest is missing; bring a back-up of the file back")
+    digests = manifest.get("files")
+    if not isinstance(digests, dict) or not digests or not all(isinstance(value, str) for value in digests.values()):
+        raise DataError(f"{path}: files has no digest of every file of the model; bring a back-up of the file back")
+    for name, digest in digests.items():
+        if sha256_of(folder / name) != digest:
+            raise DataError(f"{folder / name}: is not the file that was published; bring a back-up of it back")
+    return manifest
 
 
 def read_model(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -112,7 +123,7 @@ def read_model(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     Raises:
         DataError: it is not there, of another format, without trees, or its files are not what was published.
     """
-    manifest = _read_checked(folder)
+    manifest = read_manifest(folder)
     _require(folder, manifest, TREES)
     return manifest, _lines(folder / TREES)
 
@@ -128,7 +139,7 @@ def read_weights(folder: Path) -> tuple[dict[str, Any], dict[str, Array]]:
 
 def read_arrays_of(folder: Path, kind: str) -> tuple[dict[str, Any], dict[str, Array]]:
     """A published model's manifest, and the arrays of one of its files by name; raises as `read_weights` does."""
-    manifest, path = _read_checked(folder), folder / kind
+    manifest, path = read_manifest(folder), folder / kind
     _require(folder, manifest, kind)
     try:
         return manifest, read_arrays(path)
@@ -148,12 +159,12 @@ def read_leakage(folder: Path) -> list[dict[str, Any]]:
 
 def read_kind(folder: Path, kind: str) -> list[dict[str, Any]]:
     """The lines of a file of a published model; none where it has no such file. Raises as `read_model` does."""
-    return _lines(folder / kind) if kind in _read_checked(folder)["files"] else []
+    return _lines(folder / kind) if kind in read_manifest(folder)["files"] else []
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
     try:
-        lines = [parse(line) for line in path.read_bytes().splitlines()]
+        lines = [parse_json(line) for line in path.read_bytes().splitlines()]
     except ValueError:
         lines = [None]
     if not all(isinstance(line, dict) for line in lines):
@@ -181,26 +192,10 @@ def _manifest_of_today(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def _read_checked(folder: Path) -> dict[str, Any]:
-    """The manifest, whose files are all there as they were published."""
-    path = folder / MANIFEST
-    manifest = _manifest_of_today(folder)
-    manifest = checksums.without_checksum(path, manifest, manifest_seed(str(read_job(folder).get("submission"))))
-    if not isinstance(manifest.get("job_digest"), str):
-        raise DataError(f"{path}: job_digest is missing; bring a back-up of the file back")
-    digests = manifest.get("files")
-    if not isinstance(digests, dict) or not digests or not all(isinstance(each, str) for each in digests.values()):
-        raise DataError(f"{path}: files has no digest of every file of the model; bring a back-up of the file back")
-    for name, digest in digests.items():
-        if sha256_of(folder / name) != digest:
-            raise DataError(f"{folder / name}: is not the file that was published; bring a back-up of it back")
-    return manifest
-
-
 def read_json(path: Path) -> dict[str, Any]:
     """A file that holds one JSON object; `DataError` names one that does not, or is not there."""
     try:
-        return dict(parse(path.read_text(encoding="utf-8")))
+        return dict(parse_json(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise DataError(f"{path}: there is no such file") from None
     except (ValueError, TypeError):

@@ -29,15 +29,15 @@ def any_trained(entry: object, ids: Iterable[str]) -> bool:
     """True if one of the ids is among those of an entry; `DataError` if it is none."""
     try:
         kept = base64.b64decode(str(entry), validate=True) if isinstance(entry, str) else b"?"
-        found: npt.NDArray[np.uint64] = np.frombuffer(kept, dtype=">u8")
+        trained: npt.NDArray[np.uint64] = np.frombuffer(kept, dtype=">u8")
     except ValueError:
         raise DataError(
             f"its manifest has no {TRAINED_IDS}, by which records of the training are recognised; bring a back-up of "
             "it back"
         ) from None
-    return bool(np.isin(_digests(ids), found).any())
+    return bool(np.isin(_digests(ids), trained).any())
 
 
 def _digests(ids: Iterable[str]) -> npt.NDArray[np.uint64]:
-    found = (int.from_bytes(hashlib.sha256(each.encode()).digest()[:_BYTES], "big") for each in ids)
-    return np.fromiter(found, dtype=np.uint64).astype(">u8")
+    numbers = (int.from_bytes(hashlib.sha256(text.encode()).digest()[:_BYTES], "big") for text in ids)
+    return np.fromiter(numbers, dtype=np.uint64).astype(">u8")

@@ -63,6 +63,7 @@ def valued_trees(
         more = (map(OwnSplit.from_dict, line["own"]) for line in repaired)
         own = tuple((*first, *further) for first, further in zip(own, more, strict=True))
     for tree, other, splits in zip(public, valued, own, strict=True):
+        # paths through the tree are agreed with parties that know the public shape alone
         if _shape(tree) != _shape(other):
             raise DataError(f"{model}: {REPAIRED}: tree {tree.index} has not the shape that all parties know")
         if (root := _foreign_root(other, party, {split.handle for split in splits})) is not None:
@@ -80,6 +81,7 @@ def _foreign_root(tree: Tree, party: str, handles: Collection[int]) -> int | Non
     nodes = {split.node for split in tree.splits} | {leaf.node for leaf in tree.leaves}
     for subtree in tree.local:
         inner, outer = [split.node for split in subtree.splits], [leaf.node for leaf in subtree.leaves]
+        # in a whole tree the children of the inner nodes, with the root, are all of its nodes
         whole = [subtree.root, *(child for node in inner for child in (2 * node, 2 * node + 1))]
         own = all(split.owner == party and split.handle in handles for split in subtree.splits)
         if subtree.root not in nodes or sorted(whole) != sorted([*inner, *outer]) or not own:

@@ -80,6 +80,7 @@ def xgboost_model(
     base, shift = _base(ensemble)
     made, groups = [], []
     for number, tree in enumerate(trees):
+        # scores are sums over trees, so that one tree can carry what the base score cannot hold
         nodes = _Nodes(tree, meaning, columns, first, ensemble.divisor, shift if number == 0 else 0.0)
         made.append(nodes.to_json(number, len(names)))
         groups.append(tree.outputs[0] if len(tree.outputs) == 1 else 0)
@@ -187,9 +188,11 @@ class _Nodes:
     ) -> None:
         """`divisor`: of the weights; `shift`: what they have in addition."""
         self._splits = {split.node: split for split in deciding_splits(tree)}
-        roots = [each.root for each in tree.local]
+        roots = [subtree.root for subtree in tree.local]
         kept: list[Leaf] = [leaf for leaf in tree.leaves if not at_or_below(leaf.node, roots)]
-        self._leaves = {leaf.node: leaf for leaf in (*kept, *(leaf for each in tree.local for leaf in each.leaves))}
+        self._leaves = {
+            leaf.node: leaf for leaf in (*kept, *(leaf for subtree in tree.local for leaf in subtree.leaves))
+        }
         self._numbers = sorted([*self._splits, *self._leaves])
         self._place = {node: place for place, node in enumerate(self._numbers)}
         self._meaning, self._columns, self._first = meaning, columns, first
@@ -197,6 +200,7 @@ class _Nodes:
         self._weights = {
             node: np.asarray(leaf.weights, dtype=np.float64) / divisor + shift for node, leaf in self._leaves.items()
         }
+        # children have larger numbers than their parent, hence are done before it
         for node in sorted(self._splits, reverse=True):
             self._weights[node] = self._mean(2 * node, 2 * node + 1)
 
@@ -204,8 +208,8 @@ class _Nodes:
         """The mean of two children's weights by their covers: a split's own is not kept."""
         a, b = self._cover(left), self._cover(right)
         shares = (a / (a + b), b / (a + b)) if a + b > 0 else (0.5, 0.5)
-        found: Floats = shares[0] * self._weights[left] + shares[1] * self._weights[right]
-        return found
+        mean: Floats = shares[0] * self._weights[left] + shares[1] * self._weights[right]
+        return mean
 
     def _cover(self, node: int) -> float:
         return (self._splits.get(node) or self._leaves[node]).cover

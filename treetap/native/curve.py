@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from treetap.native import library
 from treetap.native.library import in_bounds
-from treetap.process.units import finish_unit
+from treetap.process.signs_of_life import finish_unit
 
 POINT_BYTES = 32
 UNIFORM_BYTES = 64

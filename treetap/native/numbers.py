@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from treetap.native import library
 from treetap.native.library import in_bounds
-from treetap.process.units import finish_unit
+from treetap.process.signs_of_life import finish_unit
 
 WORD_BITS = 52
 #: Words of the largest number that the kernels take.

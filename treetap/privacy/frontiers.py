@@ -93,10 +93,6 @@ class Frontier:
     points: tuple[Point, ...]
     document: FrontierDocument
 
-    def without_defence(self) -> Point | None:
-        """The point to which others compare; None if it was not measured."""
-        return next((point for point in self.points if point.defence == "none"), None)
-
 
 def load_frontier(path: Path) -> Frontier:
     """Read a `frontier.json`.

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from decimal import ROUND_FLOOR, Decimal, localcontext
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -49,20 +48,6 @@ def other_weight(k: int, epsilon: float) -> int:
         context.prec = 100
         shares = Decimal(_ONE) / (Decimal(epsilon).exp() + (k - 1))
         return int(shares.to_integral_value(ROUND_FLOOR)) + 1
-
-
-def transition(prior: Sequence[float], epsilon: float) -> list[list[Fraction]]:
-    """The mechanism for one prior (C,): row y has the exact probabilities (C,) of the outputs for label y."""
-    order, ks = likeliest(np.array([prior], dtype=np.float64), epsilon)
-    k = int(ks[0])
-    top = order[0, :k].tolist()
-    other = other_weight(k, epsilon)
-    rows = [[Fraction(0)] * len(prior) for _ in prior]
-    for label, row in enumerate(rows):
-        for output in top:
-            kept = _ONE - (k - 1) * other if output == label else other
-            row[output] = Fraction(kept, _ONE) if label in top else Fraction(1, k)
-    return rows
 
 
 def rr_with_prior(labels: Ints, priors: Floats, epsilon: float, randbelow: RandBelow = secrets.randbelow) -> Ints:

@@ -11,8 +11,9 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -22,10 +23,9 @@ from treetap.errors import DataError, TreetapError
 from treetap.process.children import end, fork_clean, settle
 from treetap.process.limits import leave_out_pandas
 from treetap.tables.arrow_file import checked
-from treetap.tables.csv_dialect import Dialect
 from treetap.tables.number_styles import Style
 from treetap.tables.opening import read_here
-from treetap.tables.source import BATCH_ROWS, Source
+from treetap.tables.source import BATCH_ROWS, Source, Trouble, within_memory
 from treetap.tables.source_keys import SourceKeys
 from treetap.usage import half_of_memory
 
@@ -42,7 +42,6 @@ class ReadApart(Source):
         self._keys = keys
         self._kept: _Reader | None = None
         self.typed, self.ordered, self.streams = self._value("about", of=_three_booleans)
-        self._style: Style | None = None
 
     def __str__(self) -> str:
         return self._keys.title
@@ -61,27 +60,17 @@ class ReadApart(Source):
         sentences: list[str] = self._value("says", of=_texts)
         return sentences
 
-    @property
+    @cached_property
     def style(self) -> Style:
-        if self._style is None:
-            decimal, thousands = self._value("style", of=lambda found: _texts(found) and len(found) == 2)
-            self._style = decimal, thousands
-        return self._style
+        decimal, thousands = self._value("style", of=lambda marks: _texts(marks) and len(marks) == 2)
+        return decimal, thousands
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
         return [(field.name, field.type) for table in self._columns("fields") for field in table.schema]
 
     def read(self, wanted: list[str], text: Collection[str]) -> pa.Table:
-        most, size = half_of_memory(), 0
-        parts: list[pa.Table] = []
-        for part in self._columns("read", wanted, sorted(text)):
-            if parts and part.schema != parts[0].schema:
-                raise self._untrue()
-            parts.append(part)
-            size += part.nbytes
-            if size > most:
-                raise DataError(f"{self}: the columns take up more than half of this machine's memory; leave some out")
-        if not parts:
+        parts = within_memory(self, self._columns("read", wanted, sorted(text)))
+        if not parts or any(part.schema != parts[0].schema for part in parts):
             raise self._untrue()
         return pa.concat_tables(parts)
 
@@ -100,21 +89,8 @@ class ReadApart(Source):
     def row_name(self, index: int) -> str:
         return self._text("row_name", index)
 
-    def number(self, cell: str) -> float:
-        decimal, thousands = self.style
-        return Dialect(decimal=decimal, thousands=thousands).number(cell)
-
-    def remedy(self, cells: Iterable[str | None]) -> str:
-        return self._text("remedy", list(cells))
-
-    def doubt(self, cells: Iterable[str | None]) -> str:
-        return self._text("doubt", list(cells))
-
-    def not_text(self) -> str:
-        return self._text("not_text")
-
-    def remedy_of_absence(self, name: str) -> str:
-        return self._text("remedy_of_absence", name)
+    def remedy(self, trouble: Trouble, content: Sequence[str | None]) -> str:
+        return self._text("remedy", trouble, list(content))
 
     def _text(self, what: str, *given: object) -> str:
         text: str = self._value(what, *given, of=lambda text: isinstance(text, str))
@@ -171,16 +147,11 @@ class _Reader:
     """This process's end of a reader."""
 
     def __init__(self, keys: SourceKeys) -> None:
-        self._title, self._answer_s = keys.title, ANSWER_S + (keys.deadline_s if keys.sql else 0)
+        self._title, self._answer_s = keys.title, ANSWER_S + (keys.deadline_s if keys.uri else 0)
         self._pipe, theirs = multiprocessing.Pipe()
         self._process = fork_clean(_serve, (theirs, keys, dict(os.environ)), "reader")
         theirs.close()  # with our copy gone, the pipe ends when the reader does
         self._late = False
-
-    @property
-    def pid(self) -> int:
-        """Process id."""
-        return self._process.pid or 0
 
     def asked(self, what: str, given: tuple[object, ...]) -> tuple[bytes, bytes]:
         """The kind and the content of the first answer to a request; raises as `answer` does."""
@@ -207,7 +178,6 @@ class _Reader:
         return kind, content
 
     def close(self) -> None:
-        """End the process."""
         end(self._process)
         self._pipe.close()
 
@@ -288,7 +258,6 @@ def _parts(table: pa.Table) -> Iterator[pa.Table]:
 
 
 def _written(table: pa.Table) -> memoryview:
-    """A table in Arrow's stream format."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table)

@@ -1,4 +1,10 @@
-"""Kernels over blocks of ids and points, for the workers of `treetap.workers`; they keep nothing there."""
+"""Kernels over blocks of ids and points, for the workers of `treetap.workers`; they keep nothing there.
+
+They have the group by the arithmetic of their process (`treetap.native.arithmetic`), and no other file asks which it
+is. Compiled kernels raise eight points at a time. libsodium, through PyNaCl, takes one: it adds, hashes and checks on
+edwards25519, and multiplies on Curve25519. The curves are the same but for a change of coordinates,
+y = (u - 1)/(u + 1), which GMP computes; a u does not say which of two points ±P is meant, which matters nowhere here.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +12,56 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from gmpy2 import invert, mpz
+from nacl import bindings
 
 from treetap.errors import Malformed
-from treetap.psi.backends import group
-from treetap.psi.group import POINT_BYTES, uniform_bytes
+from treetap.native import arithmetic, curve
+from treetap.psi.group import POINT_BYTES, PRIME, UNIFORM_BYTES, Group, uniform_bytes
+
+_P = mpz(PRIME)
+
+
+def group() -> Group:
+    """The arithmetic of this process for blinded identifiers."""
+    if arithmetic.in_use() != "ifma":
+        return SodiumGroup()
+    curve.load()  # `Unavailable` where there are no kernels for this processor
+    return curve
+
+
+class SodiumGroup:
+    """libsodium, a point at a time; what the kernels are tested against."""
+
+    def hash_points(self, uniform: bytes) -> bytes:
+        return b"".join(_hash(uniform[at : at + UNIFORM_BYTES]) for at in range(0, len(uniform), UNIFORM_BYTES))
+
+    def raise_points(self, scalar: bytes, points: bytes) -> bytes:
+        multiply = bindings.crypto_scalarmult
+        return b"".join(multiply(scalar, points[at : at + POINT_BYTES]) for at in range(0, len(points), POINT_BYTES))
+
+    def leading_valid(self, points: bytes) -> int:
+        for at in range(0, len(points), POINT_BYTES):
+            if not _valid(points[at : at + POINT_BYTES]):
+                return at // POINT_BYTES
+        return len(points) // POINT_BYTES
+
+
+def _hash(uniform: bytes) -> bytes:
+    first, second = (bindings.crypto_core_ed25519_from_uniform(uniform[at : at + 32]) for at in (0, 32))
+    y = mpz.from_bytes(bindings.crypto_core_ed25519_add(first, second), "little").bit_clear(255)  # the sign of x
+    u = (1 + y) * invert(1 - y, _P) % _P if y != 1 else mpz(0)  # the neutral element: by chance only
+    point: bytes = u.to_bytes(POINT_BYTES, "little")
+    return point
+
+
+def _valid(point: bytes) -> bool:
+    """True if the point is of the group: libsodium checks one of the two points of edwards25519 with this y."""
+    u = mpz.from_bytes(point, "little")
+    if u >= _P - 1:  # u = -1 is of the twist, and has no y
+        return False
+    y = (u - 1) * invert(u + 1, _P) % _P
+    return bool(bindings.crypto_core_ed25519_is_valid_point(y.to_bytes(POINT_BYTES, "little")))
 
 
 def blind(_state: dict[str, Any], scalar: bytes, texts: bytes, ends: bytes) -> bytes:

@@ -11,10 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from treetap.errors import DataError
-from treetap.tables.faults import decoding
-from treetap.tables.files import FileSource
-from treetap.tables.source import BATCH_ROWS
-from treetap.usage import half_of_memory
+from treetap.tables.files import FileSource, decoding
+from treetap.tables.source import BATCH_ROWS, within_memory
 
 _NAME = "Feather"
 #: Type of text → the type that has the same buffers and takes any bytes.
@@ -33,13 +31,7 @@ class ArrowFile(FileSource):
             return [(field.name, field.type) for field in reader.schema]
 
     def read(self, wanted: list[str], text: Collection[str]) -> pa.Table:
-        most, size = half_of_memory(), 0
-        parts: list[pa.Table] = []
-        for part in self.batches(wanted, text):
-            parts.append(part)
-            size += part.nbytes
-            if size > most:
-                raise DataError(f"{self}: the columns take up more than half of this machine's memory; leave some out")
+        parts = within_memory(self, self.batches(wanted, text))
         kinds = dict(self.fields())
         return pa.concat_tables(parts) if parts else pa.schema([(name, kinds[name]) for name in wanted]).empty_table()
 
@@ -114,7 +106,6 @@ def _sound(column: pa.Array) -> bool:
 
 
 def _batches(reader: Any) -> Any:
-    """The batches of either format."""
     if isinstance(reader, pa.ipc.RecordBatchStreamReader):
         return reader
     return (reader.get_batch(number) for number in range(reader.num_record_batches))

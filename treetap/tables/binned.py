@@ -13,8 +13,7 @@ import numpy.typing as npt
 
 from treetap.errors import DataError
 from treetap.tables.config import CATEGORICAL, CONSTRAINTS
-from treetap.tables.constant import in_words
-from treetap.tables.features import Extent
+from treetap.tables.features import Extent, in_words
 from treetap.tables.reading import Table
 from treetap.tables.source import Origin
 from treetap.tables.tensors import Shape, shape_text
@@ -81,17 +80,12 @@ def directions_of(table: Table) -> npt.NDArray[np.int64] | None:
     for name in table.directions:
         if name in free:
             continue
-        raise without_order(table.path, name)
+        raise DataError(
+            f"{table.path}: {CONSTRAINTS} names column {name!r}, whose categories have no order: leave it out, "
+            'or give the column encode = "ordinal" if its order is that of its texts'
+        )
     directions = np.array([table.directions.get(name, 0) for name in table.columns], dtype=np.int64)
     return directions if directions.any() else None
-
-
-def without_order(path: Origin, name: str) -> DataError:
-    """The refusal of a constraint of a column that is split as categories, or one feature for each."""
-    return DataError(
-        f"{path}: {CONSTRAINTS} names column {name!r}, whose categories have no order: leave it out, "
-        'or give the column encode = "ordinal" if its order is that of its texts'
-    )
 
 
 def refuse_categories(table: Table, unless: str) -> None:
@@ -172,6 +166,7 @@ def _fitted(
             ColumnBins(name, max_bin, categories.get(name, 0), max_cat_to_onehot, sketched=sketched)
             for name in (table.columns[place] for place in places)
         ]
+        # a pass takes as many columns as fit into memory, since each pass may read the source anew
         for rows, values in table.values.batches(table.rows, places):
             trained = values if records == len(table.ids) else values[rows < records]
             for column, cells in zip(columns, trained.T, strict=True):

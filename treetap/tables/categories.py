@@ -1,28 +1,137 @@
 """Columns of categories as numbers, at the party that owns them: the n-th category, or a column of 0 and 1 for each.
 
-Categories are the different texts of the whole column in the training's table (`treetap.tables.category_texts`):
-numbers ascending where all are some, else in the order of their code points. They stay in the party's own shard, so
-that a prediction encodes as the training did. Trees split the places of an `ordinal` column as numbers and those of a
-`categorical` one as categories. Numbers and booleans are encoded only where their column is named. Dates become days.
+Categories are the different texts of the whole column in the training's table: numbers ascending where all are some,
+else in the order of their code points. They stay in the party's own shard, so that a prediction encodes as the training
+did. Trees split the places of an `ordinal` column as numbers and those of a `categorical` one as categories. Numbers
+and booleans are encoded only where their column is named. Dates become days.
+
+What libraries and formats write in several ways is one text. A whole number is 1 whether it was written 1 or 1.0,
+another number is the shortest text of the nearest double, and a boolean is true or false. 007 and +1 are texts of their
+own: who pads a number writes a code. 1 and true are different categories.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from treetap.errors import DataError
-from treetap.tables.category_texts import are_numbers, category_text, category_texts
 from treetap.tables.config import CATEGORICAL, DAYS, encoding_of, is_encoded_by_name
 from treetap.tables.dates import days_of, is_date, undated
-from treetap.tables.numbers import are_booleans, is_text, kind_name, numbers_of, sentinels
-from treetap.tables.source import Origin, Source, number
+from treetap.tables.number_styles import number
+from treetap.tables.numbers import are_booleans, is_number, is_text, kind_name, numbers_of, remedy_of, sentinels
+from treetap.tables.source import Origin, row_name
+
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?(e[+-][0-9]+)?")
+#: A text that is no number of a library: padded, or with an exponent of another form than 1e+20.
+_CODE = re.compile(r"[+].*|-?0[0-9].*|.*[eE](?![+-][0-9]{2}).*")
+_BOOLEANS = ("true", "false")
+
+
+class Texts(NamedTuple):
+    """The different `cells` of a column, the last of them None, and the place of each row's among them (N,)."""
+
+    cells: list[str | None]
+    places: npt.NDArray[np.int64]
+
+    def values(self) -> list[str]:
+        """The different texts: numbers ascending where all are some, else in the order of their code points."""
+        different = {cell for cell in self.cells if cell is not None}
+        return sorted(different, key=Decimal) if are_numbers(different) else sorted(different)
+
+
+def are_numbers(values: Iterable[str]) -> bool:
+    """True for texts of categories that are numbers, one at least."""
+    held = list(values)
+    return bool(held) and all(map(_NUMBER.fullmatch, held))
+
+
+def category_texts(
+    path: Origin, name: str, column: pa.ChunkedArray, missing: float | None, numeric: bool | None = None
+) -> Texts:
+    """The texts of a plain column; None where a cell is missing, blank, or the number that means so.
+
+    `numeric`: its categories are numbers, however the source writes these; None: as all of its texts are some or not.
+
+    Raises:
+        DataError: the column holds something else than text, numbers and booleans, or an infinite number.
+    """
+    kind = column.type
+    if pa.types.is_null(kind):
+        return Texts([None], np.zeros(len(column), dtype=np.int64))
+    if not (is_text(kind) or is_number(kind) or pa.types.is_boolean(kind)):
+        raise DataError(f"{path}: column {name!r} holds {kind_name(kind)}, which is no category; {remedy_of(kind)}")
+    wide = pa.large_string() if is_text(kind) else pa.float32() if pa.types.is_float16(kind) else kind
+    coded = pa.concat_arrays([*column.cast(wide).chunks, pa.array([], wide)]).dictionary_encode()
+    places = np.asarray(coded.indices.fill_null(len(coded.dictionary)).to_numpy(zero_copy_only=False), dtype=np.int64)
+    absent = sentinels(missing, kind)
+    if pa.types.is_floating(kind):
+        numbers = coded.dictionary.to_numpy(zero_copy_only=False).astype(kind.to_pandas_dtype())
+        if (infinite := np.flatnonzero(np.isinf(numbers))).size:
+            index = int(np.flatnonzero(np.isin(places, infinite))[0])
+            raise DataError(f"{path}: {row_name(path, index)}, column {name!r}: the cell is infinite")
+        cells = [None if math.isnan(value) or float(value) in absent else _shortest(value) for value in numbers]
+    elif pa.types.is_boolean(kind):
+        cells = [_BOOLEANS[not value] for value in coded.dictionary.to_pylist()]
+    elif pa.types.is_decimal(kind):
+        exact = coded.dictionary.to_pylist()
+        cells = [None if float(value) in absent else _shortest(value) for value in exact]
+    else:
+        parse = path.number if is_text(kind) and not isinstance(path, Path) else number
+        # a text source writes one number in several ways, so that the number that means missing is compared as a text
+        gone = {_shortest(np.float64(value)) for value in absent}
+        raw = coded.dictionary.cast(pa.string()).to_pylist()
+        own = all(not text.strip() or _value(text, parse) is not None for text in raw) if numeric is None else numeric
+        texts = [_text(value, parse, own=own) for value in raw]
+        cells = [text if text not in gone else None for text in texts]
+    return Texts([*cells, None], places)
+
+
+def category_text(value: str) -> str:
+    """The text of a category that a manifest may have as a file wrote it."""
+    return _text(value, number, own=True) or value
+
+
+def _text(cell: str, parse: Callable[[str], float], *, own: bool) -> str | None:
+    """The text of a category; None of a blank cell. `parse`: see `Source.number`; `own`: 1,5 may be a number there."""
+    text = cell.strip()
+    if not text or _WHOLE.fullmatch(text):
+        return "0" if text == "-0" else text or None
+    if (lower := text.lower()) in _BOOLEANS:
+        return lower
+    value = None if _CODE.fullmatch(text) else _value(text, parse)
+    if value is None or not (own or value == _value(text, number)):
+        return text
+    return _shortest(np.float64(value))
+
+
+def _value(text: str, parse: Callable[[str], float]) -> float | None:
+    """The finite number that a text is; None if it is none."""
+    try:
+        value = parse(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _shortest(value: np.floating | Decimal) -> str:
+    """The shortest text of a finite number that is its own in its width; a whole one as it is, without a point."""
+    if value == int(value):
+        return str(int(value))
+    return _shortest(np.float64(value)) if isinstance(value, Decimal) else str(value)
+
 
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 #: A column may have as many categories, and a label as many classes, whatever the number of records.
@@ -179,11 +288,12 @@ def categories_of(
         raise undated(path, name, column.type)
     if chosen is None or not (by_name or is_text(column.type) or is_date(column.type)):
         return None
+    # text of numbers stays numbers unless its owner names the column: CSV has no types
     if is_text(column.type) and not by_name:
         cells = [cell.strip() for cell in column.unique().to_pylist() if cell and cell.strip()]
         if not cells or _all_numbers(path, cells) or are_booleans(cells):
             return None
-        if chosen != DAYS and isinstance(path, Source) and (doubt := path.doubt(cells)):
+        if chosen != DAYS and not isinstance(path, Path) and (doubt := path.remedy("maybe numbers", cells)):
             raise DataError(f"{path}: column {name!r} holds text: {doubt}; or name the column in encode, if it is text")
     if chosen == DAYS:
         if not (is_text(column.type) or is_date(column.type) or pa.types.is_null(column.type)):
@@ -197,7 +307,9 @@ def categories_of(
     values = category_texts(path, name, column, missing).values()
     if not values:
         return None
-    _check_few(path, name, count, values, "numbers" if are_numbers(values) else "texts")
+    if len(values) > most_categories(count):
+        held = f"{len(values)} different {'numbers' if are_numbers(values) else 'texts'}"
+        raise DataError(f"{path}: column {name!r} holds {held}; a category has few: leave it out")
     return Category(chosen, values, [name] if chosen != "one-hot" else one_hot_names(name, values))
 
 
@@ -217,14 +329,6 @@ def without_missing(path: Origin, name: str, column: pa.ChunkedArray, missing: f
     return pa.chunked_array([pc.if_else(pa.array(absent), None, column.combine_chunks())])
 
 
-def _check_few(path: Origin, name: str, records: int, values: list[str], kind: str) -> None:
-    """`DataError` for a column of more categories than there may be."""
-    if len(values) > most_categories(records):
-        raise DataError(
-            f"{path}: column {name!r} holds {len(values)} different {kind}; a category has few: leave it out"
-        )
-
-
 def one_hot_names(column: str, values: list[str]) -> list[str]:
     """The names of the features of a one-hot column of categories."""
     return [f"{column}={value}" for value in values]
@@ -236,7 +340,7 @@ def most_categories(records: int) -> int:
 
 
 def _all_numbers(path: Origin, cells: list[str]) -> bool:
-    parse = path.number if isinstance(path, Source) else number
+    parse = number if isinstance(path, Path) else path.number
     try:
         for cell in cells:
             parse(cell)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from treetap.errors import DataError
 from treetap.tables.dates import is_date
 from treetap.tables.numbers import as_doubles, is_number, is_text, kind_name, remedy_of
-from treetap.tables.source import Origin, Source, row_name
+from treetap.tables.source import Origin, row_name
 
 log = logging.getLogger(__name__)
 #: Type for each kind of text in a file: views cannot be sorted.
@@ -65,6 +65,7 @@ def common_type(kinds: Sequence[pa.DataType]) -> pa.DataType:
         return _common_number(held)
     if all(map(is_text, held)):
         return pa.large_string()
+    # times of a zone and others would be two different numbers for one text, and have no common type
     if all(is_date(kind) and getattr(kind, "tz", None) is None for kind in held):
         return pa.timestamp("ns" if pa.timestamp("ns") in held else "us")
     return pa.unify_schemas([pa.schema([("cell", kind)]) for kind in held], promote_options="permissive")[0].type
@@ -74,6 +75,7 @@ def _common_number(kinds: Collection[pa.DataType]) -> pa.DataType:
     decimals = [kind for kind in kinds if pa.types.is_decimal(kind)]
     whole = [kind for kind in kinds if pa.types.is_integer(kind)]
     scale = max((kind.scale for kind in decimals), default=0)
+    # a whole number of 64 bits has up to 20 digits
     digits = scale + max([kind.precision - kind.scale for kind in decimals] + [20 for _ in whole], default=0)
     if len(decimals) + len(whole) < len(kinds) or digits > _MOST_DIGITS:
         return pa.float64()
@@ -145,7 +147,7 @@ def _text(origin: Origin, place: str, column: pa.ChunkedArray) -> pa.ChunkedArra
     kind = column.type
     held = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or str(kind) == "binary_view"
     if held or pa.types.is_fixed_size_binary(kind):
-        if isinstance(origin, Source) and not origin.typed:
+        if not isinstance(origin, Path) and not origin.typed:
             return _utf8(origin, place, column, pa.string())  # a text file holds text
         return _text_of_bytes(column)
     text = _TEXT.get(str(kind))
@@ -167,7 +169,7 @@ def _utf8(origin: Origin, place: str, column: pa.ChunkedArray, kind: pa.DataType
         return raw.cast(kind)
     except pa.ArrowInvalid:
         index = next(i for i, cell in enumerate(raw.to_pylist()) if not _is_utf8(cell))
-        remedy = origin.not_text() if isinstance(origin, Source) else ""
+        remedy = "" if isinstance(origin, Path) else origin.remedy("no text", ())
         raise DataError(
             f"{origin}: {row_name(origin, index)}, {place}: the cell is not UTF-8 text{remedy and '; '}{remedy}"
         ) from None

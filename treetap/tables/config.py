@@ -14,8 +14,6 @@ from treetap.tables.source_keys import SourceKeys
 #: Encodings of columns of text, of dates, and of text or numbers that trees split as categories.
 DAYS, CATEGORICAL = "days", "categorical"
 ENCODINGS = ("ordinal", "one-hot", DAYS, CATEGORICAL)
-#: Those that make one feature of a column, whose values have an order.
-ORDERED = ("ordinal", DAYS)
 #: In a table of encodings, all columns that it does not name.
 OTHERS = "*"
 
@@ -116,6 +114,7 @@ class TableConfig(SourceKeys, Constrained):
         if len(named) != len(self.columns):
             twice = next(name for name in self.columns if self.columns.count(name) > 1)
             raise ValueError(f"columns names {twice!r} twice")
+        # trees that split at the label, or at what was made of it, would learn nothing else
         for special in (self.id, self.label, self.weight):
             if special in self.columns:
                 raise ValueError(f"column {special!r} is the id or the label or the weight and cannot be a feature too")

@@ -20,8 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from treetap.tables.number_styles import PLAIN, decided_style, pattern_of, style_keys, undecided_columns, value_of
-from treetap.tables.source import number
+from treetap.tables.number_styles import PLAIN, Style, decided_style, pattern_of, style_keys, undecided_columns
 
 #: Bytes of a CSV file that are parsed at once: no row can be longer than about this.
 BLOCK = 1 << 20
@@ -36,7 +35,6 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _EXCEL = re.compile("sep=([\t -~])(?:\r\n|\r|\n)")
-_WORDS = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -68,17 +66,6 @@ class Dialect:
             return csv.reader(text, delimiter=self.delimiter, quoting=csv.QUOTE_NONE)
         return csv.reader(text, delimiter=self.delimiter, quotechar=self.quote)
 
-    def number(self, cell: str) -> float:
-        """A cell as a number, rounded once as `float` does; `ValueError` if it is none in this dialect."""
-        if self.style == PLAIN:
-            return number(cell)
-        cell = cell.strip()
-        if not re.fullmatch(pattern_of(self.style), cell):
-            if _WORDS.fullmatch(cell):
-                return float(cell)
-            raise ValueError
-        return value_of(cell, self.style)
-
     def numbers(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
         """A column of text as numbers, if the dialect has its own way to write them and every cell is one."""
         if self.style == PLAIN or not pa.types.is_string(column.type):
@@ -92,7 +79,7 @@ class Dialect:
         return pc.replace_substring(whole, self.decimal, ".").cast(pa.float64())
 
     @property
-    def style(self) -> tuple[str, str]:
+    def style(self) -> Style:
         """Decimal mark and separator of thousands."""
         return self.decimal, self.thousands
 
@@ -129,7 +116,7 @@ def detect(head: bytes, given: Given, *, whole: bool) -> Detected:
         if encoding != "utf-8":
             says.append(f"read as {encoding.upper()}, by its byte order mark")
     elif _mistaken(head, encoding):
-        says.append(f"is UTF-8 too: if letters are wrong by encoding = {_toml(encoding)}, leave encoding out")
+        says.append(f"is UTF-8 too: if letters are wrong by encoding = {json.dumps(encoding)}, leave encoding out")
     dialect = Dialect(encoding=encoding, quote='"' if given.quote is None else given.quote)
     text = head.decode(encoding, "replace").removeprefix("\ufeff")
     if excel := _EXCEL.match(text):  # its first line says how cells end
@@ -138,10 +125,10 @@ def detect(head: bytes, given: Given, *, whole: bool) -> Detected:
         dialect = replace(dialect, delimiter=given.delimiter)
     elif excel:
         dialect = replace(dialect, delimiter=excel[1])
-        says.append(f"its first line, sep={_shown(excel[1])}, is no header: delimiter = {_toml(excel[1])}")
+        says.append(f"its first line, sep={_shown(excel[1])}, is no header: delimiter = {json.dumps(excel[1])}")
     elif (delimiter := _delimiter(text, dialect, whole)) != ",":
         dialect = replace(dialect, delimiter=delimiter)
-        says.append(f"cells end at {_shown(delimiter)}: delimiter = {_toml(delimiter)}")
+        says.append(f"cells end at {_shown(delimiter)}: delimiter = {json.dumps(delimiter)}")
     if given.decimal is not None and given.thousands is not None:
         return Detected(replace(dialect, decimal=given.decimal, thousands=given.thousands), tuple(says))
     decimal, thousands, undecided = given.decimal, given.thousands, list[str]()
@@ -201,7 +188,3 @@ def _rows(text: str, dialect: Dialect, whole: bool) -> list[list[str]]:
 
 def _shown(delimiter: str) -> str:
     return {"\t": "a tab", ";": "a semicolon", "|": "a bar"}.get(delimiter, repr(delimiter))
-
-
-def _toml(text: str) -> str:
-    return json.dumps(text)

@@ -1,14 +1,21 @@
-"""A CSV file with a header, in any dialect of `treetap.tables.csv_dialect`."""
+"""A CSV file with a header, in any dialect of `treetap.tables.csv_dialect`.
+
+Readers pass over two things without a word, which one pass over the file finds beforehand: a quote that nothing closes,
+which they close at the end of the file or at a later quote, so that the rows between are one cell; and hexadecimal
+numbers.
+"""
 
 from __future__ import annotations
 
 import codecs
 import csv
 import json
-from collections.abc import Collection, Iterable, Iterator
+import re
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import islice
+from typing import IO, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,11 +32,10 @@ from treetap.tables.csv_dialect import (
     detect,
     marked_encoding,
 )
-from treetap.tables.csv_survey import Survey, survey
-from treetap.tables.faults import decoding, missing
-from treetap.tables.files import FileSource, TableFile
+from treetap.tables.files import FileSource, TableFile, decoding, missing
 from treetap.tables.number_styles import PLAIN, Style, style_keys, styles_of
 from treetap.tables.numbers import FALSE, TRUE
+from treetap.tables.source import Trouble
 
 
 class CsvFile(FileSource):
@@ -56,7 +62,6 @@ class CsvFile(FileSource):
 
     @property
     def dialect(self) -> Dialect:
-        """The dialect that is given or detected."""
         return self.detected.dialect
 
     @property
@@ -115,6 +120,7 @@ class CsvFile(FileSource):
 
     def _as_written(self, columns: dict[str, pa.ChunkedArray]) -> dict[str, pa.ChunkedArray]:
         """Those that Arrow takes for times of day, or for numbers because of a cell as 0x10, as text."""
+        # both are codes or texts to whoever wrote them, and a second reading alone has them as they were written
         times = [name for name, column in columns.items() if pa.types.is_time(column.type)]
         whole = [name for name, column in columns.items() if pa.types.is_integer(column.type)]
         whole = whole if self._survey.hexadecimal else []
@@ -130,16 +136,22 @@ class CsvFile(FileSource):
 
     def row_name(self, index: int) -> str:
         """The line where a row ends, the header being line 1; the row where the file has changed since."""
-        line, _ = next(islice(self._rows(), index + 1, None), (0, 0))
+        line, _ = next(islice(self._rows(), index + 1, None), (0, []))
         return f"line {line}" if line else super().row_name(index)
 
-    def number(self, cell: str) -> float:
-        return self.dialect.number(cell)
+    def remedy(self, trouble: Trouble, content: Sequence[str | None]) -> str:
+        if trouble == "no numbers":
+            return self._as_numbers(content)
+        if trouble == "maybe numbers":  # in a file with another delimiter than the comma, if of digits and commas
+            held = [cell for cell in content if cell and cell.strip()]
+            plain = self.dialect.delimiter == "," or self.given.decimal is not None
+            return "" if plain or not all(any(map(str.isdecimal, cell)) for cell in held) else self._as_numbers(held)
+        return self._other_encoding if trouble == "no text" else self._with_column(content[0])
 
-    def remedy(self, cells: Iterable[str | None]) -> str:
-        held, own = list(cells), self.dialect
-        keys = []
-        for style in styles_of(held, own.style):
+    def _as_numbers(self, cells: Sequence[str | None]) -> str:
+        """The settings with which all these cells would be numbers."""
+        own, keys = self.dialect, []
+        for style in styles_of(cells, own.style):
             without = " and no thousands" if own.thousands and not style[1] else ""
             keys.append(style_keys(style) + without)
         if not keys:
@@ -148,19 +160,14 @@ class CsvFile(FileSource):
         others = "" if own.style == PLAIN else ", if the others are written so too; else write this one as they are"
         return f"every cell with digits is a number with {' or with '.join(keys)}{choice}{others}"
 
-    def doubt(self, cells: Iterable[str | None]) -> str:
-        """In a file with another delimiter than the comma, text of digits and commas may be numbers."""
-        held = [cell for cell in cells if cell and cell.strip()]
-        plain = self.dialect.delimiter == "," or self.given.decimal is not None
-        return "" if plain or not all(any(map(str.isdecimal, cell)) for cell in held) else self.remedy(held)
-
-    def remedy_of_absence(self, name: str) -> str:
+    def _with_column(self, name: str | None) -> str:
+        """The settings with which the header would have this column."""
         for delimiter in DELIMITERS:
             other = CsvFile(self.file, replace(self.given, delimiter=delimiter))
-            if delimiter != self.dialect.delimiter and name in next(other._cells(), []):
+            if delimiter != self.dialect.delimiter and name in next(other._rows(), (0, []))[1]:
                 return f"write delimiter = {json.dumps(delimiter)} in the table's settings, by which its header has it"
         plain = CsvFile(self.file, replace(self.given, encoding=None))
-        if self.given.encoding is not None and name in next(plain._cells(), []):
+        if self.given.encoding is not None and name in next(plain._rows(), (0, []))[1]:
             return "leave encoding out, without which its header has that name"
         return ""
 
@@ -179,9 +186,6 @@ class CsvFile(FileSource):
         except (UnicodeDecodeError, pa.ArrowException, OSError):
             likely = "latin-1"
         return f'write encoding = "{likely}" in the table\'s settings, if it was saved so in Western Europe'
-
-    def not_text(self) -> str:
-        return self._other_encoding
 
     def _check_quotes(self) -> None:
         """Raise `DataError` for a quote that is never closed: the rows behind it would be one cell."""
@@ -217,8 +221,8 @@ class CsvFile(FileSource):
         Arrow could report its number and width, but not for a row that is not UTF-8.
         """
         rows = self._rows()
-        _, expected = next(rows, (0, 0))
-        line, cells = next((row for row in rows if row[1] != expected), (0, 0))
+        expected = len(next(rows, (0, []))[1])
+        line, cells = next(((line, len(cells)) for line, cells in rows if len(cells) != expected), (0, 0))
         if not line:
             return None
         head = self.file.head(HEAD)
@@ -226,25 +230,77 @@ class CsvFile(FileSource):
         remedy = "" if other == self.dialect.delimiter else f"; write delimiter = {json.dumps(other)} in its settings"
         return DataError(f"{self}: line {line}: {expected} cells expected, {cells} found{remedy}")
 
-    def _rows(self) -> Iterator[tuple[int, int]]:
-        """The line where each row ends, from 1, and its number of cells, as far as the file can be read."""
+    def _rows(self) -> Iterator[tuple[int, list[str]]]:
+        """The line where each row ends, from 1, and its cells, as far as the file can be read."""
         try:
             with self.file.text(self.dialect.encoding) as text:
                 reader = self.dialect.rows(text)
                 for cells in reader:
                     if cells and reader.line_num > self.dialect.skip:  # Arrow skips empty lines too
-                        yield reader.line_num, len(cells)
-        except (csv.Error, pa.ArrowException, OSError, DataError):
-            return
-
-    def _cells(self) -> Iterator[list[str]]:
-        """The rows' cells, as far as the file can be read."""
-        try:
-            with self.file.text(self.dialect.encoding) as text:
-                yield from islice((cells for cells in self.dialect.rows(text) if cells), self.dialect.skip, None)
+                        yield reader.line_num, cells
         except (csv.Error, pa.ArrowException, OSError, DataError):
             return
 
 
 def _any_hexadecimal(cells: pa.ChunkedArray) -> bool:
     return bool(pc.any(pc.match_substring(cells, "0x", ignore_case=True)).as_py())
+
+
+#: Characters that are read at a time.
+_PART = 1 << 20
+_LINE = re.compile("\r\n|\r|\n")
+
+
+class Survey(NamedTuple):
+    """`open_quote`: the line, from 1, of the first quote that nothing closes. `hexadecimal`: 0x or 0X is somewhere."""
+
+    open_quote: int | None
+    hexadecimal: bool
+
+
+def survey(text: IO[str], delimiter: str, quote: str, longest: int) -> Survey:
+    """One pass over a text; `quote`: empty where there is none.
+
+    A quote must be closed by one at the end of a cell, within `longest` characters. It opens at the start of a cell
+    alone, and one within a line may close anywhere, as Arrow and Python's `csv` read it. One behind a line break must
+    close at the end of a cell: else it is the opening quote of a later row.
+    """
+    closed = _closed(delimiter, quote) if quote else re.compile("(?s:.*)")
+    held, line, hexadecimal = "\n", 1, False  # the end of the line before the first
+    while part := text.read(_PART):
+        while part[-1] in (quote, "0") and (more := text.read(1)):  # it may be the first of two characters
+            part += more
+        hexadecimal = hexadecimal or "0x" in part or "0X" in part
+        if len(held) == 1 and not (quote and quote in part):
+            line += _lines(held, part)
+            held = part[-1]
+            continue
+        held += part
+        match = closed.match(held, 1)
+        end = len(held) if match is None else match.end()
+        line += _lines(held[0], held[1:end])
+        held = held[end - 1 :]
+        if len(held) > longest + _PART:
+            return Survey(line, hexadecimal)
+    match = closed.match(f"{held}\n", 1)
+    return Survey(line if match is None or match.end() < len(held) else None, hexadecimal)
+
+
+def _lines(before: str, text: str) -> int:
+    """The lines that end in a text; `before`: the character before it, since a line may end with two."""
+    if "\r" not in text:
+        return text.count("\n") - (before == "\r" and text.startswith("\n"))
+    return len(_LINE.findall(text)) - (before == "\r" and text.startswith("\n"))
+
+
+@lru_cache(maxsize=16)
+def _closed(delimiter: str, quote: str) -> re.Pattern[str]:
+    """Text in which every quote that opens a cell is closed; cells end at the delimiter or the line's end.
+
+    Without possessive repeats, which Python before 3.11.5 matches wrongly; a text that fails takes linear time all the
+    same, since a run of other characters ends at a quote alone, and a quote that closes has none behind it.
+    """
+    q, ends = re.escape(quote), f"[{re.escape(delimiter)}\r\n]"
+    within_line = f"(?<={ends}){q}[^{q}\r\n]*(?:{q}{q}[^{q}\r\n]*)*{q}(?!{q})"
+    over_lines = f"(?<={ends}){q}[^{q}]*(?:{q}{q}[^{q}]*)*{q}(?!{q})(?= *{ends})"
+    return re.compile(f"(?:[^{q}]+|{within_line}|{over_lines}|(?<!{ends}){q})*")

@@ -101,6 +101,7 @@ def _parsed(path: Origin, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray
                     "2024-03-31, or with a time as 2024-03-31T08:30 or 2024-03-31T08:30:00+02:00"
                 ) from None
         moments.append(known[text])
+    # a column with both would count some cells in UTC and others in local time
     zoned = {moment.tzinfo is not None for moment in moments if moment is not None}
     if len(zoned) == 2:
         first = next(moment for moment in moments if moment is not None).tzinfo is None

@@ -2,6 +2,8 @@
 
 A table says which rows of its source its records are, (N,); its features are given these rows. Batches come in the
 order of the rows, whatever the order of the records, so that whatever depends on that order is the same for both kinds.
+
+A constant column has one value in every record, or no value at all: no tree splits at it.
 """
 
 from __future__ import annotations
@@ -10,17 +12,14 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from operator import add
 
 import numpy as np
 import numpy.typing as npt
 
 from treetap.errors import DataError
 from treetap.tables.categories import Category, Seen, encoded
-from treetap.tables.loading import plain_batches
-from treetap.tables.rows_of import RowsOf
-from treetap.tables.source import BATCH_ROWS, Source
+from treetap.tables.opening import plain_batches
+from treetap.tables.source import BATCH_ROWS, RowsOf, Source
 from treetap.usage import half_of_memory
 
 Floats = npt.NDArray[np.float64]
@@ -191,6 +190,7 @@ class Streamed(Features):
         widths = np.cumsum([0, *(len(self._made[name]) for name in wanted)]).tolist()
         begins = dict(zip(wanted, widths, strict=False))
         picked = [begins[column] + place for column, place in chosen]
+        # batches come in the order of the source, records in any
         place_of = np.full(self._total, -1, dtype=np.int64)
         place_of[rows] = np.arange(len(rows))
         self._check_stamp()
@@ -199,7 +199,7 @@ class Streamed(Features):
             count = len(cells[wanted[0]])
             if first + count > self._total:
                 raise self._changed()
-            origin = RowsOf(self._source, partial(add, first))
+            origin = RowsOf(self._source, range(first, first + count))
             made = encoded(origin, cells, count, None, self._categories, self._missing)
             values = made.values
             for name, seen in made.seen.items():
@@ -301,3 +301,34 @@ class Joined(Features):
     def digest_parts(self, rows: Rows) -> Iterator[bytes | memoryview]:
         yield from self._first.digest_parts(rows[: self._count])
         yield from self._second.digest_parts(rows[self._count :])
+
+
+def constant_columns(
+    sources: Sequence[str],
+    features: Mapping[str, Extent],
+    categories: Mapping[str, Category],
+    *,
+    one_hot: bool = False,
+) -> dict[str, str]:
+    """The constant ones of these columns of a file, in their order, with what is wrong with each in words.
+
+    A value in some records that is missing in others is none. `features`: those that the columns became by their
+    `categories`. `one_hot`: look at columns encoded so too, in which all features have to be constant.
+    """
+    faults = {}
+    for column in sources:
+        category = categories.get(column)
+        if category is not None and category.encode == "one-hot" and not one_hot:
+            continue
+        made = [column] if category is None else category.features
+        extents = [features[name] for name in made if name in features]
+        # one that varies is enough for the column to say something
+        if not extents or not all(extent.constant for extent in extents):
+            continue
+        faults[column] = "has no value at all" if all(extent.empty for extent in extents) else "is constant"
+    return faults
+
+
+def in_words(constant: Mapping[str, str]) -> str:
+    """All of them, for a reader who may see a party's columns."""
+    return ", ".join(f"column {name!r} {fault}" for name, fault in constant.items())

@@ -1,21 +1,181 @@
-"""Files of tables: opened as they lie or unpacked, on this host's disk or in an object store."""
+"""Files of tables: opened as they lie or unpacked, on this host's disk or in an object store.
+
+A file's name says its format, its first bytes may say another one, and the error of one that cannot be read has none of
+its content.
+"""
 
 from __future__ import annotations
 
 import codecs
 import io
+import logging
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO, NamedTuple
 
 import pyarrow as pa
 
-from treetap.errors import DataError
-from treetap.tables.faults import missing
+from treetap.errors import DataError, TreetapError
 from treetap.tables.source import Source
 from treetap.usage import half_of_memory
+
+#: Most files of a table.
+MOST_FILES = 10_000
+_ERROR = re.compile(r"AWS Error ([A-Z_]+)")
+_CAUSES = {
+    "ACCESS_DENIED": "access is denied: check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and what they may read",
+    "INVALID_ACCESS_KEY_ID": "AWS_ACCESS_KEY_ID is none of the store's",
+    "INVALID_SIGNATURE": "AWS_SECRET_ACCESS_KEY does not fit AWS_ACCESS_KEY_ID",
+    "SIGNATURE_DOES_NOT_MATCH": "AWS_SECRET_ACCESS_KEY does not fit AWS_ACCESS_KEY_ID",
+    "INVALID_CLIENT_TOKEN_ID": "AWS_SESSION_TOKEN does not fit AWS_ACCESS_KEY_ID",
+    "NO_SUCH_BUCKET": "there is no such bucket",
+    "NO_SUCH_KEY": "there is no such file",
+    "RESOURCE_NOT_FOUND": "there is no such file",
+    "NETWORK_CONNECTION": "the store cannot be reached; check endpoint_override, AWS_REGION and the network",
+    "SLOW_DOWN": "the store is overloaded: try again later",
+}
+UNKNOWN_CAUSE = "the store cannot answer; check endpoint_override and AWS_REGION"
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def decoding(place: object, what: str, fault: Callable[[], DataError] | None = None) -> Iterator[None]:
+    """Have whatever a library raises at a file that is not of its format, `what`, become one error that names the file.
+
+    Arrow raises errors of Python as well: `UnicodeDecodeError` for the name of a column, `SystemError` for metadata.
+    `fault`: the error for its content, where the format has a closer one.
+    """
+    try:
+        yield
+    except TreetapError:
+        raise
+    except Exception as failure:  # noqa: BLE001 - of a library, at content that anyone may have written
+        if isinstance(failure, UnicodeError):
+            raise DataError(f"{place}: the name of a column is not UTF-8 text; write the {what} file again") from None
+        raise missing(place, failure) or (fault or partial(DataError, f"{place}: is not readable {what}"))() from None
+
+
+def missing(place: object, failure: Exception) -> DataError | None:
+    """The error for a file that is not there or may not be read; None where the fault is in its content."""
+    log.debug("%s: reading it raised %s", place, type(failure).__name__)
+    if cause := stored_cause(failure):
+        return DataError(f"{place}: {cause}")
+    if isinstance(failure, FileNotFoundError):
+        return DataError(f"{place}: there is no such file")
+    if isinstance(failure, OSError) and failure.errno:
+        return DataError(f"{place}: cannot be read: {os.strerror(failure.errno)}")
+    if isinstance(failure, OSError) and str(failure).startswith("Truncated compressed"):
+        return DataError(f"{place}: is cut off: its compressed content has no end; write or copy it again")
+    if isinstance(failure, IsADirectoryError) or (isinstance(failure, OSError) and "is a directory" in str(failure)):
+        return DataError(f"{place}: is a folder, not a file")
+    return None
+
+
+def stored_cause(failure: Exception) -> str:
+    """The cause of an object store's error; empty for another error."""
+    code = _ERROR.search(str(failure))
+    return _CAUSES.get(code[1], UNKNOWN_CAUSE) if code else ""
+
+
+#: Ending of a file's name → format.
+SUFFIXES = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".tab": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".feather": "feather",
+    ".arrow": "feather",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+}
+NAMES = {"csv": "CSV", "parquet": "Parquet", "feather": "Feather", "jsonl": "JSON lines"}
+#: Bytes of a file by which its content is recognised.
+HEAD = 4096
+
+
+class Content(NamedTuple):
+    """The kind of a file. `format`: the format that reads it; empty if none does. `remedy`: a clause."""
+
+    what: str
+    remedy: str
+    format: str = ""
+
+
+_EXPORT = "export the table as CSV or Parquet from the program that wrote it"
+_CORRECT = "correct the path"
+_SPREADSHEET = "save the sheet as CSV (UTF-8) from the spreadsheet program"
+_OFFICE = re.compile(rb"\[Content_Types\]\.xml|xl/|mimetypeapplication/vnd\.oasis")
+_MAGIC: tuple[tuple[bytes, Content], ...] = (
+    (b"PAR1", Content("Parquet", 'write format = "parquet"', "parquet")),
+    (b"ARROW1", Content("an Arrow file (Feather)", 'write format = "feather"', "feather")),
+    (b"\xff\xff\xff\xff", Content("a stream of Arrow", 'write format = "feather"', "feather")),
+    (b"FEA1", Content("Feather of version 1", "write it again with a present pyarrow, as version 2")),
+    (b"\xd0\xcf\x11\xe0", Content("an old Excel workbook", _SPREADSHEET)),
+    (b"\x1f\x8b", Content("gzip", 'end its name with ".gz", as in table.csv.gz')),
+    (b"\x28\xb5\x2f\xfd", Content("zstd", 'end its name with ".zst", as in table.csv.zst')),
+    (b"BZh", Content("bzip2", 'end its name with ".bz2", as in table.csv.bz2')),
+    (b"\xfd7zXZ\x00", Content("xz", "unpack it")),
+    (b"7z\xbc\xaf", Content("a 7-Zip archive", "unpack it")),
+    (b"SQLite format 3\x00", Content("a SQLite database", 'write uri = "sqlite:FILE" and table = "NAME" for path')),
+    (b"\x89PNG", Content("a PNG image", _CORRECT)),
+    (b"\xff\xd8\xff", Content("a JPEG image", _CORRECT)),
+    (b"GIF8", Content("a GIF image", _CORRECT)),
+    (b"%PDF", Content("a PDF document", _EXPORT)),
+    (b"\x89HDF", Content("HDF5", _EXPORT)),
+    (b"\x93NUMPY", Content("a NumPy array", _EXPORT)),
+    (b"ORC", Content("ORC", _EXPORT)),
+    (b"Obj\x01", Content("Avro", _EXPORT)),
+    (b"$FL2", Content("an SPSS file", _EXPORT)),
+    (b"<stata_dta>", Content("a Stata file", _EXPORT)),
+    (b"\x80\x04\x95", Content("a Python pickle", _EXPORT)),
+    (b"\x80\x05\x95", Content("a Python pickle", _EXPORT)),
+    (b"RDX", Content("an R file", _EXPORT)),
+)
+_TEXT: tuple[tuple[re.Pattern[bytes], Content], ...] = (
+    (
+        re.compile(rb"(<!doctype html|<html)[\s>]", re.IGNORECASE),
+        Content("an HTML page, such as a server sends for a login or an error", "fetch the table again"),
+    ),
+    (re.compile(rb"<\?xml"), Content("XML", _EXPORT)),
+    (re.compile(rb'\{\s*"'), Content("JSON", 'write format = "jsonl" if each line is one object', "jsonl")),
+    (re.compile(rb'\[\s*(\{\s*"|\[)'), Content("a JSON array", "write it with one object a line (jq -c '.[]')")),
+)
+
+
+def content_of(head: bytes) -> Content | None:
+    """The kind of a file by its first bytes; None where they may be text of a table."""
+    for magic, content in _MAGIC:
+        if head.startswith(magic):
+            return content
+    if head.startswith(b"PK\x03\x04"):
+        office = _OFFICE.search(head) is not None
+        return Content("a workbook of a spreadsheet", _SPREADSHEET) if office else Content("a ZIP archive", "unpack it")
+    start = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    for pattern, content in _TEXT:
+        if pattern.match(start):
+            return content
+    return _nul(head)
+
+
+def _nul(head: bytes) -> Content | None:
+    """Text has no bytes of value 0, unless it is UTF-16 or UTF-32, which are read by their byte order mark."""
+    if b"\0" not in head or head[:2] in (b"\xff\xfe", b"\xfe\xff") or head[:4] == b"\0\0\xfe\xff":
+        return None
+    places: tuple[tuple[str, Callable[[bytes], bytes]], ...] = (
+        ("utf-16-le", lambda raw: raw[1::2]),
+        ("utf-16-be", lambda raw: raw[::2]),
+    )
+    for name, zeros in places:
+        if len(head) > 3 and zeros(head).count(0) > 0.6 * len(zeros(head)):
+            return Content(f"text in {name.upper()}", f'write encoding = "{name}"')
+    return Content("binary data", _CORRECT)
+
 
 #: Ending of a compressed file's name → Arrow's name of the codec.
 CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
@@ -26,10 +186,10 @@ IN_PARTS = "write it as Parquet, which is read in parts"
 
 @dataclass(frozen=True)
 class TableFile:
-    """One file. `name`: for messages. `opener`: opens it at its start, with random access. `stamper`: see `stamp`."""
+    """One file. `name`: for messages. `open`: opens it as it lies, with random access. `stamper`: see `stamp`."""
 
     name: str
-    opener: Callable[[], pa.NativeFile] = field(repr=False)
+    open: Callable[[], pa.NativeFile] = field(repr=False)
     stamper: Callable[[], object] = field(repr=False)
 
     def __str__(self) -> str:
@@ -55,10 +215,6 @@ class TableFile:
         """The compression that the name's ending says."""
         return CODECS.get(PurePosixPath(self.name).suffix.lower())
 
-    def open(self) -> pa.NativeFile:
-        """The file as it lies; `OSError` if it cannot be opened."""
-        return self.opener()
-
     def stamp(self) -> object:
         """A value that differs once the file has been written again or replaced; `DataError` if it is not there."""
         try:
@@ -83,12 +239,22 @@ class TableFile:
     def text(self, encoding: str) -> IO[str]:
         """The content as text; bytes that are none in this encoding are replaced."""
         without_mark = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
-        return io.TextIOWrapper(io.BufferedReader(_Raw(self.unpacked())), without_mark, "replace", newline="")
+        return io.TextIOWrapper(io.BufferedReader(self.unpacked()), without_mark, "replace", newline="")
 
     def head(self, size: int) -> bytes:
         """The first bytes of the content, unpacked; `OSError` if they cannot be read."""
         with self.unpacked() as file:
             return bytes(file.read(size))
+
+
+def of_table(name: str, any_name: bool) -> bool:
+    """True for the name of a file below a folder that is one of the folder's table.
+
+    Hidden files, and those below folders that begin with `.` or `_`, are none. `any_name`: also files whose name says
+    no format.
+    """
+    hidden = any(part.startswith((".", "_")) for part in name.split("/"))
+    return not hidden and (any_name or TableFile.local(name).suffix in SUFFIXES)
 
 
 def _local_stamp(path: Path) -> object:
@@ -116,26 +282,6 @@ class _Bounded:
 
     def readable(self) -> bool:
         return True
-
-
-class _Raw(io.RawIOBase):
-    """A file of Arrow's for Python's decoders."""
-
-    def __init__(self, file: pa.NativeFile) -> None:
-        super().__init__()
-        self._file = file
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        content = self._file.read(len(buffer))
-        buffer[: len(content)] = content
-        return len(content)
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
 
 
 class FileSource(Source):

@@ -12,8 +12,7 @@ import pyarrow.json as pajson
 from treetap.errors import DataError
 from treetap.tables.csv_dialect import BLOCK
 from treetap.tables.dates import is_date
-from treetap.tables.faults import decoding
-from treetap.tables.files import FileSource
+from treetap.tables.files import FileSource, decoding
 
 
 class JsonLines(FileSource):
@@ -30,7 +29,6 @@ class JsonLines(FileSource):
             return self._table().select(wanted)
 
     def row_name(self, index: int) -> str:
-        """The line of a row; empty lines are none."""
         return next((f"line {line}" for row, (line, _) in enumerate(self._lines()) if row == index), f"row {index + 1}")
 
     def _table(self) -> pa.Table:
@@ -55,6 +53,7 @@ class JsonLines(FileSource):
                 cells = json.loads(content, object_pairs_hook=list)
             except (ValueError, RecursionError):
                 return DataError(f"{self}: line {line} is no JSON; each line is one object, as json.dumps writes it")
+            # pairs of an object and an array of pairs are alike by now
             if not content.lstrip().startswith("{"):
                 return DataError(f"{self}: line {line} is no object; each line is one, with the columns as its keys")
             names = [name for name, _ in cells]

@@ -15,6 +15,24 @@ PLAIN: Style = (".", "")
 THOUSANDS = (",", ".", " ", "'", "_", "\u2019", "\u00a0", "\u202f", "\u2009")
 _STYLES = [(decimal, thousands) for thousands in ("", *THOUSANDS) for decimal in ".," if decimal != thousands]
 _DIGITS = re.compile("[0-9]")
+_WORDS = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
+
+
+def number(cell: str, style: Style = PLAIN) -> float:
+    """A cell as a number of a style, rounded once as `float` does; `ValueError` if it is none.
+
+    Plain ones are as CSV files write them: Python would take 1_000 and digits of other scripts too.
+    """
+    if style == PLAIN:
+        if "_" in cell or not cell.isascii():
+            raise ValueError
+        return float(cell)
+    cell = cell.strip()
+    if re.fullmatch(pattern_of(style), cell):
+        return value_of(cell, style)
+    if _WORDS.fullmatch(cell):
+        return float(cell)
+    raise ValueError
 
 
 def style_keys(style: Style) -> str:
@@ -35,6 +53,7 @@ def decided_style(rows: Sequence[Sequence[str]], decimal: str | None, thousands:
     plain = decimal or ".", thousands or ""
     columns = _number_columns(rows).values()
     decided = [(cells, styles[0]) for cells, styles in columns if len(styles) == 1 and styles[0] != PLAIN]
+    # a file has one style: columns with one reading decide for those with several, unless they contradict each other
     separators = {style[1] for _, style in decided} - {""}
     marks = {style[0] for cells, style in decided if any(style[0] in cell for cell in cells)}
     if len(separators) > 1 or len(marks) > 1 or not decided:

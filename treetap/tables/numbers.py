@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from treetap.errors import DataError
-from treetap.tables.source import Origin, Source, number, row_name
+from treetap.tables.number_styles import number
+from treetap.tables.source import Origin, row_name
 
 #: Different cells of a column of booleans in text, with blanks around them.
 _MOST_SPELLINGS = 100
@@ -114,13 +116,13 @@ def sentinels(missing: float | None, kind: pa.DataType) -> tuple[float, ...]:
 
 
 def _parse(path: Origin, name: str, cells: list[str | None], advice: str) -> Floats:
-    parse = path.number if isinstance(path, Source) else number
+    parse = number if isinstance(path, Path) else path.number
     values = np.empty(len(cells), dtype=np.float64)
     for index, cell in enumerate(cells):
         try:
             values[index] = np.nan if cell is None or not cell.strip() else parse(cell)
         except ValueError:
-            remedy = path.remedy(cells) if isinstance(path, Source) else ""
+            remedy = "" if isinstance(path, Path) else path.remedy("no numbers", cells)
             raise DataError(
                 f"{path}: {row_name(path, index)}, column {name!r}: the cell is not a number; {remedy or advice}"
             ) from None

@@ -16,9 +16,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from treetap.errors import DataError
-from treetap.tables.faults import MOST_FILES, UNKNOWN_CAUSE, stored_cause
-from treetap.tables.files import TableFile
-from treetap.tables.formats import SUFFIXES
+from treetap.tables.files import MOST_FILES, SUFFIXES, UNKNOWN_CAUSE, TableFile, of_table, stored_cause
 
 log = logging.getLogger(__name__)
 #: Seconds for a connection, and without a byte of an answer; attempts at one request.
@@ -28,7 +26,7 @@ T = TypeVar("T")
 
 
 def stored_files(place: str, endpoint: str | None, any_name: bool) -> list[tuple[str, TableFile]]:
-    """The object at a place, those below it if it is a prefix, or those of a pattern; see `listing.local_files`.
+    """The object at a place, those below it if it is a prefix, or those of a pattern: as `local_files`.
 
     Raises:
         DataError: there is none, the bucket is not there, or the store cannot be reached or refuses access.
@@ -40,6 +38,7 @@ def stored_files(place: str, endpoint: str | None, any_name: bool) -> list[tuple
     bucket, _, below = key.partition("/")
     wild = next((at for at, part in enumerate(below.split("/")) if set(part) & set("*?[")), None)
     base = key if wild is None else "/".join([bucket, *below.split("/")[:wild]])
+    # a store has no folders: a prefix is one if anything is below it
     info = asked(place, lambda: store.get_file_info(base))
     if info.type == fs.FileType.NotFound:
         known = asked(place, lambda: store.get_file_info(bucket)).type != fs.FileType.NotFound
@@ -50,7 +49,7 @@ def stored_files(place: str, endpoint: str | None, any_name: bool) -> list[tuple
     paths = sorted(entry.path for entry in listed if entry.type == fs.FileType.File)
     names = [entry.removeprefix(f"{base}/") for entry in paths]
     pattern = None if wild is None else "/".join(below.split("/")[wild:])
-    kept = [name for name in names if _of_table(name, pattern, any_name)]
+    kept = [name for name in names if of_table(name, any_name) and (pattern is None or _matches(name, pattern))]
     if not kept:
         lacks = "has" if wild is None else "matches"
         raise DataError(f"{place}: {lacks} no file whose name ends with {', '.join(SUFFIXES)}")
@@ -85,15 +84,9 @@ def _stamp(info: Any) -> object:
     return info.type, info.size, info.mtime_ns
 
 
-def _of_table(name: str, pattern: str | None, any_name: bool) -> bool:
-    parts = name.split("/")
-    if any(part.startswith((".", "_")) for part in parts):
-        return False
-    if pattern is not None:
-        wanted = pattern.split("/")
-        if len(wanted) != len(parts) or not all(map(fnmatch.fnmatchcase, parts, wanted)):
-            return False
-    return any_name or TableFile.local(name).suffix in SUFFIXES
+def _matches(name: str, pattern: str) -> bool:
+    parts, wanted = name.split("/"), pattern.split("/")
+    return len(wanted) == len(parts) and all(map(fnmatch.fnmatchcase, parts, wanted))
 
 
 def _store(endpoint: str | None) -> Any:

@@ -1,25 +1,32 @@
-"""The source that a table's settings describe."""
+"""The source that a table's settings describe, and its columns, checked as far as every table needs it.
+
+They are there, once, and text is text.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from treetap.errors import DataError
+from treetap.names import nearest
 from treetap.tables.arrow_file import ArrowFile
+from treetap.tables.cells import plain_column
 from treetap.tables.csv_dialect import Given
 from treetap.tables.csv_file import CsvFile
-from treetap.tables.faults import MOST_FILES, missing
-from treetap.tables.files import TableFile
-from treetap.tables.formats import HEAD, NAMES, SUFFIXES, content_of
+from treetap.tables.dates import is_date
+from treetap.tables.files import HEAD, MOST_FILES, NAMES, SUFFIXES, TableFile, content_of, missing, of_table
 from treetap.tables.number_styles import PLAIN
 from treetap.tables.parquet import ParquetFile
+from treetap.tables.record_ids import is_id
 from treetap.tables.several import SeveralFiles
-from treetap.tables.source import Source
+from treetap.tables.source import RowsOf, Source
 from treetap.tables.source_keys import SourceKeys, fixed_part
 
 
@@ -37,10 +44,10 @@ def read_here(keys: SourceKeys) -> Source:
     """The same, read by this process."""
     for place in keys.local():
         keys.check_within(place)
-    if keys.sql is not None:
+    if keys.uri is not None:
         from treetap.tables.sql import Query  # most tables are files of this machine
 
-        return Query(keys.sql)
+        return Query(keys)
     files = [file for place in keys.places for file in _files(keys, place)]
     if len(files) == 1:
         return file_source(files[0][1], keys.format, keys.dialect)
@@ -123,8 +130,7 @@ def source_at(place: Source | Path) -> Source:
 def local_files(path: Path, any_name: bool, allowed: Callable[[Path], Path] = Path) -> list[tuple[str, TableFile]]:
     """The files below a folder or of a pattern, or the one at a path, which need not exist.
 
-    Hidden files, and those below folders that begin with `.` or `_`, are no part of a folder. `any_name`: also files
-    whose name says no format, since the configuration says one. `allowed`: asked whenever a file is opened.
+    `any_name`: see `of_table`; the configuration says a format. `allowed`: asked whenever a file is opened.
 
     Raises:
         DataError: a folder or a pattern without a file, or with too many.
@@ -137,7 +143,7 @@ def local_files(path: Path, any_name: bool, allowed: Callable[[Path], Path] = Pa
         paths, lacks = base.glob(pattern), "matches no file whose name ends with "
     else:
         return [(path.name, TableFile.local(path, allowed))]
-    kept = sorted(file for file in paths if _of_table(file.relative_to(base), any_name) and file.is_file())
+    kept = sorted(file for file in paths if of_table(file.relative_to(base).as_posix(), any_name) and file.is_file())
     if not kept:
         raise DataError(f"{path}: {lacks}{', '.join(SUFFIXES)}")
     if len(kept) > MOST_FILES:
@@ -145,7 +151,68 @@ def local_files(path: Path, any_name: bool, allowed: Callable[[Path], Path] = Pa
     return [(file.relative_to(base).as_posix(), TableFile.local(file, allowed)) for file in kept]
 
 
-def _of_table(path: Path, any_name: bool) -> bool:
-    if any(part.startswith((".", "_")) for part in path.parts):
-        return False
-    return any_name or TableFile.local(path).suffix in SUFFIXES
+log = logging.getLogger(__name__)
+
+
+def columns_of(place: Source | Path) -> list[str]:
+    """The names of a table's columns, in their order."""
+    return [name for name, _ in source_at(place).fields()]
+
+
+def date_columns(place: Source | Path) -> list[str]:
+    """The columns that hold dates or times with a date; in text files by their first rows."""
+    return [name for name, kind in source_at(place).fields() if is_date(kind)]
+
+
+def check_columns(source: Source, wanted: list[str]) -> None:
+    """Raise `DataError` if a column that a configuration names is not there, or there twice."""
+    have = columns_of(source)
+    times = Counter(have)
+    absent = [name for name in wanted if name not in times]
+    # names of columns stay in this log: the message goes to the operator
+    if absent:
+        meant = [f"for {name!r} {meant_name!r} may be meant" for name in absent if (meant_name := nearest(name, have))]
+        log.info("%s: %s", source, "; ".join([f"the table's columns are {', '.join(map(repr, have))}", *meant]))
+        more = f", nor {len(absent) - 1} more that the configuration names" if len(absent) > 1 else ""
+        remedy = source.remedy("no column", absent[:1]) or "this party's log lists those that it has"
+        raise DataError(f"{source}: has no column {absent[0]!r}{more}; {remedy}")
+    doubled = sorted({name for name in wanted if times[name] > 1})
+    if doubled:
+        raise DataError(f"{source}: has column {doubled[0]!r} more than once")
+
+
+def read_columns(source: Source, wanted: list[str], text: Collection[str], ids: str | None = None) -> pa.Table:
+    """The columns, which are there, in the source's order of rows; those in `text` as they are written.
+
+    Rows of a source without an order come in that of the column `ids`.
+
+    Raises:
+        DataError: the source cannot be read or has no rows.
+    """
+    table = source.read(wanted, text)
+    if table.num_rows == 0:
+        raise DataError(f"{source}: has no rows")
+    return table if source.ordered or ids is None else _in_order_of(table, source, ids)
+
+
+def plain_batches(source: Source, wanted: list[str]) -> Iterator[tuple[int, dict[str, pa.ChunkedArray]]]:
+    """The rows of a source that streams, in batches: the first row's number, and its columns as `plain_column` does.
+
+    Raises:
+        DataError: the source cannot be read, or a cell of text is none.
+    """
+    first, kinds = 0, dict[str, pa.DataType]()
+    for batch in source.batches(wanted, ()):
+        here = RowsOf(source, range(first, first + batch.num_rows))
+        columns = {name: plain_column(here, f"column {name!r}", batch.column(name)) for name in wanted}
+        for name, column in columns.items():
+            if kinds.setdefault(name, column.type) != column.type:
+                raise DataError(f"{source}: column {name!r} holds bytes, and in some rows no text: write it as text")
+        yield first, columns
+        first += batch.num_rows
+
+
+def _in_order_of(table: pa.Table, source: Source, name: str) -> pa.Table:
+    """The rows in the order of their ids as text; as they are where these are of a kind that no ids have."""
+    ids = plain_column(source, f"column {name!r}", table.column(name))
+    return table.take(pc.sort_indices(ids.cast(pa.large_string()))) if is_id(ids.type) else table

@@ -6,15 +6,15 @@ import logging
 import math
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from treetap.errors import DataError
-from treetap.tables.faults import decoding
-from treetap.tables.files import FileSource, TableFile
-from treetap.tables.source import BATCH_ROWS
+from treetap.tables.files import FileSource, TableFile, decoding
+from treetap.tables.source import BATCH_ROWS, too_large, within_memory
 from treetap.tables.tensors import is_tensor
 from treetap.usage import half_of_memory
 
@@ -35,7 +35,13 @@ class ParquetFile(FileSource):
 
     def read(self, wanted: list[str], text: Collection[str]) -> pa.Table:
         del text  # a column has its type
-        return read_parquet(self.file, wanted)
+        most = half_of_memory()
+        with _open(self.file, wanted) as file:
+            row = _NUMBER * len(wanted) + file.tensors
+            if file.rows * row > most or file.all_of_longest(most) > most:
+                raise too_large(self)
+            parts = within_memory(self, file.batches())
+            return pa.Table.from_batches(parts, parts[0].schema if parts else pa.schema(file.fields))
 
     def batches(self, wanted: list[str], text: Collection[str]) -> Iterator[pa.Table]:
         """No page of another column is read, and a damaged row group is named with its column."""
@@ -45,28 +51,8 @@ class ParquetFile(FileSource):
                 yield pa.Table.from_batches([batch]).select(wanted)
 
     def count_rows(self) -> int:
-        """The number in the file's metadata."""
         with decoding(self, "Parquet"), self.file.open() as raw:
             return int(pq.read_metadata(raw).num_rows)
-
-
-def read_parquet(source: TableFile, wanted: list[str]) -> pa.Table:
-    """These columns, in the order of the file's rows.
-
-    Raises:
-        DataError: they take up more than half of the memory, or the file cannot be read.
-    """
-    most, size, parts = half_of_memory(), 0, []
-    with _open(source, wanted) as file:
-        row = _NUMBER * len(wanted) + file.tensors
-        if file.rows * row > most or file.all_of_longest(most) > most:
-            raise _too_large(source)
-        for batch in file.batches():
-            size += batch.nbytes
-            if size > most:
-                raise _too_large(source)
-            parts.append(batch)
-        return pa.Table.from_batches(parts, parts[0].schema if parts else pa.schema(file.fields))
 
 
 @contextmanager
@@ -102,7 +88,7 @@ class _Columns:
         """The bytes of columns of text, had every cell the longest text of its dictionary, as far as the bound."""
         size = 0
         for group in range(self._file.num_row_groups if self._text else 0):
-            with self._decoding(group):
+            with decoding(self._source, "Parquet", partial(self._undecodable, group)):
                 size += self._file.metadata.row_group(group).num_rows * self._longest(group, self._text)
             if size > most:
                 break
@@ -112,13 +98,13 @@ class _Columns:
         """All rows; a batch has no more than `_BLOCK` bytes, if that is one row at least."""
         names, text = [field.name for field in self.fields], self._text
         for group in range(self._file.num_row_groups):
-            with self._decoding(group):
+            with decoding(self._source, "Parquet", partial(self._undecodable, group)):
                 yield from self._of_group(group, names, text)
 
     def _of_group(self, group: int, names: list[str], text: list[str]) -> Iterator[pa.RecordBatch]:
         longest = self._longest(group, text)
         if longest > half_of_memory():
-            raise _too_large(self._source)
+            raise too_large(self._source)
         rows = min(BATCH_ROWS, max(1, _BLOCK // max(self.tensors, _NUMBER * len(names), longest)))
         yield from self._file.iter_batches(batch_size=rows, row_groups=[group], columns=names)
 
@@ -132,12 +118,6 @@ class _Columns:
         first = next(self._cells.iter_batches(batch_size=1, row_groups=[group], columns=text), None)
         columns = () if first is None else first.columns
         return sum(int(pc.max(pc.binary_length(column.dictionary)).as_py() or 0) for column in columns)
-
-    @contextmanager
-    def _decoding(self, group: int) -> Iterator[None]:
-        """Raise `DataError` with the place of a fault in a group of rows."""
-        with decoding(self._source, "Parquet", lambda: self._undecodable(group)):
-            yield
 
     def _undecodable(self, group: int) -> DataError:
         """The error for the first column of a group of rows that cannot be decoded."""
@@ -160,7 +140,3 @@ def _is_text(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     return any(is_kind(kind) for is_kind in _OF_TEXT)
-
-
-def _too_large(source: TableFile) -> DataError:
-    return DataError(f"{source}: the columns take up more than half of this machine's memory; leave some out")

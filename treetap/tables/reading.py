@@ -20,22 +20,17 @@ from treetap.errors import DataError
 from treetap.tables.categories import Category, Seen, encoded
 from treetap.tables.cells import plain_column
 from treetap.tables.config import CATEGORICAL, TableConfig, encoded_by_name
-from treetap.tables.constant import constant_columns, in_words
-from treetap.tables.features import Extent, Features, Held
-from treetap.tables.files import TableFile
-from treetap.tables.formats import HEAD, SUFFIXES, content_of
-from treetap.tables.ids import distinct_ids, ids_of, sorted_ids
-from treetap.tables.label_cells import LabelCells
-from treetap.tables.loading import check_columns, columns_of, read_columns
+from treetap.tables.features import Extent, Features, Held, constant_columns, in_words
+from treetap.tables.files import HEAD, SUFFIXES, TableFile, content_of
+from treetap.tables.label_columns import LabelCells, weights_of
 from treetap.tables.numbers import kind_name
-from treetap.tables.opening import file_source, source_of
-from treetap.tables.record_ids import Ids
+from treetap.tables.opening import check_columns, columns_of, file_source, read_columns, source_of
+from treetap.tables.record_ids import Ids, distinct_ids, ids_of, sorted_ids
 from treetap.tables.source import Origin, Source, row_name
 from treetap.tables.streamed_reading import features_of, first_pass, kinds_of, too_large_to_hold
 from treetap.tables.tensors import Shape, Tensor, check_trained, is_tensor, tensor_of, tensor_shape
 from treetap.tables.typed import STRING, id_type
 from treetap.tables.unlike import NOTHING, Unlike, unlike_training
-from treetap.tables.weights import weights_of
 
 log = logging.getLogger(__name__)
 Floats = np.ndarray[tuple[int, int], np.dtype[np.float64]]
@@ -98,7 +93,7 @@ class Table:
         return self.made if self.dropped is None else set(self.columns)
 
     def constant(self, extents: Sequence[Extent] | None = None) -> dict[str, str]:
-        """The columns of the file that may not be constant and are: see `treetap.tables.constant`.
+        """The columns of the file that may not be constant and are: see `constant_columns`.
 
         `extents`: those of some of the records, if these alone matter.
         """
@@ -181,48 +176,34 @@ def read_table(
         further = [config.label, *([config.weight] if config.weight else [])]
     source = source_of(config)
     with source.opened():
-        return _read(config, source, further, with_label, missing, categories, shapes, empty, streams)
-
-
-def _read(
-    config: TableConfig,
-    source: Source,
-    further: list[str],
-    with_label: bool,
-    missing: float | None,
-    categories: Mapping[str, Category] | None,
-    shapes: Mapping[str, Shape] | None,
-    empty: Collection[str],
-    streams: bool,
-) -> Table:
-    for sentence in source.says:
-        log.info("%s", sentence)
-    check_columns(source, [config.id, *config.columns, *further])
-    if streams and too_large_to_hold(source, config):
-        stamp = source.stamp()
-        kinds = kinds_of(source, config)
-        columns, cells = first_pass(source, config, kinds, further, categories)
-        ids, order = sorted_ids(source, f"column {config.id!r}", columns[config.id])
-        made, encodings = features_of(source, stamp, config, kinds, len(ids), cells, categories, missing)
-        names, own = made.names, list(config.columns)
-        read = Table(source, ids, names, made, None, order, own, encodings, config.id, seen=made.seen)
-        read = _beside_features(read, source, config, columns, with_label)
-    else:
-        columns = _columns(source, config, further, categories)
-        read = table_of(source, config, columns, with_label, missing, categories, shapes)
-    if categories is not None:
-        return replace(read, unlike=unlike_training(source, read.seen, set(empty), len(read.ids)))
-    if not config.columns:
-        others = [name for name in columns_of(source) if name not in (config.id, config.label, config.weight)]
-        has = f"; it has {', '.join(map(repr, others))}" if others else ""
-        log.info("%s: columns names none, so that the table contributes no feature%s", source, has)
-    return _without_constant(read) if config.drop_constant else read
+        for sentence in source.says:
+            log.info("%s", sentence)
+        check_columns(source, [config.id, *config.columns, *further])
+        # both ways give the same table; the second holds all features in memory
+        if streams and too_large_to_hold(source, config):
+            stamp = source.stamp()
+            kinds = kinds_of(source, config)
+            columns, cells = first_pass(source, config, kinds, further, categories)
+            ids, order = sorted_ids(source, f"column {config.id!r}", columns[config.id])
+            made, encodings = features_of(source, stamp, config, kinds, len(ids), cells, categories, missing)
+            names, own = made.names, list(config.columns)
+            read = Table(source, ids, names, made, None, order, own, encodings, config.id, seen=made.seen)
+            read = _beside_features(read, source, config, columns, with_label)
+        else:
+            columns = _columns(source, config, further, categories)
+            read = table_of(source, config, columns, with_label, missing, categories, shapes)
+        if categories is not None:
+            return replace(read, unlike=unlike_training(source, read.seen, set(empty), len(read.ids)))
+        if not config.columns:
+            others = [name for name in columns_of(source) if name not in (config.id, config.label, config.weight)]
+            has = f"; it has {', '.join(map(repr, others))}" if others else ""
+            log.info("%s: columns names none, so that the table contributes no feature%s", source, has)
+        return _without_constant(read) if config.drop_constant else read
 
 
 def _columns(
     source: Source, config: TableConfig, further: list[str], categories: Mapping[str, Category] | None
 ) -> dict[str, pa.ChunkedArray]:
-    """All columns of a table, whole."""
     wanted = [config.id, *config.columns, *further]
     as_written = encoded_by_name(config.encode) if categories is None else categories
     table = read_columns(source, wanted, {config.id, *as_written}, config.id)
@@ -277,6 +258,7 @@ def _without_constant(table: Table) -> Table:
     if constant:
         log.info("%s: drop_constant leaves out %s", table.path, in_words(constant))
     categories = {name: category for name, category in table.categories.items() if name not in constant}
+    # a column of the file may have become several features
     made = [table.categories[name].features if name in table.categories else [name] for name in constant]
     gone = set(chain(*made))
     kept = [place for place, name in enumerate(table.columns) if name not in gone]

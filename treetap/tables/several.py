@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import accumulate
-from operator import add
 
 import pyarrow as pa
 
@@ -17,9 +15,7 @@ from treetap.tables.cells import cast, common_type, plain_column, plain_type
 from treetap.tables.dates import is_date
 from treetap.tables.number_styles import Style
 from treetap.tables.numbers import is_number, is_text, kind_name
-from treetap.tables.rows_of import RowsOf
-from treetap.tables.source import Source
-from treetap.usage import half_of_memory
+from treetap.tables.source import RowsOf, Source, Trouble, within_memory
 
 #: A folder that stands for a column's value, as in `year=2024/part-0.parquet`.
 _PARTITION = re.compile(r"([^/=]+)=([^/]*)/")
@@ -127,7 +123,6 @@ class SeveralFiles(Source):
         return [source.stamp() for _, source in self._parts]
 
     def row_name(self, index: int) -> str:
-        """The file and its own name of the row."""
         if not self._ends:  # not read by this process yet
             with suppress(DataError):
                 own = self._parts[0][1].fields()[0][0]
@@ -143,21 +138,9 @@ class SeveralFiles(Source):
         """Files of text have one way to write numbers (`treetap.tables.opening`)."""
         return self._parts[0][1].style
 
-    def number(self, cell: str) -> float:
-        return self._parts[0][1].number(cell)
-
-    def remedy(self, cells: Iterable[str | None]) -> str:
-        return self._parts[0][1].remedy(cells)
-
-    def doubt(self, cells: Iterable[str | None]) -> str:
-        held = list(cells)
-        return next((said for _, source in self._parts if (said := source.doubt(held))), "")
-
-    def not_text(self) -> str:
-        return self._parts[0][1].not_text()
-
-    def remedy_of_absence(self, name: str) -> str:
-        return self._parts[0][1].remedy_of_absence(name)
+    def remedy(self, trouble: Trouble, content: Sequence[str | None]) -> str:
+        asked = self._parts if trouble == "maybe numbers" else self._parts[:1]
+        return next((said for _, source in asked if (said := source.remedy(trouble, content))), "")
 
     def _kinds(self, wanted: list[str]) -> dict[str, pa.DataType]:
         """The types of columns that hold those of all files."""
@@ -178,7 +161,8 @@ class SeveralFiles(Source):
         """Rows of one file, whose first is number `first` of all, with the columns that its folders stand for."""
         if first is None:
             first = self._ends[place - 1] if place else 0
-        here, rows = RowsOf(self, partial(add, first)), part.num_rows
+        rows = part.num_rows
+        here = RowsOf(self, range(first, first + rows))
         read = dict(zip(part.column_names, part.columns, strict=True))
         return {
             name: pa.chunked_array([pa.repeat(self._folders[name][place], rows)])
@@ -188,14 +172,7 @@ class SeveralFiles(Source):
         }
 
     def _read(self, wanted: list[str], text: Collection[str]) -> list[pa.Table]:
-        most, size, parts = half_of_memory(), 0, []
-        for _, source in self._parts:
-            part = source.read(wanted, text)
-            size += part.nbytes
-            if size > most:
-                raise DataError(f"{self}: the columns take up more than half of this machine's memory; leave some out")
-            parts.append(part)
-        return parts
+        return within_memory(self, (source.read(wanted, text) for _, source in self._parts))
 
 
 def _values(texts: list[str]) -> pa.Array:

@@ -6,16 +6,25 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Literal, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from treetap.tables.number_styles import PLAIN, Style
+from treetap.errors import DataError
+from treetap.tables.number_styles import PLAIN, Style, number
+from treetap.usage import half_of_memory
 
+Part = TypeVar("Part", pa.Table, pa.RecordBatch)
 #: Most rows of one batch.
 BATCH_ROWS = 1 << 16
+#: Cells that are no numbers; cells of text that may be meant as numbers, so that they are no categories yet; a cell
+#: that is no text; a column that is not there.
+Trouble = Literal["no numbers", "maybe numbers", "no text", "no column"]
 
 
 class Source(ABC):
@@ -95,39 +104,55 @@ class Source(ABC):
 
     def number(self, cell: str) -> float:
         """A cell of text as a number, as the source writes numbers; `ValueError` if it is none."""
-        return number(cell)
+        return number(cell, self.style)
 
-    def remedy(self, cells: Iterable[str | None]) -> str:
-        """The settings of the table with which all these cells would be numbers; empty if there are none."""
-        del cells
-        return ""
+    def remedy(self, trouble: Trouble, content: Sequence[str | None]) -> str:
+        """The settings of the table without which this trouble is, as a clause; empty if there are none.
 
-    def doubt(self, cells: Iterable[str | None]) -> str:
-        """The same where all these cells of text may be meant as numbers, so that they are no categories yet."""
-        del cells
-        return ""
-
-    def not_text(self) -> str:
-        """The settings with which a cell that is no text here may be some; empty if there are none."""
-        return ""
-
-    def remedy_of_absence(self, name: str) -> str:
-        """The settings with which the source would have this column; empty if there are none."""
-        del name
+        `content`: the cells in question, or the name of the column that is absent.
+        """
+        del trouble, content
         return ""
 
 
-#: A table's origin in messages: its source, or the path of a table that was not read here.
-Origin = Source | Path
+class RowsOf:
+    """Some rows of a source that have been read, under the names that they have in the whole: for messages.
+
+    `rows`: their numbers among all, from 0.
+    """
+
+    def __init__(self, source: Source, rows: range | npt.NDArray[np.int64]) -> None:
+        self._source, self._rows = source, rows
+        self.typed, self.number, self.remedy = source.typed, source.number, source.remedy
+
+    def __str__(self) -> str:
+        return str(self._source)
+
+    def row_name(self, index: int) -> str:
+        """The place of a row, counted from 0 among these, for the operator."""
+        return self._source.row_name(int(self._rows[index]))
+
+
+def within_memory(place: object, parts: Iterable[Part]) -> list[Part]:
+    """The parts of a table; `DataError` as soon as they take up more than half of the memory."""
+    most, size, kept = half_of_memory(), 0, list[Part]()
+    for part in parts:
+        size += part.nbytes
+        if size > most:
+            raise too_large(place)
+        kept.append(part)
+    return kept
+
+
+def too_large(place: object) -> DataError:
+    """The error for columns that do not fit into memory."""
+    return DataError(f"{place}: the columns take up more than half of this machine's memory; leave some out")
+
+
+#: A table's origin in messages: its source, rows of it, or the path of a table that was not read here.
+Origin = Source | RowsOf | Path
 
 
 def row_name(origin: Origin, index: int) -> str:
     """The place of a row, counted from 0, for the operator: the line of a CSV file, else the row from 1."""
-    return origin.row_name(index) if isinstance(origin, Source) else f"row {index + 1}"
-
-
-def number(cell: str) -> float:
-    """A number as CSV files write it: Python would take 1_000 and digits of other scripts too."""
-    if "_" in cell or not cell.isascii():
-        raise ValueError
-    return float(cell)
+    return f"row {index + 1}" if isinstance(origin, Path) else origin.row_name(index)

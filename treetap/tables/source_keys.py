@@ -14,9 +14,9 @@ from treetap.errors import ConfigError, DataError
 from treetap.strict import Strict, unshown
 from treetap.tables.csv_dialect import Given
 from treetap.tables.number_styles import THOUSANDS
-from treetap.tables.sql_keys import SQLITE, SqlKeys
 
 Format = Literal["csv", "parquet", "feather", "jsonl"]
+SQLITE = "sqlite:"
 _WILD = frozenset("*?[")
 _STORED = re.compile("s3://[^/@:]+/.+")
 _URI = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*|sqlite:.+")
@@ -37,7 +37,6 @@ def _place(value: Any) -> Path | str:
 
 
 def _places(value: Any) -> Any:
-    """A path, or a list of paths."""
     if value == []:
         raise ValueError("names no file")
     if value is None:
@@ -80,7 +79,6 @@ def _thousands(value: Any) -> Any:
 
 
 def _encoding(value: Any) -> Any:
-    """Refuse what is no encoding of text."""
     try:
         "a".encode(value).decode(value)
     except (LookupError, UnicodeError, TypeError, ValueError):
@@ -140,6 +138,7 @@ class SourceKeys(Strict):
             raise ValueError(f"{of_files[0]} is a key of files, and uri of a database: leave one of the two out")
         if given and self.format not in (None, "csv"):
             raise ValueError(f'{given[0]} is a key of CSV, and format = "{self.format}": leave one of the two out')
+        # where points separate thousands, the decimal mark is not left to detection
         if (self.decimal or ".") == self.thousands:
             other = "," if self.thousands == "." else "."
             raise ValueError(f'thousands and decimal are both {self.thousands!r}: write decimal = "{other}" too')
@@ -159,20 +158,16 @@ class SourceKeys(Strict):
         return list(self.path) if isinstance(self.path, list) else [self.path]
 
     @property
-    def sql(self) -> SqlKeys | None:
-        """The keys of a database; None of files."""
-        return None if self.uri is None else SqlKeys(self.uri, self.query, self.table, self.deadline_s)
-
-    @property
     def dialect(self) -> Given:
         """The keys of CSV."""
         return Given(self.delimiter, self.decimal, self.thousands, self.encoding, self.quote)
 
     @property
     def title(self) -> str:
-        """The source in messages that are about the table as a whole."""
-        if self.sql is not None:
-            return self.sql.title
+        """The source in messages about the table as a whole: without a query, and without what a variable holds."""
+        if self.uri is not None:
+            what = "the query" if self.table is None else f"table {self.table}"
+            return f"{what} of {self.uri.removeprefix(SQLITE)}"
         first, more = str(self.places[0]), len(self.places) - 1
         return f"{first} and {more} more" if more else first
 

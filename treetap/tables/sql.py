@@ -1,31 +1,129 @@
 """Rows of a query or a table of PostgreSQL or SQLite, through ADBC (extra `sql`), which is imported for these alone.
 
 A query runs read-only, with a deadline here and at the server. What a driver says holds cells, names of users and
-hosts, so that no message and no log has any of it: an error is one of the sentences of `treetap.tables.sql_faults`.
-Rows of a query have no order: they are taken in that of their ids.
+hosts, so that no message and no log has any of it: an error is one of the sentences here. Rows of a query have no
+order: they are taken in that of their ids. What PostgreSQL's library, libpq, takes from further variables the URI says,
+or the table is refused.
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import re
 import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import parse_qsl, urlsplit
 
 import pyarrow as pa
 
 from treetap.errors import DataError
+from treetap.names import on_loopback
 from treetap.tables.cells import plain_type
 from treetap.tables.source import Source
-from treetap.tables.sql_faults import CONNECT_S, cause_of
-from treetap.tables.sql_keys import SqlKeys, check_environment, unverified
+from treetap.tables.source_keys import SQLITE, SourceKeys
 from treetap.usage import half_of_memory
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+#: Seconds for a connection to a database.
+CONNECT_S = 10.0
+#: SQLSTATE, or its first characters, the longest first.
+_STATES = {
+    "42P01": "there is no such table; write its name as the database spells it, SCHEMA.TABLE where it needs one",
+    "42703": "there is no such column in the database",
+    "42501": "the database's user may not read that: have it granted SELECT",
+    "42601": "the query is no correct SQL",
+    "57014": "the query took longer than deadline_s: raise it, or make the query faster",
+    "25006": "the query writes, and queries run read-only: leave the writing out",
+    "3D000": "there is no such database",
+    "28": "the database refuses the user or the password",
+    "22": "a value cannot be converted or computed in the query: correct the query, or the rows",
+    "53": "the database lacks connections, memory or disk: try again later",
+    "57": "the database is shutting down",
+    "08": "the connection to the database broke",
+    "42": "the query is not correct for this database: try it in the database's own shell",
+}
+#: What a driver's message contains, of connections and of SQLite, which have no SQLSTATE.
+_PHRASES = (
+    ("password authentication failed", "the database refuses the user or the password"),
+    ("no password supplied", "the database wants a password, and the URI has none"),
+    ("no pg_hba.conf entry", "the database's pg_hba.conf does not admit this host and user"),
+    ('FATAL:  role "', "the database refuses the user or the password"),
+    ('FATAL:  database "', "there is no such database"),
+    ("could not translate host name", "the database's host name is unknown"),
+    ("onnection refused", "no database listens at that address"),
+    ("timeout expired", f"the database does not take the connection within {CONNECT_S:g} seconds"),
+    ("No such file or directory", "no database listens at that socket"),
+    ("invalid URI", "the URI of the database is not correct"),
+    ("invalid connection option", "the URI of the database is not correct"),
+    ("invalid integer value", "the URI of the database is not correct"),
+    ("invalid port number", "the URI of the database is not correct"),
+    ("SSL", "TLS with the database fails: check sslmode and sslrootcert in the URI"),
+    ("server closed the connection", "the connection to the database broke"),
+    ("no such table", _STATES["42P01"]),
+    ("no such column", _STATES["42703"]),
+    ("syntax error", _STATES["42601"]),
+    ("incomplete input", _STATES["42601"]),
+    ("readonly database", _STATES["25006"]),
+    ("file is not a database", "the file is no SQLite database"),
+    ("database is locked", "the database is locked by another process: try again later"),
+    ("unable to open", "the file cannot be read"),
+    ("failed to open", "the file cannot be read"),
+)
+_MISMATCH = re.compile(r"Type mismatch in column (\d+)")
+_SERVERS = ("postgresql://", "postgres://")
+#: Variables of libpq that are read: a password need not stand in the URI.
+ALLOWED = ("PGPASSWORD", "PGPASSFILE")
+#: Variable of libpq → the keyword of the URI that it stands for; None of one without.
+VARIABLES: dict[str, str | None] = {
+    "PGHOST": "host",
+    "PGHOSTADDR": "hostaddr",
+    "PGPORT": "port",
+    "PGDATABASE": "dbname",
+    "PGUSER": "user",
+    "PGPASSWORD": "password",
+    "PGPASSFILE": "passfile",
+    "PGREQUIREAUTH": "require_auth",
+    "PGCHANNELBINDING": "channel_binding",
+    "PGSERVICE": "service",
+    "PGSERVICEFILE": None,
+    "PGOPTIONS": "options",
+    "PGAPPNAME": "application_name",
+    "PGSSLMODE": "sslmode",
+    "PGREQUIRESSL": "sslmode",
+    "PGSSLCOMPRESSION": "sslcompression",
+    "PGSSLNEGOTIATION": "sslnegotiation",
+    "PGSSLCERT": "sslcert",
+    "PGSSLKEY": "sslkey",
+    "PGSSLCERTMODE": "sslcertmode",
+    "PGSSLROOTCERT": "sslrootcert",
+    "PGSSLCRL": "sslcrl",
+    "PGSSLCRLDIR": "sslcrldir",
+    "PGSSLSNI": "sslsni",
+    "PGSSLMINPROTOCOLVERSION": "ssl_min_protocol_version",
+    "PGSSLMAXPROTOCOLVERSION": "ssl_max_protocol_version",
+    "PGMINPROTOCOLVERSION": "min_protocol_version",
+    "PGMAXPROTOCOLVERSION": "max_protocol_version",
+    "PGREQUIREPEER": "requirepeer",
+    "PGGSSENCMODE": "gssencmode",
+    "PGKRBSRVNAME": "krbsrvname",
+    "PGGSSLIB": "gsslib",
+    "PGGSSDELEGATION": "gssdelegation",
+    "PGCONNECT_TIMEOUT": "connect_timeout",
+    "PGCLIENTENCODING": "client_encoding",
+    "PGTARGETSESSIONATTRS": "target_session_attrs",
+    "PGLOADBALANCEHOSTS": "load_balance_hosts",
+    "PGDATESTYLE": None,
+    "PGTZ": None,
+    "PGGEQO": None,
+    "PGSYSCONFDIR": None,
+    "PGLOCALEDIR": None,
+}
 #: Parameters of libpq beside those that the URI has: a server that is gone is noticed within a minute.
 _LIBPQ = {
     "connect_timeout": f"{CONNECT_S:.0f}",
@@ -44,20 +142,20 @@ class Query(Source):
 
     ordered = False
 
-    def __init__(self, keys: SqlKeys) -> None:
+    def __init__(self, keys: SourceKeys) -> None:
         self._keys = keys
 
     def __str__(self) -> str:
         return self._keys.title
 
     def fields(self) -> list[tuple[str, pa.DataType]]:
-        schema = self._within(lambda call: call.schema(f"SELECT * FROM {self._keys.rows} LIMIT 0"))  # noqa: S608
+        schema = self._within(lambda call: call.schema(f"SELECT * FROM {_rows(self._keys)} LIMIT 0"))  # noqa: S608
         return [(field.name, _plain_type(field)) for field in schema]
 
     def read(self, wanted: list[str], text: Collection[str]) -> pa.Table:
         """Numbers of arbitrary precision become double, except for those in `text`."""
         columns = ", ".join(map(quoted, wanted))
-        table = self._within(lambda call: call.table(f"SELECT {columns} FROM {self._keys.rows}"))  # noqa: S608
+        table = self._within(lambda call: call.table(f"SELECT {columns} FROM {_rows(self._keys)}"))  # noqa: S608
         return pa.table({name: self._plain(table, name, name in text) for name in wanted})
 
     def row_name(self, index: int) -> str:
@@ -110,12 +208,12 @@ class Query(Source):
 class _Call:
     """One connection, read-only, and one query on it."""
 
-    def __init__(self, keys: SqlKeys) -> None:
+    def __init__(self, keys: SourceKeys) -> None:
         self._keys, self._over = keys, threading.Event()
         self._open: list[Any] = []  # database, connection and statement, as far as there are any
 
     def __enter__(self) -> _Call:
-        uri = self._keys.resolved()
+        uri = _resolved(self._keys)
         # not the drivers' `dbapi`, which imports data frames
         if isinstance(uri, Path):
             if not uri.is_file():
@@ -146,13 +244,12 @@ class _Call:
             cursor.close()
 
     def schema(self, query: str) -> pa.Schema:
-        """The columns of a query."""
         with self._run(query) as reader:
             return reader.schema
 
     def table(self, query: str) -> pa.Table:
         """The rows of a query; `DataError` if they take up more than half of the memory."""
-        if isinstance(self._keys.resolved(), Path):
+        if isinstance(_resolved(self._keys), Path):
             self._infer_types_from_all(query)
         most, size, parts = half_of_memory(), 0, []
         with self._run(query) as reader:
@@ -216,8 +313,82 @@ def _plain_type(field: pa.Field) -> pa.DataType:
 
 
 def _with_deadlines(uri: str) -> str:
-    """The URI with the parameters that it lacks."""
     _, _, given = uri.partition("?")
     names = {setting.partition("=")[0] for setting in given.split("&")}
     added = "&".join(f"{name}={value}" for name, value in _LIBPQ.items() if name not in names)
     return f"{uri}{'&' if given else '?' if '?' not in uri else ''}{added}"
+
+
+def _rows(keys: SourceKeys) -> str:
+    """The table or query from which a SELECT takes its rows."""
+    if keys.table is not None:
+        return ".".join(map(quoted, keys.table.split(".")))
+    query = (keys.query or "").strip().rstrip(";")
+    return f"({query}\n) AS treetap_rows"  # its last line may be a comment
+
+
+def _resolved(keys: SourceKeys) -> str | Path:
+    """The URI of a server, or the file of SQLite.
+
+    Raises:
+        DataError: the environment variable is not set or names no database that can be read.
+    """
+    uri = keys.uri or ""
+    if not uri.startswith("$"):
+        return Path(uri.removeprefix(SQLITE))
+    name = uri[1:]
+    value = os.environ.get(name)
+    if not value:
+        raise DataError(f"{keys.title}: the environment variable {name} is not set")
+    if value.startswith(_SERVERS):
+        return value
+    file = Path(value.removeprefix(SQLITE))
+    if value.startswith(SQLITE) and file.is_absolute():
+        return file
+    raise DataError(
+        f"{keys.title}: {name} holds no postgresql://USER@HOST/DATABASE, and no sqlite:FILE with an absolute path"
+    )
+
+
+def unverified(uri: str) -> bool:
+    """True for a server on another host whose certificate libpq would not check."""
+    try:
+        host = urlsplit(uri).hostname
+    except ValueError:  # libpq will refuse it
+        return False
+    return bool(host) and not on_loopback(f"{host}:0") and "sslmode=verify-" not in uri
+
+
+def check_environment(title: str, uri: str) -> None:
+    """Raise `DataError` if a variable would decide about the connection to `uri` what that does not say itself.
+
+    `title`: of the table, in messages, which never have the URI.
+    """
+    try:
+        parts = urlsplit(uri)
+        own = {"host": parts.hostname, "port": parts.netloc.rpartition("@")[2].rpartition(":")[1]}
+    except ValueError:  # the driver refuses it
+        return
+    own |= {"user": parts.username, "password": parts.password, "dbname": parts.path.strip("/")}
+    said = {name for name, value in own.items() if value} | {name for name, _ in parse_qsl(parts.query)}
+    for variable, keyword in VARIABLES.items():
+        if variable in ALLOWED or not os.environ.get(variable) or keyword in said:
+            continue
+        remedy = "unset it" if keyword is None else f"say {keyword} in the URI, or unset it"
+        raise DataError(f"{title}: the environment variable {variable} would decide about the connection: {remedy}")
+
+
+def cause_of(failure: Exception) -> str:
+    """The cause of a driver's error, for a message."""
+    state = str(getattr(failure, "sqlstate", None) or "")
+    if state:
+        known = next((cause for start, cause in _STATES.items() if state.startswith(start)), None)
+        return known or f"the database refuses the query (SQLSTATE {state})"
+    said = str(failure)
+    if mismatch := _MISMATCH.search(said):
+        return (
+            f"column {int(mismatch[1]) + 1} of those that the table names (id, columns, label) has cells of different "
+            "kinds: write CAST(… AS TEXT) or CAST(… AS REAL) in a query"
+        )
+    known = next((cause for phrase, cause in _PHRASES if phrase in said), None)
+    return known or f"the database cannot be read ({type(failure).__name__})"

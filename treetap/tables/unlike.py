@@ -47,6 +47,7 @@ def unlike_training(path: Origin, seen: Mapping[str, Seen], empty: Collection[st
         )
     for name in gone:
         log.warning("%s: column %r has no value, and had some in the training", path, name)
+    # a single record may well have a new category: nobody confused tables
     if records > 1:
         for name, column in strange.items():
             if column.unknown == column.present > 1:

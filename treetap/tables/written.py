@@ -61,10 +61,8 @@ def written(path: Path) -> pa.Table:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """The table as Arrow writes it to CSV."""
-    return pa.table([_writable(column) for column in table.columns], names=table.column_names)
-
-
-def _writable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Views of text as text: Arrow writes none of them to CSV."""
-    return column.cast(pa.large_string()) if str(column.type) == "string_view" else column
+    """The table as Arrow writes it to CSV: views of text, of which it writes none, as text."""
+    columns = [
+        column.cast(pa.large_string()) if str(column.type) == "string_view" else column for column in table.columns
+    ]
+    return pa.table(columns, names=table.column_names)

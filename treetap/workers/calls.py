@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from treetap.errors import Malformed
 from treetap.native import arithmetic
-from treetap.process.units import finish_unit
+from treetap.process.signs_of_life import finish_unit
 
 if TYPE_CHECKING:
     import numpy as np

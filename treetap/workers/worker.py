@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from treetap.errors import BadInput, Defect, Interrupted, Malformed, PlaintextOverflow, TreetapError
-from treetap.process.silence import LOOKS, SilenceWatch
+from treetap.process.signs_of_life import LOOKS, SilenceWatch
 from treetap.workers.calls import outcome_of, pickled_call
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from treetap.process.children import SPAWN, end, settle, spawn
-from treetap.process.units import Units, finish_unit
+from treetap.process.signs_of_life import Units, finish_unit
 from treetap.workers.calls import answer
 
 

@@ -28,7 +28,7 @@ from attacks.predictions.masked_trees import MaskedTree, decode_paths, invert, p
 from party.masked.passing import FRACTION  # noqa: E402
 from treetap import terminal  # noqa: E402
 from treetap.errors import BadInput, TreetapError  # noqa: E402
-from treetap.privacy.ring import encode  # noqa: E402
+from treetap.privacy.masks import encode  # noqa: E402
 from treetap.trees.candidates import column_goes_left  # noqa: E402
 from treetap.trees.centralised_pivodl import CentralPivodlModel, train  # noqa: E402
 from treetap.trees.ensemble import ROOT  # noqa: E402

@@ -4,16 +4,32 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from treetap.privacy.label_dp import likeliest, rr_with_prior, staged, transition
+from treetap.privacy.label_dp import likeliest, other_weight, rr_with_prior, staged
 
 Matrix = list[list[Fraction]]
+#: The unit of probabilities is 2^-128.
+UNIT = 1 << 128
 EPSILONS = (1e-6, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 64.0)
+
+
+def transition(prior: Sequence[float], epsilon: float) -> Matrix:
+    """The mechanism for one prior (C,): row y has the exact probabilities (C,) of the outputs for label y."""
+    order, ks = likeliest(np.array([prior], dtype=np.float64), epsilon)
+    k = int(ks[0])
+    top = order[0, :k].tolist()
+    other = other_weight(k, epsilon)
+    rows = [[Fraction(0)] * len(prior) for _ in prior]
+    for label, row in enumerate(rows):
+        for output in top:
+            kept = UNIT - (k - 1) * other if output == label else other
+            row[output] = Fraction(kept, UNIT) if label in top else Fraction(1, k)
+    return rows
 
 
 def ratio(matrix: Matrix) -> float:

@@ -10,8 +10,7 @@ import pytest
 from scipy import stats
 
 from treetap.errors import Conflict, DataError, Malformed
-from treetap.privacy.masks import MaskKey, PairwiseMasks
-from treetap.privacy.ring import Ring, decode, encode, largest
+from treetap.privacy.masks import MaskKey, PairwiseMasks, Ring, decode, encode, largest
 
 NAMES = [f"party-{number}" for number in range(10)]
 

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from treetap.psi import exponents, kernels
-from treetap.psi.exponents import Exponent, NotClamped
-from treetap.psi.group import ORDER
+from treetap.psi import group, kernels
+from treetap.psi.group import ORDER, Exponent, NotClamped
 from treetap.tables.record_ids import Ids
 
 #: ℓ = 2^252 + C
@@ -59,7 +58,7 @@ def test_the_few_without_a_clamped_number_are_refused(eighth: int) -> None:
 def test_another_one_is_drawn_in_their_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """Uniformly among the others."""
     drawn = iter([_of(2**251) - 1, 41])
-    monkeypatch.setattr(exponents.secrets, "randbelow", lambda below: next(drawn) if below == ORDER - 1 else None)
+    monkeypatch.setattr(group.secrets, "randbelow", lambda below: next(drawn) if below == ORDER - 1 else None)
     assert Exponent.draw().for_kernel() == Exponent(42).for_kernel()
 
 

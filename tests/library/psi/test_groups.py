@@ -15,9 +15,8 @@ from tests.library.psi.naive import A, cosets, is_member, is_square, multiple, o
 from treetap.errors import Malformed
 from treetap.native import arithmetic, curve
 from treetap.psi import kernels
-from treetap.psi.backends import IfmaGroup, SodiumGroup
-from treetap.psi.exponents import Exponent
-from treetap.psi.group import ORDER, POINT_BYTES, PRIME, Group, uniform_bytes
+from treetap.psi.group import ORDER, POINT_BYTES, PRIME, Exponent, Group, uniform_bytes
+from treetap.psi.kernels import SodiumGroup
 from treetap.tables.record_ids import Ids
 
 pytestmark = pytest.mark.usefixtures("ifma_kernels", "same_arithmetic_after")
@@ -63,7 +62,7 @@ def _verdicts(group: Group, points: list[bytes]) -> list[bool]:
 def test_uniform_bytes_become_the_same_points(pairs: list[tuple[bytes, bytes]]) -> None:
     """Elligator 2, its signs, the sum and the cofactor are libsodium's, for halves of any value."""
     uniform = b"".join(first + second for first, second in pairs)
-    assert IfmaGroup().hash_points(uniform) == SodiumGroup().hash_points(uniform)
+    assert curve.hash_points(uniform) == SodiumGroup().hash_points(uniform)
 
 
 @settings(max_examples=20)
@@ -73,7 +72,7 @@ def test_points_are_raised_to_the_same_points(numbers: list[int], count: int) ->
     block = by_definition = _hashes(count)
     for number in numbers:
         exponent = Exponent(number)
-        one = IfmaGroup().raise_points(exponent.for_kernel(), block)
+        one = curve.raise_points(exponent.for_kernel(), block)
         assert one == SodiumGroup().raise_points(exponent.for_kernel(), block)
         block = one
     for number in numbers:
@@ -90,11 +89,11 @@ def test_blocks_of_every_length(monkeypatch: pytest.MonkeyPatch) -> None:
     raised = SodiumGroup().raise_points(scalar, whole[:POINT_BYTES])
     uniform = uniform_bytes(bytes([0]))
     for count in (0, 1, 8, 9, 129, 257, 265, 530):
-        assert IfmaGroup().raise_points(scalar, whole[: count * POINT_BYTES]) == raised * count
-        assert IfmaGroup().leading_valid(whole[: count * POINT_BYTES]) == count
-        assert IfmaGroup().hash_points(uniform * count) == whole[: count * POINT_BYTES]
+        assert curve.raise_points(scalar, whole[: count * POINT_BYTES]) == raised * count
+        assert curve.leading_valid(whole[: count * POINT_BYTES]) == count
+        assert curve.hash_points(uniform * count) == whole[: count * POINT_BYTES]
     spoilt = whole[: 300 * POINT_BYTES] + bytes(POINT_BYTES) + whole[: 9 * POINT_BYTES]
-    assert IfmaGroup().leading_valid(spoilt) == SodiumGroup().leading_valid(spoilt) == 300
+    assert curve.leading_valid(spoilt) == SodiumGroup().leading_valid(spoilt) == 300
 
 
 @settings(max_examples=60)
@@ -103,7 +102,7 @@ def test_blocks_of_every_length(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_any_bytes_get_the_same_verdict(points: list[bytes]) -> None:
     """That of the definitions, for encodings of p and more, the twist, low order, and points outside the subgroup."""
     expected = [is_member(point) for point in points]
-    assert _verdicts(IfmaGroup(), points) == _verdicts(SodiumGroup(), points) == expected
+    assert _verdicts(curve, points) == _verdicts(SodiumGroup(), points) == expected
 
 
 @pytest.mark.parametrize("start", range(6))
@@ -114,7 +113,7 @@ def test_points_with_a_part_of_low_order_are_refused(start: int) -> None:
     expected = [True] + [False] * 15
     assert [is_member(point) for point in points] == expected
     assert _verdicts(SodiumGroup(), points) == expected
-    assert _verdicts(IfmaGroup(), points) == expected
+    assert _verdicts(curve, points) == expected
 
 
 def test_half_of_random_numbers_are_of_the_twist() -> None:
@@ -123,7 +122,7 @@ def test_half_of_random_numbers_are_of_the_twist() -> None:
     assert len(twist) > 20
     cleared = [multiple(4, u) for u in twist]
     points = [u.to_bytes(POINT_BYTES, "little") for u in (*twist, *(u for u in cleared if u is not None))]
-    assert _verdicts(IfmaGroup(), points) == _verdicts(SodiumGroup(), points) == [False] * len(points)
+    assert _verdicts(curve, points) == _verdicts(SodiumGroup(), points) == [False] * len(points)
 
 
 def test_ids_are_hashed_into_the_group(backend: str) -> None:

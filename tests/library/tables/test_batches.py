@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from treetap.errors import DataError
-from treetap.tables.loading import plain_batches
-from treetap.tables.opening import source_of
+from treetap.tables.opening import plain_batches, source_of
 from treetap.tables.parquet import ParquetFile
 from treetap.tables.source_keys import SourceKeys
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from treetap.errors import DataError
-from treetap.tables import csv_survey
+from treetap.tables import csv_file
 from treetap.tables.config import TableConfig
-from treetap.tables.csv_survey import survey
+from treetap.tables.csv_file import survey
 from treetap.tables.reading import read_ids, read_table
 
 
@@ -106,7 +106,7 @@ def test_against_a_reader_by_character(monkeypatch: pytest.MonkeyPatch) -> None:
     draw = random.Random(5)
     for _ in range(4_000):
         text = "".join(draw.choice('a ",\n\r') for _ in range(draw.randrange(24)))
-        monkeypatch.setattr(csv_survey, "_PART", draw.choice([1, 2, 3, 7, 1 << 20]))
+        monkeypatch.setattr(csv_file, "_PART", draw.choice([1, 2, 3, 7, 1 << 20]))
         found = survey(io.StringIO(text, newline=""), ",", '"', 1 << 20)
         assert found.open_quote == _by_character(text), repr(text)
 

@@ -20,8 +20,8 @@ from pydantic import ValidationError
 from treetap.errors import DataError
 from treetap.tables.config import TableConfig
 from treetap.tables.csv_dialect import Dialect, Given, detect
-from treetap.tables.label_cells import cells_of
-from treetap.tables.loading import columns_of
+from treetap.tables.label_columns import cells_of
+from treetap.tables.opening import columns_of
 from treetap.tables.reading import Table, read_table
 
 IDS = ["007", "Müller; Söhne", 'a "quoted" one', "d,e", "tab\there", "f"]

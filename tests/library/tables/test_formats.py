@@ -19,7 +19,7 @@ import pytest
 from treetap.errors import DataError
 from treetap.tables.config import TableConfig
 from treetap.tables.labels import read_classes
-from treetap.tables.loading import columns_of
+from treetap.tables.opening import columns_of
 from treetap.tables.reading import Table, read_ids, read_table
 
 DAYS = {"opened": "days", "city": "ordinal"}
@@ -220,7 +220,7 @@ def test_large_files_of_arrow_are_bounded(tmp_path: Path, monkeypatch: pytest.Mo
     """A file that is compressed to little is refused before it takes up the memory."""
     path = tmp_path / "t.feather"
     feather.write_feather(pa.table({"id": [str(k) for k in range(10_000)], "x": np.zeros(10_000)}), path, "zstd")
-    monkeypatch.setattr("treetap.tables.arrow_file.half_of_memory", lambda: 10_000)
+    monkeypatch.setattr("treetap.tables.source.half_of_memory", lambda: 10_000)
     with pytest.raises(DataError, match="the columns take up more than half of this machine's memory"):
         read(path, columns=["x"], label=None, encode=None)
 

@@ -12,9 +12,8 @@ import pytest
 
 from treetap.errors import DataError
 from treetap.tables.files import TableFile
-from treetap.tables.loading import read_columns
-from treetap.tables.opening import source_at
-from treetap.tables.parquet import read_parquet
+from treetap.tables.opening import read_columns, source_at
+from treetap.tables.parquet import ParquetFile
 from treetap.tables.reading import read_ids
 
 
@@ -37,7 +36,7 @@ def test_any_table_comes_back(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     for made, size in ((table, rows), (table, 1_500), (table.slice(0, 0), rows)):
         pq.write_table(made, path, row_group_size=size)
-        found = read_parquet(TableFile.local(path), ["number", "id", "few", "gaps", "none", "nobody"])
+        found = ParquetFile(TableFile.local(path)).read(["number", "id", "few", "gaps", "none", "nobody"], ())
         for name in found.column_names:
             assert found.column(name).to_pylist() == made.column(name).to_pylist()
 
@@ -68,11 +67,13 @@ def test_runs_of_numbers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     rows = 100_000
     pq.write_table(pa.table({"x": np.zeros(rows), "y": pa.array([b"a" * 100] * rows)}), path)
     assert path.stat().st_size < 10_000
-    monkeypatch.setattr("treetap.tables.parquet.half_of_memory", lambda: 8 * rows - 1)
+    for module in ("parquet", "source"):
+        monkeypatch.setattr(f"treetap.tables.{module}.half_of_memory", lambda: 8 * rows - 1)
     for name in ("x", "y"):
         with pytest.raises(DataError, match="more than half of this machine's memory"):
-            read_parquet(TableFile.local(path), [name])
-    monkeypatch.setattr("treetap.tables.parquet.half_of_memory", lambda: 9 * rows)
-    assert read_parquet(TableFile.local(path), ["x"]).num_rows == rows
+            ParquetFile(TableFile.local(path)).read([name], ())
+    for module in ("parquet", "source"):
+        monkeypatch.setattr(f"treetap.tables.{module}.half_of_memory", lambda: 9 * rows)
+    assert ParquetFile(TableFile.local(path)).read(["x"], ()).num_rows == rows
     with pytest.raises(DataError, match="more than half of this machine's memory"):
-        read_parquet(TableFile.local(path), ["y"])
+        ParquetFile(TableFile.local(path)).read(["y"], ())

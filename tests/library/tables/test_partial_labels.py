@@ -13,8 +13,8 @@ import pytest
 from treetap.errors import DataError
 from treetap.tables.config import TableConfig
 from treetap.tables.features import Held
-from treetap.tables.label_cells import LabelCells
-from treetap.tables.partial_labels import PartialLabels, read_partial_labels
+from treetap.tables.label_columns import LabelCells
+from treetap.tables.labels import PartialLabels, read_partial_labels
 from treetap.tables.reading import Table, read_table
 from treetap.tables.record_ids import Ids
 

@@ -12,7 +12,7 @@ import pytest
 
 from treetap.errors import DataError
 from treetap.tables.config import TableConfig
-from treetap.tables.label_cells import cells_of
+from treetap.tables.label_columns import cells_of
 from treetap.tables.reading import Table, read_ids, read_table
 
 NAN = float("nan")

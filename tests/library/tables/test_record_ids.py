@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from treetap.errors import DataError
 from treetap.tables import record_ids
-from treetap.tables.ids import ids_of, sorted_ids
-from treetap.tables.record_ids import Ids
+from treetap.tables.record_ids import Ids, ids_of, sorted_ids
 
 #: Text that UTF-8 can encode.
 TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=6), max_size=30)

@@ -13,7 +13,7 @@ import pytest
 
 from treetap.errors import DataError
 from treetap.tables.config import TableConfig
-from treetap.tables.loading import columns_of
+from treetap.tables.opening import columns_of
 from treetap.tables.reading import Table, read_table
 
 
@@ -147,6 +147,6 @@ def test_a_file_with_a_pattern_in_its_name(tmp_path: Path) -> None:
 def test_all_files_together_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bound of memory holds for the table, not for each file."""
     parts(tmp_path, *(f"{number}.parquet" for number in range(20)))
-    monkeypatch.setattr("treetap.tables.several.half_of_memory", lambda: 400)
+    monkeypatch.setattr("treetap.tables.source.half_of_memory", lambda: 400)
     with pytest.raises(DataError, match="the columns take up more than half of this machine's memory"):
         read(tmp_path)

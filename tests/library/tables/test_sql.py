@@ -16,11 +16,11 @@ import pytest
 
 from tests.needs import needs_libraries
 from treetap.errors import DataError
-from treetap.tables import sql, sql_faults
+from treetap.tables import sql
 from treetap.tables.config import TableConfig
 from treetap.tables.labels import read_classes
 from treetap.tables.reading import Table, read_table
-from treetap.tables.sql_keys import unverified
+from treetap.tables.sql import unverified
 
 pytestmark = pytest.mark.xdist_group("postgresql")
 SECRET = "geheim"
@@ -175,7 +175,6 @@ def test_deadlines(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A query that is too slow ends at the server; one that listens and says nothing is given up."""
     began = time.monotonic()
     assert "took longer than deadline_s" in fault("x", query="SELECT '1' AS id, pg_sleep(9) AS x", deadline_s=0.3)
-    monkeypatch.setattr(sql_faults, "CONNECT_S", 0.2)
     monkeypatch.setattr(sql, "CONNECT_S", 0.2)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))

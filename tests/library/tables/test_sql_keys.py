@@ -7,7 +7,7 @@ import os
 import pytest
 
 from treetap.errors import DataError
-from treetap.tables.sql_keys import VARIABLES, check_environment
+from treetap.tables.sql import VARIABLES, check_environment
 
 URI = "postgresql://reader@db.example:5432/clinic?sslmode=verify-full"
 

@@ -21,7 +21,7 @@ from treetap.tables.categories import most_categories
 from treetap.tables.config import TableConfig
 from treetap.tables.evaluated import JobRecords
 from treetap.tables.features import Held, Joined, Streamed
-from treetap.tables.label_cells import cells_of
+from treetap.tables.label_columns import cells_of
 from treetap.tables.reading import Table, read_table
 
 N = 500
@@ -257,7 +257,7 @@ def test_too_many_different_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """Those of a column that may be categories are held; more than half of the memory of them is refused."""
     assert most_categories(N) == 250
     path = write(tmp_path / "t.parquet", columns(city=[f"{number}" * 50 for number in range(N)]))
-    monkeypatch.setattr("treetap.tables.distinct.half_of_memory", lambda: 5000)
+    monkeypatch.setattr("treetap.tables.streamed_reading.half_of_memory", lambda: 20_000)
     with pytest.raises(DataError, match="the different cells of column 'city' take up more than half"):
         read(path, streams=True)
 

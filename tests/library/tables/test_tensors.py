@@ -17,7 +17,7 @@ from treetap.errors import DataError
 from treetap.tables.binned import bin_columns
 from treetap.tables.config import TableConfig
 from treetap.tables.files import TableFile
-from treetap.tables.parquet import read_parquet
+from treetap.tables.parquet import ParquetFile
 from treetap.tables.reading import Table, read_table
 from treetap.tables.tensors import Shape
 
@@ -166,7 +166,7 @@ def test_images_that_are_many_are_refused_before_they_are_decoded(
     monkeypatch.setattr("treetap.tables.parquet.half_of_memory", lambda: rows * side * side)
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", lambda *_, **__: pytest.fail("the file is decoded"))
     with pytest.raises(DataError, match="more than half of this machine's memory"):
-        read_parquet(TableFile.local(path), ["image"])
+        ParquetFile(TableFile.local(path)).read(["image"], ())
 
 
 def test_large_images_are_decoded_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,6 +175,6 @@ def test_large_images_are_decoded_few_at_a_time(tmp_path: Path, monkeypatch: pyt
     path = _write(tmp_path, id=list(range(50)), image=_column(cells))
     for block, batches in ((7 * 600, 8), (1, 50)):
         monkeypatch.setattr("treetap.tables.parquet._BLOCK", block)
-        found = read_parquet(TableFile.local(path), ["image"]).column("image")
+        found = ParquetFile(TableFile.local(path)).read(["image"], ()).column("image")
         assert found.num_chunks == batches
         np.testing.assert_array_equal(np.concatenate([each.to_numpy_ndarray() for each in found.chunks]), cells)

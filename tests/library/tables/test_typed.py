@@ -14,7 +14,7 @@ import pytest
 from treetap.errors import DataError
 from treetap.tables.config import TableConfig
 from treetap.tables.features import Held
-from treetap.tables.label_cells import LabelCells
+from treetap.tables.label_columns import LabelCells
 from treetap.tables.labels import read_classes
 from treetap.tables.reading import Table, read_table
 from treetap.tables.record_ids import Ids

@@ -12,8 +12,8 @@ from typing import Any
 from cryptography import x509
 
 from treetap.errors import BadInput, ConfigError
+from treetap.models.checksums import parse_json
 from treetap.models.durable import append
-from treetap.models.json_text import parse
 from treetap.wire.certificates import fingerprint
 from treetap.wire.roles import Identity
 
@@ -67,7 +67,7 @@ def read(folder: Path) -> list[Issued]:
     certificates = []
     for number, line in enumerate(lines, start=1):
         try:
-            certificates.append(_of_plain(parse(line)))
+            certificates.append(_of_plain(parse_json(line)))
         except (ValueError, TypeError, KeyError):
             raise ConfigError(f"{path}: line {number} is damaged; restore the file, or remove the line") from None
     return certificates

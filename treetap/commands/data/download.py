@@ -172,6 +172,7 @@ def download(source: Source, path: Path) -> None:
             bar = bars.add_task(source.name, total=total)
             if total is not None and total > source.limit:
                 raise TreetapError(f"{source.url}: announces {total} bytes; {source.limit} is the limit")
+            # what a source announces is not believed: the bytes that come are counted too
             while block := response.read(_BLOCK):
                 file.write(block)
                 bars.update(bar, advance=len(block))

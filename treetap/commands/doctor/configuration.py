@@ -38,9 +38,8 @@ from treetap.protocols.libraries import KERNELS_REMEDY, installed_version, kerne
 from treetap.strict import read_toml
 from treetap.tables import config
 from treetap.tables.binned import CURE
-from treetap.tables.constant import in_words
-from treetap.tables.loading import columns_of
-from treetap.tables.opening import source_of
+from treetap.tables.features import in_words
+from treetap.tables.opening import columns_of, source_of
 from treetap.tables.reading import read_table
 from treetap.tables.source import Source
 from treetap.tables.tensors import shape_text

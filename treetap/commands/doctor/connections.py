@@ -21,7 +21,7 @@ from treetap import version
 from treetap.errors import ConfigError, Interrupted, Refused
 from treetap.logs import OF_GRPC, ignored
 from treetap.names import asked_at
-from treetap.tables.sql_keys import ALLOWED, VARIABLES
+from treetap.tables.sql import ALLOWED, VARIABLES
 from treetap.wire import hello
 from treetap.wire import revoked as lists
 from treetap.wire.certificates import fingerprint, read_certificates
@@ -241,6 +241,7 @@ def _said(*, proxied: bool) -> Iterator[tuple[str, str]]:
         yield "https_proxy", f"is not set, nor another variable that {ASKED} reads: calls go directly"
     for name in sorted(ignored):
         yield name, "is set and ignored: its library has the settings of treetap alone"
+    # these are left to gRPC; every other variable of it was taken out at the start, and is among `ignored`
     for name in OF_GRPC:
         if os.environ.get(name, "NONE") != "NONE":
             yield name, "is in effect: gRPC reads it"

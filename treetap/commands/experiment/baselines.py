@@ -22,8 +22,7 @@ from treetap.commands.experiment.spread_labels import truth
 from treetap.errors import DataError
 from treetap.neural.params import SplitnnParams
 from treetap.protocols.registry import training
-from treetap.tables.labels import Labels, read_labels
-from treetap.tables.partial_labels import Rows, read_partial_labels
+from treetap.tables.labels import Labels, Rows, read_labels, read_partial_labels
 from treetap.tables.reading import Table
 from treetap.trees import metrics
 from treetap.trees.evaluation import defined

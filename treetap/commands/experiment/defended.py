@@ -22,7 +22,7 @@ from treetap.commands.experiment.party_tables import read_as_party
 from treetap.commands.experiment.results import Defended
 from treetap.commands.experiment.spread_labels import truth
 from treetap.errors import ConfigError, Defect
-from treetap.models.json_text import parse
+from treetap.models.checksums import parse_json
 from treetap.models.store import CLEAN_METRICS, read_manifest
 from treetap.neural.defences import FeatureDefences, meaning_of
 from treetap.neural.params import SplitnnParams
@@ -114,7 +114,7 @@ def true_metrics(models: Mapping[str, Path], first: str) -> dict[str, float] | N
     path = models[first] / CLEAN_METRICS
     if not path.is_file():
         return None
-    metrics_of_all: dict[str, float] = parse(path.read_text(encoding="utf-8"))["training_metrics"]
+    metrics_of_all: dict[str, float] = parse_json(path.read_text(encoding="utf-8"))["training_metrics"]
     return metrics_of_all
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ import pyarrow as pa
 from treetap.errors import DataError
 from treetap.tables.cells import plain_column
 from treetap.tables.dates import is_date, timestamps
+from treetap.tables.number_styles import number
 from treetap.tables.numbers import is_text, numbers_of
-from treetap.tables.source import Origin, Source, number, row_name
+from treetap.tables.source import Origin, row_name
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -74,7 +76,7 @@ def time_ranks(origin: Origin, name: str, column: pa.ChunkedArray) -> Rows:
 
 def _is_number(origin: Origin, cell: str | None) -> bool:
     try:
-        (origin.number if isinstance(origin, Source) else number)(cell or "")
+        (number if isinstance(origin, Path) else origin.number)(cell or "")
     except ValueError:
         return False
     return True

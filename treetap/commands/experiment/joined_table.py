@@ -29,19 +29,16 @@ from treetap.tables.binned import directions_of, refuse_tensors
 from treetap.tables.categories import encoded, without_missing
 from treetap.tables.cells import plain_column
 from treetap.tables.config import CONSTRAINTS, TableConfig, encoded_by_name
-from treetap.tables.constant import constant_columns, in_words
 from treetap.tables.dates import timestamps
-from treetap.tables.features import Held
-from treetap.tables.label_cells import LabelCells
+from treetap.tables.features import Held, constant_columns, in_words
+from treetap.tables.label_columns import LabelCells, check_weight_bound
 from treetap.tables.labels import Labels, read_labels
-from treetap.tables.loading import columns_of, read_columns
 from treetap.tables.numbers import is_number, is_text
-from treetap.tables.opening import source_of
+from treetap.tables.opening import columns_of, read_columns, source_of
 from treetap.tables.reading import Table, table_of
 from treetap.tables.record_ids import Ids
 from treetap.tables.source import Source
 from treetap.tables.tensors import check_tensors, is_tensor, tensor_of
-from treetap.tables.weights import check_job
 from treetap.trees import sampling
 from treetap.trees.job_params import REGRESSIONS
 
@@ -110,7 +107,7 @@ def read_table(experiment: ExperimentFile, base: Path, file: Path | None = None)
     if data.weight is not None and labelled.weights is not None:
         most = job.params().largest_weight
         assert most is not None  # a check of the file
-        check_job(source, data.weight, labelled.weights, labelled.rows, most)
+        check_weight_bound(source, data.weight, labelled.weights, labelled.rows, most)
         columns[data.weight] = pa.array(labelled.weights[in_order])
     in_file = labelled.ids.take(in_order)
     columns[ID] = pa.array(in_file, pa.string())
@@ -229,7 +226,7 @@ def _check_names(experiment: ExperimentFile, path: Source, names: list[str]) -> 
     times = Counter(names)
     for name in [*own, *filter(None, [data.time]), *data.drop, *claimed, *encoded, *constrained]:
         if name not in times:
-            remedy = path.remedy_of_absence(name)
+            remedy = path.remedy("no column", [name])
             raise DataError(f"{path}: has no column {name!r}{remedy and '; '}{remedy or did_you_mean(name, names)}")
     if twice := sorted(name for name, count in times.items() if count > 1):
         raise DataError(f"{path}: has column {twice[0]!r} more than once")

@@ -65,6 +65,7 @@ def health(
     from treetap.commands.health import question
     from treetap.wire.ports import Address
     from treetap.wire.roles import Role
+    from treetap.wire.tls import TlsFiles
 
     try:
         if config is not None:
@@ -74,7 +75,7 @@ def health(
         elif address and name and ca and certificate and key:
             if role not in ("party", "coordinator"):
                 raise typer.BadParameter(f"--role {role}: party or coordinator")
-            to, transport = question.by_hand(Address(name, address, Role(role)), ca, certificate, key)
+            to, transport = Address(name, address, Role(role)), TlsFiles(ca, certificate, key)
         else:
             raise typer.BadParameter("say --config, or --address, --name, --ca, --certificate and --key")
         question.ask(to, transport, timeout)

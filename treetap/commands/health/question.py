@@ -15,7 +15,7 @@ from treetap.wire.hello import say_hello
 from treetap.wire.ports import Address
 from treetap.wire.probe import examine
 from treetap.wire.roles import Role
-from treetap.wire.tls import Insecure, TlsFiles, Transport
+from treetap.wire.tls import Insecure, Transport
 
 
 class Served(Process):
@@ -41,11 +41,6 @@ def read(path: Path, address: str | None = None) -> tuple[Address, Transport]:
     config = config.model_copy(update={"tls": config.tls_below(path.absolute().parent), "proxy": None})  # of this host
     role = Role.PARTY if config.parties is None else Role.COORDINATOR
     return Address(config.name, asked_at(listen), role), config.transport()
-
-
-def by_hand(to: Address, ca: Path, certificate: Path, key: Path) -> tuple[Address, Transport]:
-    """The process to call, and the certificate and key of the caller."""
-    return to, TlsFiles(ca, certificate, key)
 
 
 def ask(to: Address, transport: Transport, seconds: float) -> None:

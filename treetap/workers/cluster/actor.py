@@ -52,7 +52,7 @@ class WorkerActor:
 
     def answer(self, message: bytes, who: str) -> bytes:
         """Run a call on this memory: `SIGNS`, and the answer of `treetap.workers.calls`."""
-        from treetap.process.units import finish_unit
+        from treetap.process.signs_of_life import finish_unit
         from treetap.workers.calls import answer
 
         done = answer(self._state, message, None, who)
@@ -61,7 +61,7 @@ class WorkerActor:
 
     def signs(self) -> bytes:
         """Signs of life and usage."""
-        from treetap.process.units import Units
+        from treetap.process.signs_of_life import Units
         from treetap.usage import measure
 
         used = measure()

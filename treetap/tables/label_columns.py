@@ -1,4 +1,7 @@
-"""Sample weights: a column of the label holder's table."""
+"""The label holder's own columns: labels as they were read, and sample weights.
+
+Labels are closed: a party's code opens them in one place, `party.defences.clean_labels`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,34 @@ import pyarrow as pa
 from treetap.errors import DataError
 from treetap.tables.numbers import numbers_of
 from treetap.tables.source import Origin, row_name
+
+
+class LabelCells:
+    """The N cells of a label column; `cells_of` opens them."""
+
+    def __init__(self, cells: pa.ChunkedArray) -> None:
+        self._cells = cells
+
+    def __repr__(self) -> str:
+        return f"<LabelCells of {len(self._cells)} records>"
+
+    def take(self, records: np.ndarray[tuple[int], np.dtype[np.int64]]) -> LabelCells:
+        """Those of the records at these places, in this order."""
+        return LabelCells(self._cells.take(pa.array(records)))
+
+    def digest_part(self) -> bytes:
+        """The content as bytes to be hashed; types that differ differ."""
+        sink = pa.BufferOutputStream()
+        column = pa.table({"label": self._cells.combine_chunks()})
+        with pa.ipc.new_stream(sink, column.schema) as stream:
+            stream.write_table(column)
+        return bytes(sink.getvalue())
+
+
+def cells_of(label: LabelCells) -> pa.ChunkedArray:
+    """The cells themselves. Lint refuses it, and all that reads labels, to the code of parties."""
+    return label._cells
+
 
 Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 Rows = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -28,7 +59,7 @@ def weights_of(path: Origin, name: str, column: pa.ChunkedArray) -> Floats:
     return values
 
 
-def check_job(path: Origin, name: str, weights: Floats, rows: Rows, most: float) -> None:
+def check_weight_bound(path: Origin, name: str, weights: Floats, rows: Rows, most: float) -> None:
     """Check that a job with the bound `most` can have the weights (N,) of records in these rows (N,) of a file.
 
     Raises:

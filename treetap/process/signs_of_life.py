@@ -1,8 +1,13 @@
-"""Detection of silence: a worker process, or a thread at the file system, that shows no sign of life."""
+"""Signs of life of a worker process, or of a thread at the file system, and how long none has been shown.
+
+A kernel gives one at the end of each unit of its work, each far shorter than the shortest `silence_s`.
+"""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
+from typing import Any
 
 #: How often work is looked at within the time after which it counts as silent.
 LOOKS = 8
@@ -24,3 +29,14 @@ class SilenceWatch:
         if signs != self._seen:
             self._seen, self._since = signs, now
         return now - self._since
+
+
+class Units:
+    """The number of units that this process has finished; a worker shares it with its parent."""
+
+    finished: Any = ctypes.c_uint64(0)
+
+
+def finish_unit() -> None:
+    """Mark the end of a unit of work: a sign of life of this worker."""
+    Units.finished.value += 1
