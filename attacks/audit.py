@@ -12,16 +12,14 @@ from functools import partial
 from typing import Any
 
 from attacks import sections
-from attacks.advice.advise import advise
-from attacks.advice.advised_job import AdvisedJob
+from attacks.advice.advise import AdvisedJob, advise
 from attacks.advice.frontiers_at_hand import given
 from attacks.audit_file import AuditFile
-from attacks.case import Case, Say, grouped, held, on_network, shared_labels
+from attacks.case import Case, Say, grouped, held, on_network, scored_predictions, shared_labels
 from attacks.document import Document
 from attacks.label_holder_audit import attacked, label_holder, read_holder
-from attacks.networks.results import GainFigures
+from attacks.networks.schema import GainFigures
 from attacks.pivodl.evidence import exact_weights
-from attacks.prediction_audit import scored_predictions
 from attacks.registry import Needs, rows
 from attacks.view.view import View, read_view
 from treetap.errors import BadInput

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attacks.audit_file import AuditFile
-from attacks.features.results import VictimFigures
-from attacks.features.settings import FeatureSettings
+from attacks.features.schema import FeatureSettings, VictimFigures
 from attacks.files import AuditedParty, Victim
 from attacks.registry import Needs, rows
 from attacks.view.own_table import load_own_table

@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from attacks.document import AttackName, Document, Party
-from attacks.features.results import VictimFigures
-from attacks.features.strength import attribute_figure, record_strength
-from attacks.id2graph.results import AttackResult
+from attacks.features.schema import VictimFigures, attribute_figure, record_strength
+from attacks.id2graph.schema import AttackResult
 from attacks.registry import ROWS, Needs, row
 from treetap.errors import BadInput
 

@@ -1,16 +1,69 @@
-"""Suggestions from a measured frontier: of this table, or of the nearest one; effects of each defence there."""
+"""Suggestions from a measured frontier: of this table, or of the nearest one; effects of each defence there.
+
+Only what is stricter than the settings of the audited job is suggested.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from attacks.advice.advised_job import AdvisedJob
-from attacks.advice.defence_lines import JOB, job_lines, lines_of, settings_of
+from attacks.advice.defence_lines import APART, JOB, STRICTNESS, WRITTEN, job_lines, lines_of, settings_of
 from attacks.advice.frontiers_at_hand import form_of, shipped
 from attacks.advice.results import Advice, Defence, Effect, Parameter, Source, Suggestion, Whose, Withheld
 from treetap.privacy.frontiers import FrontierDocument, Measured
+
+
+@dataclass(frozen=True)
+class AdvisedJob:
+    """A job whose attacks were measured.
+
+    `classes`, `v_measure`, `own`: see `Advice`; None without scores. `params`: the parameters of the model, all of
+    them. `defences`: the label holder's table [defences], None where it is not known. `data_digest`: of the table.
+    """
+
+    protocol: str
+    label_holder: str
+    feature_parties: Sequence[str]
+    classes: int | None
+    v_measure: float | None
+    own: float | None
+    params: Mapping[str, Any] = field(default_factory=dict)
+    defences: Mapping[str, Any] | None = None
+    data_digest: str | None = None
+
+    def stricter(self, defence: Defence, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings as they would be written, if one of them is stricter than what the job has; empty otherwise.
+
+        A table by feature party has a value for each party, and never a looser one than the job's.
+        """
+        if defence == JOB:
+            return {
+                key: stricter
+                for key, value in settings.items()
+                if (stricter := self._parameter(key, value)) is not None
+            }
+        has, (name, switches) = self.defences or {}, WRITTEN[defence]
+        asked = {name, *switches}
+        if any(one in asked and has.get(other) for one, other in (APART, APART[::-1])):
+            return {}
+        key, smaller = STRICTNESS[name]
+        now = (has.get(name) or {}).get(key)
+        if now is not None and not (settings[key] < now if smaller else settings[key] > now):
+            return {}
+        return dict(settings)
+
+    def _parameter(self, key: str, value: Any) -> Any:
+        """The value of a parameter to write, None if the job's is as strict. Of numbers the smaller is the stricter."""
+        now = self.params.get(key)
+        if not isinstance(value, Mapping):
+            return value if now is None or value < now else None
+        least, have = max(value.values()), now or {}
+        if all(have.get(name, 0.0) >= least for name in self.feature_parties):
+            return None
+        return {name: max(least, have.get(name, 0.0)) for name in self.feature_parties}
+
 
 #: The least share of what the training adds that is taken away by what helps; the share from which prices decide.
 LEAST, MOST_OF_IT = 0.25, 0.5

@@ -16,9 +16,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from attacks.features.columns import Column
 from attacks.features.fitting import fit_of, fitted, outputs
-from attacks.features.results import Scale
+from attacks.features.record_space import Column
+from attacks.features.schema import Scale
 from attacks.networks.classifier import head, named
 from treetap.neural.draws import Draws
 from treetap.neural.standardising import mean_and_deviation

@@ -12,14 +12,12 @@ import numpy.typing as npt
 import torch
 
 from attacks.features.attributes import AttributeGuess, guessed
-from attacks.features.columns import columns_of
-from attacks.features.evidence import FeatureEvidence
+from attacks.features.evidence import SCALES, FeatureEvidence, Scaling
 from attacks.features.fitting import decoded
 from attacks.features.match import matched, surrogate
-from attacks.features.record_space import Records, RecordSpace
-from attacks.features.results import Scale
-from attacks.features.scales import SCALES, Scaling
-from attacks.view.gradient_rows import attack_draws, some_of
+from attacks.features.record_space import Records, RecordSpace, columns_of
+from attacks.features.schema import Scale
+from attacks.view.received_rows import attack_draws, some_of
 from treetap.errors import DataError
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from attacks.features.evidence import FeatureEvidence
 from attacks.features.findings import findings
 from attacks.features.guesses import Attacker
 from attacks.features.real_bottom import load_real_bottom
-from attacks.features.results import VictimFigures
-from attacks.features.settings import FeatureSettings
+from attacks.features.schema import FeatureSettings, VictimFigures
 from attacks.files import Victim
 from attacks.view.embeddings_view import EmbeddingRows
 from attacks.view.own_table import as_numbers, check_names

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from attacks.id2graph.adjacency import RecordGraph, chunked, exact, signatures
 from attacks.id2graph.communities import LARGEST, louvain
 from attacks.id2graph.leaves import Ints, Leaves
-from attacks.id2graph.settings import Settings
+from attacks.id2graph.schema import Settings
 from treetap.errors import BadInput
 
 

@@ -16,7 +16,7 @@ from attacks.id2graph.adjacency import union
 from attacks.id2graph.attack import Groups, in_chunks, quotient, whole
 from attacks.id2graph.clustering import k_means, normalised
 from attacks.id2graph.leaves import Ints, Leaves, checked
-from attacks.id2graph.settings import Settings
+from attacks.id2graph.schema import Settings
 from treetap.errors import BadInput
 
 #: Settings that an attack reads: of k-means, of Louvain, of leaves in chunks.

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from attacks.networks.results import EpochScore, ScoreFigures
+from attacks.networks.schema import EpochScore, ScoreFigures
 from attacks.scores import auc
-from attacks.view.gradient_rows import GradientRows, Ints
+from attacks.view.received_rows import GradientRows, Ints
 
 if TYPE_CHECKING:
     from attacks.networks.evidence import Evidence

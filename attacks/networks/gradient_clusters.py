@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from attacks.id2graph.clustering import k_means
-from attacks.networks.known_labels import UNKNOWN
-from attacks.networks.results import ClusterFigures, EpochClusters
-from attacks.scores import SCORES, score
-from attacks.view.gradient_rows import GradientRows, Ints, Rows, attack_draws, some_of, together
+from attacks.networks.schema import ClusterFigures, EpochClusters
+from attacks.scores import SCORES, UNKNOWN, score
+from attacks.view.received_rows import GradientRows, Ints, Rows, attack_draws, some_of, together
 
 if TYPE_CHECKING:
     from attacks.networks.evidence import Evidence

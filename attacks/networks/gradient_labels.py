@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attacks.networks.known_labels import UNKNOWN
-from attacks.networks.results import LabelFigures, Measured
-from attacks.scores import majority
-from attacks.view.gradient_rows import GradientRows, Ints, Rows, together
+from attacks.networks.schema import LabelFigures, Measured
+from attacks.scores import UNKNOWN, majority
+from attacks.view.received_rows import GradientRows, Ints, Rows, together
 
 if TYPE_CHECKING:
     from attacks.networks.evidence import Evidence
@@ -78,7 +77,7 @@ def label_figures(evidence: Evidence) -> LabelFigures | None:
         evidence.reasons["gradient-labels"] = "no label of a record with a gradient is known"
         return None
     scored = [pair for pair in (_scored(evidence, *labels) for labels in inferred) if len(pair[1])]
-    from attacks.networks.completion_figures import own_model_accuracy  # needs PyTorch
+    from attacks.networks.completion import own_model_accuracy  # needs PyTorch
 
     known, first = inferred[0]
     own_model = own_model_accuracy(evidence, first.records, first.labels)

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from attacks.view.gradient_rows import attack_draws
-from attacks.view.received_rows import NetworkView
+from attacks.view.received_rows import NetworkView, attack_draws
 from attacks.view.view import View
 from treetap.errors import DataError
 from treetap.models.store import MANIFEST, read_weights

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attacks.pivodl.evidence import Floats, SharedLabelEvidence, Weights
-from attacks.pivodl.results import GuessFigures, LabelGuess
+from attacks.pivodl.schema import GuessFigures, LabelGuess
 from attacks.scores import auc, majority
 from attacks.view.known_trees import Ints
 from attacks.view.pivodl_view import PivodlTree, PivodlView, Weight

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from attacks.document import Document
-from attacks.features.results import Attribute, Reconstruction, VictimFigures
-from attacks.features.strength import attribute_figure, record_strength
+from attacks.features.schema import Attribute, Reconstruction, VictimFigures, attribute_figure, record_strength
 from attacks.report.glossary import count, score, seconds, share
 from treetap.pages.pictures import Dots, DottedTable, Table, dots
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from attacks.document import Document, Party
-from attacks.networks.results import ClusterFigures, CompletionRow, Measured, NetworkFigures
+from attacks.networks.schema import ClusterFigures, CompletionRow, Measured, NetworkFigures
 from attacks.report.glossary import count, either_way, score
 from treetap.pages.pictures import Dots, DottedTable, Lines, Table, dots, lines
 

@@ -10,14 +10,13 @@ from attacks.report import (
     advice,
     bounds,
     columns,
+    glance,
     glossary,
     matrix,
     networks,
     pivodl,
     predictions,
     scores,
-    sentences,
-    summary,
     trees,
 )
 from treetap.pages.page import render
@@ -37,7 +36,7 @@ def html(document: Document | Mapping[str, Any]) -> str:
     """
     content = parse(document)
     v_top, nats_top, chosen = scores.ceiling(content), bounds.ceiling(content), trees.choose(content)
-    largest, parties = summary.largest_class(content), content.parties.items()
+    largest, parties = glance.largest_class(content), content.parties.items()
     return render(
         "attacks.report",
         "page.html.j2",
@@ -47,8 +46,8 @@ def html(document: Document | Mapping[str, Any]) -> str:
         words=glossary,
         class_colours=_class_colours(content),
         unscored=glossary.unscored(content),
-        sentences=sentences.sentences(content),
-        glances=summary.glances(content),
+        sentences=glance.sentences(content),
+        glances=glance.glances(content),
         largest_class=None if largest is None else f"{100 * largest:.1f} %",
         advised=advice.advised(content),
         advice_heads=advice.HEADS,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from attacks.document import Document, Party
-from attacks.pivodl.results import GuessFigures, InversionFigures
+from attacks.pivodl.schema import GuessFigures, InversionFigures
 from attacks.report.glossary import INVERTED, count, either_way, score, share
 from treetap.pages.pictures import Dots, DottedTable, Table, dots
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from attacks.document import Document
-from attacks.predictions.results import DecodedPaths
+from attacks.predictions.schema import DecodedPaths
 from attacks.registry import Needs, rows
 from attacks.report.glossary import count, seconds, share
 

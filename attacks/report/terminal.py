@@ -15,11 +15,10 @@ from attacks.document import Document, parse
 from attacks.report import columns as on_columns
 from attacks.report import networks, pivodl, predictions
 from attacks.report.advice import terminal_lines
+from attacks.report.glance import glances, sentences
 from attacks.report.glossary import ATTACKS, NOT_A_PROOF, count, rank, unscored
 from attacks.report.matrix import Amount, amounts
 from attacks.report.scores import SCORE_HEADS, figures
-from attacks.report.sentences import sentences
-from attacks.report.summary import glances
 from treetap import terminal
 
 Rows = list[list[str]]

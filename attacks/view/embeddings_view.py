@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from attacks.view.gradient_rows import Ints, Rows
-from attacks.view.memory_budget import MemoryBudget
+from attacks.view.kept_messages import MemoryBudget
 from attacks.view.network_messages import NetworkMessages
-from attacks.view.received_rows import ReceivedRows, lost_batches
+from attacks.view.received_rows import Ints, ReceivedRows, Rows, lost_batches
 from treetap.errors import BadInput
 from treetap.neural.params import SplitnnParams
 

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from attacks.view.memory_budget import MemoryBudget
+from attacks.view.kept_messages import MemoryBudget
 from treetap.errors import Malformed
 from treetap.trees.ensemble import ROOT
 

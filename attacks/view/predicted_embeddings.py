@@ -14,9 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from attacks.view.embeddings_view import EmbeddingRows, EmbeddingsView
-from attacks.view.gradient_rows import Ints, Rows
 from attacks.view.network_messages import EMBEDDINGS, NetworkMessages, Numbers
-from attacks.view.received_rows import decoded
+from attacks.view.received_rows import Ints, Rows, decoded
 from attacks.view.replay import TranscriptReplay, read_replay
 from attacks.view.transcripts import located
 from attacks.view.view import View
@@ -88,7 +87,7 @@ def read_predicted(
     """Read the embeddings in a label holder's transcript of a prediction with a model that it trained.
 
     `path`, `ca`, `revoked`: see `attacks.view.view.read_view`. `job`: the prediction's name. `training`: the label
-    holder's view of the training (`attacks.view.label_holder_view.read_label_holder`).
+    holder's view of the training (`attacks.view.view.read_label_holder`).
 
     Raises:
         BadInput: there is no such transcript, it is of a training, of another model, another party's, or too large; or

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from attacks.advice.advise import advise
-from attacks.advice.advised_job import AdvisedJob
+from attacks.advice.advise import AdvisedJob, advise
 from attacks.advice.frontiers_at_hand import given, shipped
 from attacks.advice.results import Advice
 from attacks.document import Document, parse

@@ -26,7 +26,7 @@ from attacks.networks.completion import Known, completed
 from attacks.networks.gradient_clusters import gradient_clusters
 from attacks.networks.gradient_labels import gradient_labels
 from attacks.scores import score
-from attacks.view.gradient_rows import GradientRows, attack_draws
+from attacks.view.received_rows import GradientRows, attack_draws
 from treetap.neural.architectures import bottom_model
 from treetap.neural.draws import Draws
 from treetap.neural.threads import pin

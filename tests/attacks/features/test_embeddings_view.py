@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
-from attacks.view import memory_budget
+from attacks.view import kept_messages
 from attacks.view.embeddings_view import EmbeddingsView
 from attacks.view.network_messages import EMBEDDINGS
 from attacks.view.view import read_label_holder, read_view
@@ -120,7 +120,7 @@ def test_memory_holds_one_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """An older epoch is dropped as soon as a newer one is whole: memory for two is enough, for all is not needed."""
     log = planted_log(tmp_path, epochs=12)
     of_epoch = RECORDS * (3 + 4) * 4
-    monkeypatch.setattr(memory_budget, "half_of_memory", lambda: 5 * of_epoch)
+    monkeypatch.setattr(kept_messages, "half_of_memory", lambda: 5 * of_epoch)
     assert read(log).epochs == [11]
     assert read(log, epochs=[4, 5]).epochs == [4, 5]
     with pytest.raises(BadInput, match="half of this machine's memory"):

@@ -13,9 +13,9 @@ pytest.importorskip("torch", reason="needs treetap[neural]")
 import torch
 
 from attacks.networks.completion import Completion, Evaluation, Known, completions
-from attacks.networks.known_labels import KnownLabels
-from attacks.networks.settings import NetworkSettings
-from attacks.view.gradient_rows import attack_draws
+from attacks.networks.evidence import KnownLabels
+from attacks.networks.schema import NetworkSettings
+from attacks.view.received_rows import attack_draws
 from treetap.errors import BadInput
 from treetap.neural.architectures import InputShape, bottom_model
 from treetap.neural.inputs import Inputs

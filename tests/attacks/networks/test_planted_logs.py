@@ -19,7 +19,7 @@ from attacks.audit import audit
 from attacks.audit_file import AuditFile
 from attacks.document import Document, parse
 from attacks.files import AuditedParty, LabelTable
-from attacks.networks.results import NetworkFigures
+from attacks.networks.schema import NetworkFigures
 from attacks.registry import Needs, rows
 from attacks.report import html
 from attacks.run import Task, run, show
