@@ -113,7 +113,7 @@ def _received(file: AuditFile, party: AuditedParty, view: View, victim: Victim) 
                 "another one, or leave epoch out for the last whole one"
             )
         embeddings = again
-    return Received(embeddings.of(victim.name, None if victim.epoch is None else victim.epoch - 1), ids)
+    return Received(embeddings.of(victim.name, None if victim.epoch is None else victim.epoch - 1), ids, view.job)
 
 
 def _predicted(file: AuditFile, party: AuditedParty, view: View, victim: Victim, job: str) -> Received:
@@ -130,7 +130,7 @@ def _predicted(file: AuditFile, party: AuditedParty, view: View, victim: Victim,
             f"prediction {job!r}: records = … is another table, or another version of it"
         )
     ids = [name_of[row] for row in predicted.rows.tolist()]
-    return Received(predicted.of(victim.name), ids, job, predicted.faults)
+    return Received(predicted.of(victim.name), ids, job, True, predicted.faults)
 
 
 def _epochs(file: AuditFile) -> set[int]:

@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from attacks.features.attributes import AttributeGuess
 from attacks.features.evidence import SCALES, FeatureEvidence
-from attacks.features.guesses import Attacker, Guesses, Progress, RecordGuess
+from attacks.features.guesses import Attacker, Progress
 from attacks.features.real_bottom import RealBottom
 from attacks.features.record_space import Column, Records, check_columns, columns_of
 from attacks.features.schema import Attribute, ClassScores, Picture, Reconstruction, RecordScores, Scale, png_url
@@ -127,33 +127,33 @@ def findings(
         attacker.check()
     for attack in attacks.values():
         attack(attacker)
-    guess = attacker.guesses
-    reasons = dict(guess.reasons)
-    chosen = None if truth is None else truth.take(guess.victims)
+    reasons, victims = dict(attacker.reasons), len(attacker.victims)
+    chosen = None if truth is None else truth.take(attacker.victims)
     if chosen is None:
         reasons["scores"] = "the victims' columns are not at hand: nothing is scored"
-    records = None if chosen is None or not guess.records else guess.space.records(chosen)
+    records = None if chosen is None or not attacker.records else attacker.space.records(chosen)
     columns = {} if chosen is None else columns_of(chosen)
     return {
         "width": evidence.bottom.width,
         "auxiliary": attacker.auxiliary,
-        "victims": len(guess.victims),
-        "left_out": len(evidence.victims) - len(guess.victims),
+        "victims": victims,
+        "left_out": len(evidence.victims) - victims,
         "scored": truth is not None,
-        "reconstructions": [_reconstruction(name, made, guess, records) for name, made in guess.records.items()],
-        "attributes": [_attribute(it, len(guess.victims), columns.get(it.name)) for it in guess.attributes],
-        "pictures": _pictures(guess, records, evidence.settings.pictures),
+        "reconstructions": [_reconstruction(name, attacker, records) for name in attacker.records],
+        "attributes": [_attribute(it, victims, columns.get(it.name)) for it in attacker.columns],
+        "pictures": _pictures(attacker, records, evidence.settings.pictures),
         "reasons": reasons,
     }
 
 
-def _reconstruction(attack: str, guess: RecordGuess, made: Guesses, truth: Records | None) -> Reconstruction:
-    count = len(guess.by_scale["raw"].numbers)
+def _reconstruction(attack: str, attacker: Attacker, truth: Records | None) -> Reconstruction:
+    guess, seconds = attacker.records[attack]
+    count = len(guess["raw"].numbers)
     scores: dict[str, RecordScores] = {}
     if truth is not None:
         known = truth.first(count)
-        scores = {scale: _scores(guess.by_scale[scale], known) for scale in SCALES}
-        scores["floor"] = _scores(made.space.floor(count), known)
+        scores = {scale: _scores(guess[scale], known) for scale in SCALES}
+        scores["floor"] = _scores(attacker.space.floor(count), known)
     return Reconstruction(
         attack=attack,
         records=count,
@@ -161,7 +161,7 @@ def _reconstruction(attack: str, guess: RecordGuess, made: Guesses, truth: Recor
         standardised=scores.get("standardised"),
         headline=_strongest({scale: _strength(scores[scale]) for scale in SCALES}) if scores else None,
         floor=scores.get("floor"),
-        seconds=guess.seconds,
+        seconds=seconds,
     )
 
 
@@ -224,17 +224,17 @@ def _strongest(figures: Mapping[Scale, float]) -> Scale:
     return max(SCALES, key=lambda scale: figures[scale])
 
 
-def _pictures(guess: Guesses, truth: Records | None, most: int) -> list[Picture]:
+def _pictures(attacker: Attacker, truth: Records | None, most: int) -> list[Picture]:
     """The first victims that every attack has guessed, beside its guesses."""
-    counts = [len(made.by_scale["raw"].numbers) for made in guess.records.values()]
+    counts = [len(guess["raw"].numbers) for guess, _ in attacker.records.values()]
     count = min([most, *counts]) if counts else 0
-    floor, pictures = guess.space.floor(1), []
+    floor, pictures = attacker.space.floor(1), []
     for number in range(count):
-        for name in guess.space.scaler.images:
+        for name in attacker.space.scaler.images:
             shown = {} if truth is None else {"truth": truth.images[name][number]}
             shown["floor"] = floor.images[name][0]
-            for attack, made in guess.records.items():
+            for attack, (guess, _) in attacker.records.items():
                 for scale in SCALES:
-                    shown[f"{attack}, {scale}"] = made.by_scale[scale].images[name][number]
+                    shown[f"{attack}, {scale}"] = guess[scale].images[name][number]
             pictures.append(Picture(column=name, images={what: png_url(image) for what, image in shown.items()}))
     return pictures

@@ -19,7 +19,6 @@ from torch import nn
 
 from attacks.networks.classifier import HEADS, Fit, Head, Standardised, fitted, head, named, outputs
 from attacks.networks.evidence import Evaluation, Evidence
-from attacks.networks.own_network import OwnNetwork
 from attacks.networks.schema import CompletionFigures, CompletionRow, Measured
 from attacks.scores import majority
 from attacks.view.received_rows import attack_draws, some_of
@@ -44,21 +43,10 @@ class Known:
     labels: Ints
 
 
-@dataclass(frozen=True)
-class Completion:
-    """Accuracies of one way to complete.
-
-    Attributes:
-        head: `mlp` or `linear`.
-        bottom: `published` or `untrained`.
-        tuned: the bottom is fitted with the head.
-        accuracies: one a draw.
-    """
-
-    head: str
-    bottom: str
-    tuned: bool
-    accuracies: tuple[float, ...]
+#: A way to complete: `mlp` or `linear`, a bottom `published` or `untrained`, and whether it is fitted with the head.
+Way = tuple[str, str, bool]
+#: Way → its accuracies, one a draw.
+Completions = dict[Way, tuple[float, ...]]
 
 
 def completions(
@@ -72,7 +60,7 @@ def completions(
     tuned: bool = True,
     heads: Sequence[str] = HEADS,
     seed: int = 0,
-) -> list[Completion]:
+) -> Completions:
     """Complete the published bottom, and the untrained one, with each head, for each draw of known labels.
 
     Args:
@@ -82,7 +70,7 @@ def completions(
         tuned: fit each bottom with its head too.
     """
     pin(1)
-    made = []
+    made: Completions = {}
     for name in heads:
         for bottom in ("published", "untrained"):
             for together in (False, True) if tuned else (False,):
@@ -92,7 +80,7 @@ def completions(
                     classifier = completed(model, inputs, known, classes, name, tuned=together, seed=seed, draw=number)
                     right = named(classifier, evaluation.inputs, evaluation.records) == evaluation.labels
                     accuracies.append(float(right.mean()))
-                made.append(Completion(name, bottom, together, tuple(accuracies)))
+                made[name, bottom, together] = tuple(accuracies)
     return made
 
 
@@ -159,7 +147,11 @@ def completion_figures(evidence: Evidence) -> CompletionFigures | None:
         labels["all"] = [_known(evidence, _all(evidence))]
     else:
         evidence.reasons["completion, all labels"] = "not all labels of the training are at hand"
-    by_labels = {name: _by_way(evidence, own, draws, evaluation, tuned=tuned) for name, draws in labels.items()}
+    classes, seed = len(evidence.known.classes), evidence.settings.seed
+    by_labels = {
+        name: completions(own.bottom, own.untrained, own.inputs, draws, classes, evaluation, tuned=tuned, seed=seed)
+        for name, draws in labels.items()
+    }
     everything = evidence.other.labels if evidence.other is not None else evaluation.labels
     return CompletionFigures(
         evaluated_on=evaluated_on,
@@ -173,15 +165,6 @@ def completion_figures(evidence: Evidence) -> CompletionFigures | None:
             for name in by_labels
         ],
     )
-
-
-def _by_way(
-    evidence: Evidence, own: OwnNetwork, draws: list[Known], evaluation: Evaluation, *, tuned: bool
-) -> dict[tuple[str, str, bool], Completion]:
-    """Completions by head, bottom and whether the bottom is tuned."""
-    classes, seed = len(evidence.known.classes), evidence.settings.seed
-    made = completions(own.bottom, own.untrained, own.inputs, draws, classes, evaluation, tuned=tuned, seed=seed)
-    return {(way.head, way.bottom, way.tuned): way for way in made}
 
 
 def own_model_accuracy(evidence: Evidence, records: Ints, labels: Ints) -> float | None:
@@ -218,10 +201,7 @@ def _all(evidence: Evidence) -> Ints:
     return some_of(every, evidence.settings.most_records, attack_draws(evidence.settings.seed), "all labels")
 
 
-_Completions = Mapping[str, Mapping[tuple[str, str, bool], Completion]]
-
-
-def _row(by_labels: _Completions, head: Head, tuned: bool, labels: str, known: int) -> CompletionRow:
+def _row(by_labels: Mapping[str, Completions], head: Head, tuned: bool, labels: str, known: int) -> CompletionRow:
     scratch, ways = (head, "untrained", True), by_labels[labels]
     scratch_all = by_labels.get("all", {}).get(scratch)
     return CompletionRow(
@@ -229,8 +209,8 @@ def _row(by_labels: _Completions, head: Head, tuned: bool, labels: str, known: i
         tuned=tuned,
         labels="all" if labels == "all" else "n",
         known=known,
-        completed=Measured.of(ways[head, "published", tuned].accuracies),
-        untrained=Measured.of(ways[head, "untrained", False].accuracies),
-        scratch=Measured.of(ways[scratch].accuracies) if scratch in ways else None,
-        scratch_all=None if scratch_all is None else Measured.of(scratch_all.accuracies),
+        completed=Measured.of(ways[head, "published", tuned]),
+        untrained=Measured.of(ways[head, "untrained", False]),
+        scratch=Measured.of(ways[scratch]) if scratch in ways else None,
+        scratch_all=None if scratch_all is None else Measured.of(scratch_all),
     )

@@ -17,7 +17,7 @@ from attacks.networks.own_network import OwnNetwork, load_own_network
 from attacks.networks.schema import NetworkSettings
 from attacks.scores import UNKNOWN
 from attacks.view.own_table import load_known_labels, load_labels
-from attacks.view.received_rows import GradientRows, NetworkView, attack_draws, some_of
+from attacks.view.received_rows import EpochRows, ReceivedRows, attack_draws, some_of
 from attacks.view.view import View
 from treetap.errors import BadInput
 from treetap.neural.inputs import Inputs
@@ -117,7 +117,7 @@ class Evidence:
         reasons: attack, or a part of one → why it was left out, which attacks write down.
     """
 
-    view: NetworkView
+    view: ReceivedRows
     known: KnownLabels
     classes: int | None
     settings: NetworkSettings
@@ -153,9 +153,9 @@ class Evidence:
         return np.unique(np.concatenate([some, *self.draws]))
 
     @cached_property
-    def rows(self) -> list[GradientRows]:
+    def rows(self) -> list[EpochRows]:
         """The gradients of each attacked epoch, of the chosen records."""
-        return [self.view.gradients(epoch).of(self.chosen) for epoch in self.epochs]
+        return [self.view.rows(epoch).of(self.chosen) for epoch in self.epochs]
 
     @property
     def left_out(self) -> int:

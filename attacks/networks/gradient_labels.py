@@ -16,7 +16,7 @@ import numpy as np
 
 from attacks.networks.schema import LabelFigures, Measured
 from attacks.scores import UNKNOWN, majority
-from attacks.view.received_rows import GradientRows, Ints, Rows, together
+from attacks.view.received_rows import EpochRows, Ints, Rows, together
 
 if TYPE_CHECKING:
     from attacks.networks.evidence import Evidence
@@ -48,14 +48,14 @@ class InferredLabels:
     kept_out: float
 
 
-def gradient_labels(epochs: Sequence[GradientRows], known: Mapping[int, int]) -> InferredLabels | None:
+def gradient_labels(epochs: Sequence[EpochRows], known: Mapping[int, int]) -> InferredLabels | None:
     """Infer labels by known ones, place of a record → number of its class; None if no known record has a row.
 
     Of several best ways the first counts: all epochs side by side, then each.
     """
     side_by_side = together(epochs)
     tried = {record: known[record] for record in sorted(known)[:_MOST_TRIED]}
-    best: tuple[float, GradientRows, str] | None = None
+    best: tuple[float, EpochRows, str] | None = None
     for rows in [*([] if side_by_side is None else [side_by_side]), *epochs]:
         directions, labels = _known(rows, tried)
         others = rows.directions[:: -(-len(rows.records) // _TRIED_ROWS) or 1]
@@ -112,7 +112,7 @@ def _scored(evidence: Evidence, places: Ints, inferred: InferredLabels) -> tuple
     return inferred.labels[scored], truth[scored]
 
 
-def _known(rows: GradientRows, known: Mapping[int, int]) -> tuple[Rows, Ints]:
+def _known(rows: EpochRows, known: Mapping[int, int]) -> tuple[Rows, Ints]:
     """Directions and labels of the known records that have a row."""
     mine = rows.of(np.array(sorted(known), dtype=np.int64))
     return mine.directions, np.array([known[record] for record in mine.records.tolist()], dtype=np.int64)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from attacks.view.received_rows import NetworkView, attack_draws
+from attacks.view.received_rows import ReceivedRows, attack_draws
 from attacks.view.view import View
 from treetap.errors import DataError
 from treetap.models.store import MANIFEST, read_weights
@@ -67,7 +67,7 @@ class OwnNetwork:
         described: the columns, and whether the party trained with `optimizer = "amplified"`, active completion.
     """
 
-    view: NetworkView = field(repr=False)
+    view: ReceivedRows = field(repr=False)
     bottom: nn.Module = field(repr=False)
     inputs: Inputs = field(repr=False)
     described: Described = field(repr=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from attacks.document import Document
 from attacks.features.schema import Attribute, Reconstruction, VictimFigures, attribute_figure, record_strength
@@ -43,20 +43,16 @@ RESCALED = (
 )
 
 
-class PictureRow(NamedTuple):
-    """One victim: its number, and data URLs by what they show, None where the document has none."""
-
-    number: str
-    images: list[str | None]
-
-
 @dataclass(frozen=True)
 class Pictures:
-    """Victims beside their reconstructions, of one column of images."""
+    """Victims beside their reconstructions, of one column of images.
+
+    `rows`: by victim from the first the data URLs under `heads`, None where the document has none.
+    """
 
     column: str
     heads: list[str]
-    rows: list[PictureRow]
+    rows: list[list[str | None]]
 
 
 @dataclass(frozen=True)
@@ -250,6 +246,6 @@ def _pictures(figures: VictimFigures) -> list[Pictures]:
     for column in dict.fromkeys(victim.column for victim in figures.pictures):
         images = [victim.images for victim in figures.pictures if victim.column == column]
         heads = list(dict.fromkeys(what for victim in images for what in victim))
-        rows = [PictureRow(str(k), [victim.get(what) for what in heads]) for k, victim in enumerate(images, 1)]
+        rows = [[victim.get(what) for what in heads] for victim in images]
         pictures.append(Pictures(column, heads, rows))
     return pictures

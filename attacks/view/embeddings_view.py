@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from attacks.view.kept_messages import MemoryBudget
 from attacks.view.network_messages import NetworkMessages
-from attacks.view.received_rows import Ints, ReceivedRows, Rows, lost_batches
+from attacks.view.received_rows import EpochRows, ReceivedRows, lost_batches
 from treetap.errors import BadInput
 from treetap.neural.params import SplitnnParams
 
@@ -45,7 +45,7 @@ class EmbeddingsView:
         rows = self._of(party)
         return max((epoch for epoch in rows.messages.held(party) if rows.whole(epoch)), default=None)
 
-    def of(self, party: str, epoch: int | None = None) -> EmbeddingRows:
+    def of(self, party: str, epoch: int | None = None) -> EpochRows:
         """The embeddings that a feature party sent in an epoch, from 0; None: in the last whole one.
 
         Raises:
@@ -63,7 +63,7 @@ class EmbeddingsView:
             )
         if chosen not in held:
             raise BadInput(f"{party}: no embeddings of epoch {chosen + 1} are held, only of {_numbers(held)}")
-        return EmbeddingRows(party, chosen, *rows.rows(chosen))
+        return rows.rows(chosen)
 
     def faults(self) -> list[str]:
         """Sentences on embeddings that are not in the transcript."""
@@ -98,20 +98,3 @@ def embeddings_view(
 
 def _numbers(epochs: list[int]) -> str:
     return f"epochs {', '.join(str(epoch + 1) for epoch in epochs)} (from 1)" if epochs else "no epoch"
-
-
-@dataclass(frozen=True)
-class EmbeddingRows:
-    """Embeddings of one feature party.
-
-    Attributes:
-        party: the feature party.
-        epoch: its number, from 0; None: of a prediction.
-        records: (n,) places of the records, ascending; a record of a batch that the party sat out has no row.
-        values: (n, width) the embeddings.
-    """
-
-    party: str
-    epoch: int | None
-    records: Ints = field(repr=False)
-    values: Rows = field(repr=False)

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from attacks.view.embeddings_view import EmbeddingRows, EmbeddingsView
+from attacks.view.embeddings_view import EmbeddingsView
 from attacks.view.network_messages import EMBEDDINGS, NetworkMessages, Numbers
-from attacks.view.received_rows import Ints, Rows, decoded
+from attacks.view.received_rows import EpochRows, Ints, Rows, decoded
 from attacks.view.replay import TranscriptReplay, read_replay
 from attacks.view.transcripts import located
 from attacks.view.view import View
@@ -50,7 +50,7 @@ class PredictedEmbeddings:
     _messages: NetworkMessages = field(repr=False)
     _blocks: tuple[_Block, ...] = field(repr=False)
 
-    def of(self, party: str) -> EmbeddingRows:
+    def of(self, party: str) -> EpochRows:
         """The embeddings that a feature party sent; of a record that came in several blocks the last one.
 
         Raises:
@@ -78,7 +78,7 @@ class PredictedEmbeddings:
         if not there.any():
             raise BadInput(f"{self.path}: holds no embeddings of {party}, as where it was away")
         records = np.flatnonzero(there)
-        return EmbeddingRows(party, None, records, values if there.all() else values[records])
+        return EpochRows(None, records, values if there.all() else values[records])
 
 
 def read_predicted(

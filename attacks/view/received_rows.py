@@ -27,23 +27,23 @@ _MOST_NUMBERS = 1 << 27
 
 
 @dataclass(frozen=True)
-class GradientRows:
-    """Gradients of one epoch.
+class EpochRows:
+    """Embeddings of one feature party, or their gradients.
 
     Attributes:
-        epoch: its number, from 0; None: several epochs together.
+        epoch: its number, from 0; None: several epochs together, or a prediction.
         records: (n,) places of the records, ascending; a record of a batch that the party sat out has no row.
-        values: (n, width) the gradients.
+        values: (n, width) the numbers.
     """
 
     epoch: int | None
     records: Ints = field(repr=False)
     values: Rows = field(repr=False)
 
-    def of(self, records: Ints) -> GradientRows:
+    def of(self, records: Ints) -> EpochRows:
         """The rows of those of these records, ascending, that have one."""
         kept = np.isin(self.records, records)
-        return GradientRows(self.epoch, self.records[kept], self.values[kept])
+        return EpochRows(self.epoch, self.records[kept], self.values[kept])
 
     @property
     def directions(self) -> Rows:
@@ -58,7 +58,7 @@ def unit(values: Rows) -> Rows:
     return np.asarray(wide / np.where(length > 0, length, 1.0), dtype=np.float32)
 
 
-def together(epochs: Sequence[GradientRows]) -> GradientRows | None:
+def together(epochs: Sequence[EpochRows]) -> EpochRows | None:
     """The directions of all epochs side by side, of the records with a row in each; None of fewer than two epochs.
 
     None too where no record has a row in each, or the numbers would be more than `_MOST_NUMBERS`.
@@ -70,7 +70,7 @@ def together(epochs: Sequence[GradientRows]) -> GradientRows | None:
         shared = np.intersect1d(shared, rows.records, assume_unique=True)
     if not len(shared) or len(shared) * sum(rows.values.shape[1] for rows in epochs) > _MOST_NUMBERS:
         return None
-    return GradientRows(None, shared, np.hstack([rows.of(shared).directions for rows in epochs]))
+    return EpochRows(None, shared, np.hstack([rows.of(shared).directions for rows in epochs]))
 
 
 def attack_draws(seed: int) -> Draws:
@@ -144,8 +144,8 @@ class ReceivedRows:
         taken = self.taken_part(epoch)
         return bool(taken) and set(taken) <= set(self.batches.get(epoch, ()))
 
-    def rows(self, epoch: int) -> tuple[Ints, Rows]:
-        """Places (n,) of the records with numbers in an epoch, ascending, and the numbers (n, width).
+    def rows(self, epoch: int) -> EpochRows:
+        """The numbers of an epoch.
 
         Raises:
             Malformed: a message does not fit its batch, or is of a batch that the party sat out.
@@ -167,7 +167,7 @@ class ReceivedRows:
             for part in parts:
                 values[target[done : done + part.rows]] = decoded(part, self.width, self.params.wire_type, where)
                 done += part.rows
-        return places[ascending], values
+        return EpochRows(epoch, places[ascending], values)
 
     @property
     def _validated(self) -> bool:
@@ -206,15 +206,3 @@ def decoded(part: Numbers, width: int, wire_type: str, where: str) -> Rows:
         return values
     except ValueError as fault:
         raise Malformed(f"{where}: {fault}") from None
-
-
-class NetworkView(ReceivedRows):
-    """The gradients in the log of one feature party, which the label holder sent."""
-
-    def gradients(self, epoch: int) -> GradientRows:
-        """The gradients of an epoch.
-
-        Raises:
-            Malformed: a message does not fit its batch, or is of a batch that the party sat out.
-        """
-        return GradientRows(epoch, *self.rows(epoch))

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from google.protobuf.message import Message
@@ -45,15 +45,8 @@ _RECEIVED = ("sampled_records", "instance_spaces", *OF_TREES)
 Messages = Series[exchange_pb2.PeerMessage]
 #: A set of records as it was sent: chunks, in the order of the messages.
 Chunks = list[types_pb2.RecordChunk]
-
-
-class TrafficKey(NamedTuple):
-    """The key by which messages are counted; `peer` is the other side."""
-
-    sent: bool
-    peer: str
-    step: str
-    disclosure: str
+#: The key by which messages are counted: whether they were sent, the other side, step, disclosure class.
+TrafficKey = tuple[bool, str, str, str]
 
 
 @dataclass
@@ -252,7 +245,7 @@ class TranscriptReplay:
         sent = record.kind == TranscriptRecord.SENT
         if record.kind != TranscriptRecord.OWN:
             for disclosure, size in counted(record).items():
-                key = TrafficKey(sent, record.peer, record.step, disclosure)
+                key = (sent, record.peer, record.step, disclosure)
                 self.messages[key] += 1
                 self.bytes[key] += size
         if isinstance(message, exchange_pb2.PeerMessage):

@@ -46,8 +46,7 @@ def test_each_row_is_its_records(tmp_path: Path, wire_type: str) -> None:
     assert (found.holder, found.parties, found.epochs, found.records) == (HOLDER, (B, C), [2], RECORDS)
     for party, width in ((B, 3), (C, 4)):
         rows = found.of(party)
-        assert (rows.party, rows.epoch, rows.values.dtype, rows.values.shape) == (
-            party,
+        assert (rows.epoch, rows.values.dtype, rows.values.shape) == (
             2,
             np.float32,
             (RECORDS, width),
