@@ -165,11 +165,6 @@ class Party(Findings):
     network: NetworkFigures | None = None
     victims: dict[str, VictimFigures] | None = None
 
-    @property
-    def of_pivodl(self) -> dict[str, Any]:
-        """The results of PIVODL's attacks by name; none of another protocol's job."""
-        return {name: figures for name in PIVODL_ATTACKS if (figures := getattr(self, name)) is not None}
-
 
 class Document(Findings):
     """One job's audit. `classes` is null for regression and without labels; `labelled` distinguishes the two.

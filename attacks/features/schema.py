@@ -15,17 +15,6 @@ from pydantic import Field
 from attacks.schema import Count, Findings, RangedSettings
 from treetap.trees.job_params import Range
 
-_RANGES = {
-    "most_auxiliary": Range(2, 1_000_000, integer=True),
-    "most_victims": Range(1, 1_000_000, integer=True),
-    "matched": Range(1, 10_000, integer=True),
-    "match_steps": Range(1, 100_000, integer=True),
-    "total_variation": Range(0, 1000),
-    "most_classes": Range(2, 1000, integer=True),
-    "pictures": Range(0, 100, integer=True),
-    "seed": Range(0, 2**31 - 1, integer=True),
-}
-
 
 @dataclass(frozen=True)
 class FeatureSettings(RangedSettings):
@@ -40,13 +29,19 @@ class FeatureSettings(RangedSettings):
         most_classes: a column of whole numbers with at most as many different ones is a class, as a column of text is.
         pictures: victims that the document has pictures of.
         seed: of the draws and of all initial weights.
-
-    Raises:
-        BadInput: on construction; names every wrong field and its range.
     """
 
     ATTACKS: ClassVar = "attacks on columns"
-    RANGES: ClassVar = _RANGES
+    RANGES: ClassVar = {
+        "most_auxiliary": Range(2, 1_000_000, integer=True),
+        "most_victims": Range(1, 1_000_000, integer=True),
+        "matched": Range(1, 10_000, integer=True),
+        "match_steps": Range(1, 100_000, integer=True),
+        "total_variation": Range(0, 1000),
+        "most_classes": Range(2, 1000, integer=True),
+        "pictures": Range(0, 100, integer=True),
+        "seed": Range(0, 2**31 - 1, integer=True),
+    }
 
     most_auxiliary: int = 10_000
     most_victims: int = 2_000

@@ -15,21 +15,6 @@ from treetap.trees.job_params import Range
 INDEPENDENT_DISCOUNT = 1.0
 SEQUENTIAL_DISCOUNT = 0.6
 
-_RANGES = {
-    "discount": Range(0, 1, open_low=True),
-    "alpha": Range(0, 1e6),
-    "chunk_size": Range(2, 2**31, integer=True),
-    "chunk_weight": Range(0, 1e9),
-    "runs": Range(1, 1000, integer=True),
-    "passes": Range(1, 100_000, integer=True),
-    "tolerance": Range(0, 1),
-    "max_entries": Range(1, 2**40, integer=True),
-    "starts": Range(1, 1000, integer=True),
-    "iterations": Range(1, 1_000_000, integer=True),
-    "kmeans_tolerance": Range(0, 1),
-    "seed": Range(0, 2**31 - 1, integer=True),
-}
-
 
 @dataclass(frozen=True)
 class Settings(RangedSettings):
@@ -43,7 +28,20 @@ class Settings(RangedSettings):
     """
 
     ATTACKS: ClassVar = "attacks that group records"
-    RANGES: ClassVar = _RANGES
+    RANGES: ClassVar = {
+        "discount": Range(0, 1, open_low=True),
+        "alpha": Range(0, 1e6),
+        "chunk_size": Range(2, 2**31, integer=True),
+        "chunk_weight": Range(0, 1e9),
+        "runs": Range(1, 1000, integer=True),
+        "passes": Range(1, 100_000, integer=True),
+        "tolerance": Range(0, 1),
+        "max_entries": Range(1, 2**40, integer=True),
+        "starts": Range(1, 1000, integer=True),
+        "iterations": Range(1, 1_000_000, integer=True),
+        "kmeans_tolerance": Range(0, 1),
+        "seed": Range(0, 2**31 - 1, integer=True),
+    }
     CHOICES: ClassVar = {"chunk_edges": CHUNK_EDGES, "engine": ENGINES}
 
     discount: float = INDEPENDENT_DISCOUNT

@@ -12,15 +12,6 @@ from pydantic import Field
 from attacks.schema import Count, Findings, RangedSettings
 from treetap.trees.job_params import Range
 
-_RANGES = {
-    "known": Range(1, 1_000_000, integer=True),
-    "draws": Range(1, 100, integer=True),
-    "most_records": Range(10, 1_000_000, integer=True),
-    "most_epochs": Range(1, 1000, integer=True),
-    "most_weights": Range(0, 10**9, integer=True),
-    "seed": Range(0, 2**31 - 1, integer=True),
-}
-
 
 @dataclass(frozen=True)
 class NetworkSettings(RangedSettings):
@@ -33,13 +24,17 @@ class NetworkSettings(RangedSettings):
         most_epochs: epochs whose gradients are attacked at most, evenly spread, with the first and the last.
         most_weights: weights of a bottom that is fitted again at most; of a larger one only heads are fitted.
         seed: of the draws, of k-means and of the weights of heads.
-
-    Raises:
-        BadInput: on construction; names every wrong field and its range.
     """
 
     ATTACKS: ClassVar = "attacks on networks"
-    RANGES: ClassVar = _RANGES
+    RANGES: ClassVar = {
+        "known": Range(1, 1_000_000, integer=True),
+        "draws": Range(1, 100, integer=True),
+        "most_records": Range(10, 1_000_000, integer=True),
+        "most_epochs": Range(1, 1000, integer=True),
+        "most_weights": Range(0, 10**9, integer=True),
+        "seed": Range(0, 2**31 - 1, integer=True),
+    }
 
     known: int = 40
     draws: int = 5

@@ -8,13 +8,6 @@ from typing import ClassVar
 from attacks.schema import Count, Findings, RangedSettings
 from treetap.trees.job_params import Range
 
-_RANGES = {
-    "records": Range(1, 1_000_000, integer=True),
-    "work": Range(2, 2**26, integer=True),
-    "rounds": Range(1, 10_000, integer=True),
-    "seed": Range(0, 2**31 - 1, integer=True),
-}
-
 
 @dataclass(frozen=True)
 class DecodingSettings(RangedSettings):
@@ -28,7 +21,12 @@ class DecodingSettings(RangedSettings):
     """
 
     ATTACKS: ClassVar = "attacks on predictions"
-    RANGES: ClassVar = _RANGES
+    RANGES: ClassVar = {
+        "records": Range(1, 1_000_000, integer=True),
+        "work": Range(2, 2**26, integer=True),
+        "rounds": Range(1, 10_000, integer=True),
+        "seed": Range(0, 2**31 - 1, integer=True),
+    }
 
     records: int = 200
     work: int = 2**18

@@ -249,16 +249,16 @@ def _of_gradients(party: Party, figures: NetworkFigures) -> Iterator[_Reached]:
         yield _Reached(own.accuracy, "by its own columns alone")
 
 
-def _sorted(found: _Reached, labels: LabelFigures | None) -> str:
+def _sorted(reached: _Reached, labels: LabelFigures | None) -> str:
     """The groups that a party makes of the records without a label."""
     most = None if labels is None else labels.majority
-    if most is not None and not _above(found.accuracy, most):
+    if most is not None and not _above(reached.accuracy, most):
         return (
             "can sort the records, without a label, into groups that agree with it no better than always naming the "
-            f"most frequent class, {share(most, 1)}: for {_share(found)} of them ({found.how}; {MATCHED})."
+            f"most frequent class, {share(most, 1)}: for {_share(reached)} of them ({reached.how}; {MATCHED})."
         )
-    text = f"can sort the records into groups that agree with the label for {_share(found)} of them"
-    return f"{text}, without a label ({found.how}; {MATCHED})."
+    text = f"can sort the records into groups that agree with the label for {_share(reached)} of them"
+    return f"{text}, without a label ({reached.how}; {MATCHED})."
 
 
 def _other_records(figures: NetworkFigures) -> list[str]:

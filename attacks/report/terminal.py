@@ -112,15 +112,16 @@ def _attacks(document: Document, console: Console) -> None:
 
 def _shared(document: Document, console: Console) -> None:
     """PIVODL's attacks."""
-    parties = {name: party for name, party in document.parties.items() if party.label_guess is not None}
-    for title, heads, row in (
-        ("Guesses of other parties' labels: AUC", pivodl.GUESS_HEADS, pivodl.guess_row),
-        ("Gain inversion", pivodl.INVERSION_HEADS, pivodl.inversion_row),
-        ("Differential attack", pivodl.DIFFERENTIAL_HEADS, pivodl.differential_row),
-        ("What the messages disclose", pivodl.DISCLOSED_HEADS, pivodl.disclosed_row),
+    if (shared := pivodl.shared_labels(document)) is None:
+        return
+    guesses = [row for row, _ in shared.guesses.rows]
+    _table(console, "Guesses of other parties' labels: AUC", shared.guesses.heads, guesses)
+    for title, table in (
+        ("Gain inversion", shared.inversions),
+        ("Differential attack", shared.differentials),
+        ("What the messages disclose", shared.disclosed),
     ):
-        if parties:
-            _table(console, title, heads, [row(name, party) for name, party in parties.items()])
+        _table(console, title, table.heads, table.rows)
 
 
 def _networks(document: Document, console: Console) -> None:

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from attacks.view.embeddings_view import EmbeddingsView
 from attacks.view.network_messages import EMBEDDINGS, NetworkMessages, Numbers
-from attacks.view.received_rows import EpochRows, Ints, Rows, decoded
+from attacks.view.received_rows import EmbeddingsView, EpochRows, Ints, Rows, decoded
 from attacks.view.replay import TranscriptReplay, read_replay
 from attacks.view.transcripts import located
 from attacks.view.view import View

@@ -1,7 +1,8 @@
-"""Numbers of one feature party's embeddings in a log, by record and epoch: the embeddings, or their gradients.
+"""Numbers of feature parties' embeddings in a log, by record and epoch: the embeddings, or their gradients.
 
-The order of the records in each batch follows from the seed of the job, which every party has, and which batches the
-party sat out does too.
+A feature party's log has the gradients that it was sent, and a label holder's the embeddings of each feature party. The
+order of the records in each batch follows from the seed of the job, which every party has, and which batches a party
+sat out does too.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from attacks.view.kept_messages import MemoryBudget
 from attacks.view.network_messages import EMBEDDINGS, NetworkMessages, Numbers
-from treetap.errors import DataError, Malformed
+from treetap.errors import BadInput, DataError, Malformed
 from treetap.neural.draws import Draws
 from treetap.neural.params import SplitnnParams
 from treetap.neural.schedule import Schedule
@@ -206,3 +208,92 @@ def decoded(part: Numbers, width: int, wire_type: str, where: str) -> Rows:
         return values
     except ValueError as fault:
         raise Malformed(f"{where}: {fault}") from None
+
+
+@dataclass(frozen=True)
+class EmbeddingsView:
+    """The embeddings in the log of one label holder.
+
+    `records`: N, the records common to all parties. `submission`: the nonce of the job's submission. `received`:
+    feature party → its messages.
+    """
+
+    holder: str
+    params: SplitnnParams
+    records: int
+    submission: str
+    received: dict[str, ReceivedRows] = field(repr=False)
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """The feature parties of the job."""
+        return tuple(self.received)
+
+    @property
+    def epochs(self) -> list[int]:
+        """The epochs, from 0, of which embeddings are held, ascending."""
+        return sorted({epoch for rows in self.received.values() for epoch in rows.messages.held(rows.sender)})
+
+    @property
+    def seen(self) -> int:
+        """Number of epochs of which the log has embeddings, held or not."""
+        return len({epoch for rows in self.received.values() for epoch in rows.epochs})
+
+    def last_whole(self, party: str) -> int | None:
+        """The last epoch held of which the log has every batch that the party did not sit out; None: there is none."""
+        rows = self._of(party)
+        return max((epoch for epoch in rows.messages.held(party) if rows.whole(epoch)), default=None)
+
+    def of(self, party: str, epoch: int | None = None) -> EpochRows:
+        """The embeddings that a feature party sent in an epoch, from 0; None: in the last whole one.
+
+        Raises:
+            BadInput: there is no such party, or no embeddings of the epoch are held.
+            Malformed: a message does not fit its batch, or is of a batch that the party sat out.
+        """
+        rows = self._of(party)
+        held = [number for number in rows.messages.held(party) if number in rows.batches]
+        chosen = self.last_whole(party) if epoch is None else epoch
+        if chosen is None:
+            raise BadInput(
+                f"{party}: the transcript has no epoch with all its embeddings; choose one of {_numbers(held)}"
+                if held
+                else f"{party}: the transcript has no embeddings of it"
+            )
+        if chosen not in held:
+            raise BadInput(f"{party}: no embeddings of epoch {chosen + 1} are held, only of {_numbers(held)}")
+        return rows.rows(chosen)
+
+    def faults(self) -> list[str]:
+        """Sentences on embeddings that are not in the transcript."""
+        return [f"{party}: {gap}" for party, rows in self.received.items() for gap in lost_batches(rows)]
+
+    def _of(self, party: str) -> ReceivedRows:
+        if party not in self.received:
+            raise BadInput(f"{party}: is no feature party of the job; they are {', '.join(self.parties)}")
+        return self.received[party]
+
+
+def embeddings_view(
+    holder: str,
+    parties: list[str],
+    params: SplitnnParams,
+    records: int,
+    submission: str,
+    messages: NetworkMessages,
+    budget: MemoryBudget,
+) -> EmbeddingsView:
+    """The view of a label holder by its messages; of the newest epochs alone the last whole one is held.
+
+    Raises:
+        Malformed: an epoch is none of the job's, or the job cannot have these records.
+    """
+    received = {party: ReceivedRows.of(party, party, params, records, messages) for party in parties}
+    view = EmbeddingsView(holder, params, records, submission, received)
+    if messages.newest and (last := {epoch for epoch in map(view.last_whole, parties) if epoch is not None}):
+        messages.drop(set(view.epochs) - last, budget)
+    return view
+
+
+def _numbers(epochs: list[int]) -> str:
+    return f"epochs {', '.join(str(epoch + 1) for epoch in epochs)} (from 1)" if epochs else "no epoch"

@@ -16,12 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attacks.view.embeddings_view import EmbeddingsView, embeddings_view
 from attacks.view.known_trees import Ints, TreeView
 from attacks.view.network_messages import EMBEDDINGS, NetworkMessages
 from attacks.view.owner import feature_party, label_holder
 from attacks.view.pivodl_view import PivodlView, pivodl_view
-from attacks.view.received_rows import ReceivedRows, lost_batches
+from attacks.view.received_rows import EmbeddingsView, ReceivedRows, embeddings_view, lost_batches
 from attacks.view.replay import TranscriptReplay, TreeReplay, read_replay
 from attacks.view.transcripts import located
 from treetap.errors import BadInput, ConfigError, Malformed
