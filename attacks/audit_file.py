@@ -170,6 +170,7 @@ def audited_runs(run: Path) -> Runs:
     kept = [path for path in folders if (path / FILE).is_file()]
     if kept:
         return Runs(kept, [path for path in folders if path not in kept], several=True)
+    # a seed's folder of an experiment holds no audit file where transcripts were not kept: name that cause
     of_one = run.match(RUNS) and (run.parent / EXPERIMENT).is_file()
     if folders or of_one or (run / EXPERIMENT).is_file():
         raise BadInput(

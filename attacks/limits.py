@@ -62,6 +62,7 @@ def exceeded(document: Document, limits: Mapping[str, float]) -> list[str]:
             above += _on_columns(document, name, limit)
         elif needs == Needs.SCORES:
             above += _on_scores(document, name, limit)
+        # attacks on columns and on scores need no labels of the training; all others are scored by them
         elif document.classes is None:
             why = "the label is a number, not a class" if document.labelled else "no [label] is given"
             raise BadInput(f"--fail-above {name}: nothing is scored: {why}")
@@ -200,6 +201,7 @@ def _guessed(document: Document, limit: float) -> Iterator[str]:
         ways = {"as received": guess, "after gain inversion": guess.after_inversion}
         aucs = {way: one.auc for way, one in ways.items() if one is not None and one.auc is not None}
         aucs |= {f"after {k} trees": auc for k, auc in enumerate(guess.auc_by_tree[:-1], 1) if auc is not None}
+        # a guess that is wrong more often than right tells as much: the opposite one is right as often
         strengths = {way: max(auc, 1 - auc) for way, auc in aucs.items()}
         way = max(strengths, key=strengths.__getitem__, default=None)
         if way is not None and strengths[way] > limit:
@@ -215,6 +217,7 @@ def _informed(document: Document, limit: float) -> Iterator[str]:
         steps = [(k, step) for k, step in enumerate(party.signature.by_tree, 1) if step.mutual_information is not None]
         if not entropy or not steps:
             continue
+        # the attacker may stop after any tree
         trees, step = max(steps, key=lambda step: step[1].mutual_information or 0.0)
         told, chance = ((nats or 0.0) / entropy for nats in (step.mutual_information, step.by_chance))
         if told > limit:

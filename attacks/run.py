@@ -112,6 +112,7 @@ def _case(task: Task, asked: Attack, view: View) -> Case:
     party = AuditedParty.model_construct(
         name=view.party, transcript=task.transcript, table=task.table, id=task.id, columns=task.use, model=task.model
     )
+    # an attack by name has no file: its arguments stand in the places where an audit file would have them
     table_of = {needs: name for name, needs in SETTINGS.items()} | {Needs.COLUMNS: "settings"}
     given: dict[str, Any] = {} if asked.settings is None else {table_of[asked.needs]: task.settings}
     given |= {"label": _table(task.labels), "known": _table(task.known), "party": [party]}

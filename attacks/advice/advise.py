@@ -45,6 +45,7 @@ class AdvisedJob:
                 if (stricter := self._parameter(key, value)) is not None
             }
         has, (name, switches) = self.defences or {}, WRITTEN[defence]
+        # two tables that a file may not have together: nothing to write beside the one that is there
         asked = {name, *switches}
         if any(one in asked and has.get(other) for one, other in (APART, APART[::-1])):
             return {}
@@ -78,17 +79,6 @@ OWN = "cl"
 _DEFENCES: dict[str, Defence] = {name: name for name in get_args(Defence)}
 
 
-@dataclass(frozen=True)
-class _Measure:
-    """A defence with its settings, its effect, and what follows from it."""
-
-    defence: Defence
-    settings: dict[str, Any]
-    effect: Effect
-    taken: float | None
-    price: float | None
-
-
 def advise(job: AdvisedJob, given: tuple[Whose, FrontierDocument] | None) -> Advice:
     """The advice for a job. `given`: a frontier of its protocol and whose table it is of, beside the project's own."""
     fields: dict[str, Any] = {"v_measure": job.v_measure, "own": job.own, "source": None, "withheld": None}
@@ -98,6 +88,7 @@ def advise(job: AdvisedJob, given: tuple[Whose, FrontierDocument] | None) -> Adv
         return Advice(**fields | {"parameters": parameters(job.params)})
     sources = [pair for pair in _at_hand(job, given) if pair[0] is not None]
     source, withheld = _nearest(job, sources)
+    # the frontier that the audit was given is neither of this table nor near: the reader is told that it is left out
     if given is not None and (source is None or source[0].digest != given[1].data_digest):
         fields["unlike"] = None if withheld == "little to lower" else given[1].table
     if source is None:
@@ -149,6 +140,7 @@ def _nearest(job: AdvisedJob, sources: Sequence[Sourced]) -> tuple[Sourced | Non
     if job.v_measure is None or job.classes is None:
         return None, "nothing scored"
 
+    # effects of defences depend on how much there is to lower: a table is like another by its leak, not by its size
     def ratio(source: Sourced) -> float:
         low, high = sorted((source[0].v_measure, job.v_measure or 0.0))
         return high / low if low > 0 else float("inf")
@@ -160,24 +152,18 @@ def _nearest(job: AdvisedJob, sources: Sequence[Sourced]) -> tuple[Sourced | Non
 def _suggestions(job: AdvisedJob, source: Source, document: FrontierDocument) -> list[Suggestion]:
     """Points of the frontier that are stricter than what the job has, those that help first."""
     every = _measures(source, document)
-    suggested = [
-        Suggestion(
-            defence=it.defence,
-            settings=it.settings,
-            helps=it.taken is not None and it.taken >= LEAST and not any(_beats(other, it) for other in every),
-            taken=it.taken,
-            price=it.price,
-            effect=it.effect,
-            lines=lines_of(it.defence, written, job.label_holder),
-        )
-        for it in every
-        if (written := job.stricter(it.defence, it.settings))
-    ]
+    suggested = []
+    for it in every:
+        # what the job has already is not suggested, but still beats what costs more
+        if written := job.stricter(it.defence, it.settings):
+            helps = it.taken is not None and it.taken >= LEAST and not any(_beats(other, it) for other in every)
+            lines = lines_of(it.defence, written, job.label_holder)
+            suggested.append(it.model_copy(update={"helps": helps, "lines": lines}))
     return sorted(suggested, key=_rank)
 
 
-def _measures(source: Source, document: FrontierDocument) -> list[_Measure]:
-    """The effect of each point that can be written, against the point without a defence."""
+def _measures(source: Source, document: FrontierDocument) -> list[Suggestion]:
+    """The effect of each point that can be written, against the point without a defence; yet without lines."""
     form, added, measures = form_of(document), source.v_measure - source.own, []
     assert form is not None  # otherwise it is no source
     for point in document.points:
@@ -187,11 +173,21 @@ def _measures(source: Source, document: FrontierDocument) -> list[_Measure]:
         effect = Effect(v_measure=left.mean, v_sd=left.sd, auc=point.auc.mean, auc_sd=point.auc.sd)
         taken = (source.v_measure - max(left.mean, source.own)) / added if added >= LEAK else None
         price = None if source.auc is None or effect.auc is None else source.auc - effect.auc
-        measures.append(_Measure(defence, settings_of(point.settings), effect, taken, price))
+        measures.append(
+            Suggestion(
+                defence=defence,
+                settings=settings_of(point.settings),
+                helps=False,
+                taken=taken,
+                price=price,
+                effect=effect,
+                lines=[],
+            )
+        )
     return measures
 
 
-def _beats(other: _Measure, it: _Measure) -> bool:
+def _beats(other: Suggestion, it: Suggestion) -> bool:
     """True if the other does the same and takes as much away for less.
 
     Any defence does what settings of the job do; repairs of a model do the same where they are of the same noise.

@@ -101,6 +101,7 @@ class FeatureEvidence:
                 )
             if not np.isfinite(values).all():
                 raise BadInput(f"{self.party}: embeddings of {what} are not finite, which no attack can use")
+        # images are guessed as whole records alone
         have = [name for name in self.auxiliary.sources if name not in self.auxiliary.tensors]
         if strangers := [name for name in self.attributes or () if name not in have]:
             raise BadInput(

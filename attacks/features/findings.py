@@ -128,6 +128,7 @@ def findings(
     for attack in attacks.values():
         attack(attacker)
     reasons, victims = dict(attacker.reasons), len(attacker.victims)
+    # the attacks are over: from here on the truth is read
     chosen = None if truth is None else truth.take(attacker.victims)
     if chosen is None:
         reasons["scores"] = "the victims' columns are not at hand: nothing is scored"
@@ -210,6 +211,7 @@ def _scored(guess: AttributeGuess, truth: Column, known: npt.NDArray[np.int64]) 
         told = {scale: value for scale, value in numbers.items() if value is not None}
         headline = _strongest(told) if len(told) == len(SCALES) else None
         return {f"{scale}_r2": value for scale, value in numbers.items()} | {"headline": headline}
+    # a value that no auxiliary record has gets a number beyond the guessed ones, so that it counts as wrong
     place: dict[str | float, int] = {value: number for number, value in enumerate(guess.classes)}
     labels = np.array(
         [place.setdefault(value, len(place)) for value in truth.values() if value is not None], dtype=np.int64

@@ -142,6 +142,7 @@ def completion_figures(evidence: Evidence) -> CompletionFigures | None:
         evidence.reasons["completion, tuned"] = (
             f"the bottom has {own.weights} weights, more than most_weights: only heads are fitted"
         )
+    # completion with all labels is no attack: it says what the few known ones cost the attacker
     labels = {"n": [_known(evidence, places) for places in evidence.draws]}
     if evidence.known.all:
         labels["all"] = [_known(evidence, _all(evidence))]

@@ -217,6 +217,7 @@ class SolvedGains:
             if exact is None and weight is not None and weight.exact:
                 exact = weight.value
             noised = self._params.epsilon is not None and source is not None
+            # owners add the exact weight to their records' scores, the source of the leaf the one with noise
             at_source = np.zeros(len(rows), dtype=bool)
             if noised:
                 at_source = self._owner[rows] == self._view.parties.index(str(source))

@@ -107,6 +107,7 @@ def label_guess(evidence: SharedLabelEvidence) -> LabelGuess:
 
     inverted = {(tree.index, leaf): value for tree in evidence.solved.trees for leaf, value in tree.weights.items()}
     noise = view.params.epsilon is not None
+    # what noise hides can be told only if the exact weight of every leaf reached some audited party
     hides = noise and all((tree.view.index, leaf) in evidence.exact for tree in view.trees for leaf in tree.weights)
     steps = [guess(trees=trees) for trees in range(1, len(view.trees) + 1)]
     return LabelGuess(

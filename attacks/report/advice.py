@@ -54,6 +54,7 @@ def advised(document: Document) -> Advised | None:
     others = [it for it in advice.suggestions if not it.helps]
     source = advice.source
 
+    # what helps stands below its defence; what does not names it, in one table
     def rows(some: Sequence[Suggestion], *, named: bool) -> list[Row]:
         return [_row(it, source, _named(it) if named else setting(it.settings)) for it in some if source is not None]
 

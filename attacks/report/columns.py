@@ -78,12 +78,12 @@ def columns(document: Document) -> list[Victim]:
             holder=holder,
             words=words(figures),
             facts=facts(figures),
-            records=Table(RECORD_HEADS, record_rows(figures)),
+            records=Table(RECORD_HEADS, _record_rows(figures)),
             attributes=DottedTable(
                 *(ATTRIBUTE_HEADS, 2, "accuracy or R², 0 to 1"),
-                [(attribute_row(column), _dots(column)) for column in figures.attributes],
+                [(_attribute_row(column), _dots(column)) for column in figures.attributes],
             ),
-            classes=Table(CLASS_HEADS, [class_row(it) for it in figures.attributes if it.raw is not None]),
+            classes=Table(CLASS_HEADS, [_class_row(it) for it in figures.attributes if it.raw is not None]),
             pictures=_pictures(figures),
             reasons=Table(REASON_HEADS, list(figures.reasons.items())),
         )
@@ -103,6 +103,7 @@ def words(figures: VictimFigures) -> list[str]:
         f"From the embeddings and {count(figures.auxiliary)} records whose columns it knows, the label holder guessed "
         f"the columns of {count(figures.victims)} others."
     ]
+    # what the embedding adds: no figure counts that the floor has too
     gains = sorted(
         ((_gain(column), column) for column in figures.attributes if _gain(column) > 0), key=lambda it: -it[0]
     )
@@ -131,7 +132,7 @@ def facts(figures: VictimFigures) -> list[tuple[str, str]]:
     ]
 
 
-def record_rows(figures: VictimFigures) -> list[list[str]]:
+def _record_rows(figures: VictimFigures) -> list[list[str]]:
     """The reconstructions under `RECORD_HEADS`, a row for each measure."""
     rows = []
     for attack in figures.reconstructions:
@@ -147,7 +148,7 @@ def record_rows(figures: VictimFigures) -> list[list[str]]:
     return rows
 
 
-def attribute_row(column: Attribute) -> list[str]:
+def _attribute_row(column: Attribute) -> list[str]:
     """A column's figures under `ATTRIBUTE_HEADS`: accuracy of a class, R² of a number."""
     raw, standardised, floor = (attribute_figure(column, what) for what in FIGURES)
     return [
@@ -162,7 +163,7 @@ def attribute_row(column: Attribute) -> list[str]:
     ]
 
 
-def class_row(column: Attribute) -> list[str]:
+def _class_row(column: Attribute) -> list[str]:
     """A class's further figures under `CLASS_HEADS`."""
     figures = [
         score(None if scores is None else getattr(scores, measure))

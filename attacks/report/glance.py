@@ -148,6 +148,7 @@ def _of_groups(document: Document, party: Party) -> str:
     named = max((it.named_accuracy for it in party.attacks.values() if it.named_accuracy is not None), default=None)
     how = f"({MATCHED}{'' if named is None else f'; named by published class sizes: {share(named, 1)}'})"
     top = max(-1.0 if trained is None else trained.accuracy, -1.0 if alone is None else alone)
+    # a sentence begins with what takes no part if nothing that the party did is better
     if most is not None and not _above(top, most):
         compared = (
             [] if trained is None else [f"groups made with the training ({trained.how}) agree for {_share(trained)}"]
@@ -270,6 +271,7 @@ def _other_records(figures: NetworkFigures) -> list[str]:
     if not named:
         return []
     top = max(named, key=lambda it: it.accuracy)
+    # floors: what a party reaches without this training, by the most frequent class or by its own columns
     floors = [] if completion is None else [_Reached(completion.majority, "always naming the most frequent class")]
     for row in [] if completion is None else completion.rows:
         known = f"its own columns and {count(row.known)} labels, without the federation"

@@ -20,7 +20,6 @@ from attacks.report import (
     trees,
 )
 from treetap.pages.page import render
-from treetap.pages.pictures import Table
 
 #: Colours of classes, distinct on light and dark backgrounds; further ones follow at golden angles.
 CLASS_COLOURS = (
@@ -69,8 +68,8 @@ def html(document: Document | Mapping[str, Any]) -> str:
         columns=columns.columns(content),
         column_dots=columns.DOTS.values(),
         column_rescaled=columns.RESCALED,
-        paths=Table(predictions.PATH_HEADS, predictions.path_rows(content)),
-        weights=Table(predictions.WEIGHT_HEADS, predictions.weight_rows(content)),
+        paths=predictions.paths(content),
+        weights=predictions.weights(content),
         prediction_terms=predictions.TERMS,
     )
 

@@ -80,6 +80,7 @@ def shared_labels(document: Document) -> SharedLabels | None:
     parties = {name: party for name, party in document.parties.items() if party.label_guess is not None}
     if not parties:
         return None
+    # a job without noise has fewer ways to guess
     used = [key for key in KINDS if any(_guess(party, key) is not None for party in parties.values())]
     return SharedLabels(
         noise=any(party.label_guess.epsilon is not None for party in parties.values() if party.label_guess),
@@ -107,6 +108,7 @@ def sentence(party: Party) -> str:
         two = whole.inverted is not None
         rights += [_stronger(value, how, two=two) for value, how in zip(whole.accuracy_by_tree, when, strict=True)]
         ranks += [_stronger(value, how) for value, how in zip(whole.auc_by_tree, when, strict=True)]
+    # the sentence is on the best guess that an attacker can make, after any number of trees
     right, how = max(rights, key=lambda one: one[0])
     floors = {"always naming their most frequent class": max(guess.majority or 0.0 for guess in scored.values())}
     if _ALONE in scored:

@@ -91,6 +91,7 @@ def draw(document: Document, tree: SeenTree) -> Drawing:
     tops = []
     for number in sorted(nodes):
         above = number >> 1
+        # the document may leave nodes out: a node hangs below its nearest ancestor that is there
         while above and above not in nodes:
             above >>= 1
         children[above].append(number) if above else tops.append(number)
@@ -141,6 +142,7 @@ def overview(party: Party) -> Overview | None:
                 path += f"M{short(left)} {short(bottom)}V{short(top)}h{short(bar)}V{short(bottom)}z"
                 below[k] += counts[style]
         piles[style] = path
+    # at most ten trees are numbered on the axis
     step = -(-len(node_counts) // 10)
     ticks = [Tick(short(x(k + 0.5)), str(party.trees[k].tree)) for k in range(0, len(node_counts), step)]
     frame = Frame(width, height, x, y, "tree", "nodes")

@@ -166,6 +166,7 @@ def _third(known: Mapping[int, tuple[Ints, Source]], parent: int) -> Iterator[tu
         child = left if left in family else right
         within = _flags(family[parent], family[child])
         within[family[child]] = True
+        # records of the child beyond the parent would make them sets of two different trees
         stays = within[family[parent]]
         if int(stays.sum()) != len(family[child]):
             raise Malformed(f"node {child} holds records that node {parent} does not")

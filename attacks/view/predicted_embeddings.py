@@ -149,6 +149,7 @@ def _blocks(path: Path, replay: TranscriptReplay, parties: tuple[str, ...]) -> t
         first = 0
         for number, count in of_attempt.items():
             rows = named[number]
+            # messages name the rows of a block; where they do not, its place in the common order does
             if rows is None and inferred is not None:
                 rows = inferred[first : first + count]
                 if len(rows) != count:

@@ -275,6 +275,7 @@ class TranscriptReplay:
 
     def _take_message(self, record: TranscriptRecord, message: exchange_pb2.PeerMessage, sent: bool) -> None:
         self.peers.add(record.peer)
+        # of a tree what names records or numbers is kept; ciphertexts were counted and say no more
         if record.step in (SENT if sent else _RECEIVED):
             self.budget.take(len(record.message))
             tree = self.tree(record.round, record.attempt)
@@ -334,6 +335,7 @@ def read_replay(
         try:
             if record.job != replay.job:
                 raise Malformed(f"it is of job {record.job!r}, those before it are of job {replay.job!r}")
+            # a job's name may be used again: another nonce begins another submission, the same one another attempt
             if record.step in ("prepare", "open_model"):
                 spec, submission = _beginning(record)
                 if replay.begun and submission != replay.submission:

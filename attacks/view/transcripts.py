@@ -169,6 +169,7 @@ def _of_job(transcripts: list[Found], named: Path, job: str | None) -> list[Foun
         if not fitting:
             raise BadInput(f"{named}: holds no transcript of job {job!r}, only of: {jobs}")
         return fitting
+    # unnamed, a training is meant: predictions lie beside it in the same folder
     fitting = transcripts if len(transcripts) == 1 else [it for it in transcripts if it.kind != "prediction"]
     if not fitting:
         raise BadInput(f"{named}: holds transcripts of predictions only ({jobs}); no tree was grown in them")

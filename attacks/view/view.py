@@ -150,6 +150,7 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
     if spec is None:
         what = "is of a prediction: no model is trained in it" if replay.prediction else "holds no training yet"
         raise BadInput(f"{path}: the transcript of {replay.job!r} {what}")
+    # its records would be counted among those of the training
     if spec.eval_table:
         raise BadInput(
             f"{path}: job {replay.job!r} has an eval table, whose records are in its sets too: "
@@ -288,6 +289,7 @@ def _rows(replay: TranscriptReplay, total: int, trees: list[TreeView]) -> Ints |
     """Rows of the own table by position. Records may be realigned before the first tree, never after it."""
     recorded = {attempt: np.concatenate(parts) for attempt, parts in replay.alignments.items() if parts}
     whole = {attempt: rows for attempt, rows in recorded.items() if len(rows) == total}
+    # attempts that grew trees agree; before the first tree the last alignment counts
     in_force = {tree.attempt for tree in trees} & whole.keys() or set(list(whole)[-1:])
     common: Ints | None = None
     for attempt in sorted(in_force):
