@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.metrics.cluster import contingency_matrix, expected_mutual_information
 
-from attacks.view.known_trees import Ints, KnownNode, TreeView
+from attacks.view.known_trees import Ints, TreeView
 from attacks.view.view import Traffic, View
 from treetap.protocols.registry import training
 from treetap.tables.labels import Labels
@@ -113,16 +113,12 @@ def _node_row(tree: TreeView, number: int, labels: Labels | None) -> dict[str, A
         "known": node is not None,
         "source": None if node is None else node.source,
         "records": None if node is None else len(node.records),
-        "leaf": node is not None and _is_leaf(tree, node),
+        "leaf": tree.is_leaf(number),
         "feature": None if split is None else split.feature_name,
         "threshold": threshold,
         **({"categories": list(split.categories)} if split is not None and split.categories else {}),
         "classes": None if node is None or labels is None else _counts(labels, node.records).tolist(),
     }
-
-
-def _is_leaf(tree: TreeView, node: KnownNode) -> bool:
-    return not {2 * node.node, 2 * node.node + 1} & tree.nodes.keys()
 
 
 def _counts(labels: Labels, records: Ints | slice = slice(None)) -> Ints:

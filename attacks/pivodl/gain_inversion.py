@@ -59,7 +59,7 @@ def gain_inversion(evidence: SharedLabelEvidence) -> GainInversionFigures:
 def _of_tree(tree: InvertedTree, truth: Ints | None) -> InvertedTreeFigures:
     right = None
     if truth is not None:
-        right = sum(int((truth[node.records] == 1).sum()) == node.positives for node in tree.solved)
+        right = sum(int((truth[records] == 1).sum()) == positives for records, positives in tree.solved)
     return InvertedTreeFigures(
         tree=tree.index,
         splits=tree.splits,
@@ -84,15 +84,6 @@ Floats = npt.NDArray[np.float64]
 _ENOUGH = 10
 
 
-@dataclass(frozen=True, eq=False)
-class SolvedNode:
-    """A split whose children's sums were solved: `positives` records of the second class among `records`, one side."""
-
-    node: int
-    records: Ints
-    positives: int
-
-
 @dataclass(eq=False)
 class InvertedTree:
     """The sums and weights that the announced gains of one tree give away.
@@ -101,7 +92,7 @@ class InvertedTree:
         splits: number of the tree's splits.
         announced: splits whose gain the party has.
         tried: splits with a gain, known sums, and a child whose records and scores are known.
-        solved: those with one solution.
+        solved: of those with one solution the records of one side, and how many of them are of the second class.
         sums: (2K,) of every node where they are known, by messages and by solving.
         weights: leaf → its exact weight (K,), of leaves with known sums.
     """
@@ -110,7 +101,7 @@ class InvertedTree:
     splits: int
     announced: int = 0
     tried: int = 0
-    solved: list[SolvedNode] = field(default_factory=list)
+    solved: list[tuple[Ints, int]] = field(default_factory=list)
     sums: dict[int, Ints] = field(default_factory=dict)
     weights: dict[int, Floats] = field(default_factory=dict)
 
@@ -162,7 +153,7 @@ class SolvedGains:
             solutions = self._likely(rows, list(self._solutions(inverted.sums[node], gain, scores[rows])))
             if len(solutions) == 1:
                 positives, sums = solutions[0]
-                inverted.solved.append(SolvedNode(node, rows, positives))
+                inverted.solved.append((rows, positives))
                 inverted.sums |= {child: sums, child ^ 1: inverted.sums[node] - sums}
         inverted.sums = closed(inverted.sums, tree.splits)
         for leaf in tree.leaves:
