@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from attacks.pivodl.evidence import SharedLabelEvidence
-from attacks.pivodl.gain_inversion import closed
 from attacks.pivodl.schema import DisclosedFigures
+from attacks.pivodl.solved_gains import closed
 from attacks.view.pivodl_view import PivodlTree, PivodlView
 from treetap.trees.ensemble import ROOT
 from treetap.trees.pivodl_rules import barred

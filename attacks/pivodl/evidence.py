@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from attacks.pivodl.gain_inversion import SolvedGains
+from attacks.pivodl.solved_gains import SolvedGains
 from attacks.view.known_trees import Ints
 from attacks.view.pivodl_view import PivodlView
 from treetap.tables.labels import Labels

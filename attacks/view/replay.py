@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 from attacks.view.kept_messages import MemoryBudget, Series
 from attacks.view.known_trees import Ints, KnownNode, OwnSplit, TreeView, known_nodes
 from attacks.view.network_messages import NetworkMessages
-from attacks.view.pivodl_view import OF_TREES, SENT, JobMessages
+from attacks.view.pivodl_messages import OF_TREES, SENT, JobMessages
 from treetap.errors import BadInput, Malformed
 from treetap.wire.frame import content_of, name_of
 from treetap.wire.records import rows_of

@@ -13,7 +13,7 @@ import pytest
 from google.protobuf.message import Message
 
 from attacks.pivodl.differential import counted, differences, recovered
-from attacks.pivodl.gain_inversion import SolvedGains
+from attacks.pivodl.solved_gains import SolvedGains
 from attacks.scores import UNKNOWN
 from attacks.view.pivodl_view import PivodlTree, PivodlView
 from attacks.view.view import View, read_view
