@@ -29,7 +29,7 @@ from attacks.features.real_bottom import RealBottom
 from attacks.features.record_space import Column, Records, check_columns, columns_of
 from attacks.features.schema import Attribute, ClassScores, Picture, Reconstruction, RecordScores, Scale, png_url
 from treetap.errors import BadInput
-from treetap.neural.threads import pin
+from treetap.neural.numbers import pin
 from treetap.tables.reading import Table
 
 Ints = npt.NDArray[np.int64]

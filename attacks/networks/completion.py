@@ -23,7 +23,7 @@ from attacks.networks.schema import CompletionFigures, CompletionRow, Measured
 from attacks.scores import majority
 from attacks.view.received_rows import attack_draws, some_of
 from treetap.neural.inputs import Inputs
-from treetap.neural.threads import pin
+from treetap.neural.numbers import pin
 
 Ints = npt.NDArray[np.int64]
 #: Records that a fit passes over, about: few known labels are passed over more often.
