@@ -12,16 +12,14 @@ from functools import partial
 from typing import Any
 
 from attacks import sections
-from attacks.advice.advise import advise
-from attacks.advice.advised_job import AdvisedJob
+from attacks.advice.advise import AdvisedJob, advise
 from attacks.advice.frontiers_at_hand import given
 from attacks.audit_file import AuditFile
-from attacks.case import Case, Say, grouped, held, on_network, shared_labels
+from attacks.case import Case, Say, grouped, held, on_network, scored_predictions, shared_labels
 from attacks.document import Document
 from attacks.label_holder_audit import attacked, label_holder, read_holder
-from attacks.networks.results import GainFigures
+from attacks.networks.schema import GainFigures
 from attacks.pivodl.evidence import exact_weights
-from attacks.prediction_audit import scored_predictions
 from attacks.registry import Needs, rows
 from attacks.view.view import View, read_view
 from treetap.errors import BadInput
@@ -62,6 +60,7 @@ def audit(file: AuditFile, *, by_tree: bool, progress: Progress) -> Document:
             "records": first.records,
             "classes": None if classes is None else len(classes),
             "class_names": classes,
+            # without classes: a regression, whose labels no attack on classes can be scored by, or no labels at all
             "labelled": file.label is not None and any(case.view.embeddings is None for case in cases),
             "trees": max(len(case.view.trees) for case in cases),
             "max_depth": first.max_depth,
@@ -100,6 +99,7 @@ def _cases(file: AuditFile) -> list[Case]:
     classes = file.classes if known is None else len(known.classes)
     if classes is None and not first.regression and training(first.protocol).grows_trees:
         raise BadInput("the number of groups to look for is not given: say [label], or classes = 2 or more")
+    # what one party of a PIVODL job got exactly tells what noise hides from the others: for scoring alone
     exact = exact_weights({name: view.pivodl for name, view in views.items() if view.pivodl is not None})
     cases = [
         Case(file, party, views[party.name], *tables, classes, exact)

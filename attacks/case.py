@@ -9,11 +9,11 @@ from typing import Any
 from attacks.audit_file import AuditFile
 from attacks.files import AuditedParty
 from attacks.id2graph.grouping import Outcome
-from attacks.id2graph.results import AttackResult
-from attacks.id2graph.settings import Settings, usual_discount
-from attacks.networks.results import NetworkFigures
-from attacks.networks.settings import NetworkSettings
+from attacks.id2graph.schema import AttackResult, Settings, usual_discount
+from attacks.networks.schema import NetworkFigures, NetworkSettings
 from attacks.pivodl.evidence import SharedLabelEvidence, Weights
+from attacks.predictions.evidence import ScoreEvidence, read_scores
+from attacks.predictions.schema import DecodingSettings, PredictionFigures
 from attacks.registry import Attack, Needs, attack, rows
 from attacks.scores import scores
 from attacks.view.own_table import load_labels, load_own_table
@@ -148,7 +148,7 @@ def shared_labels(case: Case, attacks: Mapping[str, Attack]) -> dict[str, Any]:
 def on_network(case: Case, attacks: Mapping[str, Attack]) -> NetworkFigures:
     """The attacks on gradients and the own model. Raises BadInput where PyTorch is not installed."""
     require_library(case.view.protocol, training(case.view.protocol))
-    from attacks.networks.party_audit import described, evidence_of, runnable
+    from attacks.networks.evidence import described, evidence_of, runnable
 
     file, settings = case.file, NetworkSettings.read(case.file.network)
     evidence = evidence_of(
@@ -157,3 +157,28 @@ def on_network(case: Case, attacks: Mapping[str, Attack]) -> NetworkFigures:
     every = dict.fromkeys(rows(Needs.GRADIENTS))
     results = {name: row.run(evidence) for name, row in attacks.items() if runnable(evidence, name)}
     return NetworkFigures.model_validate({**described(evidence), **every, **results})
+
+
+def scored_predictions(file: AuditFile, say: Callable[[str], None]) -> dict[str, PredictionFigures]:
+    """The attacks on each [[prediction]], by its name. Raises as `read_scores` does."""
+    settings, attacks = DecodingSettings.read(file.decoding), rows(Needs.SCORES)
+    results = {}
+    for prediction in file.prediction:
+        say(f"prediction {prediction.job}")
+        results[prediction.job] = on_scores(read_scores(prediction, settings, file.ca, file.revoked), attacks)
+    return results
+
+
+def on_scores(evidence: ScoreEvidence, attacks: Mapping[str, Attack]) -> PredictionFigures:
+    """The findings of attacks on one prediction; None, with a reason, of an attack that is on other protocols."""
+    findings = {name.replace("-", "_"): row.run(evidence) for name, row in attacks.items()}
+    return PredictionFigures(
+        recipient=evidence.recipient,
+        model=evidence.model,
+        protocol=evidence.protocol,
+        records=len(evidence.sums),
+        **findings,
+        reasons=evidence.reasons,
+        faults=list(evidence.faults),
+        signed=evidence.signed,
+    )

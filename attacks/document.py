@@ -12,13 +12,13 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, AwareDatetime, Field, ValidationError, model_validator
 
 from attacks.advice.results import Advice
-from attacks.features.results import VictimFigures
-from attacks.findings import Count, Findings
-from attacks.id2graph.results import AttackResult
-from attacks.networks.results import GainFigures, NetworkFigures
-from attacks.pivodl.results import DifferentialFigures, DisclosedFigures, GainInversionFigures, LabelGuess
-from attacks.predictions.results import PredictionFigures
+from attacks.features.schema import VictimFigures
+from attacks.id2graph.schema import AttackResult
+from attacks.networks.schema import GainFigures, NetworkFigures
+from attacks.pivodl.schema import DifferentialFigures, DisclosedFigures, GainInversionFigures, LabelGuess
+from attacks.predictions.schema import PredictionFigures
 from attacks.registry import GROUPING, Needs, rows
+from attacks.schema import Count, Findings
 from treetap.errors import BadInput
 from treetap.protocols.registry import TRAINING
 from treetap.wire.disclosure import CLASSES
@@ -164,11 +164,6 @@ class Party(Findings):
     disclosed: DisclosedFigures | None = None
     network: NetworkFigures | None = None
     victims: dict[str, VictimFigures] | None = None
-
-    @property
-    def of_pivodl(self) -> dict[str, Any]:
-        """The results of PIVODL's attacks by name; none of another protocol's job."""
-        return {name: figures for name in PIVODL_ATTACKS if (figures := getattr(self, name)) is not None}
 
 
 class Document(Findings):

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attacks.audit_file import AuditFile
-from attacks.features.results import VictimFigures
-from attacks.features.settings import FeatureSettings
+from attacks.features.schema import FeatureSettings, VictimFigures
 from attacks.files import AuditedParty, Victim
 from attacks.registry import Needs, rows
 from attacks.view.own_table import load_own_table
@@ -114,7 +113,7 @@ def _received(file: AuditFile, party: AuditedParty, view: View, victim: Victim) 
                 "another one, or leave epoch out for the last whole one"
             )
         embeddings = again
-    return Received(embeddings.of(victim.name, None if victim.epoch is None else victim.epoch - 1), ids)
+    return Received(embeddings.of(victim.name, None if victim.epoch is None else victim.epoch - 1), ids, view.job)
 
 
 def _predicted(file: AuditFile, party: AuditedParty, view: View, victim: Victim, job: str) -> Received:
@@ -131,7 +130,7 @@ def _predicted(file: AuditFile, party: AuditedParty, view: View, victim: Victim,
             f"prediction {job!r}: records = … is another table, or another version of it"
         )
     ids = [name_of[row] for row in predicted.rows.tolist()]
-    return Received(predicted.of(victim.name), ids, job, predicted.faults)
+    return Received(predicted.of(victim.name), ids, job, True, predicted.faults)
 
 
 def _epochs(file: AuditFile) -> set[int]:

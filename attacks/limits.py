@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from attacks.document import AttackName, Document, Party
-from attacks.features.results import VictimFigures
-from attacks.features.strength import attribute_figure, record_strength
-from attacks.id2graph.results import AttackResult
+from attacks.features.schema import VictimFigures, attribute_figure, record_strength
+from attacks.id2graph.schema import AttackResult
 from attacks.registry import ROWS, Needs, row
 from treetap.errors import BadInput
 
@@ -63,6 +62,7 @@ def exceeded(document: Document, limits: Mapping[str, float]) -> list[str]:
             above += _on_columns(document, name, limit)
         elif needs == Needs.SCORES:
             above += _on_scores(document, name, limit)
+        # attacks on columns and on scores need no labels of the training; all others are scored by them
         elif document.classes is None:
             why = "the label is a number, not a class" if document.labelled else "no [label] is given"
             raise BadInput(f"--fail-above {name}: nothing is scored: {why}")
@@ -110,7 +110,7 @@ def _results(document: Document, name: str) -> list[tuple[str, AttackName, Attac
     return results
 
 
-def _of_networks(document: Document, name: str, limit: float) -> Iterator[str]:
+def _of_networks(document: Document, name: str, limit: float) -> list[str]:
     """Figures of a split network above a limit; `any` is on V-measures, `accuracy` on shares of records named right."""
     if not document.of_network:
         raise BadInput(f"--fail-above {name}: job {document.job} is one of {document.protocol}, no split network")
@@ -122,9 +122,14 @@ def _of_networks(document: Document, name: str, limit: float) -> Iterator[str]:
         if value is not None and (measure == measures[name] if name in measures else attack == name)
         if name != "gradient-clusters" or measure == V_MEASURE
     ]
+    return _above(figures, limit, f"--fail-above {name}: no attack has such a figure; the document's reasons say why")
+
+
+def _above(figures: Sequence[tuple[str, float]], limit: float, none: str) -> list[str]:
+    """The figures above a limit, each after its words. Raises BadInput, `none`, without any figure."""
     if not figures:
-        raise BadInput(f"--fail-above {name}: no attack has such a figure; the document's reasons say why")
-    yield from (f"{what} of {value:.3f}, above {limit:g}" for what, value in figures if value > limit)
+        raise BadInput(none)
+    return [f"{what} of {value:.3f}, above {limit:g}" for what, value in figures if value > limit]
 
 
 def _figures_of(party: Party) -> Iterator[tuple[str, str, float | None]]:
@@ -139,41 +144,35 @@ def _figures_of(party: Party) -> Iterator[tuple[str, str, float | None]]:
         yield "gradient-labels", ACCURACY, labels.inferred.accuracy
 
 
-def _on_columns(document: Document, name: str, limit: float) -> Iterator[str]:
+def _on_columns(document: Document, name: str, limit: float) -> list[str]:
     """Figures of a label holder's attacks on columns above a limit, each on the scale that tells most."""
     if not document.victims:
         raise BadInput(
             f"--fail-above {name}: no label holder's attacks on columns are in this audit: name whose in [[victim]]"
         )
     figures = [
-        (victim, what, value)
+        (f"{victim}: {what}", value)
         for victim, of_victim in document.victims.items()
         for what, value in _figures_on(of_victim, name)
     ]
-    if not figures:
-        raise BadInput(
-            f"--fail-above {name}: nothing is scored: the attack was not run, or [[victim]] has no truth = …"
-        )
-    for victim, what, value in figures:
-        if value > limit:
-            yield f"{victim}: {what} of {value:.3f}, above {limit:g}"
+    none = f"--fail-above {name}: nothing is scored: the attack was not run, or [[victim]] has no truth = …"
+    return _above(figures, limit, none)
 
 
-def _on_scores(document: Document, name: str, limit: float) -> Iterator[str]:
+def _on_scores(document: Document, name: str, limit: float) -> list[str]:
     """Shares of a prediction's paths, or of hidden weights, above a limit."""
-    shares: dict[str, tuple[str, float]] = {}
+    shares = []
     for job, figures in (document.predictions or {}).items():
         if name == "path-decoding" and figures.path_decoding is not None:
             paths = figures.path_decoding
-            shares[job] = "whole paths are known", paths.unique / max(1, paths.records)
+            known = paths.unique / max(1, paths.records)
+            shares.append((f"prediction {job}: whole paths are known: a share", known))
         if name == "prediction-inversion" and figures.prediction_inversion is not None:
             weights = figures.prediction_inversion
-            shares[job] = "weights that came with noise are known", weights.solved / max(1, weights.unknown)
-    if not shares:
-        raise BadInput(f"--fail-above {name}: the attack was run on no prediction: name one in [[prediction]]")
-    for job, (what, share) in shares.items():
-        if share > limit:
-            yield f"prediction {job}: {what}: a share of {share:.3f}, above {limit:g}"
+            known = weights.solved / max(1, weights.unknown)
+            shares.append((f"prediction {job}: weights that came with noise are known: a share", known))
+    none = f"--fail-above {name}: the attack was run on no prediction: name one in [[prediction]]"
+    return _above(shares, limit, none)
 
 
 def _figures_on(figures: VictimFigures, name: str) -> Iterator[tuple[str, float]]:
@@ -201,6 +200,7 @@ def _guessed(document: Document, limit: float) -> Iterator[str]:
         ways = {"as received": guess, "after gain inversion": guess.after_inversion}
         aucs = {way: one.auc for way, one in ways.items() if one is not None and one.auc is not None}
         aucs |= {f"after {k} trees": auc for k, auc in enumerate(guess.auc_by_tree[:-1], 1) if auc is not None}
+        # a guess that is wrong more often than right tells as much: the opposite one is right as often
         strengths = {way: max(auc, 1 - auc) for way, auc in aucs.items()}
         way = max(strengths, key=strengths.__getitem__, default=None)
         if way is not None and strengths[way] > limit:
@@ -216,6 +216,7 @@ def _informed(document: Document, limit: float) -> Iterator[str]:
         steps = [(k, step) for k, step in enumerate(party.signature.by_tree, 1) if step.mutual_information is not None]
         if not entropy or not steps:
             continue
+        # the attacker may stop after any tree
         trees, step = max(steps, key=lambda step: step[1].mutual_information or 0.0)
         told, chance = ((nats or 0.0) / entropy for nats in (step.mutual_information, step.by_chance))
         if told > limit:

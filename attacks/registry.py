@@ -14,29 +14,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from attacks.features.results import Attribute, Reconstruction
-from attacks.features.settings import FeatureSettings
-from attacks.findings import Findings
+from attacks.features.schema import Attribute, FeatureSettings, Reconstruction
 from attacks.id2graph import grouping
 from attacks.id2graph.grouping import CHUNKS, KMEANS, LOUVAIN, GroupEvidence, Outcome
 from attacks.id2graph.leaves import Leaves
-from attacks.id2graph.results import AttackResult
-from attacks.id2graph.settings import Settings
+from attacks.id2graph.schema import AttackResult, Settings
 from attacks.networks.binary_scores import cosine, norm
 from attacks.networks.gradient_clusters import cluster_figures
 from attacks.networks.gradient_labels import label_figures
-from attacks.networks.results import ClusterFigures, CompletionFigures, LabelFigures, ScoreFigures
-from attacks.networks.settings import NetworkSettings
+from attacks.networks.schema import ClusterFigures, CompletionFigures, LabelFigures, NetworkSettings, ScoreFigures
 from attacks.pivodl.differential import differential
 from attacks.pivodl.disclosed import disclosed
 from attacks.pivodl.gain_inversion import gain_inversion
 from attacks.pivodl.label_guess import label_guess
-from attacks.pivodl.results import DifferentialFigures, DisclosedFigures, GainInversionFigures, LabelGuess
-from attacks.predictions.path_decoding import path_decoding
-from attacks.predictions.prediction_inversion import prediction_inversion
-from attacks.predictions.results import DecodedPaths, InvertedWeights
-from attacks.predictions.settings import DecodingSettings
-from attacks.ranged_settings import RangedSettings
+from attacks.pivodl.schema import DifferentialFigures, DisclosedFigures, GainInversionFigures, LabelGuess
+from attacks.predictions.on_scores import path_decoding, prediction_inversion
+from attacks.predictions.schema import DecodedPaths, DecodingSettings, InvertedWeights
+from attacks.schema import Findings, RangedSettings
 from attacks.view.view import View
 from treetap.errors import BadInput
 from treetap.names import did_you_mean
@@ -104,7 +98,7 @@ class Attack:
 
 
 def _completion(evidence: Evidence) -> CompletionFigures | None:
-    from attacks.networks.completion_figures import completion_figures
+    from attacks.networks.completion import completion_figures
 
     return completion_figures(evidence)
 

@@ -11,14 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from attacks.audit_file import SETTINGS, AuditFile
-from attacks.case import Case, held, on_network, shared_labels
+from attacks.case import Case, held, on_network, on_scores, shared_labels
 from attacks.files import AuditedParty, LabelTable, ScoredPrediction
-from attacks.findings import Findings
 from attacks.id2graph.grouping import Outcome
-from attacks.prediction_audit import on_scores
 from attacks.predictions.evidence import read_scores
-from attacks.predictions.settings import DecodingSettings
+from attacks.predictions.schema import DecodingSettings
 from attacks.registry import Attack, Needs, attack, row, rows
+from attacks.schema import Findings
 from attacks.scores import scores
 from attacks.view.view import View, read_view
 from treetap import terminal
@@ -113,6 +112,7 @@ def _case(task: Task, asked: Attack, view: View) -> Case:
     party = AuditedParty.model_construct(
         name=view.party, transcript=task.transcript, table=task.table, id=task.id, columns=task.use, model=task.model
     )
+    # an attack by name has no file: its arguments stand in the places where an audit file would have them
     table_of = {needs: name for name, needs in SETTINGS.items()} | {Needs.COLUMNS: "settings"}
     given: dict[str, Any] = {} if asked.settings is None else {table_of[asked.needs]: task.settings}
     given |= {"label": _table(task.labels), "known": _table(task.known), "party": [party]}

@@ -32,6 +32,8 @@ class Scores:
     named_accuracy: float
 
 
+#: Stands for the class of a record whose label is not known.
+UNKNOWN = -1
 #: The measures by name.
 SCORES = tuple(field.name for field in fields(Scores))
 

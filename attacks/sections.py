@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from sklearn.metrics.cluster import contingency_matrix, expected_mutual_information
 
-from attacks.view.known_trees import Ints, KnownNode, TreeView
-from attacks.view.view import View
+from attacks.view.known_trees import Ints, TreeView
+from attacks.view.view import Traffic, View
 from treetap.protocols.registry import training
 from treetap.tables.labels import Labels
 from treetap.trees.information import class_counts, class_entropy, mutual_information, node_bounds
@@ -17,17 +17,18 @@ from treetap.trees.information import class_counts, class_entropy, mutual_inform
 
 def received_rows(view: View) -> list[dict[str, Any]]:
     """Messages that the party received: `class`, `from`, `step`, `messages` that carried the class, its `bytes`."""
-    return [
-        {"class": row.disclosure, "from": row.peer, "step": row.step, "messages": row.messages, "bytes": row.bytes}
-        for row in view.received
-    ]
+    return _traffic_rows(view.received, "from")
 
 
 def sent_rows(view: View) -> list[dict[str, Any]]:
     """Messages that the party sent, with `to` for `from`; empty where its transcript keeps received messages only."""
+    return _traffic_rows(view.sent, "to")
+
+
+def _traffic_rows(traffic: Sequence[Traffic], peer: str) -> list[dict[str, Any]]:
     return [
-        {"class": row.disclosure, "to": row.peer, "step": row.step, "messages": row.messages, "bytes": row.bytes}
-        for row in view.sent
+        {"class": row.disclosure, peer: row.peer, "step": row.step, "messages": row.messages, "bytes": row.bytes}
+        for row in traffic
     ]
 
 
@@ -104,6 +105,7 @@ def tree_rows(view: View, labels: Labels | None) -> list[dict[str, Any]]:
 def _node_row(tree: TreeView, number: int, labels: Labels | None) -> dict[str, Any]:
     node = tree.nodes.get(number)
     split = None if node is None else node.split
+    # an infinite threshold parts missing cells from the others, and JSON has no such number
     threshold = None if split is None or np.isinf(split.threshold) else split.threshold
     return {
         "node": number,
@@ -111,16 +113,12 @@ def _node_row(tree: TreeView, number: int, labels: Labels | None) -> dict[str, A
         "known": node is not None,
         "source": None if node is None else node.source,
         "records": None if node is None else len(node.records),
-        "leaf": node is not None and _is_leaf(tree, node),
+        "leaf": tree.is_leaf(number),
         "feature": None if split is None else split.feature_name,
         "threshold": threshold,
         **({"categories": list(split.categories)} if split is not None and split.categories else {}),
         "classes": None if node is None or labels is None else _counts(labels, node.records).tolist(),
     }
-
-
-def _is_leaf(tree: TreeView, node: KnownNode) -> bool:
-    return not {2 * node.node, 2 * node.node + 1} & tree.nodes.keys()
 
 
 def _counts(labels: Labels, records: Ints | slice = slice(None)) -> Ints:

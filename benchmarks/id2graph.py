@@ -31,7 +31,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from attacks.id2graph.leaves import Ints
-from attacks.id2graph.settings import SEQUENTIAL_DISCOUNT, Settings
+from attacks.id2graph.schema import SEQUENTIAL_DISCOUNT, Settings
 from attacks.registry import GROUPING, attack
 from attacks.scores import score
 from attacks.view.expected_leakage import expected_views

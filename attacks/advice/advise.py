@@ -1,16 +1,70 @@
-"""Suggestions from a measured frontier: of this table, or of the nearest one; effects of each defence there."""
+"""Suggestions from a measured frontier: of this table, or of the nearest one; effects of each defence there.
+
+Only what is stricter than the settings of the audited job is suggested.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from attacks.advice.advised_job import AdvisedJob
-from attacks.advice.defence_lines import JOB, job_lines, lines_of, settings_of
+from attacks.advice.defence_lines import APART, JOB, STRICTNESS, WRITTEN, job_lines, lines_of, settings_of
 from attacks.advice.frontiers_at_hand import form_of, shipped
 from attacks.advice.results import Advice, Defence, Effect, Parameter, Source, Suggestion, Whose, Withheld
 from treetap.privacy.frontiers import FrontierDocument, Measured
+
+
+@dataclass(frozen=True)
+class AdvisedJob:
+    """A job whose attacks were measured.
+
+    `classes`, `v_measure`, `own`: see `Advice`; None without scores. `params`: the parameters of the model, all of
+    them. `defences`: the label holder's table [defences], None where it is not known. `data_digest`: of the table.
+    """
+
+    protocol: str
+    label_holder: str
+    feature_parties: Sequence[str]
+    classes: int | None
+    v_measure: float | None
+    own: float | None
+    params: Mapping[str, Any] = field(default_factory=dict)
+    defences: Mapping[str, Any] | None = None
+    data_digest: str | None = None
+
+    def stricter(self, defence: Defence, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings as they would be written, if one of them is stricter than what the job has; empty otherwise.
+
+        A table by feature party has a value for each party, and never a looser one than the job's.
+        """
+        if defence == JOB:
+            return {
+                key: stricter
+                for key, value in settings.items()
+                if (stricter := self._parameter(key, value)) is not None
+            }
+        has, (name, switches) = self.defences or {}, WRITTEN[defence]
+        # two tables that a file may not have together: nothing to write beside the one that is there
+        asked = {name, *switches}
+        if any(one in asked and has.get(other) for one, other in (APART, APART[::-1])):
+            return {}
+        key, smaller = STRICTNESS[name]
+        now = (has.get(name) or {}).get(key)
+        if now is not None and not (settings[key] < now if smaller else settings[key] > now):
+            return {}
+        return dict(settings)
+
+    def _parameter(self, key: str, value: Any) -> Any:
+        """The value of a parameter to write, None if the job's is as strict. Of numbers the smaller is the stricter."""
+        now = self.params.get(key)
+        if not isinstance(value, Mapping):
+            return value if now is None or value < now else None
+        least, have = max(value.values()), now or {}
+        if all(have.get(name, 0.0) >= least for name in self.feature_parties):
+            return None
+        return {name: max(least, have.get(name, 0.0)) for name in self.feature_parties}
+
 
 #: The least share of what the training adds that is taken away by what helps; the share from which prices decide.
 LEAST, MOST_OF_IT = 0.25, 0.5
@@ -25,17 +79,6 @@ OWN = "cl"
 _DEFENCES: dict[str, Defence] = {name: name for name in get_args(Defence)}
 
 
-@dataclass(frozen=True)
-class _Measure:
-    """A defence with its settings, its effect, and what follows from it."""
-
-    defence: Defence
-    settings: dict[str, Any]
-    effect: Effect
-    taken: float | None
-    price: float | None
-
-
 def advise(job: AdvisedJob, given: tuple[Whose, FrontierDocument] | None) -> Advice:
     """The advice for a job. `given`: a frontier of its protocol and whose table it is of, beside the project's own."""
     fields: dict[str, Any] = {"v_measure": job.v_measure, "own": job.own, "source": None, "withheld": None}
@@ -45,6 +88,7 @@ def advise(job: AdvisedJob, given: tuple[Whose, FrontierDocument] | None) -> Adv
         return Advice(**fields | {"parameters": parameters(job.params)})
     sources = [pair for pair in _at_hand(job, given) if pair[0] is not None]
     source, withheld = _nearest(job, sources)
+    # the frontier that the audit was given is neither of this table nor near: the reader is told that it is left out
     if given is not None and (source is None or source[0].digest != given[1].data_digest):
         fields["unlike"] = None if withheld == "little to lower" else given[1].table
     if source is None:
@@ -96,6 +140,7 @@ def _nearest(job: AdvisedJob, sources: Sequence[Sourced]) -> tuple[Sourced | Non
     if job.v_measure is None or job.classes is None:
         return None, "nothing scored"
 
+    # effects of defences depend on how much there is to lower: a table is like another by its leak, not by its size
     def ratio(source: Sourced) -> float:
         low, high = sorted((source[0].v_measure, job.v_measure or 0.0))
         return high / low if low > 0 else float("inf")
@@ -107,24 +152,18 @@ def _nearest(job: AdvisedJob, sources: Sequence[Sourced]) -> tuple[Sourced | Non
 def _suggestions(job: AdvisedJob, source: Source, document: FrontierDocument) -> list[Suggestion]:
     """Points of the frontier that are stricter than what the job has, those that help first."""
     every = _measures(source, document)
-    suggested = [
-        Suggestion(
-            defence=it.defence,
-            settings=it.settings,
-            helps=it.taken is not None and it.taken >= LEAST and not any(_beats(other, it) for other in every),
-            taken=it.taken,
-            price=it.price,
-            effect=it.effect,
-            lines=lines_of(it.defence, written, job.label_holder),
-        )
-        for it in every
-        if (written := job.stricter(it.defence, it.settings))
-    ]
+    suggested = []
+    for it in every:
+        # what the job has already is not suggested, but still beats what costs more
+        if written := job.stricter(it.defence, it.settings):
+            helps = it.taken is not None and it.taken >= LEAST and not any(_beats(other, it) for other in every)
+            lines = lines_of(it.defence, written, job.label_holder)
+            suggested.append(it.model_copy(update={"helps": helps, "lines": lines}))
     return sorted(suggested, key=_rank)
 
 
-def _measures(source: Source, document: FrontierDocument) -> list[_Measure]:
-    """The effect of each point that can be written, against the point without a defence."""
+def _measures(source: Source, document: FrontierDocument) -> list[Suggestion]:
+    """The effect of each point that can be written, against the point without a defence; yet without lines."""
     form, added, measures = form_of(document), source.v_measure - source.own, []
     assert form is not None  # otherwise it is no source
     for point in document.points:
@@ -134,11 +173,21 @@ def _measures(source: Source, document: FrontierDocument) -> list[_Measure]:
         effect = Effect(v_measure=left.mean, v_sd=left.sd, auc=point.auc.mean, auc_sd=point.auc.sd)
         taken = (source.v_measure - max(left.mean, source.own)) / added if added >= LEAK else None
         price = None if source.auc is None or effect.auc is None else source.auc - effect.auc
-        measures.append(_Measure(defence, settings_of(point.settings), effect, taken, price))
+        measures.append(
+            Suggestion(
+                defence=defence,
+                settings=settings_of(point.settings),
+                helps=False,
+                taken=taken,
+                price=price,
+                effect=effect,
+                lines=[],
+            )
+        )
     return measures
 
 
-def _beats(other: _Measure, it: _Measure) -> bool:
+def _beats(other: Suggestion, it: Suggestion) -> bool:
     """True if the other does the same and takes as much away for less.
 
     Any defence does what settings of the job do; repairs of a model do the same where they are of the same noise.

@@ -38,6 +38,7 @@ def check_written(defences: Mapping[str, Any]) -> None:
             raise ValueError(
                 f"unknown defence {name!r}; known are {known}{did_you_mean(name, [*STRICTNESS, *switches])}"
             )
+        # a table of settings needs the one by which it is stricter or looser than another; a switch is on or off
         if key and not (isinstance(value, Mapping) and isinstance(value.get(key), int | float)):
             raise ValueError(f"{name} must be a table with {key}, as the label holder's file has it")
         if not key and not isinstance(value, bool):

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from attacks.findings import Findings
+from attacks.schema import Findings
 
 #: Table of a frontier: the audited one, by the digest of its content; another one, whose frontier the audit was given;
 #: a public one, which the project measured.

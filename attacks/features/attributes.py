@@ -16,9 +16,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from attacks.features.columns import Column
 from attacks.features.fitting import fit_of, fitted, outputs
-from attacks.features.results import Scale
+from attacks.features.record_space import Column
+from attacks.features.schema import Scale
 from attacks.networks.classifier import head, named
 from treetap.neural.draws import Draws
 from treetap.neural.inputs import mean_and_deviation
@@ -109,7 +109,7 @@ def _named(
     if classes == 1:
         return np.zeros(len(victims))
     given, truth = known[torch.from_numpy(records)], torch.from_numpy(labels)
-    model = _fitted(given, classes, lambda found, rows: functional.cross_entropy(found, truth[rows]), draws, *path)
+    model = _fitted(given, classes, lambda scores, rows: functional.cross_entropy(scores, truth[rows]), draws, *path)
     return named(model, victims, np.arange(len(victims), dtype=np.int64)).astype(np.float64)
 
 
@@ -137,7 +137,7 @@ def _fitted(
     return fitted(
         head("mlp", given.shape[1], results, fit, draws, *path),
         lambda places: given[torch.from_numpy(places)],
-        lambda found, places: loss(found, torch.from_numpy(places)),
+        lambda guesses, places: loss(guesses, torch.from_numpy(places)),
         len(given),
         fit,
         draws,

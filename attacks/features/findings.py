@@ -2,6 +2,13 @@
 
 The attacks are over before the victims' columns are read: scores and pictures alone are given them. Needs PyTorch,
 which modules that commands import at start do not.
+
+Attributes: accuracy, and macro means over the classes of F1, precision and recall; R² of numbers. A class that occurs,
+or is guessed, counts; one that is never guessed has precision 0, and one that never occurs recall 0.
+
+Images of pixels in [0, 1]: mean squared error, PSNR and SSIM. SSIM is that of Wang, Bovik, Sheikh and Simoncelli 2004,
+"Image quality assessment: from error visibility to structural similarity", equation 13 and section III-C: a Gaussian
+window of 11 × 11 with deviation 1.5, constants .01 and .03.
 """
 
 from __future__ import annotations
@@ -12,19 +19,80 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from sklearn.metrics import accuracy_score, precision_recall_fscore_support, r2_score
+from torch.nn import functional
 
 from attacks.features.attributes import AttributeGuess
-from attacks.features.column_scores import class_scores, mse, psnr, r2, ssim
-from attacks.features.columns import Column, check_columns, columns_of
-from attacks.features.evidence import FeatureEvidence
-from attacks.features.guesses import Attacker, Guesses, Progress, RecordGuess
+from attacks.features.evidence import SCALES, FeatureEvidence
+from attacks.features.guesses import Attacker, Progress
 from attacks.features.real_bottom import RealBottom
-from attacks.features.record_space import Records
-from attacks.features.results import Attribute, Picture, Reconstruction, RecordScores, Scale, png_url
-from attacks.features.scales import SCALES
+from attacks.features.record_space import Column, Records, check_columns, columns_of
+from attacks.features.schema import Attribute, ClassScores, Picture, Reconstruction, RecordScores, Scale, png_url
 from treetap.errors import BadInput
 from treetap.neural.numbers import pin
 from treetap.tables.reading import Table
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+#: Side of SSIM's window, and its deviation, both in pixels.
+WINDOW, _DEVIATION = 11, 1.5
+#: (K1 L)² and (K2 L)² with the range L = 1.
+_C1, _C2 = 0.01**2, 0.03**2
+
+
+def class_scores(guess: Ints, truth: Ints) -> ClassScores:
+    """Scores of guessed classes (n,), n > 0."""
+    precision, recall, f1, _ = precision_recall_fscore_support(truth, guess, average="macro", zero_division=0)
+    return ClassScores(
+        accuracy=float(accuracy_score(truth, guess)), f1=float(f1), precision=float(precision), recall=float(recall)
+    )
+
+
+def r2(guess: Floats, truth: Floats) -> float | None:
+    """R² of guessed numbers (n,); None where the true ones are all equal, which leaves nothing to explain."""
+    if not len(truth) or truth.min() == truth.max():
+        return None
+    return float(r2_score(truth, guess))
+
+
+def mse(guess: torch.Tensor, truth: torch.Tensor) -> float:
+    """The mean squared error of images (n, channels, height, width)."""
+    return float(_errors(guess, truth).mean())
+
+
+def psnr(guess: torch.Tensor, truth: torch.Tensor) -> float | None:
+    """The mean over images (n, channels, height, width) of each one's PSNR in dB; None where one has no error."""
+    errors = _errors(guess, truth)
+    return None if bool((errors == 0).any()) else float((-10 * torch.log10(errors)).mean())
+
+
+def ssim(guess: torch.Tensor, truth: torch.Tensor) -> float | None:
+    """The mean SSIM of images (n, channels, height, width) over all places of the window that lie inside an image.
+
+    None where the window does not fit.
+    """
+    if min(truth.shape[-2:]) < WINDOW:
+        return None
+    x, y = guess.double().flatten(0, 1)[:, None], truth.double().flatten(0, 1)[:, None]
+    mean_x, mean_y = _windowed(x), _windowed(y)
+    variance_x, variance_y = _windowed(x * x) - mean_x**2, _windowed(y * y) - mean_y**2
+    covariance = _windowed(x * y) - mean_x * mean_y
+    means = (2 * mean_x * mean_y + _C1) / (mean_x**2 + mean_y**2 + _C1)
+    return float((means * (2 * covariance + _C2) / (variance_x + variance_y + _C2)).mean())
+
+
+def _errors(guess: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
+    """The mean squared error (n,) of each image."""
+    return ((guess.double() - truth.double()) ** 2).flatten(1).mean(dim=1)
+
+
+def _windowed(values: torch.Tensor) -> torch.Tensor:
+    """Weighted means (m, 1, h - 10, w - 10) of values (m, 1, h, w) in each place of the window."""
+    places = torch.arange(WINDOW, dtype=torch.float64) - WINDOW // 2
+    weights = torch.exp(-(places**2) / (2 * _DEVIATION**2))
+    weights = weights / weights.sum()
+    rows = functional.conv2d(values, weights.reshape(1, 1, -1, 1))
+    return functional.conv2d(rows, weights.reshape(1, 1, 1, -1))
 
 
 def findings(
@@ -59,33 +127,34 @@ def findings(
         attacker.check()
     for attack in attacks.values():
         attack(attacker)
-    guess = attacker.guesses
-    reasons = dict(guess.reasons)
-    chosen = None if truth is None else truth.take(guess.victims)
+    reasons, victims = dict(attacker.reasons), len(attacker.victims)
+    # the attacks are over: from here on the truth is read
+    chosen = None if truth is None else truth.take(attacker.victims)
     if chosen is None:
         reasons["scores"] = "the victims' columns are not at hand: nothing is scored"
-    records = None if chosen is None or not guess.records else guess.space.records(chosen)
+    records = None if chosen is None or not attacker.records else attacker.space.records(chosen)
     columns = {} if chosen is None else columns_of(chosen)
     return {
         "width": evidence.bottom.width,
         "auxiliary": attacker.auxiliary,
-        "victims": len(guess.victims),
-        "left_out": len(evidence.victims) - len(guess.victims),
+        "victims": victims,
+        "left_out": len(evidence.victims) - victims,
         "scored": truth is not None,
-        "reconstructions": [_reconstruction(name, made, guess, records) for name, made in guess.records.items()],
-        "attributes": [_attribute(it, len(guess.victims), columns.get(it.name)) for it in guess.attributes],
-        "pictures": _pictures(guess, records, evidence.settings.pictures),
+        "reconstructions": [_reconstruction(name, attacker, records) for name in attacker.records],
+        "attributes": [_attribute(it, victims, columns.get(it.name)) for it in attacker.columns],
+        "pictures": _pictures(attacker, records, evidence.settings.pictures),
         "reasons": reasons,
     }
 
 
-def _reconstruction(attack: str, guess: RecordGuess, made: Guesses, truth: Records | None) -> Reconstruction:
-    count = len(guess.by_scale["raw"].numbers)
+def _reconstruction(attack: str, attacker: Attacker, truth: Records | None) -> Reconstruction:
+    guess, seconds = attacker.records[attack]
+    count = len(guess["raw"].numbers)
     scores: dict[str, RecordScores] = {}
     if truth is not None:
         known = truth.first(count)
-        scores = {scale: _scores(guess.by_scale[scale], known) for scale in SCALES}
-        scores["floor"] = _scores(made.space.floor(count), known)
+        scores = {scale: _scores(guess[scale], known) for scale in SCALES}
+        scores["floor"] = _scores(attacker.space.floor(count), known)
     return Reconstruction(
         attack=attack,
         records=count,
@@ -93,7 +162,7 @@ def _reconstruction(attack: str, guess: RecordGuess, made: Guesses, truth: Recor
         standardised=scores.get("standardised"),
         headline=_strongest({scale: _strength(scores[scale]) for scale in SCALES}) if scores else None,
         floor=scores.get("floor"),
-        seconds=guess.seconds,
+        seconds=seconds,
     )
 
 
@@ -142,6 +211,7 @@ def _scored(guess: AttributeGuess, truth: Column, known: npt.NDArray[np.int64]) 
         told = {scale: value for scale, value in numbers.items() if value is not None}
         headline = _strongest(told) if len(told) == len(SCALES) else None
         return {f"{scale}_r2": value for scale, value in numbers.items()} | {"headline": headline}
+    # a value that no auxiliary record has gets a number beyond the guessed ones, so that it counts as wrong
     place: dict[str | float, int] = {value: number for number, value in enumerate(guess.classes)}
     labels = np.array(
         [place.setdefault(value, len(place)) for value in truth.values() if value is not None], dtype=np.int64
@@ -156,17 +226,17 @@ def _strongest(figures: Mapping[Scale, float]) -> Scale:
     return max(SCALES, key=lambda scale: figures[scale])
 
 
-def _pictures(guess: Guesses, truth: Records | None, most: int) -> list[Picture]:
+def _pictures(attacker: Attacker, truth: Records | None, most: int) -> list[Picture]:
     """The first victims that every attack has guessed, beside its guesses."""
-    counts = [len(made.by_scale["raw"].numbers) for made in guess.records.values()]
+    counts = [len(guess["raw"].numbers) for guess, _ in attacker.records.values()]
     count = min([most, *counts]) if counts else 0
-    floor, pictures = guess.space.floor(1), []
+    floor, pictures = attacker.space.floor(1), []
     for number in range(count):
-        for name in guess.space.scaler.images:
+        for name in attacker.space.scaler.images:
             shown = {} if truth is None else {"truth": truth.images[name][number]}
             shown["floor"] = floor.images[name][0]
-            for attack, made in guess.records.items():
+            for attack, (guess, _) in attacker.records.items():
                 for scale in SCALES:
-                    shown[f"{attack}, {scale}"] = made.by_scale[scale].images[name][number]
+                    shown[f"{attack}, {scale}"] = guess[scale].images[name][number]
             pictures.append(Picture(column=name, images={what: png_url(image) for what, image in shown.items()}))
     return pictures

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,14 +11,12 @@ import numpy.typing as npt
 import torch
 
 from attacks.features.attributes import AttributeGuess, guessed
-from attacks.features.columns import columns_of
-from attacks.features.evidence import FeatureEvidence
+from attacks.features.evidence import SCALES, FeatureEvidence, Scaling
 from attacks.features.fitting import decoded
 from attacks.features.match import matched, surrogate
-from attacks.features.record_space import Records, RecordSpace
-from attacks.features.results import Scale
-from attacks.features.scales import SCALES, Scaling
-from attacks.view.gradient_rows import attack_draws, some_of
+from attacks.features.record_space import Records, RecordSpace, columns_of
+from attacks.features.schema import Scale
+from attacks.view.received_rows import attack_draws, some_of
 from treetap.errors import DataError
 
 if TYPE_CHECKING:
@@ -30,39 +27,16 @@ Ints = npt.NDArray[np.int64]
 Progress = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class RecordGuess:
-    """Records that one attack has guessed, those of the first victims, by scale; `seconds`: of both."""
-
-    by_scale: Mapping[Scale, Records]
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Guesses:
-    """The guesses of all attacks on one evidence.
+class Attacker:
+    """The attacks on an evidence, of records that are drawn once for all of them, and what they guess.
 
     Attributes:
+        auxiliary: number of auxiliary records that are used.
         space: of the records.
         victims: places of the victims that are attacked, ascending.
-        records: by attack.
-        attributes: by column.
+        records: by attack the guesses of the first victims by scale, and the seconds of both.
+        columns: the guesses of columns.
         reasons: attack, or a part of one → why it was left out.
-    """
-
-    space: RecordSpace
-    victims: Ints
-    records: dict[str, RecordGuess] = field(default_factory=dict)
-    attributes: list[AttributeGuess] = field(default_factory=list)
-    reasons: dict[str, str] = field(default_factory=dict)
-
-
-class Attacker:
-    """The attacks on an evidence, of records that are drawn once for all of them.
-
-    Attributes:
-        guesses: of the attacks that were run.
-        auxiliary: number of auxiliary records that are used.
     """
 
     def __init__(
@@ -78,34 +52,36 @@ class Attacker:
         self._progress = progress or _silent
         self._draws = attack_draws(settings.seed)
         known = _some(len(evidence.auxiliary.ids), settings.most_auxiliary, settings.seed, "auxiliary")
-        self._victims = _some(len(evidence.victims), settings.most_victims, settings.seed, "victims")
+        self.victims = _some(len(evidence.victims), settings.most_victims, settings.seed, "victims")
         self._auxiliary = evidence.auxiliary.take(known)
         self.auxiliary = len(known)
-        self._space = RecordSpace.of(self._auxiliary)
+        self.space = RecordSpace.of(self._auxiliary)
         self._scalings: dict[Scale, Scaling] = {scale: Scaling.of(scale, evidence.known[known]) for scale in SCALES}
         self._embeddings: dict[Scale, tuple[torch.Tensor, torch.Tensor]] = {
-            scale: (scaling.apply(evidence.known[known]), scaling.apply(evidence.embeddings[self._victims]))
+            scale: (scaling.apply(evidence.known[known]), scaling.apply(evidence.embeddings[self.victims]))
             for scale, scaling in self._scalings.items()
         }
-        self.guesses = Guesses(self._space, self._victims)
+        self.records: dict[str, tuple[Mapping[Scale, Records], float]] = {}
+        self.columns: list[AttributeGuess] = []
+        self.reasons: dict[str, str] = {}
 
     def check(self) -> None:
         """Raise BadInput where the real model has other columns than the auxiliary records."""
         if self._real is not None:
-            self._real.check(self._space)
+            self._real.check(self.space)
 
     def decode(self) -> None:
         """Fit an inverse network on each scale."""
-        auxiliary = self._space.auxiliary()
+        auxiliary = self.space.auxiliary()
         self._reconstruct(
             "decode",
             lambda _scale, known, victims: decoded(known, auxiliary, victims, self._draws, "decode"),
-            len(self._victims),
+            len(self.victims),
         )
 
     def match(self) -> None:
         """Fit a surrogate on each scale and match embeddings by it."""
-        inputs, settings = self._space.inputs, self._settings
+        inputs, settings = self.space.inputs, self._settings
 
         def nearest(_scale: Scale, known: torch.Tensor, victims: torch.Tensor) -> Records:
             model = surrogate(self.evidence.bottom, inputs, known, self._draws, "surrogate")
@@ -113,8 +89,8 @@ class Attacker:
                 weight.requires_grad_(False)
             return matched(
                 model,
-                self._space.scaler,
-                self._space.bounded,
+                self.space.scaler,
+                self.space.bounded,
                 victims,
                 settings.match_steps,
                 settings.total_variation,
@@ -128,7 +104,7 @@ class Attacker:
         """Match embeddings by the party's own model."""
         settings, bottom = self._settings, self._real
         if bottom is None:
-            self.guesses.reasons["match-exact"] = "needs the model that the feature party has published"
+            self.reasons["match-exact"] = "needs the model that the feature party has published"
             return
 
         def nearest(scale: Scale, _known: torch.Tensor, victims: torch.Tensor) -> Records:
@@ -143,7 +119,7 @@ class Attacker:
                 self._draws,
                 "match-exact",
             )
-            return bottom.in_space(own, self._space)
+            return bottom.in_space(own, self.space)
 
         self._reconstruct("match-exact", nearest, settings.matched)
 
@@ -151,20 +127,20 @@ class Attacker:
         """Guess one column after the other."""
         columns = columns_of(self._auxiliary)
         if not columns:
-            self.guesses.reasons["attributes"] = "the auxiliary records have no columns but images"
+            self.reasons["attributes"] = "the auxiliary records have no columns but images"
         for name in columns if self.evidence.attributes is None else self.evidence.attributes:
             self._progress(f"attributes, {name}")
             guess = guessed(columns[name], self._embeddings, self._settings.most_classes, self._draws)
             if (reason := _nothing_to_fit(guess)) is not None:
-                self.guesses.reasons[f"attributes, {name}"] = reason
-            self.guesses.attributes.append(guess)
+                self.reasons[f"attributes, {name}"] = reason
+            self.columns.append(guess)
 
     def _reconstruct(
         self, attack: str, guess: Callable[[Scale, torch.Tensor, torch.Tensor], Records], most: int
     ) -> None:
         """Guess the records of the first victims on each scale; a guess that is not finite is the floor."""
-        if not (self._space.scaler.columns or self._space.scaler.images):
-            self.guesses.reasons[attack] = "the auxiliary records have no columns"
+        if not (self.space.scaler.columns or self.space.scaler.images):
+            self.reasons[attack] = "the auxiliary records have no columns"
             return
         began, made = time.monotonic(), {}
         for scale, (known, victims) in self._embeddings.items():
@@ -172,11 +148,11 @@ class Attacker:
             try:
                 made[scale] = self._finite(guess(scale, known, victims[:most]), f"{attack}, {scale}")
             except DataError as fault:
-                self.guesses.reasons[attack] = str(fault)
+                self.reasons[attack] = str(fault)
                 return
-        self.guesses.records[attack] = RecordGuess(made, time.monotonic() - began)
-        if self._space.scaler.images and self._space.scaler.columns:
-            self.guesses.reasons[f"{attack}, numbers"] = (
+        self.records[attack] = made, time.monotonic() - began
+        if self.space.scaler.images and self.space.scaler.columns:
+            self.reasons[f"{attack}, numbers"] = (
                 "the table has images, by which records are scored; its numbers are guessed by attributes"
             )
 
@@ -184,10 +160,8 @@ class Attacker:
         """The guess with the floor in the place of what is not finite, as a fit to huge embeddings gives it."""
         every = (guess.numbers, *guess.images.values())
         if lost := sum(int((~np.isfinite(numbers)).sum()) for numbers in every):
-            self.guesses.reasons[part] = (
-                f"{lost} numbers of the guess are not finite: those of the floor stand for them"
-            )
-        floor = self._space.floor(len(guess.numbers))
+            self.reasons[part] = f"{lost} numbers of the guess are not finite: those of the floor stand for them"
+        floor = self.space.floor(len(guess.numbers))
         images = {
             name: np.where(np.isfinite(image), image, floor.images[name]).astype(np.float32)
             for name, image in guess.images.items()

@@ -41,8 +41,8 @@ def surrogate(settings: Bottom, inputs: Inputs, known: torch.Tensor, draws: Draw
     """
     model = bottom_model(settings, inputs.shape, draws, *path)
 
-    def loss(found: torch.Tensor, places: Ints) -> torch.Tensor:
-        return (found - known[torch.from_numpy(places)]).square().mean()
+    def loss(embeddings: torch.Tensor, places: Ints) -> torch.Tensor:
+        return (embeddings - known[torch.from_numpy(places)]).square().mean()
 
     fit = fit_of(len(known), _PASSED, _RATE)
     fit = replace(fit, rate=max(_RATE, 2.0 / (fit.epochs * batches_of(len(known)))))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +16,10 @@ from attacks.features.evidence import FeatureEvidence
 from attacks.features.findings import findings
 from attacks.features.guesses import Attacker
 from attacks.features.real_bottom import load_real_bottom
-from attacks.features.results import VictimFigures
-from attacks.features.settings import FeatureSettings
+from attacks.features.schema import FeatureSettings, VictimFigures
 from attacks.files import Victim
-from attacks.view.embeddings_view import EmbeddingRows
 from attacks.view.own_table import as_numbers, check_names
+from attacks.view.received_rows import EpochRows
 from attacks.view.view import View
 from treetap.errors import BadInput
 from treetap.tables.config import TableConfig
@@ -30,34 +30,35 @@ from treetap.tables.tensors import shape_text
 
 @dataclass(frozen=True)
 class Received:
-    """The embeddings of one feature party that the label holder received.
+    """The embeddings of one feature party that the label holder received, by the ids of the records.
 
     Attributes:
         ids: of all records in the order by which `rows` counts.
-        job: the prediction; None: the training that the view is of.
+        job: the training, or the prediction.
+        predicted: it is a prediction.
         faults: gaps of the prediction's transcript; those of the training are the view's.
     """
 
-    rows: EmbeddingRows
+    rows: EpochRows
     ids: Sequence[str] = field(repr=False)
-    job: str | None = None
+    job: str
+    predicted: bool = False
     faults: tuple[str, ...] = ()
 
+    @property
+    def what(self) -> str:
+        """The records in words."""
+        return f"the {'records of prediction' if self.predicted else 'common records of job'} {self.job!r}"
 
-@dataclass(frozen=True)
-class _Joined:
-    """Records by id: `place` of an embedding; records without one, of batches that the party sat out, are not there."""
+    @cached_property
+    def order(self) -> dict[str, int]:
+        """Id → its place among all records."""
+        return {name: number for number, name in enumerate(self.ids)}
 
-    what: str
-    order: dict[str, int] = field(repr=False)
-    place: dict[str, int] = field(repr=False)
-
-    @classmethod
-    def of(cls, received: Received, job: str) -> _Joined:
-        what = f"the records of prediction {received.job!r}" if received.job else f"the common records of job {job!r}"
-        order = {name: number for number, name in enumerate(received.ids)}
-        place = {received.ids[record]: row for row, record in enumerate(received.rows.records.tolist())}
-        return cls(what, order, place)
+    @cached_property
+    def place(self) -> dict[str, int]:
+        """Id → the row of its embedding; records of batches that the party sat out are not there."""
+        return {self.ids[record]: row for row, record in enumerate(self.rows.records.tolist())}
 
     def check(self, path: Path, key: str, ids: Collection[str]) -> None:
         """Raise BadInput unless all ids are among the records."""
@@ -88,19 +89,18 @@ def audited_victim(
     """
     embeddings = view.embeddings
     assert embeddings is not None  # the view is a label holder's
-    joined = _Joined.of(received, view.job)
     auxiliary = _table(files.auxiliary, files, view.missing, files.columns)
-    joined.check(files.auxiliary, "auxiliary", auxiliary.ids)
+    received.check(files.auxiliary, "auxiliary", auxiliary.ids)
     truth = None if files.truth is None else _table(files.truth, files, view.missing, auxiliary.sources)
-    wanted = _victims(files, joined, auxiliary, truth, view.missing)
-    known, victims = joined.embedded(auxiliary.ids), joined.embedded(wanted)
+    wanted = _victims(files, received, auxiliary, truth, view.missing)
+    known, victims = received.embedded(auxiliary.ids), received.embedded(wanted)
     evidence = FeatureEvidence(
         party=files.name,
         bottom=embeddings.params.bottom_of(files.name),
         auxiliary=_records(auxiliary, known),
-        known=received.rows.values[[joined.place[name] for name in known]],
+        known=received.rows.values[[received.place[name] for name in known]],
         victims=victims,
-        embeddings=received.rows.values[[joined.place[name] for name in victims]],
+        embeddings=received.rows.values[[received.place[name] for name in victims]],
         settings=settings,
         attributes=None if files.attributes is None else tuple(files.attributes),
     )
@@ -122,29 +122,29 @@ def audited_victim(
     return VictimFigures(
         **figures,
         reasons=reasons,
-        source="prediction" if received.job else "training",
-        job=received.job or view.job,
+        source="prediction" if received.predicted else "training",
+        job=received.job,
         epoch=received.rows.epoch,
     )
 
 
 def _victims(
-    files: Victim, joined: _Joined, auxiliary: Table, truth: Table | None, missing: float | None
+    files: Victim, received: Received, auxiliary: Table, truth: Table | None, missing: float | None
 ) -> Sequence[str]:
     """Ids of the records to guess."""
     known = set(auxiliary.ids)
     if files.victims is not None:
         asked = _table(files.victims, files, missing, []).ids
-        joined.check(files.victims, "victims", asked)
+        received.check(files.victims, "victims", asked)
         if both := sorted(known.intersection(asked)):
             raise BadInput(
                 f"{files.victims}: {len(both)} of its ids, such as {both[0]!r}, are auxiliary records of "
                 f"{files.auxiliary}: leave them out of victims or of auxiliary"
             )
         return asked
-    ids = list(joined.order) if truth is None else [name for name in truth.ids if name in joined.order]
+    ids = list(received.order) if truth is None else [name for name in truth.ids if name in received.order]
     if not (others := [name for name in ids if name not in known]):
-        of = joined.what if truth is None else f"{truth.path}"
+        of = received.what if truth is None else f"{truth.path}"
         raise BadInput(f"{files.auxiliary}: has all of {of}, so none is left to guess: leave some out of auxiliary")
     return others
 

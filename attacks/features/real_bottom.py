@@ -76,6 +76,7 @@ class RealBottom:
             if name in space.table.tensors:
                 continue
             texts, category = space.texts.get(name), self.categories.get(name)
+            # a column of text takes a number for each of its texts in the space, however the party encodes it
             size = 1 if texts is None else len(texts)
             if texts is not None and category is not None:
                 numbers[:, start : start + size] = _hot(values, place, category, texts)

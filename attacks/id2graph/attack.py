@@ -10,27 +10,16 @@ Beyond the paper records that the graph cannot tell apart are merged first, whic
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import replace
 
 from attacks.id2graph.adjacency import RecordGraph, chunked, exact, signatures
-from attacks.id2graph.communities import LARGEST, louvain
+from attacks.id2graph.communities import LARGEST, Communities, louvain
 from attacks.id2graph.leaves import Ints, Leaves
-from attacks.id2graph.settings import Settings
+from attacks.id2graph.schema import Settings
 from treetap.errors import BadInput
 
-
-@dataclass(frozen=True)
-class Groups:
-    """Result of steps 1 and 2: the community of every record (N,), their number and the number of records without an
-    edge; the graph's vertices and a bound on its adjacency matrix's entries; seconds by step."""
-
-    of: Ints
-    found: int
-    alone: int
-    modularity: float
-    vertices: int
-    entries: int
-    seconds: dict[str, float]
+#: The result of steps 1 and 2: the community of every record (N,) with the measures of the graph; seconds by step.
+Groups = tuple[Communities, dict[str, float]]
 
 
 def whole(leaves: Leaves, records: int, settings: Settings) -> Groups:
@@ -74,12 +63,5 @@ def _grouped(graph: RecordGraph, merged: Ints | None, settings: Settings, larges
         graph = graph.merged(merged)
     built = time.perf_counter()
     best = louvain(graph, settings.seed, settings.runs, settings.engine, settings.passes, settings.tolerance, largest)
-    return Groups(
-        of=best.labels if merged is None else best.labels[merged],
-        found=best.found,
-        alone=best.alone,
-        modularity=best.modularity,
-        vertices=graph.vertices,
-        entries=graph.pairs,
-        seconds={"graph": built - start, "communities": time.perf_counter() - built},
-    )
+    seconds = {"graph": built - start, "communities": time.perf_counter() - built}
+    return best if merged is None else replace(best, labels=best.labels[merged]), seconds

@@ -34,11 +34,16 @@ SMALL = 40_000
 
 @dataclass(frozen=True)
 class Communities:
-    """`labels` (V,) from 0, largest community first; `alone` of them are vertices without any edge."""
+    """`labels` (V,) from 0, largest community first; `alone` of them are vertices without any edge.
+
+    Of the graph: its `vertices`, and a bound on the `entries` of its adjacency matrix.
+    """
 
     labels: Ints
     alone: int
     modularity: float
+    vertices: int
+    entries: int
 
     @property
     def found(self) -> int:
@@ -70,7 +75,7 @@ def louvain(
         run = _Runs(seed, runs, engine, passes, tolerance, largest)
         labels[joined] = graph.vertices + run.partition(inner)
     labels = _by_size(labels)
-    return Communities(labels, graph.vertices - len(joined), graph.modularity(labels))
+    return Communities(labels, graph.vertices - len(joined), graph.modularity(labels), graph.vertices, graph.pairs)
 
 
 @dataclass(frozen=True)

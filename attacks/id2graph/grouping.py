@@ -16,7 +16,7 @@ from attacks.id2graph.adjacency import union
 from attacks.id2graph.attack import Groups, in_chunks, quotient, whole
 from attacks.id2graph.clustering import k_means, normalised
 from attacks.id2graph.leaves import Ints, Leaves, checked
-from attacks.id2graph.settings import Settings
+from attacks.id2graph.schema import Settings
 from treetap.errors import BadInput
 
 #: Settings that an attack reads: of k-means, of Louvain, of leaves in chunks.
@@ -129,9 +129,9 @@ def _by_graph(graph: Callable[[Leaves, int, Settings], Groups], evidence: GroupE
     """Communities of a graph, then k-means on own features and communities."""
     own = evidence.own()
     _load("sklearn.cluster", "networkit", "community")
-    groups = graph(evidence.leaves, evidence.records, evidence.settings)
+    groups, seconds = graph(evidence.leaves, evidence.records, evidence.settings)
     described = {name: getattr(groups, name) for name in ("alone", "modularity", "vertices", "entries")}
-    return _clustered(evidence, own, groups.of, groups.seconds, **described)
+    return _clustered(evidence, own, groups.labels, seconds, **described)
 
 
 def _clustered(

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from attacks.networks.results import EpochScore, ScoreFigures
+from attacks.networks.schema import EpochScore, ScoreFigures
 from attacks.scores import auc
-from attacks.view.gradient_rows import GradientRows, Ints
+from attacks.view.received_rows import EpochRows, Ints
 
 if TYPE_CHECKING:
     from attacks.networks.evidence import Evidence
@@ -43,12 +43,12 @@ def cosine(evidence: Evidence) -> ScoreFigures | None:
     return _figures(evidence, aucs, len(positives))
 
 
-def norm_auc(rows: GradientRows, labels: Ints) -> float | None:
+def norm_auc(rows: EpochRows, labels: Ints) -> float | None:
     """AUC of the rows' lengths for the second class; `labels`: (n,) 0 or 1. None where one class has no row."""
     return auc(np.linalg.norm(rows.values.astype(np.float64), axis=1), labels)
 
 
-def cosine_auc(rows: GradientRows, labels: Ints, known: int) -> float | None:
+def cosine_auc(rows: EpochRows, labels: Ints, known: int) -> float | None:
     """AUC of the rows' cosines with that of `known`, the place of a record of the second class, among the others.
 
     None where that record has no row, or one class has no other row.
@@ -69,7 +69,7 @@ def _of_two_classes(evidence: Evidence, name: str) -> bool:
     return classes == 2
 
 
-def _scored(evidence: Evidence, rows: GradientRows) -> tuple[GradientRows, Ints]:
+def _scored(evidence: Evidence, rows: EpochRows) -> tuple[EpochRows, Ints]:
     """The rows whose label is at hand, and the labels."""
     kept = rows.of(evidence.known.scored)
     return kept, evidence.known.truth[kept.records]

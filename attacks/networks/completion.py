@@ -8,7 +8,7 @@ training from scratch: these floors a party reaches without having taken part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 
@@ -17,8 +17,11 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from attacks.networks.classifier import HEADS, Fit, Standardised, fitted, head, named, outputs
-from attacks.view.gradient_rows import attack_draws
+from attacks.networks.classifier import HEADS, Fit, Head, Standardised, fitted, head, named, outputs
+from attacks.networks.evidence import Evaluation, Evidence
+from attacks.networks.schema import CompletionFigures, CompletionRow, Measured
+from attacks.scores import majority
+from attacks.view.received_rows import attack_draws, some_of
 from treetap.neural.inputs import Inputs
 from treetap.neural.numbers import pin
 
@@ -40,30 +43,10 @@ class Known:
     labels: Ints
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """Records on which a classifier is measured: the inputs, places (n,) and classes (n,)."""
-
-    inputs: Inputs
-    records: Ints
-    labels: Ints
-
-
-@dataclass(frozen=True)
-class Completion:
-    """Accuracies of one way to complete.
-
-    Attributes:
-        head: `mlp` or `linear`.
-        bottom: `published` or `untrained`.
-        tuned: the bottom is fitted with the head.
-        accuracies: one a draw.
-    """
-
-    head: str
-    bottom: str
-    tuned: bool
-    accuracies: tuple[float, ...]
+#: A way to complete: `mlp` or `linear`, a bottom `published` or `untrained`, and whether it is fitted with the head.
+Way = tuple[str, str, bool]
+#: Way → its accuracies, one a draw.
+Completions = dict[Way, tuple[float, ...]]
 
 
 def completions(
@@ -77,7 +60,7 @@ def completions(
     tuned: bool = True,
     heads: Sequence[str] = HEADS,
     seed: int = 0,
-) -> list[Completion]:
+) -> Completions:
     """Complete the published bottom, and the untrained one, with each head, for each draw of known labels.
 
     Args:
@@ -87,7 +70,7 @@ def completions(
         tuned: fit each bottom with its head too.
     """
     pin(1)
-    made = []
+    made: Completions = {}
     for name in heads:
         for bottom in ("published", "untrained"):
             for together in (False, True) if tuned else (False,):
@@ -97,7 +80,7 @@ def completions(
                     classifier = completed(model, inputs, known, classes, name, tuned=together, seed=seed, draw=number)
                     right = named(classifier, evaluation.inputs, evaluation.records) == evaluation.labels
                     accuracies.append(float(right.mean()))
-                made.append(Completion(name, bottom, together, tuple(accuracies)))
+                made[name, bottom, together] = tuple(accuracies)
     return made
 
 
@@ -145,3 +128,90 @@ def _tuning(records: int) -> Fit:
 def _epochs(records: int, passed: int) -> int:
     """The number of passes over this many records: about `passed` records in all, each 5 to 200 times."""
     return min(_MOST_EPOCHS, max(_LEAST_EPOCHS, passed // max(1, records)))
+
+
+def completion_figures(evidence: Evidence) -> CompletionFigures | None:
+    """The figures; None where something is missing, which the reasons then say."""
+    own, measuring = evidence.own, evidence.evaluation()
+    if own is None or measuring is None or not evidence.draws:
+        evidence.reasons["completion"] = _missing(evidence)
+        return None
+    evaluation, evaluated_on = measuring
+    tuned = own.weights <= evidence.settings.most_weights
+    if not tuned:
+        evidence.reasons["completion, tuned"] = (
+            f"the bottom has {own.weights} weights, more than most_weights: only heads are fitted"
+        )
+    # completion with all labels is no attack: it says what the few known ones cost the attacker
+    labels = {"n": [_known(evidence, places) for places in evidence.draws]}
+    if evidence.known.all:
+        labels["all"] = [_known(evidence, _all(evidence))]
+    else:
+        evidence.reasons["completion, all labels"] = "not all labels of the training are at hand"
+    classes, seed = len(evidence.known.classes), evidence.settings.seed
+    by_labels = {
+        name: completions(own.bottom, own.untrained, own.inputs, draws, classes, evaluation, tuned=tuned, seed=seed)
+        for name, draws in labels.items()
+    }
+    everything = evidence.other.labels if evidence.other is not None else evaluation.labels
+    return CompletionFigures(
+        evaluated_on=evaluated_on,
+        records=len(evaluation.records),
+        left_out=max(0, len(everything) - len(evaluation.records)),
+        majority=majority(evaluation.labels),
+        rows=[
+            _row(by_labels, head, together, name, len(labels[name][0].records))
+            for head in HEADS
+            for together in ((False, True) if tuned else (False,))
+            for name in by_labels
+        ],
+    )
+
+
+def own_model_accuracy(evidence: Evidence, records: Ints, labels: Ints) -> float | None:
+    """Accuracy of a model that is fitted from scratch to inferred labels (n,) of these records, or None."""
+    own, measuring = evidence.own, evidence.evaluation()
+    if own is None or measuring is None or own.weights > evidence.settings.most_weights:
+        return None
+    pin(1)
+    outside = ~np.isin(records, evidence.set_aside)
+    known = Known(records[outside], labels[outside])
+    if not len(known.records):
+        return None
+    classes, seed = len(evidence.known.classes), evidence.settings.seed
+    model = completed(own.untrained(0), own.inputs, known, classes, "mlp", tuned=True, seed=seed)
+    evaluation = measuring[0]
+    return float(np.mean(named(model, evaluation.inputs, evaluation.records) == evaluation.labels))
+
+
+def _missing(evidence: Evidence) -> str:
+    if evidence.own is None:
+        return "needs the party's published model and its table"
+    if not evidence.draws:
+        return "no label is known"
+    return "no label is at hand but those that are assumed to be known, so that nothing scores it"
+
+
+def _known(evidence: Evidence, places: Ints) -> Known:
+    return Known(places, evidence.known.truth[places])
+
+
+def _all(evidence: Evidence) -> Ints:
+    """Places of all records of the training but those set aside, at most as many as the settings say."""
+    every = np.setdiff1d(evidence.view.schedule.training, evidence.set_aside)
+    return some_of(every, evidence.settings.most_records, attack_draws(evidence.settings.seed), "all labels")
+
+
+def _row(by_labels: Mapping[str, Completions], head: Head, tuned: bool, labels: str, known: int) -> CompletionRow:
+    scratch, ways = (head, "untrained", True), by_labels[labels]
+    scratch_all = by_labels.get("all", {}).get(scratch)
+    return CompletionRow(
+        head=head,
+        tuned=tuned,
+        labels="all" if labels == "all" else "n",
+        known=known,
+        completed=Measured.of(ways[head, "published", tuned]),
+        untrained=Measured.of(ways[head, "untrained", False]),
+        scratch=Measured.of(ways[scratch]) if scratch in ways else None,
+        scratch_all=None if scratch_all is None else Measured.of(scratch_all),
+    )

@@ -1,22 +1,109 @@
-"""The evidence of an attacker on a split network, within bounds: gradients, known labels, its own model and table."""
+"""The evidence of an attacker on a split network, within bounds: gradients, known labels, its own model and table.
+
+The auditor's labels score what the attacks find; of these a party is assumed to know some.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from attacks.networks.completion import Evaluation
-from attacks.networks.known_labels import UNKNOWN, KnownLabels
-from attacks.networks.own_network import OwnNetwork
-from attacks.networks.settings import NetworkSettings
-from attacks.view.gradient_rows import GradientRows, attack_draws, some_of
-from attacks.view.received_rows import NetworkView
+from attacks.files import AuditedParty, LabelTable
+from attacks.networks.own_network import OwnNetwork, load_own_network
+from attacks.networks.schema import NetworkSettings
+from attacks.scores import UNKNOWN
+from attacks.view.own_table import load_known_labels, load_labels
+from attacks.view.received_rows import EpochRows, ReceivedRows, attack_draws, some_of
+from attacks.view.view import View
+from treetap.errors import BadInput
+from treetap.neural.inputs import Inputs
+from treetap.tables.labels import Labels
+from treetap.tables.reading import Table
 
 Ints = npt.NDArray[np.int64]
+#: The share of the records that is set aside for evaluation where there is no other table for it.
+SET_ASIDE = 0.2
+
+
+@dataclass(frozen=True)
+class KnownLabels:
+    """Labels at hand.
+
+    Attributes:
+        truth: (N,) numbers of classes by which results are scored; `UNKNOWN` where there is none.
+        pool: places of the records whose labels the party may know.
+        classes: names of the classes; none without labels.
+    """
+
+    truth: Ints = field(repr=False)
+    pool: Ints = field(repr=False)
+    classes: list[str]
+
+    @classmethod
+    def of(cls, records: int, labels: Labels | None, known: tuple[Ints, Labels] | None) -> KnownLabels:
+        """By the auditor's labels of all records, or those of some records, which the party knows, or both.
+
+        `known`: places and labels. A class of theirs that the auditor's labels do not have is a further one.
+        """
+        truth = np.full(records, UNKNOWN, dtype=np.int64)
+        classes = [] if labels is None else list(labels.classes)
+        if labels is not None:
+            truth[:] = labels.values
+        if known is None:
+            return cls(truth, np.flatnonzero(truth != UNKNOWN), classes)
+        places, own = known
+        classes += [name for name in own.classes if name not in classes]
+        truth[places] = numbered(own, classes)
+        return cls(truth, np.sort(places), classes)
+
+    @property
+    def scored(self) -> Ints:
+        """Places of the records with a label at hand."""
+        return np.flatnonzero(self.truth != UNKNOWN)
+
+    @property
+    def all(self) -> bool:
+        """True if every record has a label at hand."""
+        return bool(len(self.truth)) and len(self.scored) == len(self.truth)
+
+    def evaluated(self, settings: NetworkSettings) -> Ints:
+        """Places of the records on which classifiers are measured where there is no other table.
+
+        All with a label that the party does not know, if its labels are given and there are others; else a fifth, whose
+        labels it is then assumed not to know.
+        """
+        draws, others = attack_draws(settings.seed), np.setdiff1d(self.scored, self.pool)
+        if len(others):
+            return some_of(others, settings.most_records, draws, "evaluation")
+        most = min(settings.most_records, int(SET_ASIDE * len(self.scored)))
+        return some_of(self.scored, most, draws, "evaluation")
+
+    def draws(self, settings: NetworkSettings, without: Ints) -> list[Ints]:
+        """Places of known labels, for each draw; `without`: places that are not among them."""
+        pool = np.setdiff1d(self.pool, without)
+        if len(pool) <= settings.known:
+            return [pool] if len(pool) else []
+        draws = attack_draws(settings.seed)
+        return [some_of(pool, settings.known, draws, "known", number) for number in range(settings.draws)]
+
+
+def numbered(labels: Labels, classes: list[str]) -> Ints:
+    """Labels (n,) as places among these classes; `UNKNOWN` for a class that is not among them."""
+    numbers = np.array([classes.index(name) if name in classes else UNKNOWN for name in labels.classes], dtype=np.int64)
+    return np.asarray(numbers[labels.values], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Records on which a classifier is measured: the inputs, places (n,) and classes (n,)."""
+
+    inputs: Inputs
+    records: Ints
+    labels: Ints
 
 
 @dataclass(frozen=True)
@@ -30,7 +117,7 @@ class Evidence:
         reasons: attack, or a part of one → why it was left out, which attacks write down.
     """
 
-    view: NetworkView
+    view: ReceivedRows
     known: KnownLabels
     classes: int | None
     settings: NetworkSettings
@@ -66,9 +153,9 @@ class Evidence:
         return np.unique(np.concatenate([some, *self.draws]))
 
     @cached_property
-    def rows(self) -> list[GradientRows]:
+    def rows(self) -> list[EpochRows]:
         """The gradients of each attacked epoch, of the chosen records."""
-        return [self.view.gradients(epoch).of(self.chosen) for epoch in self.epochs]
+        return [self.view.rows(epoch).of(self.chosen) for epoch in self.epochs]
 
     @property
     def left_out(self) -> int:
@@ -94,3 +181,75 @@ class Evidence:
         if self.own is None or not len(self.set_aside):
             return None
         return Evaluation(self.own.inputs, self.set_aside, self.known.truth[self.set_aside]), "set aside"
+
+
+def evidence_of(
+    view: View,
+    party: AuditedParty,
+    table: Table | None,
+    labels: Labels | None,
+    known: LabelTable | None,
+    evaluation: LabelTable | None,
+    classes: int | None,
+    settings: NetworkSettings,
+) -> Evidence:
+    """Read what the attacks use.
+
+    Args:
+        table: the party's table in the common order, by whose ids known labels are found.
+        labels: of all records, by which the auditor scores.
+        known: labels that the party is assumed to know.
+        evaluation: labels of its records that were not trained on.
+        classes: the number of clusters, where the auditor gives it.
+
+    Raises:
+        BadInput: a file cannot be used.
+        Malformed: a gradient does not fit its batch.
+    """
+    network = view.network
+    assert network is not None  # attacks on networks run on transcripts of networks
+    places = None
+    if known is not None and not view.regression:
+        if table is None:
+            raise BadInput(f"{view.party}: known labels are found by the ids of the party's table: give it")
+        places = load_known_labels(known.path, known.column, table, known.id)
+    at_hand = KnownLabels.of(view.records, labels, places)
+    own = None
+    if party.model is not None and party.table is not None and not view.regression:
+        own = load_own_network(party.model, party.table, view, party.id, settings.seed)
+    other = None if own is None else _other(party, evaluation, own, at_hand)
+    return Evidence(network, at_hand, classes, settings, own, other)
+
+
+def _other(
+    party: AuditedParty, evaluation: LabelTable | None, own: OwnNetwork, known: KnownLabels
+) -> Evaluation | None:
+    """The party's records that were not trained on, with their classes among those that are known."""
+    if party.evaluation is None or evaluation is None:
+        return None
+    table, inputs = own.evaluation(party.evaluation, party.id)
+    labels = load_labels(evaluation.path, evaluation.column, table, evaluation.id)
+    return Evaluation(inputs, np.arange(len(table.ids), dtype=np.int64), numbered(labels, known.classes))
+
+
+def runnable(evidence: Evidence, name: str) -> bool:
+    """True if an attack can run; else the evidence's reasons say why not."""
+    view = evidence.view
+    if view.params.regression:
+        evidence.reasons[name] = "the label is a number, and these attacks look for classes"
+    elif not view.epochs and name != "completion":
+        evidence.reasons[name] = "the transcript has no gradients"
+    return name not in evidence.reasons
+
+
+def described(evidence: Evidence) -> dict[str, Any]:
+    """The fields of `NetworkFigures` that are no attack's."""
+    view = evidence.view
+    return {
+        "epochs": len(view.epochs),
+        "attacked": len(evidence.epochs),
+        "sat_out": sum(view.schedule.batches - len(view.taken_part(epoch)) for epoch in view.epochs),
+        "width": view.width,
+        "amplified": None if evidence.own is None else evidence.own.amplified,
+        "reasons": evidence.reasons,
+    }

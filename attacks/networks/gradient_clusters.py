@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from attacks.id2graph.clustering import k_means
-from attacks.networks.known_labels import UNKNOWN
-from attacks.networks.results import ClusterFigures, EpochClusters
-from attacks.scores import SCORES, score
-from attacks.view.gradient_rows import GradientRows, Ints, Rows, attack_draws, some_of, together
+from attacks.networks.schema import ClusterFigures, EpochClusters
+from attacks.scores import SCORES, UNKNOWN, score
+from attacks.view.received_rows import EpochRows, Ints, Rows, attack_draws, some_of, together
 
 if TYPE_CHECKING:
     from attacks.networks.evidence import Evidence
@@ -44,7 +43,7 @@ class Clusters:
     clusters: int
 
 
-def gradient_clusters(rows: GradientRows, classes: int | None, seed: int = 0) -> Clusters:
+def gradient_clusters(rows: EpochRows, classes: int | None, seed: int = 0) -> Clusters:
     """Cluster the directions of rows (n, width).
 
     `classes`: the number of clusters, for an attacker who knows how many classes there are. None: the number from 2 to
@@ -97,7 +96,7 @@ def cluster_figures(evidence: Evidence) -> ClusterFigures:
 
 
 def _clustered(
-    evidence: Evidence, rows: GradientRows, wanted: int | None
+    evidence: Evidence, rows: EpochRows, wanted: int | None
 ) -> tuple[EpochClusters, dict[str, float | None]]:
     """The clusters of one epoch's rows, and all scores on the records whose label is at hand."""
     clusters = gradient_clusters(rows, wanted, evidence.settings.seed)

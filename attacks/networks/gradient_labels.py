@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attacks.networks.known_labels import UNKNOWN
-from attacks.networks.results import LabelFigures, Measured
-from attacks.scores import majority
-from attacks.view.gradient_rows import GradientRows, Ints, Rows, together
+from attacks.networks.schema import LabelFigures, Measured
+from attacks.scores import UNKNOWN, majority
+from attacks.view.received_rows import EpochRows, Ints, Rows, together
 
 if TYPE_CHECKING:
     from attacks.networks.evidence import Evidence
@@ -49,14 +48,14 @@ class InferredLabels:
     kept_out: float
 
 
-def gradient_labels(epochs: Sequence[GradientRows], known: Mapping[int, int]) -> InferredLabels | None:
+def gradient_labels(epochs: Sequence[EpochRows], known: Mapping[int, int]) -> InferredLabels | None:
     """Infer labels by known ones, place of a record → number of its class; None if no known record has a row.
 
     Of several best ways the first counts: all epochs side by side, then each.
     """
     side_by_side = together(epochs)
     tried = {record: known[record] for record in sorted(known)[:_MOST_TRIED]}
-    best: tuple[float, GradientRows, str] | None = None
+    best: tuple[float, EpochRows, str] | None = None
     for rows in [*([] if side_by_side is None else [side_by_side]), *epochs]:
         directions, labels = _known(rows, tried)
         others = rows.directions[:: -(-len(rows.records) // _TRIED_ROWS) or 1]
@@ -78,7 +77,7 @@ def label_figures(evidence: Evidence) -> LabelFigures | None:
         evidence.reasons["gradient-labels"] = "no label of a record with a gradient is known"
         return None
     scored = [pair for pair in (_scored(evidence, *labels) for labels in inferred) if len(pair[1])]
-    from attacks.networks.completion_figures import own_model_accuracy  # needs PyTorch
+    from attacks.networks.completion import own_model_accuracy  # needs PyTorch
 
     known, first = inferred[0]
     own_model = own_model_accuracy(evidence, first.records, first.labels)
@@ -113,7 +112,7 @@ def _scored(evidence: Evidence, places: Ints, inferred: InferredLabels) -> tuple
     return inferred.labels[scored], truth[scored]
 
 
-def _known(rows: GradientRows, known: Mapping[int, int]) -> tuple[Rows, Ints]:
+def _known(rows: EpochRows, known: Mapping[int, int]) -> tuple[Rows, Ints]:
     """Directions and labels of the known records that have a row."""
     mine = rows.of(np.array(sorted(known), dtype=np.int64))
     return mine.directions, np.array([known[record] for record in mine.records.tolist()], dtype=np.int64)

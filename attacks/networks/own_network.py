@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import nn
 
-from attacks.view.gradient_rows import attack_draws
-from attacks.view.received_rows import NetworkView
+from attacks.view.own_table import in_common_order
+from attacks.view.received_rows import ReceivedRows, attack_draws
 from attacks.view.view import View
 from treetap.errors import DataError
 from treetap.models.store import MANIFEST, read_weights
@@ -68,7 +67,7 @@ class OwnNetwork:
         described: the columns, and whether the party trained with `optimizer = "amplified"`, active completion.
     """
 
-    view: NetworkView = field(repr=False)
+    view: ReceivedRows = field(repr=False)
     bottom: nn.Module = field(repr=False)
     inputs: Inputs = field(repr=False)
     described: Described = field(repr=False)
@@ -112,12 +111,7 @@ def load_own_network(model: Path, table: Path, view: View, id_column: str = "id"
         raise DataError(f"{view.path}: does not say which rows of {view.party}'s table the records are")
     described, bottom = published_bottom(model, network.params, view.party, view.job)
     own = described.table(table, id_column)
-    if len(own.ids) <= int(view.rows.max(initial=-1)):
-        raise DataError(
-            f"{table}: has {len(own.ids)} rows, but row {int(view.rows.max()) + 1} of {view.party}'s table took part "
-            f"in job {view.job!r}: this is another table, or another version of it"
-        )
-    inputs = described.scaler.apply(own.take(np.argsort(own.rows)[view.rows]))
+    inputs = described.scaler.apply(in_common_order(table, own, view, view.rows))
     return OwnNetwork(network, bottom, inputs, described, seed)
 
 

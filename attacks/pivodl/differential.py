@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from attacks.pivodl.evidence import SharedLabelEvidence
-from attacks.pivodl.results import DifferentialFigures
+from attacks.pivodl.schema import DifferentialFigures
+from attacks.scores import UNKNOWN
 from attacks.view.known_trees import Ints
 from attacks.view.pivodl_view import PivodlTree
 from treetap.trees.loss import UNIT
@@ -26,8 +27,6 @@ from treetap.trees.loss import UNIT
 Floats = npt.NDArray[np.float64]
 #: Records, and how many of them are of the second class.
 Count = tuple[Ints, int]
-#: Stands for a label that is not recovered.
-UNKNOWN = -1
 
 
 def counted(records: Ints, sums: Ints, scores: Floats) -> Count | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from attacks.pivodl.evidence import SharedLabelEvidence
-from attacks.pivodl.results import DisclosedFigures
+from attacks.pivodl.schema import DisclosedFigures
 from attacks.pivodl.solved_gains import closed
 from attacks.view.pivodl_view import PivodlTree, PivodlView
 from treetap.trees.ensemble import ROOT

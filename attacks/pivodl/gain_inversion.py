@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from attacks.pivodl.evidence import SharedLabelEvidence
-from attacks.pivodl.results import GainInversionFigures, InvertedTreeFigures
+from attacks.pivodl.schema import GainInversionFigures, InvertedTreeFigures
 from attacks.pivodl.solved_gains import InvertedTree, closed
 from attacks.view.known_trees import Ints
 from attacks.view.pivodl_view import PivodlTree
@@ -29,7 +29,7 @@ def gain_inversion(evidence: SharedLabelEvidence) -> GainInversionFigures:
 def _of_tree(tree: InvertedTree, truth: Ints | None) -> InvertedTreeFigures:
     right = None
     if truth is not None:
-        right = sum(int((truth[node.records] == 1).sum()) == node.positives for node in tree.solved)
+        right = sum(int((truth[records] == 1).sum()) == positives for records, positives in tree.solved)
     return InvertedTreeFigures(
         tree=tree.index,
         splits=tree.splits,

@@ -12,14 +12,13 @@ one of the innermost known node of each record in each tree, and boosted trees o
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from attacks.pivodl.evidence import Floats, SharedLabelEvidence, Weights
-from attacks.pivodl.results import GuessFigures, LabelGuess
+from attacks.pivodl.schema import GuessFigures, LabelGuess
 from attacks.scores import auc, majority
 from attacks.view.known_trees import Ints
 from attacks.view.pivodl_view import PivodlTree, PivodlView, Weight
@@ -27,14 +26,6 @@ from attacks.view.pivodl_view import PivodlTree, PivodlView, Weight
 Bools = npt.NDArray[np.bool_]
 #: The weight (K,) that counts for a leaf of a tree, or None for none.
 Choice = Callable[[PivodlTree, int, Weight], "Floats | None"]
-
-
-@dataclass(frozen=True, eq=False)
-class Sums:
-    """Accumulated weights (N, K) of each record, and the number of leaves (N,) behind each."""
-
-    total: Floats
-    leaves: Ints
 
 
 def received(tree: PivodlTree, leaf: int, weight: Weight) -> Floats | None:
@@ -59,26 +50,28 @@ def in_place_of(known: Weights) -> Choice:
     return lambda tree, leaf, weight: known.get((tree.view.index, leaf), weight.value)
 
 
-def summed(view: PivodlView, records: int, choice: Choice = received, trees: int | None = None) -> Sums:
-    """Weights added up over the records that the party does not label, of the first `trees` trees."""
-    sums = Sums(np.zeros((records, view.params.width)), np.zeros(records, dtype=np.int64))
+def summed(view: PivodlView, records: int, choice: Choice = received, trees: int | None = None) -> tuple[Floats, Bools]:
+    """Weights (N, K) added up over the records that the party does not label, and which (N,) have any.
+
+    Of the first `trees` trees; None: of all.
+    """
+    sums, guessed = np.zeros((records, view.params.width)), np.zeros(records, dtype=bool)
     for tree in view.trees[:trees]:
         for leaf, weight in tree.weights.items():
             rows, value = tree.records(leaf), choice(tree, leaf, weight)
             if rows is not None and value is not None:
-                sums.total[rows] += value
-                sums.leaves[rows] += 1
-    sums.total[view.own], sums.leaves[view.own] = 0.0, 0
-    return sums
+                sums[rows] += value
+                guessed[rows] = True
+    sums[view.own], guessed[view.own] = 0.0, False
+    return sums, guessed
 
 
-def score(sums: Sums, labels: Ints | None) -> GuessFigures:
-    """The guess over the records that have some weight; `labels` (N,) are numbers of classes."""
-    return judged(sums.total, sums.leaves > 0, labels)
+def score(sums: tuple[Floats, Bools], labels: Ints | None) -> GuessFigures:
+    """The guess by the sums of the records that have any: above 0, or the largest of several.
 
-
-def judged(scores: Floats, guessed: Bools, labels: Ints | None) -> GuessFigures:
-    """The guess of some records by scores (N, K): above 0, or the largest of several."""
+    `labels` (N,): numbers of classes.
+    """
+    scores, guessed = sums
     if labels is None or not guessed.any():
         return GuessFigures(records=int(guessed.sum()), accuracy=None, inverted=None, majority=None, auc=None)
     chosen, two = scores[guessed], scores.shape[1] == 1
@@ -107,6 +100,7 @@ def label_guess(evidence: SharedLabelEvidence) -> LabelGuess:
 
     inverted = {(tree.index, leaf): value for tree in evidence.solved.trees for leaf, value in tree.weights.items()}
     noise = view.params.epsilon is not None
+    # what noise hides can be told only if the exact weight of every leaf reached some audited party
     hides = noise and all((tree.view.index, leaf) in evidence.exact for tree in view.trees for leaf in tree.weights)
     steps = [guess(trees=trees) for trees in range(1, len(view.trees) + 1)]
     return LabelGuess(

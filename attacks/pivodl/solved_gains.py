@@ -41,15 +41,6 @@ Floats = npt.NDArray[np.float64]
 _ENOUGH = 10
 
 
-@dataclass(frozen=True, eq=False)
-class SolvedNode:
-    """A split whose children's sums were solved: `positives` records of the second class among `records`, one side."""
-
-    node: int
-    records: Ints
-    positives: int
-
-
 @dataclass(eq=False)
 class InvertedTree:
     """The sums and weights that the announced gains of one tree give away.
@@ -58,7 +49,7 @@ class InvertedTree:
         splits: number of the tree's splits.
         announced: splits whose gain the party has.
         tried: splits with a gain, known sums, and a child whose records and scores are known.
-        solved: those with one solution.
+        solved: of those with one solution the records of one side, and how many of them are of the second class.
         sums: (2K,) of every node where they are known, by messages and by solving.
         weights: leaf → its exact weight (K,), of leaves with known sums.
     """
@@ -67,7 +58,7 @@ class InvertedTree:
     splits: int
     announced: int = 0
     tried: int = 0
-    solved: list[SolvedNode] = field(default_factory=list)
+    solved: list[tuple[Ints, int]] = field(default_factory=list)
     sums: dict[int, Ints] = field(default_factory=dict)
     weights: dict[int, Floats] = field(default_factory=dict)
 
@@ -119,7 +110,7 @@ class SolvedGains:
             solutions = self._likely(rows, list(self._solutions(inverted.sums[node], gain, scores[rows])))
             if len(solutions) == 1:
                 positives, sums = solutions[0]
-                inverted.solved.append(SolvedNode(node, rows, positives))
+                inverted.solved.append((rows, positives))
                 inverted.sums |= {child: sums, child ^ 1: inverted.sums[node] - sums}
         inverted.sums = closed(inverted.sums, tree.splits)
         for leaf in tree.leaves:
@@ -174,6 +165,7 @@ class SolvedGains:
             if exact is None and weight is not None and weight.exact:
                 exact = weight.value
             noised = self._params.epsilon is not None and source is not None
+            # owners add the exact weight to their records' scores, the source of the leaf the one with noise
             at_source = np.zeros(len(rows), dtype=bool)
             if noised:
                 at_source = self._owner[rows] == self._view.parties.index(str(source))

@@ -95,6 +95,7 @@ def _weight(trees: Sequence[MaskedTree], t: int, place: int, scores: Ints, work:
     for tree in others:
         inside &= ~(tree.possible & ~tree.known).any(axis=1)
     rows = np.flatnonzero(inside)
+    # records with few sums of their other trees are cheap and say most: they come first
     sizes = np.array([math.prod(int(tree.possible[row].sum()) for tree in others) for row in rows])
     allowed: set[tuple[int, ...]] | None = None
     for row in rows[np.argsort(sizes, kind="stable")][:RECORDS]:

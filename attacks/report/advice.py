@@ -23,24 +23,16 @@ class Row(NamedTuple):
     lines: list[Lines]
 
 
-class Measures(NamedTuple):
-    """All suggestions of a defence."""
-
-    name: str
-    meaning: str
-    rows: list[Row]
-
-
 @dataclass(frozen=True)
 class Advised:
     """The section's content. `basis`: sentences on where the figures are from. `useless`: rows that name a defence.
 
-    `where`: the table that was measured.
+    `where`: the table that was measured. `measures`: name and meaning of each defence that helps, and its suggestions.
     """
 
     basis: list[str]
     where: str
-    measures: list[Measures]
+    measures: list[tuple[str, str, list[Row]]]
     useless: list[Row]
     parameters: list[Parameter]
 
@@ -54,6 +46,7 @@ def advised(document: Document) -> Advised | None:
     others = [it for it in advice.suggestions if not it.helps]
     source = advice.source
 
+    # what helps stands below its defence; what does not names it, in one table
     def rows(some: Sequence[Suggestion], *, named: bool) -> list[Row]:
         return [_row(it, source, _named(it) if named else setting(it.settings)) for it in some if source is not None]
 
@@ -61,7 +54,7 @@ def advised(document: Document) -> Advised | None:
         basis=basis(advice, document.protocol),
         where="" if source is None else _where(source),
         measures=[
-            Measures(*DEFENCES[name], rows([it for it in helping if it.defence == name], named=False))
+            (*DEFENCES[name], rows([it for it in helping if it.defence == name], named=False))
             for name in dict.fromkeys(it.defence for it in helping)
         ],
         useless=rows([it for it in others if not _dearer(it, advice.suggestions)], named=True),

@@ -113,6 +113,7 @@ def joint(document: Document, party: Party) -> Lines | None:
     entropy = party.signature.label_entropy
     series = {("signatures\n÷ records", "parts"): [step.signatures / max(1, document.records) for step in steps]}
     informations = [step.mutual_information for step in steps]
+    # shares of the entropy need labels of more than one class
     if entropy and all(value is not None for value in informations):
         series["by chance\n÷ entropy", "chance"] = [(step.by_chance or 0.0) / entropy for step in steps]
         series["information\n÷ entropy", "information"] = [(value or 0.0) / entropy for value in informations]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from attacks.document import Document
-from attacks.features.results import Attribute, Reconstruction, VictimFigures
-from attacks.features.strength import attribute_figure, record_strength
+from attacks.features.schema import Attribute, Reconstruction, VictimFigures, attribute_figure, record_strength
 from attacks.report.glossary import count, score, seconds, share
 from treetap.pages.pictures import Dots, DottedTable, Table, dots
 
@@ -44,20 +43,16 @@ RESCALED = (
 )
 
 
-class PictureRow(NamedTuple):
-    """One victim: its number, and data URLs by what they show, None where the document has none."""
-
-    number: str
-    images: list[str | None]
-
-
 @dataclass(frozen=True)
 class Pictures:
-    """Victims beside their reconstructions, of one column of images."""
+    """Victims beside their reconstructions, of one column of images.
+
+    `rows`: by victim from the first the data URLs under `heads`, None where the document has none.
+    """
 
     column: str
     heads: list[str]
-    rows: list[PictureRow]
+    rows: list[list[str | None]]
 
 
 @dataclass(frozen=True)
@@ -83,12 +78,12 @@ def columns(document: Document) -> list[Victim]:
             holder=holder,
             words=words(figures),
             facts=facts(figures),
-            records=Table(RECORD_HEADS, record_rows(figures)),
+            records=Table(RECORD_HEADS, _record_rows(figures)),
             attributes=DottedTable(
                 *(ATTRIBUTE_HEADS, 2, "accuracy or R², 0 to 1"),
-                [(attribute_row(column), _dots(column)) for column in figures.attributes],
+                [(_attribute_row(column), _dots(column)) for column in figures.attributes],
             ),
-            classes=Table(CLASS_HEADS, [class_row(it) for it in figures.attributes if it.raw is not None]),
+            classes=Table(CLASS_HEADS, [_class_row(it) for it in figures.attributes if it.raw is not None]),
             pictures=_pictures(figures),
             reasons=Table(REASON_HEADS, list(figures.reasons.items())),
         )
@@ -108,6 +103,7 @@ def words(figures: VictimFigures) -> list[str]:
         f"From the embeddings and {count(figures.auxiliary)} records whose columns it knows, the label holder guessed "
         f"the columns of {count(figures.victims)} others."
     ]
+    # what the embedding adds: no figure counts that the floor has too
     gains = sorted(
         ((_gain(column), column) for column in figures.attributes if _gain(column) > 0), key=lambda it: -it[0]
     )
@@ -136,7 +132,7 @@ def facts(figures: VictimFigures) -> list[tuple[str, str]]:
     ]
 
 
-def record_rows(figures: VictimFigures) -> list[list[str]]:
+def _record_rows(figures: VictimFigures) -> list[list[str]]:
     """The reconstructions under `RECORD_HEADS`, a row for each measure."""
     rows = []
     for attack in figures.reconstructions:
@@ -152,7 +148,7 @@ def record_rows(figures: VictimFigures) -> list[list[str]]:
     return rows
 
 
-def attribute_row(column: Attribute) -> list[str]:
+def _attribute_row(column: Attribute) -> list[str]:
     """A column's figures under `ATTRIBUTE_HEADS`: accuracy of a class, R² of a number."""
     raw, standardised, floor = (attribute_figure(column, what) for what in FIGURES)
     return [
@@ -167,7 +163,7 @@ def attribute_row(column: Attribute) -> list[str]:
     ]
 
 
-def class_row(column: Attribute) -> list[str]:
+def _class_row(column: Attribute) -> list[str]:
     """A class's further figures under `CLASS_HEADS`."""
     figures = [
         score(None if scores is None else getattr(scores, measure))
@@ -251,6 +247,6 @@ def _pictures(figures: VictimFigures) -> list[Pictures]:
     for column in dict.fromkeys(victim.column for victim in figures.pictures):
         images = [victim.images for victim in figures.pictures if victim.column == column]
         heads = list(dict.fromkeys(what for victim in images for what in victim))
-        rows = [PictureRow(str(k), [victim.get(what) for what in heads]) for k, victim in enumerate(images, 1)]
+        rows = [[victim.get(what) for what in heads] for victim in images]
         pictures.append(Pictures(column, heads, rows))
     return pictures

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from attacks.document import Document, Party
-from attacks.networks.results import ClusterFigures, CompletionRow, Measured, NetworkFigures
+from attacks.id2graph.schema import AttackResult
+from attacks.networks.schema import ClusterFigures, CompletionRow, Measured, NetworkFigures
 from attacks.report.glossary import count, either_way, score
+from attacks.scores import SCORES
 from treetap.pages.pictures import Dots, DottedTable, Lines, Table, dots, lines
 
 CLUSTER_HEADS = (
@@ -59,18 +61,19 @@ def networks(document: Document) -> Networks | None:
     parties = {name: party.network for name, party in document.parties.items() if party.network is not None}
     if document.gain is None or (document.parties and not document.on_labels):
         return None
+    # parties without scores have tables and no curves
     drawn = {name: _curves(own.gradient_clusters) for name, own in parties.items() if own.gradient_clusters}
     completions = [
         (figures, _dots(row))
         for name, own in parties.items()
         if own.completion is not None
-        for row, figures in zip(own.completion.rows, completion_rows(name, own), strict=True)
+        for row, figures in zip(own.completion.rows, _completion_rows(name, own), strict=True)
     ]
     return Networks(
         curves={name: curves for name, curves in drawn.items() if curves is not None},
-        clusters=Table(CLUSTER_HEADS, [row for name in parties for row in cluster_rows(name, document.parties[name])]),
-        labels=Table(LABEL_HEADS, [row for name, own in parties.items() for row in label_rows(name, own)]),
-        scores=Table(SCORE_HEADS, [row for name, own in parties.items() for row in score_rows(name, own)]),
+        clusters=Table(CLUSTER_HEADS, [row for name in parties for row in _cluster_rows(name, document.parties[name])]),
+        labels=Table(LABEL_HEADS, [row for name, own in parties.items() for row in _label_rows(name, own)]),
+        scores=Table(SCORE_HEADS, [row for name, own in parties.items() for row in _score_rows(name, own)]),
         completions=DottedTable(COMPLETION_HEADS, 4, "accuracy, 0 to 1", completions),
         gain=Table(GAIN_HEADS, [row] if (row := gain_row(document)) else []),
         gain_reason=document.gain.reason,
@@ -81,28 +84,23 @@ def networks(document: Document) -> Networks | None:
     )
 
 
-def cluster_rows(name: str, party: Party) -> list[list[str]]:
+def _cluster_rows(name: str, party: Party) -> list[list[str]]:
     """The clusters of gradients under `CLUSTER_HEADS`, and those of the party's own columns."""
     rows = []
     if party.network is not None and (clusters := party.network.gradient_clusters) is not None:
         at = _epoch(clusters.epoch) if clusters.outcome == "clusters" else clusters.outcome
-        scores = (
-            clusters.homogeneity,
-            clusters.completeness,
-            clusters.ari,
-            clusters.nmi,
-            clusters.accuracy,
-            clusters.named_accuracy,
-        )
         sizes = (count(clusters.clusters), clusters.chosen_by, count(clusters.records), count(clusters.left_out))
-        rows.append([name, "gradient clusters", score(clusters.v_measure), at, *map(score, scores), *sizes])
+        rows.append([name, "gradient clusters", score(clusters.v_measure), at, *_scores(clusters), *sizes])
     if (own := party.attacks.get("cl")) is not None:
-        scores = (own.homogeneity, own.completeness, own.ari, own.nmi, own.accuracy, own.named_accuracy)
-        rows.append([name, "CL", score(own.v_measure), "–", *map(score, scores), count(own.clusters), "–", "–", "–"])
+        rows.append([name, "CL", score(own.v_measure), "–", *_scores(own), count(own.clusters), "–", "–", "–"])
     return rows
 
 
-def label_rows(name: str, figures: NetworkFigures) -> list[list[str]]:
+def _scores(it: ClusterFigures | AttackResult) -> list[str]:
+    return [score(getattr(it, name)) for name in SCORES if name != "v_measure"]
+
+
+def _label_rows(name: str, figures: NetworkFigures) -> list[list[str]]:
     """The inferred labels under `LABEL_HEADS`."""
     labels = figures.gradient_labels
     if labels is None:
@@ -117,7 +115,7 @@ def label_rows(name: str, figures: NetworkFigures) -> list[list[str]]:
     ]
 
 
-def score_rows(name: str, figures: NetworkFigures) -> list[list[str]]:
+def _score_rows(name: str, figures: NetworkFigures) -> list[list[str]]:
     """The AUCs of single gradients under `SCORE_HEADS`."""
     return [
         [name, what, either_way(scores.auc), _epoch(scores.epoch), count(scores.draws), count(scores.left_out)]
@@ -126,26 +124,21 @@ def score_rows(name: str, figures: NetworkFigures) -> list[list[str]]:
     ]
 
 
-def completion_rows(name: str, figures: NetworkFigures) -> list[list[str]]:
+def _completion_rows(name: str, figures: NetworkFigures) -> list[list[str]]:
     """The ways to complete under `COMPLETION_HEADS`."""
     completion = figures.completion
-    return (
-        []
-        if completion is None
-        else [
-            [
-                *(name, row.head, "tuned" if row.tuned else "frozen"),
-                f"all, {count(row.known)}" if row.labels == "all" else count(row.known),
-                *_measured(row.completed),
-                *(
-                    score(None if floor is None else floor.accuracy)
-                    for floor in (row.untrained, row.scratch, row.scratch_all)
-                ),
-                *(score(completion.majority), count(completion.records), completion.evaluated_on),
-            ]
-            for row in completion.rows
+    if completion is None:
+        return []
+    return [
+        [
+            *(name, row.head, "tuned" if row.tuned else "frozen"),
+            f"all, {count(row.known)}" if row.labels == "all" else count(row.known),
+            *_measured(row.completed),
+            *(_measured(floor)[0] for floor in (row.untrained, row.scratch, row.scratch_all)),
+            *(score(completion.majority), count(completion.records), completion.evaluated_on),
         ]
-    )
+        for row in completion.rows
+    ]
 
 
 def gain_row(document: Document) -> list[str]:

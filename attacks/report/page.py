@@ -10,18 +10,16 @@ from attacks.report import (
     advice,
     bounds,
     columns,
+    glance,
     glossary,
     matrix,
     networks,
     pivodl,
     predictions,
     scores,
-    sentences,
-    summary,
     trees,
 )
 from treetap.pages.page import render
-from treetap.pages.pictures import Table
 
 #: Colours of classes, distinct on light and dark backgrounds; further ones follow at golden angles.
 CLASS_COLOURS = (
@@ -37,7 +35,7 @@ def html(document: Document | Mapping[str, Any]) -> str:
     """
     content = parse(document)
     v_top, nats_top, chosen = scores.ceiling(content), bounds.ceiling(content), trees.choose(content)
-    largest, parties = summary.largest_class(content), content.parties.items()
+    largest, parties = glance.largest_class(content), content.parties.items()
     return render(
         "attacks.report",
         "page.html.j2",
@@ -47,8 +45,8 @@ def html(document: Document | Mapping[str, Any]) -> str:
         words=glossary,
         class_colours=_class_colours(content),
         unscored=glossary.unscored(content),
-        sentences=sentences.sentences(content),
-        glances=summary.glances(content),
+        sentences=glance.sentences(content),
+        glances=glance.glances(content),
         largest_class=None if largest is None else f"{100 * largest:.1f} %",
         advised=advice.advised(content),
         advice_heads=advice.HEADS,
@@ -70,8 +68,8 @@ def html(document: Document | Mapping[str, Any]) -> str:
         columns=columns.columns(content),
         column_dots=columns.DOTS.values(),
         column_rescaled=columns.RESCALED,
-        paths=Table(predictions.PATH_HEADS, predictions.path_rows(content)),
-        weights=Table(predictions.WEIGHT_HEADS, predictions.weight_rows(content)),
+        paths=predictions.paths(content),
+        weights=predictions.weights(content),
         prediction_terms=predictions.TERMS,
     )
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from attacks.document import Document, Party
-from attacks.pivodl.results import GuessFigures, InversionFigures
+from attacks.pivodl.schema import GainInversionFigures, GuessFigures
 from attacks.report.glossary import INVERTED, count, either_way, score, share
+from attacks.schema import Findings
 from treetap.pages.pictures import Dots, DottedTable, Table, dots
 
 
@@ -37,18 +39,26 @@ KINDS = {
 _HIDDEN, _ALONE = "without_noise", "own_labels_and_columns"
 GUESS_HEADS = ("party", "records guessed", *(kind.label for kind in KINDS.values()))
 ACCURACY_HEADS = ("party", "guess", "records", "accuracy", "largest class", "AUC")
-INVERSION_HEADS = (
-    *("party", "splits", "gains at hand", "equations", "solved", "right", "solved ÷ splits"),
-    *("weights with noise", "noise removed"),
-)
-DIFFERENTIAL_HEADS = (
-    *("party", "candidates opened by their source", "sets with sums", "smallest", "labels that follow", "right"),
-    *("labels with solved gains", "right"),
-)
-DISCLOSED_HEADS = (
-    *("party", "bins received", "ids in lists", "nodes that continue", "ids in them", "leaves", "below own splits"),
-    *("of these exact by sums", "exact beside an open sibling", "barred from sums", "without a split party"),
-)
+#: Attack → head and field of each of its counts; no field: the share of the splits that is solved.
+COUNTS: dict[str, tuple[tuple[str, str], ...]] = {
+    "gain_inversion": (
+        *(("splits", "splits"), ("gains at hand", "announced"), ("equations", "tried"), ("solved", "solved")),
+        *(("right", "exact"), ("solved ÷ splits", "")),
+        *(("weights with noise", "noised_weights"), ("noise removed", "noise_removed")),
+    ),
+    "differential": (
+        *(("candidates opened by their source", "opened_by_source"), ("sets with sums", "known_sums")),
+        *(("smallest", "smallest_set"), ("labels that follow", "labels"), ("right", "labels_right")),
+        *(("labels with solved gains", "labels_by_inversion"), ("right", "labels_right_by_inversion")),
+    ),
+    "disclosed": (
+        *(("bins received", "bins"), ("ids in lists", "listed")),
+        *(("nodes that continue", "continuing_nodes"), ("ids in them", "continuing_ids")),
+        *(("leaves", "leaves"), ("below own splits", "leaves_as_source")),
+        *(("of these exact by sums", "exact_weight_known"), ("exact beside an open sibling", "exact_beside_open")),
+        *(("barred from sums", "barred"), ("without a split party", "without_split_party")),
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -70,18 +80,19 @@ def shared_labels(document: Document) -> SharedLabels | None:
     parties = {name: party for name, party in document.parties.items() if party.label_guess is not None}
     if not parties:
         return None
+    # a job without noise has fewer ways to guess
     used = [key for key in KINDS if any(_guess(party, key) is not None for party in parties.values())]
     return SharedLabels(
         noise=any(party.label_guess.epsilon is not None for party in parties.values() if party.label_guess),
         announced=any(party.gain_inversion.announced for party in parties.values() if party.gain_inversion),
         kinds=[KINDS[key] for key in used],
         guesses=DottedTable(
-            GUESS_HEADS, 1, "AUC, 0 to 1", [(guess_row(name, party), _dots(party)) for name, party in parties.items()]
+            GUESS_HEADS, 1, "AUC, 0 to 1", [(_guess_row(name, party), _dots(party)) for name, party in parties.items()]
         ),
         accuracies=Table(ACCURACY_HEADS, [row for name, party in parties.items() for row in _accuracies(name, party)]),
-        inversions=Table(INVERSION_HEADS, [inversion_row(name, party) for name, party in parties.items()]),
-        differentials=Table(DIFFERENTIAL_HEADS, [differential_row(name, party) for name, party in parties.items()]),
-        disclosed=Table(DISCLOSED_HEADS, [disclosed_row(name, party) for name, party in parties.items()]),
+        inversions=_counts(parties, "gain_inversion"),
+        differentials=_counts(parties, "differential"),
+        disclosed=_counts(parties, "disclosed"),
     )
 
 
@@ -97,6 +108,7 @@ def sentence(party: Party) -> str:
         two = whole.inverted is not None
         rights += [_stronger(value, how, two=two) for value, how in zip(whole.accuracy_by_tree, when, strict=True)]
         ranks += [_stronger(value, how) for value, how in zip(whole.auc_by_tree, when, strict=True)]
+    # the sentence is on the best guess that an attacker can make, after any number of trees
     right, how = max(rights, key=lambda one: one[0])
     floors = {"always naming their most frequent class": max(guess.majority or 0.0 for guess in scored.values())}
     if _ALONE in scored:
@@ -132,7 +144,7 @@ def _of(guess: GuessFigures, key: str) -> tuple[float, str]:
     return _stronger(guess.accuracy, KINDS[key].label, two=guess.inverted is not None)
 
 
-def guess_row(name: str, party: Party) -> list[str]:
+def _guess_row(name: str, party: Party) -> list[str]:
     """Party, records, AUC of each way to guess."""
     guess = party.label_guess
     guesses = [_guess(party, key) for key in KINDS]
@@ -163,33 +175,17 @@ def _accuracies(name: str, party: Party) -> list[list[str]]:
     return rows
 
 
-def inversion_row(name: str, party: Party) -> list[str]:
-    """The figures of gain inversion under `INVERSION_HEADS`."""
-    inversion = party.gain_inversion
-    if inversion is None:
-        return [name, *["–"] * (len(INVERSION_HEADS) - 1)]
-    return [name, *_figures(inversion), count(inversion.noised_weights), count(inversion.noise_removed)]
+def _counts(parties: Mapping[str, Party], attack: str) -> Table:
+    """The counts of an attack by party; dashes for a party without it."""
+    heads = [head for head, _ in COUNTS[attack]]
+    rows = [
+        [name, *(_count(getattr(party, attack), field) for _, field in COUNTS[attack])]
+        for name, party in parties.items()
+    ]
+    return Table(("party", *heads), rows)
 
 
-def _figures(inversion: InversionFigures) -> list[str]:
-    counts = (inversion.splits, inversion.announced, inversion.tried, inversion.solved, inversion.exact)
-    return [*map(count, counts), share(inversion.solved, inversion.splits)]
-
-
-def differential_row(name: str, party: Party) -> list[str]:
-    """The figures of the differential attack under `DIFFERENTIAL_HEADS`."""
-    attack = party.differential
-    if attack is None:
-        return [name, *["–"] * (len(DIFFERENTIAL_HEADS) - 1)]
-    sets = (attack.opened_by_source, attack.known_sums, attack.smallest_set, attack.labels, attack.labels_right)
-    return [name, *map(count, (*sets, attack.labels_by_inversion, attack.labels_right_by_inversion))]
-
-
-def disclosed_row(name: str, party: Party) -> list[str]:
-    """What messages disclose, under `DISCLOSED_HEADS`."""
-    told = party.disclosed
-    if told is None:
-        return [name, *["–"] * (len(DISCLOSED_HEADS) - 1)]
-    leaves = (told.leaves, told.leaves_as_source, told.exact_weight_known, told.exact_beside_open)
-    nodes = (told.continuing_nodes, told.continuing_ids)
-    return [name, *map(count, (told.bins, told.listed, *nodes, *leaves, told.barred, told.without_split_party))]
+def _count(figures: Findings | None, field: str) -> str:
+    if isinstance(figures, GainInversionFigures) and not field:
+        return share(figures.solved, figures.splits)
+    return count(getattr(figures, field, None))

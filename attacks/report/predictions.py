@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from attacks.document import Document
-from attacks.predictions.results import DecodedPaths
+from attacks.predictions.schema import DecodedPaths
 from attacks.registry import Needs, rows
 from attacks.report.glossary import count, seconds, share
+from treetap.pages.pictures import Table
 
-PATH_HEADS = (
-    *("prediction", "by", "attack", "records", "trees", "bits of candidates", "bits of sums"),
-    *("whole path known", "several paths", "undecided", "leaves known", "time"),
-)
-WEIGHT_HEADS = ("prediction", "by", "leaves", "weights not known", "of these found", "share")
 #: Name of an attack → what it is.
 TERMS = {row.label: f"{row.line}." for row in rows(Needs.SCORES).values()}
 
 
-def path_rows(document: Document) -> list[list[str]]:
-    """Decoded paths under `PATH_HEADS`; of an inversion without the weights that it found, and with them."""
+def paths(document: Document) -> Table:
+    """Decoded paths; of an inversion without the weights that it found, and with them."""
+    heads = (
+        *("prediction", "by", "attack", "records", "trees", "bits of candidates", "bits of sums"),
+        *("whole path known", "several paths", "undecided", "leaves known", "time"),
+    )
     lines = []
     for name, figures in (document.predictions or {}).items():
         if figures.path_decoding is not None:
@@ -25,7 +25,7 @@ def path_rows(document: Document) -> list[list[str]]:
         if (inverted := figures.prediction_inversion) is not None:
             lines.append([name, figures.recipient, "before inversion", *_paths(inverted.before)])
             lines.append([name, figures.recipient, "after inversion", *_paths(inverted.after)])
-    return lines
+    return Table(heads, lines)
 
 
 def _paths(paths: DecodedPaths) -> list[str]:
@@ -35,10 +35,11 @@ def _paths(paths: DecodedPaths) -> list[str]:
     return [*sizes, *outcomes, share(paths.leaves_known, 1), seconds(paths.seconds)]
 
 
-def weight_rows(document: Document) -> list[list[str]]:
-    """Weights that scores give away, under `WEIGHT_HEADS`."""
-    return [
+def weights(document: Document) -> Table:
+    """Weights that scores give away."""
+    lines = [
         [name, figures.recipient, *map(count, (it.leaves, it.unknown, it.solved)), share(it.solved, it.unknown)]
         for name, figures in (document.predictions or {}).items()
         if (it := figures.prediction_inversion) is not None
     ]
+    return Table(("prediction", "by", "leaves", "weights not known", "of these found", "share"), lines)

@@ -15,14 +15,13 @@ from attacks.document import Document, parse
 from attacks.report import columns as on_columns
 from attacks.report import networks, pivodl, predictions
 from attacks.report.advice import terminal_lines
+from attacks.report.glance import glances, sentences
 from attacks.report.glossary import ATTACKS, NOT_A_PROOF, count, rank, unscored
 from attacks.report.matrix import Amount, amounts
 from attacks.report.scores import SCORE_HEADS, figures
-from attacks.report.sentences import sentences
-from attacks.report.summary import glances
 from treetap import terminal
 
-Rows = list[list[str]]
+Rows = Sequence[Sequence[str]]
 #: Most columns of a line of text.
 PROSE_COLUMNS = 100
 
@@ -51,6 +50,7 @@ def print_summary(document: Document | Mapping[str, Any], console: Console) -> N
     if not content.parties:
         _say(console, "No feature party's transcript is at hand, so there is nothing to attack.")
     _learned(content, console)
+    # a split network has no trees, hence no groups by leaves and no bounds of nodes
     if content.of_network:
         _networks(content, console)
         _columns(content, console)
@@ -113,33 +113,36 @@ def _attacks(document: Document, console: Console) -> None:
 
 def _shared(document: Document, console: Console) -> None:
     """PIVODL's attacks."""
-    parties = {name: party for name, party in document.parties.items() if party.label_guess is not None}
-    for title, heads, row in (
-        ("Guesses of other parties' labels: AUC", pivodl.GUESS_HEADS, pivodl.guess_row),
-        ("Gain inversion", pivodl.INVERSION_HEADS, pivodl.inversion_row),
-        ("Differential attack", pivodl.DIFFERENTIAL_HEADS, pivodl.differential_row),
-        ("What the messages disclose", pivodl.DISCLOSED_HEADS, pivodl.disclosed_row),
+    if (shared := pivodl.shared_labels(document)) is None:
+        return
+    guesses = [row for row, _ in shared.guesses.rows]
+    _table(console, "Guesses of other parties' labels: AUC", shared.guesses.heads, guesses)
+    for title, table in (
+        ("Gain inversion", shared.inversions),
+        ("Differential attack", shared.differentials),
+        ("What the messages disclose", shared.disclosed),
     ):
-        if parties:
-            _table(console, title, heads, [row(name, party) for name, party in parties.items()])
+        _table(console, title, table.heads, table.rows)
 
 
 def _networks(document: Document, console: Console) -> None:
     """The attacks on split networks."""
-    parties = [(name, party) for name, party in document.parties.items() if party.network is not None]
-    figures = [(name, party.network) for name, party in parties if party.network is not None]
-    for title, heads, rows, names in (
-        ("Gradients: clusters", networks.CLUSTER_HEADS, [networks.cluster_rows(*own) for own in parties], 2),
-        ("Gradients: inferred labels", networks.LABEL_HEADS, [networks.label_rows(*own) for own in figures], 1),
-        ("Gradients: length and direction", networks.SCORE_HEADS, [networks.score_rows(*own) for own in figures], 2),
-        ("Model completion", networks.COMPLETION_HEADS, [networks.completion_rows(*own) for own in figures], 4),
-        ("What the federation gains", networks.GAIN_HEADS, [[row] if (row := networks.gain_row(document)) else []], 1),
-    ):
-        if shown := [row for own in rows for row in own]:
-            _table(console, title, heads, shown, names)
+    parties = {name: party.network for name, party in document.parties.items() if party.network is not None}
+    if (section := networks.networks(document)) is not None:
+        completions = [row for row, _ in section.completions.rows]
+        for title, heads, rows, names in (
+            ("Gradients: clusters", section.clusters.heads, section.clusters.rows, 2),
+            ("Gradients: inferred labels", section.labels.heads, section.labels.rows, 1),
+            ("Gradients: length and direction", section.scores.heads, section.scores.rows, 2),
+            ("Model completion", section.completions.heads, completions, 4),
+        ):
+            if rows:
+                _table(console, title, heads, rows, names)
+    if gain := networks.gain_row(document):
+        _table(console, "What the federation gains", networks.GAIN_HEADS, [gain])
     if document.gain is not None and document.gain.reason and document.on_labels:
         _say(console, *_wrapped(f"Gain over alone that is kept: {document.gain.reason}.", console))
-    for name, own in figures:
+    for name, own in parties.items():
         if own.amplified:
             _say(console, f'{name} trained with optimizer = "amplified": its completion is the active one.')
         for what, why in own.reasons.items():
@@ -148,34 +151,34 @@ def _networks(document: Document, console: Console) -> None:
 
 def _columns(document: Document, console: Console) -> None:
     """The label holder's attacks on columns."""
-    victims = document.victims
+    victims = on_columns.columns(document)
     for title, heads, rows in (
         (
             "Columns of feature parties, one by one",
             on_columns.ATTRIBUTE_HEADS,
-            [(name, on_columns.attribute_row(it)) for name, own in victims.items() for it in own.attributes],
+            [[victim.name, *row] for victim in victims for row, _ in victim.attributes.rows],
         ),
         (
             "Columns of feature parties: whole records",
             on_columns.RECORD_HEADS,
-            [(name, row) for name, own in victims.items() for row in on_columns.record_rows(own)],
+            [[victim.name, *row] for victim in victims for row in victim.records.rows],
         ),
     ):
         if rows:
-            _table(console, title, ("of", *heads), [[name, *row] for name, row in rows], 3)
-    for name, own in victims.items():
-        for what, why in own.reasons.items():
-            _say(console, *_wrapped(f"{name}: {what}: {why}.", console, "  "))
+            _table(console, title, ("of", *heads), rows, 3)
+    for victim in victims:
+        for what, why in victim.reasons.rows:
+            _say(console, *_wrapped(f"{victim.name}: {what}: {why}.", console, "  "))
 
 
 def _predictions(document: Document, console: Console) -> None:
     """The attacks on scores of predictions."""
-    for title, heads, rows in (
-        ("Leaves behind the scores of predictions", predictions.PATH_HEADS, predictions.path_rows(document)),
-        ("Leaf weights that scores give away", predictions.WEIGHT_HEADS, predictions.weight_rows(document)),
+    for title, table, names in (
+        ("Leaves behind the scores of predictions", predictions.paths(document), 3),
+        ("Leaf weights that scores give away", predictions.weights(document), 2),
     ):
-        if rows:
-            _table(console, title, heads, rows, 3 if len(heads) > 6 else 2)
+        if table.rows:
+            _table(console, title, table.heads, table.rows, names)
     for name, of_job in (document.predictions or {}).items():
         for fault in of_job.faults:
             _say(console, f"{name}: {fault}")
@@ -199,6 +202,7 @@ def _table(console: Console, title: str, heads: Sequence[str], rows: Rows, names
     A table that is too wide is printed in parts, each with those columns; if not even one figure fits beside them, each
     figure gets a line. A column without any figure is left out.
     """
+    # a column that nobody has a figure for is left out
     kept = [k for k in range(len(heads)) if k < names or any(row[k] != "–" for row in rows)]
     heads, rows = [heads[k] for k in kept], [[row[k] for k in kept] for row in rows]
     console.print()

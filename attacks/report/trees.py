@@ -39,17 +39,12 @@ class Box(NamedTuple):
     segments: list[Segment]
 
 
-class Link(NamedTuple):
-    """A link from parent to child; `width` grows with the child's share of records."""
-
-    path: str
-    width: str
-    hidden: bool
-
-
 @dataclass(frozen=True)
 class Drawing:
-    """One tree of one party as a picture and as a table."""
+    """One tree of one party as a picture and as a table.
+
+    `links`: from parents to children: path, width by the child's share of records, and whether the child is hidden.
+    """
 
     tree: int
     known: int
@@ -57,23 +52,17 @@ class Drawing:
     width: int
     height: int
     boxes: list[Box]
-    links: list[Link]
+    links: list[tuple[str, str, bool]]
     table: Table
-
-
-class Pile(NamedTuple):
-    """The nodes of one source over all trees, as one path of bars."""
-
-    style: str
-    path: str
 
 
 @dataclass(frozen=True)
 class Overview:
-    """The number of nodes of each tree by source."""
+    """The number of nodes of each tree by source; `ticks` of the trees; `piles`: by source, a path of bars."""
 
     frame: Frame
-    piles: list[Pile]
+    ticks: list[Tick]
+    piles: dict[str, str]
     totals: dict[str, int]
 
 
@@ -102,6 +91,7 @@ def draw(document: Document, tree: SeenTree) -> Drawing:
     tops = []
     for number in sorted(nodes):
         above = number >> 1
+        # the document may leave nodes out: a node hangs below its nearest ancestor that is there
         while above and above not in nodes:
             above >>= 1
         children[above].append(number) if above else tops.append(number)
@@ -142,7 +132,7 @@ def overview(party: Party) -> Overview | None:
     y = Linear(0, most, height - BOTTOM, TOP)
     ends = (x.end - x.start) / len(node_counts)
     bar = min(28.0, ends * 0.8)
-    piles = []
+    piles = {}
     below = [0] * len(node_counts)
     for style in STYLES:
         path = ""
@@ -151,25 +141,12 @@ def overview(party: Party) -> Overview | None:
                 left, bottom, top = x(k + 0.5) - bar / 2, y(below[k]), y(below[k] + counts[style])
                 path += f"M{short(left)} {short(bottom)}V{short(top)}h{short(bar)}V{short(bottom)}z"
                 below[k] += counts[style]
-        piles.append(Pile(style, path))
+        piles[style] = path
+    # at most ten trees are numbered on the axis
     step = -(-len(node_counts) // 10)
     ticks = [Tick(short(x(k + 0.5)), str(party.trees[k].tree)) for k in range(0, len(node_counts), step)]
-    frame = Frame(width, height, _Fixed(x, ticks), y, "tree", "nodes")
-    return Overview(frame, piles, {style: sum(counts[style] for counts in node_counts) for style in STYLES})
-
-
-@dataclass(frozen=True)
-class _Fixed:
-    """An axis with ticks of its own."""
-
-    scale: Linear
-    chosen: list[Tick]
-
-    def __call__(self, value: float) -> float:
-        return self.scale(value)
-
-    def ticks(self) -> list[Tick]:
-        return self.chosen
+    frame = Frame(width, height, x, y, "tree", "nodes")
+    return Overview(frame, ticks, piles, {style: sum(counts[style] for counts in node_counts) for style in STYLES})
 
 
 def _rows(nodes: dict[int, TreeNode], children: dict[int, list[int]], tops: list[int]) -> dict[int, float]:
@@ -221,13 +198,13 @@ def _segments(node: TreeNode) -> list[Segment]:
     return segments
 
 
-def _link(parent: TreeNode, y: float, child: TreeNode, end: float, records: int, column: int) -> Link:
+def _link(parent: TreeNode, y: float, child: TreeNode, end: float, records: int, column: int) -> tuple[str, str, bool]:
     x0, x1 = _left(parent, column) + BOX, _left(child, column)
     y0, y1 = y - 3, end - 3
     bend = x0 + 22
     path = f"M{short(x0)} {short(y0)}C{short(bend)} {short(y0)} {short(x1 - 24)} {short(y1)} {short(x1)} {short(y1)}"
     part = 0.0 if child.records is None else child.records / max(1, records)
-    return Link(path, short(1 + 7 * part), not child.known)
+    return path, short(1 + 7 * part), not child.known
 
 
 def _split(node: TreeNode, digits: int = 12) -> str:

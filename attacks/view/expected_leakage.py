@@ -59,7 +59,7 @@ def _tree(
     rows: dict[int, Ints] = {1: np.arange(total, dtype=np.int64)}
     received: dict[int, Ints] = {}
     own: list[tuple[OwnSplit, Ints, Ints]] = []
-    for split in sorted(tree.splits, key=lambda each: each.node):
+    for split in sorted(tree.splits, key=lambda it: it.node):
         candidate, cut = model.entry(split)
         here = rows.pop(split.node)
         values = raw[split.owner][here, candidate.feature]

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from attacks.view.memory_budget import MemoryBudget
+from attacks.view.kept_messages import MemoryBudget
 from treetap.errors import Malformed
 from treetap.trees.ensemble import ROOT
 
@@ -76,7 +76,11 @@ class TreeView:
         They partition the root's records, except where a level is hidden, as in a view of received sets only: a node of
         which only grandchildren are known is a leaf beside them.
         """
-        return [self.nodes[u] for u in sorted(self.nodes) if not {2 * u, 2 * u + 1} & self.nodes.keys()]
+        return [self.nodes[u] for u in sorted(self.nodes) if self.is_leaf(u)]
+
+    def is_leaf(self, node: int) -> bool:
+        """True for a known node without known children."""
+        return node in self.nodes and not {2 * node, 2 * node + 1} & self.nodes.keys()
 
     def drawn_of(self, records: Ints) -> Ints:
         """The records on which the tree was trained; all if no message named the sample."""
@@ -166,6 +170,7 @@ def _third(known: Mapping[int, tuple[Ints, Source]], parent: int) -> Iterator[tu
         child = left if left in family else right
         within = _flags(family[parent], family[child])
         within[family[child]] = True
+        # records of the child beyond the parent would make them sets of two different trees
         stays = within[family[parent]]
         if int(stays.sum()) != len(family[child]):
             raise Malformed(f"node {child} holds records that node {parent} does not")

@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import cast
 
-from attacks.view.memory_budget import MemoryBudget
-from attacks.view.series import Series
+from attacks.view.kept_messages import MemoryBudget, Series
 from treetap.errors import Malformed
 from treetap.wire.frame import content_of
 from treetap.wire.v2 import exchange_pb2, splitnn_pb2
@@ -16,8 +15,6 @@ from treetap.wire.v2 import exchange_pb2, splitnn_pb2
 #: The messages with the numbers of a batch: at a label holder, and at a feature party.
 EMBEDDINGS, GRADIENTS = "embeddings", "embedding_gradients"
 Numbers = splitnn_pb2.Embeddings | splitnn_pb2.EmbeddingGradients
-_Place = tuple[str, int, int]  # sender, epoch, batch
-_Attempts = dict[int, Series[Numbers]]
 
 
 @dataclass
@@ -38,7 +35,7 @@ class NetworkMessages:
     newest: bool = False
     of_blocks: bool = False
     senders: set[str] = field(default_factory=set)
-    _batches: defaultdict[tuple[str, int, int], dict[int, Series[Numbers]]] = field(
+    _batches: defaultdict[tuple[str, int, int], dict[int, Series[Numbers]]] = field(  # sender, epoch, batch → attempt
         default_factory=lambda: defaultdict(dict)
     )
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from attacks.view.known_trees import Ints
 from attacks.view.view import View
 from treetap.errors import DataError
 from treetap.names import did_you_mean
@@ -50,16 +51,21 @@ def load_own_table(path: Path, view: View, id_column: str = "id", columns: Seque
     check_names(path, have, [id_column, *wanted])
     config = TableConfig(path=path, id=id_column, columns=wanted, encode=as_numbers(path, wanted))
     table = read_table(config, with_label=False, missing=view.missing)
-    if len(table.ids) <= int(view.rows.max(initial=-1)):
-        raise DataError(
-            f"{path}: has {len(table.ids)} rows, but row {int(view.rows.max()) + 1} of {view.party}'s table took part "
-            f"in job {view.job!r}: this is another table, or another version of it"
-        )
+    own = in_common_order(path, table, view, view.rows)
     if view.own_digest is not None and table.digest() != view.own_digest:
         raise DataError(f"{path}: column {id_column!r} holds other ids than {view.party}'s table in job {view.job!r}")
-    own = table.take(np.argsort(table.rows)[view.rows])
     _check_splits(own, view)
     return one_hot(own)
+
+
+def in_common_order(path: Path, table: Table, view: View, rows: Ints) -> Table:
+    """The records with these rows, which took part in the job. Raises DataError where the table has fewer rows."""
+    if len(table.ids) <= int(rows.max(initial=-1)):
+        raise DataError(
+            f"{path}: has {len(table.ids)} rows, but row {int(rows.max()) + 1} of {view.party}'s table took part in "
+            f"job {view.job!r}: this is another table, or another version of it"
+        )
+    return table.take(np.argsort(table.rows)[rows])
 
 
 def model_table(manifest: Mapping[str, Any], path: Path, id_column: str) -> Table:
@@ -143,6 +149,7 @@ def _check_splits(own: Table, view: View) -> None:
     for tree in (*view.trees, *view.unfinished):
         for u, node in tree.nodes.items():
             split = node.split
+            # splits of text cannot be followed: the auditor's table numbers texts in its own way
             if split is None or split.categories or split.feature_name not in places:
                 continue
             values = own.features[node.records, places[split.feature_name]]

@@ -21,6 +21,7 @@ def feature_party(path: Path, replay: TranscriptReplay, spec: setup_pb2.JobSpec,
     """
     possible = _possible(path, replay, spec, party)
     chosen = party or possible[0]
+    # where all parties label records, none of them is left out as the one that knows the labels
     if training(training_name(spec)).one_role:
         if party is None and len(possible) > 1:
             raise BadInput(f"{path}: does not say whose transcript it is; name one of {', '.join(possible)}")

@@ -55,6 +55,7 @@ class JobMessages:
         """
         others = [name for name in parties if name != party]
         for attempt in sorted({attempt for attempt, _ in self._labelled}, reverse=True):
+            # an interrupted attempt may lack the message of some party; an earlier one says the same
             if all((attempt, name) in self._labelled for name in others):
                 labelled = {name: self._rows(attempt, name, total) for name in others}
                 times = np.zeros(total, dtype=np.int64)

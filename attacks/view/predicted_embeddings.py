@@ -13,10 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from attacks.view.embeddings_view import EmbeddingRows, EmbeddingsView
-from attacks.view.gradient_rows import Ints, Rows
 from attacks.view.network_messages import EMBEDDINGS, NetworkMessages, Numbers
-from attacks.view.received_rows import decoded
+from attacks.view.received_rows import EmbeddingsView, EpochRows, Ints, Rows, decoded
 from attacks.view.replay import TranscriptReplay, read_replay
 from attacks.view.transcripts import located
 from attacks.view.view import View
@@ -51,7 +49,7 @@ class PredictedEmbeddings:
     _messages: NetworkMessages = field(repr=False)
     _blocks: tuple[_Block, ...] = field(repr=False)
 
-    def of(self, party: str) -> EmbeddingRows:
+    def of(self, party: str) -> EpochRows:
         """The embeddings that a feature party sent; of a record that came in several blocks the last one.
 
         Raises:
@@ -79,7 +77,7 @@ class PredictedEmbeddings:
         if not there.any():
             raise BadInput(f"{self.path}: holds no embeddings of {party}, as where it was away")
         records = np.flatnonzero(there)
-        return EmbeddingRows(party, None, records, values if there.all() else values[records])
+        return EpochRows(None, records, values if there.all() else values[records])
 
 
 def read_predicted(
@@ -88,7 +86,7 @@ def read_predicted(
     """Read the embeddings in a label holder's transcript of a prediction with a model that it trained.
 
     `path`, `ca`, `revoked`: see `attacks.view.view.read_view`. `job`: the prediction's name. `training`: the label
-    holder's view of the training (`attacks.view.label_holder_view.read_label_holder`).
+    holder's view of the training (`attacks.view.view.read_label_holder`).
 
     Raises:
         BadInput: there is no such transcript, it is of a training, of another model, another party's, or too large; or
@@ -151,6 +149,7 @@ def _blocks(path: Path, replay: TranscriptReplay, parties: tuple[str, ...]) -> t
         first = 0
         for number, count in of_attempt.items():
             rows = named[number]
+            # messages name the rows of a block; where they do not, its place in the common order does
             if rows is None and inferred is not None:
                 rows = inferred[first : first + count]
                 if len(rows) != count:

@@ -1,22 +1,90 @@
-"""Numbers of one feature party's embeddings in a log, by record and epoch: the embeddings, or their gradients.
+"""Numbers of feature parties' embeddings in a log, by record and epoch: the embeddings, or their gradients.
 
-The order of the records in each batch follows from the seed of the job, which every party has, and which batches the
-party sat out does too.
+A feature party's log has the gradients that it was sent, and a label holder's the embeddings of each feature party. The
+order of the records in each batch follows from the seed of the job, which every party has, and which batches a party
+sat out does too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 
-from attacks.view.gradient_rows import GradientRows, Ints, Rows
+from attacks.view.kept_messages import MemoryBudget
 from attacks.view.network_messages import EMBEDDINGS, NetworkMessages, Numbers
-from treetap.errors import DataError, Malformed
+from treetap.errors import BadInput, DataError, Malformed
+from treetap.neural.draws import Draws
 from treetap.neural.params import SplitnnParams
 from treetap.neural.schedule import Schedule
+
+Ints = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.float32]
+#: Most numbers of the rows that several epochs give together.
+_MOST_NUMBERS = 1 << 27
+
+
+@dataclass(frozen=True)
+class EpochRows:
+    """Embeddings of one feature party, or their gradients.
+
+    Attributes:
+        epoch: its number, from 0; None: several epochs together, or a prediction.
+        records: (n,) places of the records, ascending; a record of a batch that the party sat out has no row.
+        values: (n, width) the numbers.
+    """
+
+    epoch: int | None
+    records: Ints = field(repr=False)
+    values: Rows = field(repr=False)
+
+    def of(self, records: Ints) -> EpochRows:
+        """The rows of those of these records, ascending, that have one."""
+        kept = np.isin(self.records, records)
+        return EpochRows(self.epoch, self.records[kept], self.values[kept])
+
+    @property
+    def directions(self) -> Rows:
+        """The rows at unit length; a row of zeros stays one."""
+        return unit(self.values)
+
+
+def unit(values: Rows) -> Rows:
+    """Rows (n, width) divided by their length; those of length 0 as they are."""
+    wide = values.astype(np.float64)
+    length = np.linalg.norm(wide, axis=1, keepdims=True)
+    return np.asarray(wide / np.where(length > 0, length, 1.0), dtype=np.float32)
+
+
+def together(epochs: Sequence[EpochRows]) -> EpochRows | None:
+    """The directions of all epochs side by side, of the records with a row in each; None of fewer than two epochs.
+
+    None too where no record has a row in each, or the numbers would be more than `_MOST_NUMBERS`.
+    """
+    if len(epochs) < 2:
+        return None
+    shared = epochs[0].records
+    for rows in epochs[1:]:
+        shared = np.intersect1d(shared, rows.records, assume_unique=True)
+    if not len(shared) or len(shared) * sum(rows.values.shape[1] for rows in epochs) > _MOST_NUMBERS:
+        return None
+    return EpochRows(None, shared, np.hstack([rows.of(shared).directions for rows in epochs]))
+
+
+def attack_draws(seed: int) -> Draws:
+    """Draws of the attacks with a seed, apart from those of any job and the same at each repetition."""
+    return Draws(f"attack {int(seed)}".encode())
+
+
+def some_of(records: Ints, most: int, draws: Draws, *path: str | int) -> Ints:
+    """At most `most` of the records, drawn without replacement, ascending."""
+    if len(records) <= most:
+        return np.sort(records)
+    return np.sort(records[draws.order(len(records), *path)[:most]])
 
 
 @dataclass(frozen=True)
@@ -78,8 +146,8 @@ class ReceivedRows:
         taken = self.taken_part(epoch)
         return bool(taken) and set(taken) <= set(self.batches.get(epoch, ()))
 
-    def rows(self, epoch: int) -> tuple[Ints, Rows]:
-        """Places (n,) of the records with numbers in an epoch, ascending, and the numbers (n, width).
+    def rows(self, epoch: int) -> EpochRows:
+        """The numbers of an epoch.
 
         Raises:
             Malformed: a message does not fit its batch, or is of a batch that the party sat out.
@@ -101,7 +169,7 @@ class ReceivedRows:
             for part in parts:
                 values[target[done : done + part.rows]] = decoded(part, self.width, self.params.wire_type, where)
                 done += part.rows
-        return places[ascending], values
+        return EpochRows(epoch, places[ascending], values)
 
     @property
     def _validated(self) -> bool:
@@ -142,13 +210,90 @@ def decoded(part: Numbers, width: int, wire_type: str, where: str) -> Rows:
         raise Malformed(f"{where}: {fault}") from None
 
 
-class NetworkView(ReceivedRows):
-    """The gradients in the log of one feature party, which the label holder sent."""
+@dataclass(frozen=True)
+class EmbeddingsView:
+    """The embeddings in the log of one label holder.
 
-    def gradients(self, epoch: int) -> GradientRows:
-        """The gradients of an epoch.
+    `records`: N, the records common to all parties. `submission`: the nonce of the job's submission. `received`:
+    feature party → its messages.
+    """
+
+    holder: str
+    params: SplitnnParams
+    records: int
+    submission: str
+    received: dict[str, ReceivedRows] = field(repr=False)
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """The feature parties of the job."""
+        return tuple(self.received)
+
+    @property
+    def epochs(self) -> list[int]:
+        """The epochs, from 0, of which embeddings are held, ascending."""
+        return sorted({epoch for rows in self.received.values() for epoch in rows.messages.held(rows.sender)})
+
+    @property
+    def seen(self) -> int:
+        """Number of epochs of which the log has embeddings, held or not."""
+        return len({epoch for rows in self.received.values() for epoch in rows.epochs})
+
+    def last_whole(self, party: str) -> int | None:
+        """The last epoch held of which the log has every batch that the party did not sit out; None: there is none."""
+        rows = self._of(party)
+        return max((epoch for epoch in rows.messages.held(party) if rows.whole(epoch)), default=None)
+
+    def of(self, party: str, epoch: int | None = None) -> EpochRows:
+        """The embeddings that a feature party sent in an epoch, from 0; None: in the last whole one.
 
         Raises:
+            BadInput: there is no such party, or no embeddings of the epoch are held.
             Malformed: a message does not fit its batch, or is of a batch that the party sat out.
         """
-        return GradientRows(epoch, *self.rows(epoch))
+        rows = self._of(party)
+        held = [number for number in rows.messages.held(party) if number in rows.batches]
+        chosen = self.last_whole(party) if epoch is None else epoch
+        if chosen is None:
+            raise BadInput(
+                f"{party}: the transcript has no epoch with all its embeddings; choose one of {_numbers(held)}"
+                if held
+                else f"{party}: the transcript has no embeddings of it"
+            )
+        if chosen not in held:
+            raise BadInput(f"{party}: no embeddings of epoch {chosen + 1} are held, only of {_numbers(held)}")
+        return rows.rows(chosen)
+
+    def faults(self) -> list[str]:
+        """Sentences on embeddings that are not in the transcript."""
+        return [f"{party}: {gap}" for party, rows in self.received.items() for gap in lost_batches(rows)]
+
+    def _of(self, party: str) -> ReceivedRows:
+        if party not in self.received:
+            raise BadInput(f"{party}: is no feature party of the job; they are {', '.join(self.parties)}")
+        return self.received[party]
+
+
+def embeddings_view(
+    holder: str,
+    parties: list[str],
+    params: SplitnnParams,
+    records: int,
+    submission: str,
+    messages: NetworkMessages,
+    budget: MemoryBudget,
+) -> EmbeddingsView:
+    """The view of a label holder by its messages; of the newest epochs alone the last whole one is held.
+
+    Raises:
+        Malformed: an epoch is none of the job's, or the job cannot have these records.
+    """
+    received = {party: ReceivedRows.of(party, party, params, records, messages) for party in parties}
+    view = EmbeddingsView(holder, params, records, submission, received)
+    if messages.newest and (last := {epoch for epoch in map(view.last_whole, parties) if epoch is not None}):
+        messages.drop(set(view.epochs) - last, budget)
+    return view
+
+
+def _numbers(epochs: list[int]) -> str:
+    return f"epochs {', '.join(str(epoch + 1) for epoch in epochs)} (from 1)" if epochs else "no epoch"

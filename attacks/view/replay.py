@@ -10,16 +10,15 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from google.protobuf.message import Message
 
+from attacks.view.kept_messages import MemoryBudget, Series
 from attacks.view.known_trees import Ints, KnownNode, OwnSplit, TreeView, known_nodes
-from attacks.view.memory_budget import MemoryBudget
 from attacks.view.network_messages import NetworkMessages
 from attacks.view.pivodl_messages import OF_TREES, SENT, JobMessages
-from attacks.view.series import Series
 from treetap.errors import BadInput, Malformed
 from treetap.wire.frame import content_of, name_of
 from treetap.wire.records import rows_of
@@ -46,15 +45,8 @@ _RECEIVED = ("sampled_records", "instance_spaces", *OF_TREES)
 Messages = Series[exchange_pb2.PeerMessage]
 #: A set of records as it was sent: chunks, in the order of the messages.
 Chunks = list[types_pb2.RecordChunk]
-
-
-class TrafficKey(NamedTuple):
-    """The key by which messages are counted; `peer` is the other side."""
-
-    sent: bool
-    peer: str
-    step: str
-    disclosure: str
+#: The key by which messages are counted: whether they were sent, the other side, step, disclosure class.
+TrafficKey = tuple[bool, str, str, str]
 
 
 @dataclass
@@ -253,7 +245,7 @@ class TranscriptReplay:
         sent = record.kind == TranscriptRecord.SENT
         if record.kind != TranscriptRecord.OWN:
             for disclosure, size in counted(record).items():
-                key = TrafficKey(sent, record.peer, record.step, disclosure)
+                key = (sent, record.peer, record.step, disclosure)
                 self.messages[key] += 1
                 self.bytes[key] += size
         if isinstance(message, exchange_pb2.PeerMessage):
@@ -283,6 +275,7 @@ class TranscriptReplay:
 
     def _take_message(self, record: TranscriptRecord, message: exchange_pb2.PeerMessage, sent: bool) -> None:
         self.peers.add(record.peer)
+        # of a tree what names records or numbers is kept; ciphertexts were counted and say no more
         if record.step in (SENT if sent else _RECEIVED):
             self.budget.take(len(record.message))
             tree = self.tree(record.round, record.attempt)
@@ -342,6 +335,7 @@ def read_replay(
         try:
             if record.job != replay.job:
                 raise Malformed(f"it is of job {record.job!r}, those before it are of job {replay.job!r}")
+            # a job's name may be used again: another nonce begins another submission, the same one another attempt
             if record.step in ("prepare", "open_model"):
                 spec, submission = _beginning(record)
                 if replay.begun and submission != replay.submission:

@@ -16,12 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attacks.view.embeddings_view import EmbeddingsView, embeddings_view
 from attacks.view.known_trees import Ints, TreeView
 from attacks.view.network_messages import EMBEDDINGS, NetworkMessages
 from attacks.view.owner import feature_party, label_holder
 from attacks.view.pivodl_view import PivodlView, pivodl_view
-from attacks.view.received_rows import NetworkView, lost_batches
+from attacks.view.received_rows import EmbeddingsView, ReceivedRows, embeddings_view, lost_batches
 from attacks.view.replay import TranscriptReplay, TreeReplay, read_replay
 from attacks.view.transcripts import located
 from treetap.errors import BadInput, ConfigError, Malformed
@@ -83,7 +82,7 @@ class View:
     faults: tuple[str, ...]
     anchor: Anchor = field(default_factory=lambda: Anchor("empty"))
     pivodl: PivodlView | None = field(default=None, repr=False)
-    network: NetworkView | None = field(default=None, repr=False)
+    network: ReceivedRows | None = field(default=None, repr=False)
     embeddings: EmbeddingsView | None = field(default=None, repr=False)
 
     @property
@@ -115,13 +114,14 @@ def read_view(
     party: str | None = None,
     ca: Path | None = None,
     revoked: Path | None = None,
+    network: Callable[[], NetworkMessages] = NetworkMessages,
 ) -> View:
     """Read the view of the party whose transcript is at `path` (see `attacks.view.transcripts.located`), in one pass.
 
     `job`: required if there are several. `party`: the transcript's owner; required only if the transcript does not
     identify it, as when one of three parties has won no split and exchanged messages with the label holder alone.
     `ca`: file of the federation's authority, by which signatures are verified; `revoked`: its list of revoked
-    certificates, by which they are judged.
+    certificates, by which they are judged. `network`: makes the place of a split network's numbers: see `read_replay`.
 
     A job that is still running, or was resumed, has a view too: of each tree the last complete growth counts, in any
     attempt. A record that was cut short at the end of a file is left out and reported in `faults`, as is a transcript
@@ -133,18 +133,6 @@ def read_view(
         Malformed: records were changed, removed or inserted, are of another job or party, or contradict each other; a
             signature does not fit, or is another party's.
     """
-    return read_messages(path, job, party, ca, revoked, NetworkMessages)
-
-
-def read_messages(
-    path: Path,
-    job: str | None,
-    party: str | None,
-    ca: Path | None,
-    revoked: Path | None,
-    network: Callable[[], NetworkMessages],
-) -> View:
-    """Read the view of a party by the numbers of a split network that it keeps: see `read_view`, `read_replay`."""
     with located(path, job) as place:
         replay, faults, anchor = read_replay(place, ca, revoked, network)
         shown = path if path.is_file() else place  # not the temporary folder of an unpacked archive
@@ -162,6 +150,7 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
     if spec is None:
         what = "is of a prediction: no model is trained in it" if replay.prediction else "holds no training yet"
         raise BadInput(f"{path}: the transcript of {replay.job!r} {what}")
+    # its records would be counted among those of the training
     if spec.eval_table:
         raise BadInput(
             f"{path}: job {replay.job!r} has an eval table, whose records are in its sets too: "
@@ -217,7 +206,7 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
 
 def _numbers(
     path: Path, name: str, spec: setup_pb2.JobSpec, params: JobParams, replay: TranscriptReplay
-) -> tuple[NetworkView | None, EmbeddingsView | None, list[str], str]:
+) -> tuple[ReceivedRows | None, EmbeddingsView | None, list[str], str]:
     """The gradients or embeddings of a split network, those that are missing, and what there is; nothing of trees."""
     if not isinstance(params, SplitnnParams):
         return None, None, [], ""
@@ -225,7 +214,7 @@ def _numbers(
     if replay.network.kind == EMBEDDINGS:
         embeddings = _embeddings(path, name, spec, params, replay)
         return None, embeddings, embeddings.faults(), f"embeddings of {embeddings.seen} epochs"
-    network = NetworkView.of(name, spec.aggregator, params, replay.total, replay.network)
+    network = ReceivedRows.of(name, spec.aggregator, params, replay.total, replay.network)
     return network, None, lost_batches(network), f"gradients of {len(network.epochs)} epochs"
 
 
@@ -300,6 +289,7 @@ def _rows(replay: TranscriptReplay, total: int, trees: list[TreeView]) -> Ints |
     """Rows of the own table by position. Records may be realigned before the first tree, never after it."""
     recorded = {attempt: np.concatenate(parts) for attempt, parts in replay.alignments.items() if parts}
     whole = {attempt: rows for attempt, rows in recorded.items() if len(rows) == total}
+    # attempts that grew trees agree; before the first tree the last alignment counts
     in_force = {tree.attempt for tree in trees} & whole.keys() or set(list(whole)[-1:])
     common: Ints | None = None
     for attempt in sorted(in_force):
@@ -314,9 +304,9 @@ def _rows(replay: TranscriptReplay, total: int, trees: list[TreeView]) -> Ints |
 
 def _traffic(replay: TranscriptReplay, *, sent: bool) -> tuple[Traffic, ...]:
     return tuple(
-        Traffic(key.disclosure, key.peer, key.step, messages, replay.bytes[key])
-        for key, messages in sorted(replay.messages.items())
-        if key.sent == sent
+        Traffic(disclosure, peer, step, messages, replay.bytes[was_sent, peer, step, disclosure])
+        for (was_sent, peer, step, disclosure), messages in sorted(replay.messages.items())
+        if was_sent == sent
     )
 
 
@@ -332,7 +322,7 @@ def read_label_holder(
     """Read the view of the label holder of a split network, with `embeddings`, in one pass.
 
     `epochs`: those, from 0, whose embeddings are held; None: the last one of which the transcript has all. The other
-    arguments, and what else is read and reported: see `attacks.view.view.read_view`.
+    arguments, and what else is read and reported: see `read_view`.
 
     Raises:
         BadInput: there is no such transcript, it is not one of the label holder's training of a split network, it holds
@@ -340,4 +330,4 @@ def read_label_holder(
         Malformed: see `read_view`; also where a party that is no feature party has sent embeddings.
     """
     kept = None if epochs is None else frozenset(epochs)
-    return read_messages(path, job, party, ca, revoked, lambda: NetworkMessages(EMBEDDINGS, kept, newest=kept is None))
+    return read_view(path, job, party, ca, revoked, lambda: NetworkMessages(EMBEDDINGS, kept, newest=kept is None))

@@ -19,7 +19,7 @@ import pyarrow as pa
 from id2graph_sets import SETS, left_share, stored, table_of
 
 from attacks.id2graph.leaves import Ints, Leaves
-from attacks.id2graph.settings import Settings, usual_discount
+from attacks.id2graph.schema import Settings, usual_discount
 from attacks.registry import EXACT_UP_TO, attack
 from attacks.scores import score
 from attacks.view.expected_leakage import expected_views

@@ -13,8 +13,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from attacks.advice.advise import advise
-from attacks.advice.advised_job import AdvisedJob
+from attacks.advice.advise import AdvisedJob, advise
 from attacks.document import (
     AttackName,
     AttackResult,

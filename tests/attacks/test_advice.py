@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from attacks.advice.advise import advise
-from attacks.advice.advised_job import AdvisedJob
+from attacks.advice.advise import AdvisedJob, advise
 from attacks.advice.frontiers_at_hand import given, shipped
 from attacks.advice.results import Advice
 from attacks.document import Document, parse
@@ -346,7 +345,7 @@ def test_what_does_not_help_is_not_suggested() -> None:
     document = _with(advise(replace(JOB, classes=8, v_measure=0.55), None))
     found = advised(document)
     assert found is not None
-    assert not any(it.name == "Settings of the job" for it in found.measures)
+    assert not any(name == "Settings of the job" for name, _, _ in found.measures)
     assert {"learning_rate 0.05", "subsample 0.5", "party_dropout 0.5"} <= {row.setting for row in found.useless}
     page = html(document)
     assert page.index("id_lmid = {xi = 0.5}") < page.index("What does not help") < page.index("learning_rate 0.05")

@@ -8,7 +8,7 @@ import pytest
 
 from attacks.id2graph.grouping import Outcome
 from attacks.id2graph.leaves import Ints
-from attacks.id2graph.settings import Settings
+from attacks.id2graph.schema import Settings
 from attacks.registry import GROUPING, attack
 from attacks.scores import score
 from tests.attacks.worlds import ids, planted, random_trees

@@ -10,7 +10,7 @@ import pytest
 from attacks.document import Document
 from attacks.limits import exceeded, parse
 from attacks.report import html
-from attacks.report.summary import glances
+from attacks.report.glance import glances
 from tests.attacks.documents import made
 from treetap.errors import BadInput
 

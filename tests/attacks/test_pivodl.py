@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from google.protobuf.message import Message
 
-from attacks.pivodl.differential import UNKNOWN, counted, differences, recovered
+from attacks.pivodl.differential import counted, differences, recovered
 from attacks.pivodl.solved_gains import SolvedGains
+from attacks.scores import UNKNOWN
 from attacks.view.pivodl_view import PivodlTree, PivodlView
 from attacks.view.view import View, read_view
 from party.pivodl.source import Source

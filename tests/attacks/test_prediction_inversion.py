@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from attacks.predictions.evidence import read_arrivals, recipient_trees
 from attacks.predictions.masked_trees import MaskedTree, decode_paths, invert, possible_leaves
-from attacks.predictions.recipient_view import read_arrivals, recipient_trees
 from attacks.view.view import read_view
 from party.masked.passing import FRACTION
 from tests.attacks.pivodl import PARAMS, shared_world

@@ -7,9 +7,9 @@ from dataclasses import fields
 import pytest
 
 from attacks.document import Party
-from attacks.features.results import VictimFigures
-from attacks.networks.results import NetworkFigures
-from attacks.predictions.results import PredictionFigures
+from attacks.features.schema import VictimFigures
+from attacks.networks.schema import NetworkFigures
+from attacks.predictions.schema import PredictionFigures
 from attacks.registry import ROWS, Needs, chosen, row, rows
 from tests.commands.command import treetap
 from treetap.errors import BadInput

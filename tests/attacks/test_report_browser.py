@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from attacks.advice.advise import advise
-from attacks.advice.advised_job import AdvisedJob
+from attacks.advice.advise import AdvisedJob, advise
 from attacks.report import html
 from tests.attacks.browser import BROKEN, OVERLAPS, Browser, found
 from tests.attacks.documents import made

@@ -10,7 +10,7 @@ import pytest
 
 from attacks.document import Document
 from attacks.report import html, print_summary
-from attacks.report.sentences import sentences
+from attacks.report.glance import sentences
 from attacks.scores import scores
 from tests.attacks.documents import made
 from treetap.tables.labels import Labels

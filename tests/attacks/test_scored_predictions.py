@@ -20,9 +20,8 @@ from attacks.limits import exceeded
 from attacks.predictions import evidence as scored
 from attacks.predictions.evidence import ScoreEvidence, read_scores
 from attacks.predictions.masked_trees import decode_paths
-from attacks.predictions.path_decoding import path_decoding
-from attacks.predictions.prediction_inversion import prediction_inversion
-from attacks.predictions.settings import DecodingSettings
+from attacks.predictions.on_scores import path_decoding, prediction_inversion
+from attacks.predictions.schema import DecodingSettings
 from attacks.registry import row
 from attacks.report import html, print_summary
 from attacks.run import Task, run

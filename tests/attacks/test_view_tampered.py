@@ -359,9 +359,9 @@ def _sets_of(message: exchange_pb2.PeerMessage) -> list[list[RecordChunk]]:
 def test_what_is_kept_of_a_transcript_fits_its_room(sound: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages and sets are counted while they are read, and the first that does not fit ends the reading."""
     said: dict[int, str] = {}
-    monkeypatch.setattr("attacks.view.memory_budget._SETS", 0)
+    monkeypatch.setattr("attacks.view.kept_messages._SETS", 0)
     for limit in range(0, 20_000, 250):
-        monkeypatch.setattr("attacks.view.memory_budget.half_of_memory", lambda limit=limit: limit)
+        monkeypatch.setattr("attacks.view.kept_messages.half_of_memory", lambda limit=limit: limit)
         try:
             read_view(sound)
         except BadInput as fault:

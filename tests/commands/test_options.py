@@ -11,10 +11,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from attacks.features.settings import FeatureSettings
-from attacks.id2graph.settings import Settings
-from attacks.networks.settings import NetworkSettings
-from attacks.predictions.settings import DecodingSettings
+from attacks.features.schema import FeatureSettings
+from attacks.id2graph.schema import Settings
+from attacks.networks.schema import NetworkSettings
+from attacks.predictions.schema import DecodingSettings
 from attacks.registry import ROWS
 from treetap.commands.audit.options import LabelOptions, SettingOptions
 from treetap.commands.cli import app, predict

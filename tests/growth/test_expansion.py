@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attacks.id2graph.settings import Settings
+from attacks.id2graph.schema import Settings
 from attacks.registry import attack
 from attacks.view.view import read_view
 from tests.oracle import OracleSplit, OracleTree

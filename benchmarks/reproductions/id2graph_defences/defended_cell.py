@@ -15,7 +15,7 @@ from id2graph_trial import ATTACKER, HOLDER
 from two_parties import World, noisy_labels, params_of, world_of
 
 from attacks.id2graph.leaves import Leaves
-from attacks.id2graph.settings import Settings, usual_discount
+from attacks.id2graph.schema import Settings, usual_discount
 from attacks.registry import EXACT_UP_TO, attack
 from attacks.scores import score
 from attacks.view.expected_leakage import expected_views

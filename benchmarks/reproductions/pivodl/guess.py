@@ -35,7 +35,7 @@ from worlds import drawn, experiment_of  # noqa: E402
 
 from attacks.pivodl.evidence import SharedLabelEvidence  # noqa: E402
 from attacks.pivodl.label_guess import from_own_splits, score, summed  # noqa: E402
-from attacks.pivodl.results import GuessFigures  # noqa: E402
+from attacks.pivodl.schema import GuessFigures  # noqa: E402
 from attacks.registry import Needs, rows  # noqa: E402
 from attacks.view.own_table import load_labels, load_own_table  # noqa: E402
 from attacks.view.pivodl_view import PivodlTree, Weight  # noqa: E402

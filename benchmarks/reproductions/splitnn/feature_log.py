@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from attacks.view.gradient_rows import GradientRows
+from attacks.view.received_rows import EpochRows
 from treetap.models.arrays import read_arrays
 from treetap.models.durable import write_whole
 from treetap.neural.optimiser import load_weights, weights_of
@@ -30,13 +30,13 @@ class FeatureLog:
         """Keep a batch."""
         self.batches.setdefault(epoch, []).append((rows, gradients.detach().numpy().copy()))
 
-    def epochs(self) -> list[GradientRows]:
+    def epochs(self) -> list[EpochRows]:
         """The gradients of each epoch, records ascending."""
         found = []
         for epoch, batches in sorted(self.batches.items()):
             records = np.concatenate([rows for rows, _ in batches])
             order = np.argsort(records, kind="stable")
-            found.append(GradientRows(epoch, records[order], np.concatenate([each for _, each in batches])[order]))
+            found.append(EpochRows(epoch, records[order], np.concatenate([each for _, each in batches])[order]))
         return found
 
     def write(self, path: Path) -> None:

@@ -26,7 +26,7 @@ from attacks.networks.completion import Known, completed
 from attacks.networks.gradient_clusters import gradient_clusters
 from attacks.networks.gradient_labels import gradient_labels
 from attacks.scores import score
-from attacks.view.gradient_rows import GradientRows, attack_draws
+from attacks.view.received_rows import EpochRows, attack_draws
 from treetap.neural.architectures import bottom_model
 from treetap.neural.draws import Draws
 from treetap.neural.numbers import pin
@@ -91,7 +91,7 @@ def _known(records: int, seed: int, draw: int) -> Ints:
     return np.sort(attack_draws(seed).order(records, "known", draw)[:KNOWN])
 
 
-def _gradients(epochs: list[GradientRows], split: Split, seed: int) -> dict[str, Any]:
+def _gradients(epochs: list[EpochRows], split: Split, seed: int) -> dict[str, Any]:
     """The V-measure of clusters of the first epoch's gradients; the share of training labels that follows from 40."""
     labels, first = split.labels["train"], epochs[0]
     clusters = gradient_clusters(first, split.classes, seed)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from attacks.document import Document, Party, ReceivedRow, Signature
-from attacks.features.results import (
+from attacks.features.schema import (
     Attribute,
     ClassScores,
     Picture,
@@ -16,7 +16,7 @@ from attacks.features.results import (
     VictimFigures,
     png_url,
 )
-from attacks.networks.results import GainFigures
+from attacks.networks.schema import GainFigures
 
 HOLDER, VICTIM = "label-holder", "feature-b"
 

@@ -15,8 +15,7 @@ from attacks.features.evidence import FeatureEvidence
 from attacks.features.findings import findings
 from attacks.features.real_bottom import RealBottom
 from attacks.features.record_space import RecordSpace
-from attacks.features.results import VictimFigures
-from attacks.features.settings import FeatureSettings
+from attacks.features.schema import FeatureSettings, VictimFigures
 from attacks.registry import Needs, row, rows
 from treetap.neural.architectures import bottom_to_load
 from treetap.neural.params import Bottom

@@ -12,9 +12,9 @@ import pytest
 
 pytest.importorskip("torch", reason="needs treetap[neural]")
 
-from attacks.view import memory_budget
-from attacks.view.embeddings_view import EmbeddingsView
+from attacks.view import kept_messages
 from attacks.view.network_messages import EMBEDDINGS
+from attacks.view.received_rows import EmbeddingsView
 from attacks.view.view import read_label_holder, read_view
 from tests.attacks.features.embedding_logs import HOLDER, PARAMS, RECORDS, B, C, EmbeddingLog, embedded, planted_log
 from tests.attacks.network_logs import numbers, training_log
@@ -46,8 +46,7 @@ def test_each_row_is_its_records(tmp_path: Path, wire_type: str) -> None:
     assert (found.holder, found.parties, found.epochs, found.records) == (HOLDER, (B, C), [2], RECORDS)
     for party, width in ((B, 3), (C, 4)):
         rows = found.of(party)
-        assert (rows.party, rows.epoch, rows.values.dtype, rows.values.shape) == (
-            party,
+        assert (rows.epoch, rows.values.dtype, rows.values.shape) == (
             2,
             np.float32,
             (RECORDS, width),
@@ -120,7 +119,7 @@ def test_memory_holds_one_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """An older epoch is dropped as soon as a newer one is whole: memory for two is enough, for all is not needed."""
     log = planted_log(tmp_path, epochs=12)
     of_epoch = RECORDS * (3 + 4) * 4
-    monkeypatch.setattr(memory_budget, "half_of_memory", lambda: 5 * of_epoch)
+    monkeypatch.setattr(kept_messages, "half_of_memory", lambda: 5 * of_epoch)
     assert read(log).epochs == [11]
     assert read(log, epochs=[4, 5]).epochs == [4, 5]
     with pytest.raises(BadInput, match="half of this machine's memory"):

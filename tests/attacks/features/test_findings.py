@@ -14,8 +14,7 @@ from attacks.features.evidence import FeatureEvidence
 from attacks.features.findings import findings
 from attacks.features.real_bottom import RealBottom
 from attacks.features.record_space import RecordSpace
-from attacks.features.results import Reconstruction
-from attacks.features.settings import FeatureSettings
+from attacks.features.schema import FeatureSettings, Reconstruction
 from attacks.registry import Needs, row, rows
 from tests.attacks.features.planted import QUICK, Planted, figures, linear, planted, table_of
 from treetap.errors import BadInput

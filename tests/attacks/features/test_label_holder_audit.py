@@ -24,8 +24,7 @@ from rich.console import Console
 from attacks import audit_file
 from attacks.audit import audit
 from attacks.document import Document, parse
-from attacks.features.results import VictimFigures
-from attacks.features.settings import FeatureSettings
+from attacks.features.schema import FeatureSettings, VictimFigures
 from attacks.report import html, print_summary
 from tests.attacks.features.embedding_logs import RECORDS as LOGGED
 from tests.attacks.features.embedding_logs import planted_log

@@ -11,7 +11,7 @@ import torch
 
 from attacks.features.match import matched, surrogate
 from attacks.features.record_space import Records, RecordSpace
-from attacks.view.gradient_rows import attack_draws
+from attacks.view.received_rows import attack_draws
 from tests.attacks.features.planted import table_of
 from treetap.neural.inputs import ImageScaler, InputScaler
 from treetap.neural.params import Bottom

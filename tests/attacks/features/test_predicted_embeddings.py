@@ -46,7 +46,7 @@ def blocks(*sizes: int, first: int = 0) -> list[Ints]:
 def known(found: PredictedEmbeddings, party: str) -> list[int]:
     """Rows of the own table of which a party's embeddings are known, after a check that each is its record's."""
     rows = found.of(party)
-    assert (rows.party, rows.epoch) == (party, None)
+    assert rows.epoch is None
     assert (np.diff(rows.records) > 0).all()
     own = found.rows[rows.records]
     assert (rows.values == embedded(party, 0, own)).all()

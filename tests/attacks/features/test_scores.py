@@ -14,8 +14,8 @@ pytest.importorskip("torch", reason="needs treetap[neural]")
 
 import torch
 
-from attacks.features.column_scores import class_scores, mse, psnr, r2, ssim
-from attacks.features.results import png_url
+from attacks.features.findings import class_scores, mse, psnr, r2, ssim
+from attacks.features.schema import png_url
 
 pytestmark = pytest.mark.second_tier
 

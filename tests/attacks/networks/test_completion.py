@@ -12,10 +12,10 @@ pytest.importorskip("torch", reason="needs treetap[neural]")
 
 import torch
 
-from attacks.networks.completion import Completion, Evaluation, Known, completions
-from attacks.networks.known_labels import KnownLabels
-from attacks.networks.settings import NetworkSettings
-from attacks.view.gradient_rows import attack_draws
+from attacks.networks.completion import Completions, Known, completions
+from attacks.networks.evidence import Evaluation, KnownLabels
+from attacks.networks.schema import NetworkSettings
+from attacks.view.received_rows import attack_draws
 from treetap.errors import BadInput
 from treetap.neural.architectures import InputShape, bottom_model
 from treetap.neural.inputs import Inputs
@@ -58,19 +58,18 @@ def test_a_bottom_that_tells_the_class_is_completed(
     evaluation = Evaluation(inputs, places[200:], labels[200:])
     draws = [Known(places[start : start + 20], labels[start : start + 20]) for start in (0, 20)]
 
-    def found(**only: Any) -> dict[tuple[str, str, bool], Completion]:
+    def found(**only: Any) -> Completions:
         def untrained(draw: int) -> torch.nn.Module:
             return bottom_model(SETTINGS, SHAPE, attack_draws(1), draw)
 
-        made = completions(bottom, untrained, inputs, draws, CLASSES, evaluation, **only)
-        return {(each.head, each.bottom, each.tuned): each for each in made}
+        return completions(bottom, untrained, inputs, draws, CLASSES, evaluation, **only)
 
     first = found()
     assert len(first) == 8
     for head in ("mlp", "linear"):
-        assert min(first[head, "published", False].accuracies) > 0.97
-        assert max(first[head, "untrained", False].accuracies) < 0.8
-        assert max(first[head, "untrained", True].accuracies) < min(first[head, "published", True].accuracies)
+        assert min(first[head, "published", False]) > 0.97
+        assert max(first[head, "untrained", False]) < 0.8
+        assert max(first[head, "untrained", True]) < min(first[head, "published", True])
     assert all(torch.equal(before[name], weight) for name, weight in bottom.state_dict().items())
     again = found(heads=["mlp"], tuned=False)
     assert again == {way: first[way] for way in again}
@@ -86,7 +85,7 @@ def test_from_scratch_with_all_labels_is_a_strong_floor(
     made = completions(
         bottom, lambda draw: bottom_model(SETTINGS, SHAPE, attack_draws(1), draw), inputs, [known], CLASSES, evaluation
     )
-    assert min(each.accuracies[0] for each in made if each.bottom == "untrained" and each.tuned) > 0.93
+    assert min(made[head, "untrained", True][0] for head in ("mlp", "linear")) > 0.93
 
 
 def test_draws_of_known_labels() -> None:

@@ -24,7 +24,7 @@ from attacks.document import Document
 from attacks.files import AuditedParty, LabelTable
 from attacks.limits import exceeded
 from attacks.networks.own_network import load_own_network
-from attacks.networks.results import NetworkFigures
+from attacks.networks.schema import NetworkFigures
 from attacks.report import html, print_summary
 from attacks.view.view import read_view
 from tests.simulator import Federation, run

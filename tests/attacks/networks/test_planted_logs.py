@@ -19,7 +19,7 @@ from attacks.audit import audit
 from attacks.audit_file import AuditFile
 from attacks.document import Document, parse
 from attacks.files import AuditedParty, LabelTable
-from attacks.networks.results import NetworkFigures
+from attacks.networks.schema import NetworkFigures
 from attacks.registry import Needs, rows
 from attacks.report import html
 from attacks.run import Task, run, show
@@ -108,7 +108,7 @@ def test_a_batch_that_is_sat_out_has_no_row(tmp_path: Path) -> None:
     assert network is not None
     schedule = Schedule.of(log.params, 240)
     for epoch in range(2):
-        rows = network.gradients(epoch)
+        rows = network.rows(epoch)
         taken = [k for k in range(schedule.batches) if schedule.takes_part(epoch, k, PARTY)]
         assert 0 < len(taken) < schedule.batches
         assert rows.records.tolist() == sorted(np.concatenate([schedule.epoch(epoch)[k] for k in taken]).tolist())
@@ -215,8 +215,8 @@ def test_the_last_attempt_at_an_epoch_counts(tmp_path: Path) -> None:
     view = read_view(log.transcript)
     assert (view.attempt, view.faults) == (2, ())
     assert view.network is not None
-    assert len(np.unique(view.network.gradients(0).values, axis=0)) == 240
-    assert len(np.unique(view.network.gradients(1).values, axis=0)) == 1
+    assert len(np.unique(view.network.rows(0).values, axis=0)) == 240
+    assert len(np.unique(view.network.rows(1).values, axis=0)) == 1
 
 
 def test_an_epoch_that_the_job_does_not_have(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from attacks import audit, audit_file
 from attacks import limits as gate
-from attacks.audited_runs import Runs
+from attacks.audit_file import Runs
 from attacks.document import Document
 from attacks.report import html as report
 from attacks.report import print_summary

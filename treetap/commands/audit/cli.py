@@ -34,10 +34,10 @@ def audit(
     treetap audit runs/demo/federation --fail-above any=0.4
     """
     with needs("audit"):
-        from attacks import audited_runs
+        from attacks.audit_file import audited_runs
         from treetap.commands.audit.audited import audit_runs
     with _damage():
-        above = audit_runs(audited_runs.audited_runs(run), asked, as_json=as_json)
+        above = audit_runs(audited_runs(run), asked, as_json=as_json)
     if above:
         raise typer.Exit(1)
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from attacks import audit
-from attacks.audit_file import FILE, AuditFile, known_attacks, read
-from attacks.audited_runs import audited_runs
+from attacks.audit_file import FILE, AuditFile, audited_runs, known_attacks, read
 from attacks.files import AuditedParty, LabelTable, Victim
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import to_toml

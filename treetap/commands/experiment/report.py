@@ -246,7 +246,7 @@ def _read_columns(audit: dict[str, Any]) -> list[str]:
     """The columns of each party that a label holder could read, a line each."""
     if not any("victims" in attacks for attacks in audit.values()):
         return []
-    from attacks.features.results import VictimFigures  # the attacks need an extra
+    from attacks.features.schema import VictimFigures  # the attacks need an extra
     from attacks.report.columns import words
 
     return [

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from attacks.id2graph.leaves import Leaves
-from attacks.id2graph.settings import Settings, usual_discount
+from attacks.id2graph.schema import Settings, usual_discount
 from attacks.registry import EXACT_UP_TO, attack
 from attacks.scores import score
 from attacks.view.expected_leakage import expected_views

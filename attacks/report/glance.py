@@ -1,4 +1,4 @@
-"""The first sentences of a report: what each party can tell of the label, in plain words.
+"""The report at a glance: a line per party, and the first sentences: what each can tell of the label, in plain words.
 
 A party that takes part still has its own columns, and anybody can name the most frequent class: a sentence begins with
 the largest of these figures and its attacks', and no row of a table that an attacker can reach has a larger one.
@@ -10,13 +10,95 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from attacks.document import Document, Party
-from attacks.features.results import VictimFigures
-from attacks.networks.results import CompletionFigures, LabelFigures, NetworkFigures
+from attacks.features.schema import VictimFigures
+from attacks.id2graph.schema import AttackResult
+from attacks.networks.schema import CompletionFigures, LabelFigures, NetworkFigures
 from attacks.report import pivodl
 from attacks.report.columns import words
 from attacks.report.glossary import ATTACKS, count, score, share, unscored
 from attacks.report.scores import best
-from attacks.report.summary import known_nodes, largest_class
+from treetap.pages.pictures import Linear, short
+from treetap.trees.ensemble import ROOT
+
+#: Width of the small picture of CL and the best attack on an axis from 0 to 1.
+WIDTH = 120
+
+
+class Glance(NamedTuple):
+    """One party's line; `cl_at` and `best_at` are positions in the small picture, empty without a score."""
+
+    party: str
+    cl: str
+    best: str
+    attack: str
+    after: str
+    style: str
+    cl_at: str
+    best_at: str
+    bound: str
+    information: str
+    chance: str
+    known: str
+    hidden: str
+    signatures: str
+
+
+def glances(document: Document) -> list[Glance]:
+    """The lines of all feature parties."""
+    return [glance(name, party, document.trees) for name, party in document.on_labels.items()]
+
+
+def glance(name: str, party: Party, trees: int) -> Glance:
+    """One party's line."""
+    strongest, alone = best(party), party.attacks.get("cl")
+    base = None if alone is None else alone.v_measure
+    top = None if strongest is None else strongest[1].v_measure
+    x = Linear(0, 1, 6, WIDTH - 6)
+    known, every = known_nodes(party)
+    signature = party.signature
+    information, chance = (
+        share(nats, signature.label_entropy) if nats is not None and signature.label_entropy else "–"
+        for nats in (signature.mutual_information, signature.by_chance)
+    )
+    return Glance(
+        party=name,
+        cl=score(base),
+        best=score(top),
+        attack="" if strongest is None else ATTACKS[strongest[0]].label,
+        after="" if strongest is None else _after(strongest[1], base, trees),
+        style="" if strongest is None else ATTACKS[strongest[0]].style,
+        cl_at="" if base is None else short(x(base)),
+        best_at="" if top is None else short(x(top)),
+        bound=score(max((row.nats for row in party.bounds), default=None)),
+        information=information,
+        chance=chance,
+        known=count(known),
+        hidden=count(every - known),
+        signatures=count(signature.signatures),
+    )
+
+
+def _after(strongest: AttackResult, base: float | None, trees: int) -> str:
+    """The number of trees of the best attack, and a word where the own columns alone do as well."""
+    more = strongest.v_measure is None or base is None or round(strongest.v_measure, 3) > round(base, 3)
+    return f"after {count(strongest.after_trees)} of {count(trees)} trees{'' if more else '; no better than CL'}"
+
+
+def known_nodes(party: Party) -> tuple[int, int]:
+    """Of all trees the nodes whose records the party knows, and all that it knows of; without the roots."""
+    nodes = [node for tree in party.trees for node in tree.nodes if node.node != ROOT]
+    return sum(node.known for node in nodes), len(nodes)
+
+
+def largest_class(document: Document) -> float | None:
+    """The share of the largest class among all records, from any root; None without labels."""
+    for party in document.parties.values():
+        for tree in party.trees:
+            for node in tree.nodes:
+                if node.node == ROOT and node.classes and sum(node.classes):
+                    return max(node.classes) / sum(node.classes)
+    return None
+
 
 MATCHED = "groups matched to labels by the audit"
 
@@ -66,6 +148,7 @@ def _of_groups(document: Document, party: Party) -> str:
     named = max((it.named_accuracy for it in party.attacks.values() if it.named_accuracy is not None), default=None)
     how = f"({MATCHED}{'' if named is None else f'; named by published class sizes: {share(named, 1)}'})"
     top = max(-1.0 if trained is None else trained.accuracy, -1.0 if alone is None else alone)
+    # a sentence begins with what takes no part if nothing that the party did is better
     if most is not None and not _above(top, most):
         compared = (
             [] if trained is None else [f"groups made with the training ({trained.how}) agree for {_share(trained)}"]
@@ -167,16 +250,16 @@ def _of_gradients(party: Party, figures: NetworkFigures) -> Iterator[_Reached]:
         yield _Reached(own.accuracy, "by its own columns alone")
 
 
-def _sorted(found: _Reached, labels: LabelFigures | None) -> str:
+def _sorted(reached: _Reached, labels: LabelFigures | None) -> str:
     """The groups that a party makes of the records without a label."""
     most = None if labels is None else labels.majority
-    if most is not None and not _above(found.accuracy, most):
+    if most is not None and not _above(reached.accuracy, most):
         return (
             "can sort the records, without a label, into groups that agree with it no better than always naming the "
-            f"most frequent class, {share(most, 1)}: for {_share(found)} of them ({found.how}; {MATCHED})."
+            f"most frequent class, {share(most, 1)}: for {_share(reached)} of them ({reached.how}; {MATCHED})."
         )
-    text = f"can sort the records into groups that agree with the label for {_share(found)} of them"
-    return f"{text}, without a label ({found.how}; {MATCHED})."
+    text = f"can sort the records into groups that agree with the label for {_share(reached)} of them"
+    return f"{text}, without a label ({reached.how}; {MATCHED})."
 
 
 def _other_records(figures: NetworkFigures) -> list[str]:
@@ -188,6 +271,7 @@ def _other_records(figures: NetworkFigures) -> list[str]:
     if not named:
         return []
     top = max(named, key=lambda it: it.accuracy)
+    # floors: what a party reaches without this training, by the most frequent class or by its own columns
     floors = [] if completion is None else [_Reached(completion.majority, "always naming the most frequent class")]
     for row in [] if completion is None else completion.rows:
         known = f"its own columns and {count(row.known)} labels, without the federation"

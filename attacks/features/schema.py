@@ -1,17 +1,57 @@
-"""The results of a label holder's attacks on columns in the audit document."""
+"""Settings of a label holder's attacks on other parties' columns, and their findings in the audit document."""
 
 from __future__ import annotations
 
 import base64
 import struct
 import zlib
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from attacks.findings import Count, Findings
+from attacks.schema import Count, Findings, RangedSettings
+from treetap.trees.job_params import Range
+
+
+@dataclass(frozen=True)
+class FeatureSettings(RangedSettings):
+    """Settings of all attacks on columns.
+
+    Attributes:
+        most_auxiliary: auxiliary records that an attack uses at most; which ones is drawn.
+        most_victims: victims that `attributes` and `decode` guess at most; which ones is drawn.
+        matched: victims of `match` and `match-exact`, the first of these.
+        match_steps: steps of the optimisation of a match.
+        total_variation: weight of the total variation of images beside the distance of embeddings.
+        most_classes: a column of whole numbers with at most as many different ones is a class, as a column of text is.
+        pictures: victims that the document has pictures of.
+        seed: of the draws and of all initial weights.
+    """
+
+    ATTACKS: ClassVar = "attacks on columns"
+    RANGES: ClassVar = {
+        "most_auxiliary": Range(2, 1_000_000, integer=True),
+        "most_victims": Range(1, 1_000_000, integer=True),
+        "matched": Range(1, 10_000, integer=True),
+        "match_steps": Range(1, 100_000, integer=True),
+        "total_variation": Range(0, 1000),
+        "most_classes": Range(2, 1000, integer=True),
+        "pictures": Range(0, 100, integer=True),
+        "seed": Range(0, 2**31 - 1, integer=True),
+    }
+
+    most_auxiliary: int = 10_000
+    most_victims: int = 2_000
+    matched: int = 64
+    match_steps: int = 300
+    total_variation: float = 0.1
+    most_classes: int = 20
+    pictures: int = 8
+    seed: int = 0
+
 
 #: The embeddings that an attack is given: as they came, or with mean 0 and deviation 1 in each coordinate.
 Scale = Literal["raw", "standardised"]
@@ -129,3 +169,31 @@ def png_url(image: npt.NDArray[np.float32]) -> str:
 
 def _chunk(kind: bytes, content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+
+def attribute_figure(column: Attribute, what: Scale | Literal["floor"] | None) -> float | None:
+    """Accuracy of a class, or R² of a number, by embeddings or of the floor, which is 0 of a number.
+
+    None where it is not scored, and for None, the stronger scale of a column that is not.
+    """
+    if what is None:
+        return None
+    if column.kind == "class":
+        scores = getattr(column, what)
+        return None if scores is None else float(scores.accuracy)
+    if what == "floor":
+        return None if column.raw_r2 is None else 0.0
+    return column.raw_r2 if what == "raw" else column.standardised_r2
+
+
+def record_strength(guess: Reconstruction, scale: Scale) -> float | None:
+    """SSIM of images; of tables, and of images smaller than its window, the share of the floor's error that is removed.
+
+    None where nothing is scored. Below 0 the mean auxiliary record is nearer.
+    """
+    scores, floor = getattr(guess, scale), guess.floor
+    if scores is None or floor is None:
+        return None
+    if scores.ssim is not None:
+        return float(scores.ssim)
+    return float(1.0 - scores.mse / floor.mse) if floor.mse else float(not scores.mse)

@@ -1,12 +1,15 @@
-"""Settings of a group of attacks: numbers with ranges and words of a choice, checked when they are made or read."""
+"""The bases of what an attack is given and what it finds: settings with ranges, and findings of the audit document."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from treetap.errors import BadInput
+from treetap.strict import Part
 from treetap.trees.job_params import Range, not_a_choice, out_of_range
 
 
@@ -42,3 +45,24 @@ class RangedSettings:
         """The settings with these names, for the parameters of a result."""
         every = asdict(self)
         return {name: every[name] for name in names}
+
+
+Count = Annotated[int, Field(ge=0)]
+
+
+class Findings(Part):
+    """A part of the document.
+
+    `OMITTED`: fields that stay out of the JSON object where they are None, since other jobs do not have them.
+    """
+
+    OMITTED: ClassVar[tuple[str, ...]] = ()
+
+    @model_serializer(mode="wrap")
+    def _without_omitted(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content: dict[str, Any] = plain(self)
+        return {key: value for key, value in content.items() if value is not None or key not in self.OMITTED}
+
+    def plain(self) -> dict[str, Any]:
+        """The part as JSON types, under the names of the JSON object."""
+        return self.model_dump(mode="json", by_alias=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attacks.findings import Count, Findings
+from attacks.schema import Count, Findings
 
 
 class GuessFigures(Findings):

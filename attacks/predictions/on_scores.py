@@ -1,4 +1,7 @@
-"""Path decoding of a prediction: how many records' leaves follow from their score, and how many leaves in the mean."""
+"""The attacks on the scores of a prediction: path decoding, and prediction inversion with path decoding after it.
+
+Path decoding says how many records' leaves follow from their score, prediction inversion how many hidden leaf weights.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from attacks.predictions.evidence import ENCRYPTED, ScoreEvidence
-from attacks.predictions.masked_trees import MaskedTree, decode_paths
-from attacks.predictions.results import DecodedPaths
+from attacks.predictions.evidence import ENCRYPTED, MASKED, ScoreEvidence
+from attacks.predictions.masked_trees import MaskedTree, decode_paths, invert
+from attacks.predictions.schema import DecodedPaths, InvertedWeights
 
 
 def path_decoding(evidence: ScoreEvidence) -> DecodedPaths | None:
@@ -42,4 +45,21 @@ def decoded(evidence: ScoreEvidence, trees: Sequence[MaskedTree]) -> DecodedPath
         candidate_bits=float(np.median(bits)) if len(records) else 0.0,
         output_bits=evidence.output_bits,
         seconds=time.perf_counter() - begun,
+    )
+
+
+def prediction_inversion(evidence: ScoreEvidence) -> InvertedWeights | None:
+    """Find weights by the scores of all records; None, with a reason, of encrypted sums, whose reader has them."""
+    if not evidence.is_of("prediction-inversion", MASKED):
+        return None
+    before = evidence.trees
+    after = invert(before, evidence.sums)
+    unknown, left = (sum(int((~tree.known).sum()) for tree in trees) for trees in (before, after))
+    return InvertedWeights(
+        records=len(evidence.sums),
+        leaves=sum(len(tree.leaves) for tree in before),
+        unknown=unknown,
+        solved=unknown - left,
+        before=decoded(evidence, before),
+        after=decoded(evidence, after),
     )

@@ -1,0 +1,125 @@
+"""Settings of attacks that group records, with the values of the ID2Graph paper, and findings in the audit document."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from attacks.id2graph.adjacency import CHUNK_EDGES
+from attacks.id2graph.communities import ENGINES
+from attacks.schema import Count, Findings, RangedSettings
+from treetap.protocols.registry import training
+from treetap.trees.job_params import Range
+
+#: The paper's discount per tree (its η): 1 for independent trees, less for trees in sequence.
+INDEPENDENT_DISCOUNT = 1.0
+SEQUENTIAL_DISCOUNT = 0.6
+
+
+@dataclass(frozen=True)
+class Settings(RangedSettings):
+    """Parameters of all attacks that group records; each reads its own.
+
+    `discount` weighs tree t with discount^(t−1) (1 for independent trees, 0.6 for trees in sequence); `alpha` weighs
+    the one-hot groups against the features. `chunk_size`, `chunk_weight`, `chunk_edges`: B, w' and the reading of
+    algorithm 3. `columns`: numbers of the features to cluster on; None means all. Louvain: `engine`, `runs` per engine,
+    `passes`, `tolerance`; `max_entries` bounds the matrix of the exact form. k-means: `starts`, `iterations`,
+    `kmeans_tolerance`.
+    """
+
+    ATTACKS: ClassVar = "attacks that group records"
+    RANGES: ClassVar = {
+        "discount": Range(0, 1, open_low=True),
+        "alpha": Range(0, 1e6),
+        "chunk_size": Range(2, 2**31, integer=True),
+        "chunk_weight": Range(0, 1e9),
+        "runs": Range(1, 1000, integer=True),
+        "passes": Range(1, 100_000, integer=True),
+        "tolerance": Range(0, 1),
+        "max_entries": Range(1, 2**40, integer=True),
+        "starts": Range(1, 1000, integer=True),
+        "iterations": Range(1, 1_000_000, integer=True),
+        "kmeans_tolerance": Range(0, 1),
+        "seed": Range(0, 2**31 - 1, integer=True),
+    }
+    CHOICES: ClassVar = {"chunk_edges": CHUNK_EDGES, "engine": ENGINES}
+
+    discount: float = INDEPENDENT_DISCOUNT
+    alpha: float = 3.0
+    chunk_size: int = 1000
+    chunk_weight: float = 100.0
+    chunk_edges: str = "paper"
+    columns: tuple[int, ...] | None = None
+    engine: str = "auto"
+    runs: int = 5
+    passes: int = 100
+    tolerance: float = 1e-6
+    max_entries: int = 15_000_000
+    starts: int = 10
+    iterations: int = 300
+    kmeans_tolerance: float = 1e-4
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.columns is not None:
+            object.__setattr__(self, "columns", tuple(self.columns))  # a list from a file is not hashable
+
+    def faults(self) -> list[str]:
+        """The faults of all fields."""
+        columns = self.columns
+        right = columns is None or (
+            isinstance(columns, list | tuple)
+            and bool(columns)
+            and all(type(column) is int and column >= 0 for column in columns)
+            and len(set(columns)) == len(columns)
+        )
+        wrong = [] if right else [f"columns must be distinct column numbers from 0, at least one, not {columns!r}"]
+        return super().faults() + wrong
+
+
+def usual_discount(protocol: str) -> float:
+    """The paper's discount for the trees of a protocol that trains."""
+    trees = training(protocol).trees
+    return SEQUENTIAL_DISCOUNT if trees is not None and trees.sequential else INDEPENDENT_DISCOUNT
+
+
+class AttackResult(Findings):
+    """One attack on one party's view. Scores compare its clusters with the labels: null where there are none.
+
+    All figures but the lists are those after `after_trees` trees: the number with the largest V-measure, since an
+    attacker may stop after any tree; without labels all trees; null for an attack that uses no tree. `accuracy` is that
+    of the best one-to-one matching of clusters and classes; `named_accuracy` that of a matching by the order of their
+    sizes. `groups`: communities or components before k-means, null for an attack that forms none. `by_tree`,
+    `accuracy_by_tree`: V-measure and accuracy after the first tree, the first two, ...; null without labels, an entry
+    null where it was not computed.
+    """
+
+    after_trees: Count | None
+    v_measure: float | None
+    homogeneity: float | None
+    completeness: float | None
+    ari: float | None
+    nmi: float | None
+    accuracy: float | None
+    named_accuracy: float | None
+    seconds: float
+    groups: Count | None
+    clusters: Count
+    parameters: dict[str, Any]
+    by_tree: list[float | None] | None
+    accuracy_by_tree: list[float | None] | None
+
+    def largest(self, measure: Literal["v_measure", "accuracy"]) -> tuple[int | None, float] | None:
+        """The number of trees with the largest figure, the first of several, and that figure; None without scores.
+
+        The number is None for an attack that uses no tree.
+        """
+        steps = self.by_tree if measure == "v_measure" else self.accuracy_by_tree
+        steps_scored: list[tuple[int | None, float]] = [
+            (trees, value) for trees, value in enumerate(steps or [], start=1) if value is not None
+        ]
+        whole: float | None = getattr(self, measure)
+        if self.after_trees is None or not steps_scored:
+            return None if whole is None else (self.after_trees, whole)
+        return max(steps_scored, key=lambda figure: figure[1])
