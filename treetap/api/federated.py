@@ -24,12 +24,11 @@ from sklearn.utils.validation import (
 from treetap.api import loopback, party_tables
 from treetap.api.errors import InvalidInput, checked
 from treetap.api.fitted import Fitted, write_shards
-from treetap.api.frames import arrow_of, column_in, column_of, frame_of, library_of, like, of_array
+from treetap.api.frames import Rows, arrow_of, column_in, column_of, frame_of, library_of, like, of_array
 from treetap.api.loopback import ID, Loopback, OwnTable, Settings
 from treetap.api.parameters import Parameters
 from treetap.api.party_tables import LABEL, WEIGHT, PartyTables
 from treetap.api.remote import Connection, RemoteFitted, connect
-from treetap.api.rows import Rows
 from treetap.commands.jobs.job_file import JobTable
 from treetap.commands.jobs.progress_view import backends
 from treetap.protocols.registry import training

@@ -12,8 +12,7 @@ import pyarrow as pa
 from treetap.api import party_tables
 from treetap.api.errors import InvalidInput, checked
 from treetap.api.fitted import predict_jointly
-from treetap.api.frames import arrow_of, frame_of, library_of
-from treetap.api.rows import Rows
+from treetap.api.frames import Rows, arrow_of, frame_of, library_of
 from treetap.commands.experiment.joint_model import JointModel
 from treetap.errors import TreetapError
 from treetap.models.store import MANIFEST, TREES, read_manifest

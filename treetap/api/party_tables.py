@@ -10,9 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from treetap.api.errors import InvalidInput
-from treetap.api.frames import arrow_of, column_of, library_of, of_array
+from treetap.api.frames import Rows, arrow_of, column_of, ids_in, ids_of_index, library_of, of_array
 from treetap.api.loopback import ID
-from treetap.api.rows import Rows, ids_in, ids_of_index
 from treetap.names import did_you_mean
 from treetap.tables.record_ids import Ids
 

@@ -15,7 +15,7 @@ from treetap import terminal
 from treetap.additive.sums.joint_cells import BATCH
 from treetap.additive.sums.kernel_timings import BLOCK
 from treetap.additive.sums.key_holder import IN_FLIGHT_PER_WORKER
-from treetap.commands.capacity.measurements import Measurements
+from treetap.commands.capacity.measuring import Measurements
 from treetap.commands.capacity.training import PartyColumns
 from treetap.commands.capacity.tree import PHASES, Party, Tree
 

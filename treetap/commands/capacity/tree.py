@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from treetap.additive.sums.kernel_timings import BLOCK, KernelCosts
 from treetap.additive.sums.key_holder import SMALLEST_BLOCK
-from treetap.commands.capacity.measurements import HostCosts
+from treetap.commands.capacity.measuring import HostCosts
 from treetap.commands.capacity.question import Site
 from treetap.commands.capacity.training import HOLDER, Level, PartyCounts, Training
 from treetap.protocols.growth import branches_of_leaves, drawn_sets, left_records, records_of_nodes, sums_of_nodes

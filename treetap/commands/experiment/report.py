@@ -21,7 +21,7 @@ from treetap.commands.experiment.results import (
     summary,
 )
 from treetap.commands.jobs.progress_view import backends_line, epochs_used, trees_used
-from treetap.commands.leakage.account import leakage_table
+from treetap.commands.leakage import leakage_table
 from treetap.models.store import WEIGHTS, read_manifest, read_model
 from treetap.trees import ensemble
 from treetap.trees.ensemble import Tree, used_of

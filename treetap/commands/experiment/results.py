@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from treetap.commands.leakage.account import TreeAccount
+from treetap.commands.leakage import TreeAccount
 from treetap.models.history import names_in
 from treetap.strict import Part
 
