@@ -30,7 +30,7 @@ from treetap.api.parameters import Parameters
 from treetap.api.party_tables import LABEL, WEIGHT, PartyTables
 from treetap.api.remote import Connection, RemoteFitted, connect
 from treetap.commands.jobs.job_file import JobTable
-from treetap.commands.jobs.progress_view import backends
+from treetap.commands.jobs.progress_view import backends, rounds
 from treetap.protocols.registry import training
 from treetap.tables.config import OTHERS
 from treetap.trees.job_params import REGRESSIONS
@@ -202,7 +202,7 @@ class FederatedEstimator(Parameters, ABC):
             "bytes": sum(row["bytes"] for row in self._fitted.sent() if row["job"] == "train"),
             "arithmetic": backends(status),
             "metrics": self._fitted.metrics,
-            "trees": {"planned": status.rounds, "grown": status.stored_trees, "used": status.used_trees},
+            "trees": rounds(status),
             "federated": self._fitted.federated,
         }
 

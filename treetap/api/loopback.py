@@ -271,7 +271,7 @@ class Loopback:
         with self._placed(tables) as name:
             operator.predict(predict_request(protocol, job=name, model=model, table=name, serve=True))
             try:
-                status = operator.watch(name, lambda _: None, _serves)
+                status = operator.watch(name, lambda _: None, progress_view.serves)
                 if status.state != "running":
                     raise (InvalidInput if status.bad_input else Interrupted)(status.error)
                 yield str(status.serving.http)
@@ -321,11 +321,6 @@ def watched(operator: Operator, job: str, *, verbose: bool) -> jobs_pb2.JobStatu
     if status.state == "finished":
         return status
     raise (InvalidInput if status.bad_input else Interrupted)(status.error or f"job {job} is {status.state}")
-
-
-def _serves(status: jobs_pb2.JobStatus) -> bool:
-    """True if clients are answered."""
-    return status.phase == "serve" and status.HasField("serving")
 
 
 @contextmanager

@@ -78,17 +78,19 @@ def calibration_pictures(runs: Sequence[RunResult]) -> list[Picture]:
     pictures = []
     for name in _classes(runs, "calibration"):
         every = [own.bins for run in runs for own in run.evaluation.calibration if own.name == name]
-        bins = [pooled for of_runs in zip(*every, strict=True) if (pooled := _pooled(of_runs)).records]
-        most = max(it.records for it in bins)
+        pooled = [(of_runs[0], *_pooled(of_runs)) for of_runs in zip(*every, strict=True)]
+        bins = [row for row in pooled if row[1]]  # no record, no mean
+        most = max(count for _, count, _, _ in bins)
         marks = [
-            (short(frame.x(it.mean)), short(frame.y(it.observed)), short(2 + 6 * (it.records / most) ** 0.5))
-            for it in bins
+            (short(frame.x(mean)), short(frame.y(share)), short(2 + 6 * (count / most) ** 0.5))
+            for _, count, mean, share in bins
         ]
-        line = polyline((frame.x(it.mean), frame.y(it.observed)) for it in bins)
+        line = polyline((frame.x(mean), frame.y(share)) for _, _, mean, share in bins)
         rows = [
-            [f"{it.low:.1f} to {it.high:.1f}", f"{it.records:,}", f"{it.mean:.3f}", f"{it.observed:.3f}"] for it in bins
+            [f"{it.low:.1f} to {it.high:.1f}", f"{count:,}", f"{mean:.3f}", f"{share:.3f}"]
+            for it, count, mean, share in bins
         ]
-        curve = Curve("graph", line, marks, f"{sum(it.records for it in bins):,} records of all runs")
+        curve = Curve("graph", line, marks, f"{sum(count for _, count, _, _ in bins):,} records of all runs")
         heads = ["predicted", "records", "mean predicted", "share of the class"]
         pictures.append(Picture(name, "", frame, [curve], _diagonal(frame), Table(heads, rows)))
     return pictures
@@ -123,23 +125,14 @@ def written(value: float | None, digits: int = 4) -> str:
     return "undefined" if value is None else f"{value:.{digits}f}"
 
 
-class _Pooled(NamedTuple):
-    """A bin of all runs: their records together."""
-
-    low: float
-    high: float
-    records: int
-    mean: float
-    observed: float
-
-
-def _pooled(bins: Sequence[Bin]) -> _Pooled:
+def _pooled(bins: Sequence[Bin]) -> tuple[int, float, float]:
+    """The records of a bin of all runs, the mean predicted probability, and the share of the class."""
     count = sum(it.records for it in bins)
     mean, observed = (
         sum(it.records * (figure or 0.0) for it, figure in figures) / max(count, 1)
         for figures in ([(it, it.mean) for it in bins], [(it, it.observed) for it in bins])
     )
-    return _Pooled(bins[0].low, bins[0].high, count, mean, observed)
+    return count, mean, observed
 
 
 def _course(run: RunResult, name: str, frame: Frame) -> Curve:
@@ -278,8 +271,8 @@ def run_table(runs: Sequence[RunResult]) -> Table:
         [
             [
                 run.planned.title,
-                f"{run.records.train:,}",
-                f"{run.records.test:,}",
+                f"{run.records['train']:,}",
+                f"{run.records['test']:,}",
                 *(spread([run.metrics["test"].get(name)]).written() for name in names),
             ]
             for run in runs
@@ -323,8 +316,8 @@ def residuals(runs: Sequence[RunResult]) -> Table | None:
     quantiles = list(zip(*(run.evaluation.residuals for run in runs if run.evaluation.residuals), strict=True))
     if not quantiles:
         return None
-    values = [spread(row.value for row in of_runs).written() for of_runs in quantiles]
-    heads = [f"{of_runs[0].share:.0%}" for of_runs in quantiles]
+    values = [spread(row["value"] for row in of_runs).written() for of_runs in quantiles]
+    heads = [f"{of_runs[0]['share']:.0%}" for of_runs in quantiles]
     return Table(["quantile", *heads], [["target less prediction", *values]])
 
 

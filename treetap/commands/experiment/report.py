@@ -11,7 +11,6 @@ from rich.table import Table
 
 from treetap import terminal
 from treetap.commands.experiment.results import (
-    Costs,
     Importance,
     Measures,
     Prediction,
@@ -31,8 +30,8 @@ from treetap.wire.v2 import jobs_pb2
 PLAIN = ("CONTROL", "TOPOLOGY", "METRIC")
 
 
-def collect(statuses: list[jobs_pb2.JobStatus], models: Mapping[str, Path]) -> Costs:
-    """Traffic, ciphertexts, operations, memory and processor time of jobs, and importances by feature."""
+def collect(statuses: list[jobs_pb2.JobStatus], models: Mapping[str, Path]) -> dict[str, Any]:
+    """The costs of jobs, as `RunResult` has them, and importances by feature."""
     ciphertexts: Counter[str] = Counter()
     operations: Counter[str] = Counter()
     steps: defaultdict[str, dict[str, float]] = defaultdict(dict)
@@ -52,15 +51,15 @@ def collect(statuses: list[jobs_pb2.JobStatus], models: Mapping[str, Path]) -> C
                 rss[peak.name] = max(rss.get(peak.name, 0.0), peak.amount)
             for used in account.cpu_seconds:
                 cpu[used.name] += used.amount
-    return Costs(
-        traffic=traffic(statuses),
-        ciphertexts=dict(ciphertexts),
-        operations=dict(operations),
-        seconds_by_step=dict(steps),
-        peak_rss_mb=rss,
-        cpu_seconds=dict(cpu),
-        importance=importance(models),
-    )
+    return {
+        "traffic": traffic(statuses),
+        "ciphertexts": dict(ciphertexts),
+        "operations": dict(operations),
+        "seconds_by_step": dict(steps),
+        "peak_rss_mb": rss,
+        "cpu_seconds": dict(cpu),
+        "importance": importance(models),
+    }
 
 
 def traffic(statuses: list[jobs_pb2.JobStatus]) -> list[Traffic]:
@@ -197,8 +196,8 @@ def print_run(run: RunResult) -> None:
     terminal.out.print(metrics_table(run.metric_rows, "Metrics"))
     for sentence in run.says:
         terminal.out.print(terminal.text(sentence), soft_wrap=True)
-    used = "" if run.trees is None else trees_used(run.trees.planned, run.trees.grown, run.trees.used)
-    used += "" if run.epochs is None else epochs_used(run.epochs.planned, run.epochs.grown, run.epochs.used)
+    used = "" if run.trees is None else trees_used(**run.trees)
+    used += "" if run.epochs is None else epochs_used(**run.epochs)
     if used:
         terminal.out.print(used)
     for line in (*_dropped(run), *_exported(run)):

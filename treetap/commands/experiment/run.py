@@ -26,7 +26,7 @@ from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import ID, ID_TYPE, Split, split
 from treetap.commands.experiment.party_tables import write_tables
 from treetap.commands.experiment.report import collect, dropped_columns, traffic
-from treetap.commands.experiment.results import Evaluation, Measures, PlannedRun, Prediction, Rounds, Rows, RunResult
+from treetap.commands.experiment.results import Evaluation, Measures, PlannedRun, Prediction, RunResult
 from treetap.commands.jobs import progress_view
 from treetap.commands.leakage import trees_of
 from treetap.commands.local_federation import LocalFederation
@@ -145,8 +145,6 @@ def _run(
         # where labels are spread, another party adds up the metrics of each tree
         last = {row.name: row.value for row in trained.metrics}
         measured = last if experiment.spread else manifest["training_metrics"]
-        used = Rounds(planned=trained.rounds, grown=trained.stored_trees, used=trained.used_trees)
-        costs: dict[str, Any] = dict(collect([trained, *done.values()], models))
         run = RunResult(
             seed=planned.seed,
             metrics={"train": of_training(measured), "test": test_metrics(experiment, manifest, scores, rows)},
@@ -156,18 +154,18 @@ def _run(
             | {row.name: row.amount for row in trained.phases}
             | {f"predict.{row.name}": row.amount for row in predicted.phases},
             arithmetic=progress_view.backends(trained),
-            **costs,
+            **collect([trained, *done.values()], models),
             model=models,
             columns=drawn.columns,
-            records=Rows(train=len(drawn.train), test=len(drawn.test)),
+            records={"train": len(drawn.train), "test": len(drawn.test)},
             leakage=trees_of(read_leakage(models[first]), models[first]),
         )
         if planned.fold is not None:
             run.fold = planned.fold
         if training(job.protocol).grows_trees:
-            run.trees = used
+            run.trees = progress_view.rounds(trained)
         else:
-            run.epochs = used
+            run.epochs = progress_view.rounds(trained)
         if experiment.data.drop_constant:
             run.dropped_columns = dropped_columns(models)
         if privacy := training(job.protocol).noise.statement(job.params()):

@@ -71,7 +71,7 @@ def trained_by_federation(
         local_subtrees=(defended and defended.local_subtrees) or 0,
         hidden_nodes=(defended and defended.hidden_nodes) or 0,
         ciphertexts=run.ciphertexts,
-        records=run.records.model_dump(),
+        records={"train": run.records["train"], "test": run.records["test"]},
         seconds=time.monotonic() - started,
     )
 

@@ -13,7 +13,7 @@ from rich.tree import Tree as Drawing
 
 from party.config import read
 from treetap import terminal
-from treetap.commands.model import label_holder_view, network_view, party_view
+from treetap.commands.model import network_view, tree_view
 from treetap.commands.model.schema import check, check_history
 from treetap.errors import BadInput, DataError
 from treetap.models.durable import write_whole
@@ -67,10 +67,10 @@ def describe(folder: Path) -> Json:
         if of_network:
             shown = network_view.described(manifest, arrays)
         elif manifest["role"] == "party":
-            shown = party_view.described(manifest, shards, _meaning)
+            shown = tree_view.party_described(manifest, shards, _meaning)
         elif manifest["role"] == "label_holder":
             trees = valued_trees(manifest, shards, repaired, manifest["party"], str(folder))
-            shown = label_holder_view.described(manifest, trees, names, _meaning)
+            shown = tree_view.label_holder_described(manifest, trees, names, _meaning)
         else:
             shown = _feature_party(manifest, shards)
         described = {
@@ -147,9 +147,9 @@ def print_model(found: Json) -> None:
     if "networks" in found:
         lines += network_view.headline(found)
     elif found["role"] == "party":
-        lines += party_view.headline(found)
+        lines += tree_view.party_headline(found)
     elif found["role"] == "label_holder":
-        lines += label_holder_view.headline(found)
+        lines += tree_view.label_holder_headline(found)
     else:
         lines.append(f"label holder {found['label_holder']}; gains and leaf weights are known there alone")
     for line in lines:
@@ -166,7 +166,9 @@ def print_model(found: Json) -> None:
                     *(text(f"{value:.6g}" if isinstance(value, float) else str(value)) for value in row.values())
                 )
             terminal.out.print(table)
-    draw = {"party": party_view.drawn, "label_holder": label_holder_view.drawn, "feature_party": _listed}[found["role"]]
+    draw = {"party": tree_view.party_drawn, "label_holder": tree_view.label_holder_drawn, "feature_party": _listed}[
+        found["role"]
+    ]
     for tree in found["trees"]:
         terminal.out.print(draw(tree))
 
