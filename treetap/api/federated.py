@@ -24,7 +24,17 @@ from sklearn.utils.validation import (
 from treetap.api import loopback, party_tables
 from treetap.api.errors import InvalidInput, checked
 from treetap.api.fitted import Fitted, write_shards
-from treetap.api.frames import Rows, arrow_of, column_in, column_of, frame_of, library_of, like, of_array
+from treetap.api.frames import (
+    Rows,
+    arrow_of,
+    column_in,
+    column_of,
+    frame_of,
+    importances_of,
+    library_of,
+    like,
+    of_array,
+)
 from treetap.api.loopback import ID, Loopback, OwnTable, Settings
 from treetap.api.parameters import Parameters
 from treetap.api.party_tables import LABEL, WEIGHT, PartyTables
@@ -162,9 +172,8 @@ class FederatedEstimator(Parameters, ABC):
     def feature_importances_(self) -> Array:
         """Mean gain of the splits at each feature (d,), adding up to 1, as XGBoost's; 0 of a feature without splits."""
         check_is_fitted(self)
-        rows = self._fitted.importances
         gained = dict.fromkeys(((party, name) for party, own in self.columns_.items() for name in own), (0.0, 0))
-        for row in rows:
+        for row in self._fitted.importances:
             place = row.party, self._fitted.sources[row.party][row.feature]
             total, count = gained[place]
             gained[place] = total + row.size, count + row.weight
@@ -176,8 +185,7 @@ class FederatedEstimator(Parameters, ABC):
     def importances_(self) -> Any:
         """Gain, cover and number of splits by party and feature, as a data frame."""
         check_is_fitted(self)
-        rows = [row.plain() for row in self._fitted.importances]
-        return frame_of(rows, ("party", "feature", "weight", "gain", "cover"))
+        return importances_of(self._fitted.importances)
 
     @property
     def history_(self) -> Any:
@@ -235,6 +243,7 @@ class FederatedEstimator(Parameters, ABC):
         for key in ("encode", "monotone_constraints", "defences", "policy", "workdir", "id_column"):
             if getattr(self, key) is not None:
                 raise InvalidInput(f"{key}: parties of a federation that runs elsewhere have it in their own files")
+        # the first party has the labels unless `label_holder` says otherwise
         names = list(parties)
         holder = self._holder(names)
         job = self._job(self.objective or self._usual_objective, "psi")

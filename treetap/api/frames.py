@@ -18,10 +18,12 @@ import pyarrow as pa
 
 from treetap.api.errors import InvalidInput, checked
 from treetap.api.loopback import ID
+from treetap.commands.experiment.results import Importance
 from treetap.errors import DataError
 from treetap.protocols.prediction import id_column_fault
 from treetap.tables.cells import plain_column
 from treetap.tables.ids import ids_of
+from treetap.tables.labels import class_name
 from treetap.tables.record_ids import Ids
 
 #: A library of data frames.
@@ -128,6 +130,23 @@ def frame_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> 
     return data_frame(pa.Table.from_pylist(list(rows)) if rows else pa.table({name: pa.array([]) for name in columns}))
 
 
+def importances_of(rows: Sequence[Importance]) -> Any:
+    """Gain, cover and number of splits by party and feature, as a data frame."""
+    return frame_of([row.plain() for row in rows], ("party", "feature", "weight", "gain", "cover"))
+
+
+def probabilities_of(predicted: pa.Table, classes: Sequence[Any] | None) -> np.ndarray[Any, np.dtype[Any]]:
+    """Probabilities (n, classes) in predictions as a label holder's file has them; None: of its own classes."""
+    if "probability" in predicted.column_names:
+        second = predicted.column("probability").to_numpy()
+        return np.stack([1 - second, second], axis=1)
+    if classes is None:
+        names = [name for name in predicted.column_names if name.startswith("probability_")]
+    else:
+        names = [f"probability_{class_name(value)}" for value in classes]
+    return np.stack([predicted.column(name).to_numpy() for name in names], axis=1)
+
+
 #: Column of ids whose own column is called as one of the predictions'.
 _IDS = "id"
 
@@ -190,19 +209,19 @@ class Rows:
             by_index = own.get_indexer(self.data.index)
         return [by_index, by_ids]
 
-    def places_in(self, found: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def places_in(self, predicted: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The row of each of these records in a table of predictions; -1 of one that is not there."""
-        return Ids.of_column(found.column(ID)).places_of(self.ids)
+        return Ids.of_column(predicted.column(ID)).places_of(self.ids)
 
-    def framed(self, found: pa.Table) -> Any:
+    def framed(self, predicted: pa.Table) -> Any:
         """Predictions in the order of these rows, as a data frame of their library, with their index and id column.
 
         Ids of a column whose name is one of the predictions' columns come as `id`, with a warning; without a column of
         ids those of an index that has no name do, beside the index, unless it numbers the rows.
         """
-        places = self.places_in(found)
+        places = self.places_in(predicted)
         rows = np.flatnonzero(places >= 0)
-        table = found.drop_columns([ID]).take(pa.array(places[rows]))
+        table = predicted.drop_columns([ID]).take(pa.array(places[rows]))
         if self.id_column is not None:
             name, column = self.id_column
             if id_column_fault(name) is not None:

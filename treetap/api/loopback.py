@@ -193,6 +193,7 @@ class Loopback:
                     raise InvalidInput(str(failure).removeprefix("--")) from None
             configured = {name: self.settings.of(name) for name in self.settings.parties}
             self._federation = LocalFederation(self._folder, configured)
+            # a folder of the caller stays
             temporary = self._folder if workdir is None else None
             self._end = weakref.finalize(self, _end, self._owner, self._federation, temporary)
             try:

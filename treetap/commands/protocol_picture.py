@@ -52,6 +52,7 @@ class Told(NamedTuple):
 
 def picture(title: str, lanes: Sequence[str], rows: Sequence[Row], told: Sequence[Told]) -> str:
     """The SVG document."""
+    # of more classes of a kind than its palette has colours the last share one
     colours: dict[str, str] = {}
     for kind, palette in _COLOURS.items():
         names = [one.name for one in told if one.kind == kind]

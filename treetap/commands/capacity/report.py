@@ -39,6 +39,7 @@ def document(tree: Tree, machine: dict[str, str]) -> dict[str, Any]:
     others = max(demand["seconds"] for demand in demands if demand["kind"] not in (LINE, SERIES))
     fullest = max(max(party.sent, party.received) for party in parties)
     memory = {party.name: _memory(tree, party) for party in parties}
+    # memory goes before time: without it the job does not run
     full = [name for name, of in memory.items() if max(of["first_node"], of["other_node"]) > tree.site.memory * 1e9]
     first = "{party}: {kind}".format(**demands[0])
     return {
@@ -131,6 +132,7 @@ def show(said: dict[str, Any], memory_gb: float) -> None:
         phases.add_row(name, duration(span["seconds"]), bar(span["first"], span["last"], whole), PHASES[name])
     demands = terminal.table("resource", "at", "alone a tree would take", "in use")
     for row in said["demands"]:
+        # the others would be 0 %
         if row["share"] > 0.005:
             demands.add_row(row["kind"], row["party"], duration(row["seconds"]), f"{100 * row['share']:.0f} %")
     lines = terminal.table("line", "bytes a tree", "messages a tree", "bytes of all trees")

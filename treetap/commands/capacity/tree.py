@@ -122,6 +122,7 @@ class Tree:
     def _together(self, *branches: Sequence[Part]) -> None:
         """A stage whose branches are done at the same time, each part by part."""
         longest = max(sum(part.seconds for part in branch) for branch in branches)
+        # on one machine branches take turns on its cores, once they have more work than these
         shared = sum(part.cpu for branch in branches for part in branch) / self.site.cores
         stretch = shared / longest if self.site.one_machine and shared > longest else 1.0
         busy: dict[str, float] = {}

@@ -221,6 +221,7 @@ def _refuse_names_of_processes(ca_folder: Path, process: Identity, hosts: Sequen
             f"name {process.name!r}: {ca_folder / ISSUED} has a certificate of {others[0].role} {process.name!r}, "
             "and a name has one role: take another"
         )
+    # also its own: a host of that name would be the process for other TLS clients
     names = {process.name} | {other.name for other in known}
     if taken := [host for host in hosts if host.lower() in names]:
         raise ConfigError(

@@ -285,6 +285,7 @@ def confusion(runs: Sequence[RunResult]) -> Matrix | None:
     evaluations = [run.evaluation for run in runs if run.evaluation.confusion]
     if not evaluations:
         return None
+    # runs of several seeds may hold out rows of different classes
     names = list(dict.fromkeys(name for evaluation in evaluations for name in evaluation.classes))
     place = {name: k for k, name in enumerate(names)}
     counts = [[0] * len(names) for _ in names]
@@ -303,6 +304,7 @@ def class_table(runs: Sequence[RunResult]) -> Table | None:
     shares, counts, rows = ("precision", "recall", "f1"), ("support", "predicted"), []
     for name in dict.fromkeys(name for evaluation in evaluations for name in evaluation.classes):
         given = [row for evaluation in evaluations for row in evaluation.per_class if row.name == name]
+        # shares are means over the runs, counts are of all rows together
         means = [spread(getattr(row, head) for row in given).written(3) for head in shares]
         rows.append([name, *means, *(f"{sum(getattr(row, head) for row in given):,}" for head in counts)])
     for kind in ("macro", "weighted"):
@@ -329,6 +331,7 @@ def importances(runs: Sequence[RunResult]) -> tuple[list[Bar], int]:
     shares: list[dict[tuple[str, str], float]] = []
     splits: dict[tuple[str, str], int] = {}
     for run in runs:
+        # shares, since gains of two runs have no common scale
         whole = math.fsum(row.size for row in run.importance)
         shares.append({(row.party, row.feature): row.size / whole if whole else 0.0 for row in run.importance})
         for row in run.importance:
@@ -382,6 +385,7 @@ def predictions(runs: Sequence[RunResult]) -> Table | None:
     for protocol in of_runs[0]:
         every = [run[protocol] for run in of_runs]
         known = [one.max_difference for one in every if one.max_difference is not None]
+        # where one run is not comparable, no largest difference is known
         worst = f"{max(known):.1e}" if len(known) == len(every) else "not comparable"
         size = terminal.size(sum(one.bytes for one in every) / len(every))
         rows.append([protocol, spread(one.seconds for one in every).written(2), size, worst])

@@ -92,6 +92,7 @@ def importance(models: Mapping[str, Path]) -> list[Importance]:
     if not holders:
         return _splits_by_feature(read)
     manifest, shard = holders[0]
+    # a split is named by its owner and a handle; its feature stands in the owner's shard alone
     feature = {
         (party, split["handle"]): own["columns"][split["feature"]]
         for party, (own, lines) in read.items()
@@ -161,6 +162,7 @@ def predict_table(predictions: Mapping[str, Prediction]) -> Table:
     differences = [one.max_difference for one in every]
     shown = ("not comparable" if value is None else f"{value:.1e}" for value in differences)
     table.add_row("largest difference", *shown)
+    # what every job sends tells nothing about a protocol
     for kind in sorted({row.disclosure for one in every for row in one.traffic} - {*PLAIN}):
         sizes = [sum(row.bytes for row in one.traffic if row.disclosure == kind) for one in every]
         table.add_row(kind, *(terminal.size(value) if value else "·" for value in sizes))
@@ -211,6 +213,7 @@ def print_run(run: RunResult) -> None:
         terminal.out.print(leakage_table(run.leakage))
     if best := ", ".join(f"{row.feature} ({row.party})" for row in run.importance[:5]):
         terminal.out.print(terminal.text(f"most important: {best}"))
+    # of a network an attack is of an epoch, not after trees
     if run.audit:
         after = "after trees" if run.trees is not None else "epoch"
         scored = terminal.table("party", "attack", "V-measure", after, "accuracy", "groups")

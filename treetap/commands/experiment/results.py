@@ -300,6 +300,7 @@ def summary(runs: Sequence[RunResult]) -> Summary:
     """Means and standard deviations over all runs."""
     rows = [run.metric_rows for run in runs]
     names = {row: measures(of_run.get(row, {}) for of_run in rows) for row in _keys(rows)}
+    # a mean is of the runs that have the row or the phase
     return Summary(
         runs=len(runs),
         metrics={

@@ -124,10 +124,10 @@ def _by_plan(experiment: FrontierFile, store: Store) -> dict[Plan, list[Training
 
 
 def document(
-    experiment: FrontierFile, digest: str, attacks: Sequence[str], found: dict[Plan, list[TrainingResult]]
+    experiment: FrontierFile, digest: str, attacks: Sequence[str], by_plan: dict[Plan, list[TrainingResult]]
 ) -> FrontierDocument:
-    """The points of all plans. `found`: plan → a result for each seed, in the order of the seeds."""
-    first = next(iter(found.values()))[0]
+    """The points of all plans. `by_plan`: plan → a result for each seed, in the order of the seeds."""
+    first = next(iter(by_plan.values()))[0]
     says = [LARGEST] if len(first.v_measure) > 1 else []
     says += [CENTRALISED] if experiment.frontier.trainer == "centralised" else []
     says += [NOISY] if experiment.frontier.label_dp else []
@@ -146,7 +146,7 @@ def document(
         says=says,
         points=[
             _point(plan, name, results, attacks, experiment.data.seeds)
-            for plan, results in found.items()
+            for plan, results in by_plan.items()
             for name in plan.points
         ],
     )

@@ -123,6 +123,7 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
         given, protocol = self._given(), training(self.protocol)
         used = {Feature.OKAMOTO_UCHIYAMA} if self.scheme == OKAMOTO_UCHIYAMA else set()
         faults = key_faults(self.scheme, self.key_bits, self.obfuscation)
+        # a network has no key: whoever gives one is told so, and not that it is too short
         if not protocol.grows_trees:
             used, faults = {Feature.NETWORK, *map(Feature, self.model_fields_set.intersection(KEY_FIELDS))}, []
         faults += map(str, broken(TRAININGS, used, self.protocol, protocol.capabilities))
@@ -191,6 +192,7 @@ class JobTableOfFederation(JobTable):
                 faults.append(f"{key} = {name!r} is no name of a table: {NAME_RULE}")
         if self.eval_table == "":
             faults.append("eval_table names no table; remove it, or name one that every party has")
+        # keys that are given, not defaults, say which features a person asks for
         used = named_in({name: vars(self)[name] for name in self.model_fields_set})
         faults += map(str, broken(TRAININGS, used, self.protocol, training(self.protocol).capabilities))
         if faults:

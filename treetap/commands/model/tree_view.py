@@ -54,6 +54,7 @@ def label_holder_described(manifest: Json, trees: ValuedTrees, names: Names, mea
         return row
 
     importances = {"parties": _by_gain(importance_by_owner(used)), "own_features": _by_gain(importance(used, feature))}
+    # of the label holder alone: a card leaves these out
     if alone:
         importances["features_of_local_subtrees"] = _by_gain(importance(alone, feature))
     if names:
@@ -218,6 +219,7 @@ def _tree(shard: Json, manifest: Json, meaning: Meaning) -> Json:
 
 def party_headline(shown: Json) -> list[str]:
     """The parties, the metrics, what the party holds and what the noise covers, a line each."""
+    # all parties know at whom each weight is, and no more
     kept = sum(row["leaves"] for row in shown["weights"])
     own = next((row["leaves"] for row in shown["weights"] if row["name"] == shown["party"]), 0)
     measured = (f"{name} {value:.4f}" for name, value in shown["metrics"].items() if value is not None)

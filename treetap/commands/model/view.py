@@ -141,24 +141,26 @@ def select(described: Json, tree: int | None) -> Json:
     return {**described, "trees": kept}
 
 
-def print_model(found: Json) -> None:
+def print_model(described: Json) -> None:
     """Print the description as text and trees."""
-    lines = [f"model {found['model']} of {found['party']} ({found['role'].replace('_', ' ')}), {found['protocol']}"]
-    if "networks" in found:
-        lines += network_view.headline(found)
-    elif found["role"] == "party":
-        lines += tree_view.party_headline(found)
-    elif found["role"] == "label_holder":
-        lines += tree_view.label_holder_headline(found)
+    whose = f"{described['party']} ({described['role'].replace('_', ' ')})"
+    lines = [f"model {described['model']} of {whose}, {described['protocol']}"]
+    # each kind of model has its own entries: the schema has checked them
+    if "networks" in described:
+        lines += network_view.headline(described)
+    elif described["role"] == "party":
+        lines += tree_view.party_headline(described)
+    elif described["role"] == "label_holder":
+        lines += tree_view.label_holder_headline(described)
     else:
-        lines.append(f"label holder {found['label_holder']}; gains and leaf weights are known there alone")
+        lines.append(f"label holder {described['label_holder']}; gains and leaf weights are known there alone")
     for line in lines:
         terminal.out.print(text(line))
-    if "networks" in found:
-        for table in network_view.tables(found):
+    if "networks" in described:
+        for table in network_view.tables(described):
             terminal.out.print(table)
         return
-    for title, rows in found["importance"].items():
+    for title, rows in described["importance"].items():
         if rows:
             table = terminal.table(title.replace("_", " "), *(key for key in rows[0] if key != "name"))
             for row in rows:
@@ -167,9 +169,9 @@ def print_model(found: Json) -> None:
                 )
             terminal.out.print(table)
     draw = {"party": tree_view.party_drawn, "label_holder": tree_view.label_holder_drawn, "feature_party": _listed}[
-        found["role"]
+        described["role"]
     ]
-    for tree in found["trees"]:
+    for tree in described["trees"]:
         terminal.out.print(draw(tree))
 
 
