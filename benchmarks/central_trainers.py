@@ -1,6 +1,6 @@
 """Processor seconds of the trainers on a joined table, of this tree of sources and another in turn.
 
-    python -m benchmarks.central_trainers --base FOLDER
+    python benchmarks/central_trainers.py --base FOLDER
 
 Each run is a process of its own: 10 trees of depth 6 in 32 bins by two parties, boosting and forest, with bins of the
 job and of each node. With `--base`, a folder with other sources (`git worktree add FOLDER COMMIT`), runs alternate, and

@@ -132,7 +132,7 @@ Global___CompareDigests: typing_extensions.TypeAlias = CompareDigests
 
 @typing.final
 class BlindIds(google.protobuf.message.Message):
-    """---- control plane: psi; the step's stage numbers the turns (treetap/protocols/alignment_routes.py) ----
+    """---- control plane: psi; the step's stage numbers the turns (treetap/protocols/alignment.py) ----
 
     Hash the own ids to group elements, raise them to the own exponent, shuffle.
     """
