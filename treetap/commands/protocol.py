@@ -29,7 +29,7 @@ from party.runtime.step_order import (
     declared_steps,
     table_of,
 )
-from treetap.commands.protocol_picture import Arrow, Row, Told, picture
+from treetap.commands.protocol_picture import Arrow, Row, picture
 from treetap.errors import ConfigError
 from treetap.names import did_you_mean
 from treetap.protocols import job_spec, scoring
@@ -270,7 +270,7 @@ def drawn(one: Shown) -> str:
         actors = one.actors if len({step.actor for step in one.steps}) == 1 else tuple(step.actor for step in at)
         rows.append(Row(NO_STEPS.get(name, (name,))[0], actors, at[0].often, tuple(arrows)))
     used = {arrow.tells for row in rows for arrow in row.arrows}
-    legend = [Told(known.name, known.kind, known.tells) for known in CLASSES.values() if known.name in used]
+    legend = [known for known in CLASSES.values() if known.name in used]
     return picture(f"{one.protocol} {one.does}: steps and messages", (_COORDINATOR, *one.actors), rows, legend)
 
 

@@ -8,7 +8,6 @@ process keeps at its fullest.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any
 
 from treetap import terminal
@@ -57,7 +56,11 @@ def document(tree: Tree, machine: dict[str, str]) -> dict[str, Any]:
             "candidates_per_ciphertext": job.candidates_per_ciphertext,
         },
         "seconds": {"tree": tree.seconds, "streamed": tree.streamed_s, "all_trees": trees * tree.seconds},
-        "phases": {name: asdict(span) for name in PHASES if (span := tree.phases[name]).seconds},
+        "phases": {
+            name: dict(zip(("seconds", "first", "last"), tree.phases[name], strict=True))
+            for name in PHASES
+            if tree.phases[name][0]
+        },
         "demands": [demand | {"share": demand["seconds"] / tree.seconds} for demand in demands],
         "saturates_first": f"memory of {', '.join(full)}" if full else first,
         "line_saturates_below_bits_per_s": 8 * fullest / others if others else 0.0,

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from treetap import terminal
 from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.report import received
+from treetap.commands.experiment.report import received, written
 from treetap.commands.experiment.results import Bin, RunResult, Spread, measures, spread, summary
 from treetap.pages.page import render
 from treetap.pages.pictures import Bar, Cell, Frame, Matrix, Table, heat, percent, polyline, short
@@ -118,11 +118,6 @@ def legend(runs: Sequence[RunResult]) -> list[tuple[str, str]]:
     """The records whose metrics the rounds have: name and class in the style sheet."""
     measures = _measures(runs)
     return [look for prefix, look in RECORDS.items() if any(_has(runs, f"{prefix}_{measure}") for measure in measures)]
-
-
-def written(value: float | None, digits: int = 4) -> str:
-    """A figure for a reader."""
-    return "undefined" if value is None else f"{value:.{digits}f}"
 
 
 def _pooled(bins: Sequence[Bin]) -> tuple[int, float, float]:

@@ -174,7 +174,7 @@ def metrics_table(rows: Mapping[str, Measures], title: str) -> Table:
     names = measures(rows.values())
     table = Table("", *names, title=title)
     for label, row in rows.items():
-        table.add_row(label, *(_shown(row[name]) if name in row else "–" for name in names))
+        table.add_row(label, *(written(row[name]) if name in row else "–" for name in names))
     return table
 
 
@@ -188,7 +188,8 @@ def print_summary(runs: Sequence[RunResult]) -> None:
     terminal.out.print(table)
 
 
-def _shown(value: float | None) -> str:
+def written(value: float | None) -> str:
+    """A figure for a reader."""
     return "undefined" if value is None else f"{value:.4f}"
 
 
@@ -265,10 +266,10 @@ def _attack_rows(name: str, results: dict[str, Any]) -> list[tuple[str, tuple[st
         return []
     if name == "gradient-clusters":
         epoch = "all" if results["epoch"] is None else str(results["epoch"] + 1)
-        measures = (_shown(results["v_measure"]), epoch, _shown(results["accuracy"]), str(results["clusters"]))
+        measures = (written(results["v_measure"]), epoch, written(results["accuracy"]), str(results["clusters"]))
         return [(name, measures)]
     if name == "gradient-labels":
-        return [(name, ("", "", _shown((results["inferred"] or {}).get("accuracy")), ""))]
+        return [(name, ("", "", written((results["inferred"] or {}).get("accuracy")), ""))]
     if name == "completion":
         return [
             (
@@ -276,15 +277,15 @@ def _attack_rows(name: str, results: dict[str, Any]) -> list[tuple[str, tuple[st
                 (
                     "",
                     "",
-                    f"{_shown(row['completed']['accuracy'])} ({_shown(row['untrained']['accuracy'])} untrained)",
+                    f"{written(row['completed']['accuracy'])} ({written(row['untrained']['accuracy'])} untrained)",
                     "",
                 ),
             )
             for row in results["rows"]
         ]
     if "v_measure" in results:
-        sizes = (str(results["after_trees"] or ""), _shown(results["accuracy"]), str(results["groups"] or ""))
-        return [(name, (_shown(results["v_measure"]), *sizes))]
+        sizes = (str(results["after_trees"] or ""), written(results["accuracy"]), str(results["groups"] or ""))
+        return [(name, (written(results["v_measure"]), *sizes))]
     return (
         [(name, ("", "", _either_way(results["accuracy"], results["inverted"]), ""))] if "accuracy" in results else []
     )
@@ -293,5 +294,5 @@ def _attack_rows(name: str, results: dict[str, Any]) -> list[tuple[str, tuple[st
 def _either_way(accuracy: float | None, inverted: float | None) -> str:
     """The accuracy of a guess or, of two classes, of its opposite, which knows as much: the larger."""
     if accuracy is None or inverted is None or accuracy >= inverted:
-        return _shown(accuracy)
-    return f"{_shown(inverted)} (inverted)"
+        return written(accuracy)
+    return f"{written(inverted)} (inverted)"
