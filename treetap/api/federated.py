@@ -172,8 +172,9 @@ class FederatedEstimator(Parameters, ABC):
     def feature_importances_(self) -> Array:
         """Mean gain of the splits at each feature (d,), adding up to 1, as XGBoost's; 0 of a feature without splits."""
         check_is_fitted(self)
+        rows = self._fitted.importances  # refused by a federation elsewhere, before columns that it has not
         gained = dict.fromkeys(((party, name) for party, own in self.columns_.items() for name in own), (0.0, 0))
-        for row in self._fitted.importances:
+        for row in rows:
             place = row.party, self._fitted.sources[row.party][row.feature]
             total, count = gained[place]
             gained[place] = total + row.size, count + row.weight
