@@ -40,9 +40,9 @@ from treetap.additive.sums.slots import Slots, width_for
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.native import arithmetic
 from treetap.usage import measure_process
-from treetap.workers.cluster.config import ClusterConfig
 from treetap.workers.cluster.engine import ClusterEngine
 from treetap.workers.engines import Engine, KeyEngine, ProcessEngine, await_workers
+from treetap.workers.settings import ClusterConfig
 
 MODULES = ("treetap.additive.sums.key_holder", "treetap.additive.sums.tree_sums")
 LARGEST = 2**16

@@ -11,7 +11,7 @@ from coordinator.runtime.roster import Roster
 from coordinator.runtime.submission import Submitted
 from treetap.errors import ConfigError
 from treetap.names import did_you_mean
-from treetap.wire.byte_counts import ByteCounts
+from treetap.wire.disclosure import ByteCounts
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.timeouts import Timeouts
 from treetap.wire.v2 import control_pb2
@@ -36,7 +36,7 @@ class Parties:
 
     def byte_counts(self) -> ByteCounts:
         """The counters of one attempt's bytes."""
-        return ByteCounts(self.coordinator, self._metrics)
+        return ByteCounts(self.coordinator, self._metrics.sent)
 
     def roster(
         self,

@@ -14,14 +14,15 @@ from pathlib import Path
 
 from rendering import with_table
 
+from party.prediction.order import table_for
 from party.protocols import PREDICTION
 from party.runtime.step_order import StepTable, table_in
 from treetap.commands.protocol import drawn, lines_of, shown
 from treetap.protocols.registry import prediction
 
 DOCS = Path(__file__).resolve().parent
-#: Begins the table of a role, a module below `party`.
-BEGIN = re.compile(r"<!-- steps of (\S+): begin -->")
+#: Begins the table of a role, a module below `party`; where protocols share it, with the name of one of them.
+BEGIN = re.compile(r"<!-- steps of (\S+?)(?: in (\S+))?: begin -->")
 #: Modules of the roles of predictions.
 PREDICTING = {
     f"{package}.{role.partition('.')[0]}" for name, package in PREDICTION.items() for role in prediction(name).roles
@@ -37,14 +38,17 @@ def main() -> int:
     stale = False
     for page in sorted(options.docs.glob("protocol-*.md")):
         old = new = page.read_text(encoding="utf-8")
-        for role in BEGIN.findall(old):
+        for role, protocol in BEGIN.findall(old):
             t = "b" if f"party.{role}" in PREDICTING else "t"  # a round is a block of records, or a tree or epoch
             try:
                 module = importlib.import_module(f"party.{role}")
             except ModuleNotFoundError as absent:
                 print(f"{page}: steps of {role} left as they are: {absent.name} is not installed", file=sys.stderr)
                 continue
-            new = with_table(new, f"steps of {role}", rendered(table_in(module), t))
+            table = table_for(protocol, table_in(module)) if protocol else table_in(module)
+            new = with_table(
+                new, f"steps of {role} in {protocol}" if protocol else f"steps of {role}", rendered(table, t)
+            )
         if options.check and new != old:
             print(f"{page} is stale: run make orders", file=sys.stderr)
             stale = True

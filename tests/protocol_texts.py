@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.prediction import opening_of
+from party.prediction.order import table_for
 from party.protocols import PREDICTION, TRAINING, roles_for_prediction, roles_for_training
 from party.runtime.step_order import StepTable, table_of
 from tests.replay import JOB
@@ -57,7 +58,10 @@ def training_tables(name: str) -> dict[str, StepTable]:
 
 def prediction_tables(name: str) -> dict[str, StepTable]:
     """Role → its table."""
-    return {kind.__module__.rpartition(".")[2]: table_of(kind) for kind in roles_for_prediction(name).values()}
+    return {
+        kind.__module__.rpartition(".")[2]: table_for(name, table_of(kind))
+        for kind in roles_for_prediction(name).values()
+    }
 
 
 def trainings(name: str) -> dict[str, list[Sent]]:

@@ -21,7 +21,7 @@ from attacks.features.fitting import fit_of, fitted, outputs
 from attacks.features.results import Scale
 from attacks.networks.classifier import head, named
 from treetap.neural.draws import Draws
-from treetap.neural.standardising import mean_and_deviation
+from treetap.neural.inputs import mean_and_deviation
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

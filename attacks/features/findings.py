@@ -23,7 +23,7 @@ from attacks.features.record_space import Records
 from attacks.features.results import Attribute, Picture, Reconstruction, RecordScores, Scale, png_url
 from attacks.features.scales import SCALES
 from treetap.errors import BadInput
-from treetap.neural.threads import pin
+from treetap.neural.numbers import pin
 from treetap.tables.reading import Table
 
 

@@ -19,7 +19,7 @@ from attacks.features.record_space import Records
 from attacks.networks.classifier import Fit
 from treetap.neural.architectures import top_model
 from treetap.neural.draws import Draws
-from treetap.neural.gradient_descent import Adam
+from treetap.neural.optimiser import Adam
 from treetap.neural.params import Top
 
 Ints = npt.NDArray[np.int64]

@@ -20,8 +20,8 @@ from attacks.features.fitting import batches_of, falling, fit_of, fitted
 from attacks.features.record_space import Records
 from treetap.neural.architectures import bottom_model
 from treetap.neural.draws import Draws
-from treetap.neural.gradient_descent import Adam
 from treetap.neural.inputs import Inputs, InputScaler
+from treetap.neural.optimiser import Adam
 from treetap.neural.params import Bottom
 
 Ints = npt.NDArray[np.int64]

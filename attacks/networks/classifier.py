@@ -17,8 +17,8 @@ from torch.nn import functional
 
 from treetap.neural.architectures import top_model
 from treetap.neural.draws import Draws
-from treetap.neural.gradient_descent import Adam
 from treetap.neural.inputs import Inputs
+from treetap.neural.optimiser import Adam
 from treetap.neural.params import Top
 
 Ints = npt.NDArray[np.int64]

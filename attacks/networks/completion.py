@@ -20,7 +20,7 @@ from torch import nn
 from attacks.networks.classifier import HEADS, Fit, Standardised, fitted, head, named, outputs
 from attacks.view.gradient_rows import attack_draws
 from treetap.neural.inputs import Inputs
-from treetap.neural.threads import pin
+from treetap.neural.numbers import pin
 
 Ints = npt.NDArray[np.int64]
 #: Records that a fit passes over, about: few known labels are passed over more often.

@@ -14,7 +14,7 @@ from attacks.networks.own_network import OwnNetwork
 from attacks.networks.results import CompletionFigures, CompletionRow, Measured
 from attacks.scores import majority
 from attacks.view.gradient_rows import attack_draws, some_of
-from treetap.neural.threads import pin
+from treetap.neural.numbers import pin
 
 Ints = npt.NDArray[np.int64]
 

@@ -14,8 +14,7 @@ from treetap import logs
 from treetap.errors import Malformed, Silent, Unreachable
 from treetap.names import NAME
 from treetap.process.together import together
-from treetap.wire.byte_counts import ByteCounts
-from treetap.wire.disclosure import bytes_by_class
+from treetap.wire.disclosure import ByteCounts, bytes_by_class
 from treetap.wire.frame import content_of, filled, name_of
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.timeouts import Reconnects, Timeouts

@@ -10,9 +10,8 @@ import grpc.aio
 from coordinator.jobs import Jobs
 from treetap.errors import Refused
 from treetap.wire.callers import Callers
-from treetap.wire.other_versions import refuse_other_versions
 from treetap.wire.roles import Role
-from treetap.wire.status import answering
+from treetap.wire.status import answering, refuse_other_versions
 from treetap.wire.status_parts import pages, parts
 from treetap.wire.v2 import jobs_pb2, jobs_pb2_grpc
 

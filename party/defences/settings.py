@@ -13,8 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from treetap.names import ProcessName
-from treetap.neural.feature_defences import SENSITIVITY_NORMS, DpSgd, FeatureDefences
-from treetap.neural.label_defences import GradientDefence, LabelDefences
+from treetap.neural.defences import SENSITIVITY_NORMS, DpSgd, FeatureDefences, GradientDefence, LabelDefences
 from treetap.protocols.exclusions import Feature, between
 from treetap.strict import Strict
 from treetap.trees.withholding import Withholding
@@ -54,7 +53,7 @@ _GRADIENT_KEYS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 
 class Gradient(Strict):
-    """A change of the gradients that return to feature parties: see `treetap.neural.label_defences.GradientDefence`."""
+    """A change of the gradients that return to feature parties: see `treetap.neural.defences.GradientDefence`."""
 
     kind: Literal["noise", "compression", "ppdl", "levels"]
     scale: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
@@ -86,7 +85,7 @@ class Gradient(Strict):
 
 
 class DpSgdTable(Strict):
-    """DP-SGD (Abadi et al. 2016): see `treetap.neural.feature_defences.DpSgd`."""
+    """DP-SGD (Abadi et al. 2016): see `treetap.neural.defences.DpSgd`."""
 
     clip: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
     noise: Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)]
@@ -103,8 +102,8 @@ class Defences(Strict):
 
     `grafting`: trees that noisy labels have spoilt are repaired with clean ones by the label holder alone. `refit`:
     the weights of leaves that no repair replaces are computed from clean labels. `dimip`: λ of DIMIP by feature party
-    (`treetap.neural.dimip`). `sensitivity`: ε of SensFL, with its norm and projections, and `dp_sgd`: see
-    `treetap.neural.feature_defences.FeatureDefences`.
+    (`treetap.neural.gradient_defences`). `sensitivity`: ε of SensFL, with its norm and projections, and `dp_sgd`: see
+    `treetap.neural.defences.FeatureDefences`.
     """
 
     id_lmid: IdLmid | None = None

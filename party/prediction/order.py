@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from party.alignment.steps import ALIGNMENT
-from party.runtime.step_order import NEXT_ROUND, NEXT_STAGE, OPENING, THIS_ROUND, Conditions, Next, Step, StepTable
+from party.runtime.step_order import (
+    NEXT_ROUND,
+    NEXT_STAGE,
+    OPENING,
+    THIS_ROUND,
+    Conditions,
+    Next,
+    Step,
+    StepTable,
+    without,
+)
+from treetap.protocols.exclusions import Feature
+from treetap.protocols.registry import prediction
 from treetap.wire.v2 import prediction_pb2
 
 #: The phase in which names of features are sent; it has no step without `explain`.
@@ -55,6 +67,12 @@ def conditions_of(opening: prediction_pb2.OpenModel) -> Conditions:
         ATTRIBUTED: lambda _: attributions,
         UNATTRIBUTED: lambda _: not attributions,
     }
+
+
+def table_for(protocol: str, table: StepTable) -> StepTable:
+    """The table of a role in a protocol: steps of attributions never come where it has none."""
+    attributes = Feature.ATTRIBUTIONS in prediction(protocol).capabilities
+    return table if attributes else without(table, never=ATTRIBUTED, always=UNATTRIBUTED)
 
 
 def steps_asked_for(

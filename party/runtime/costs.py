@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from party.runtime.metrics import PartyMetrics
 from treetap.usage import Usage, measure
-from treetap.wire.byte_counts import ByteCounts
+from treetap.wire.disclosure import ByteCounts
 from treetap.wire.v2 import setup_pb2, types_pb2
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ class CostAccount:
     def __init__(self, party: str, workers: Mapping[str, Usage], metrics: PartyMetrics | None = None) -> None:
         self.party = party
         self._metrics = metrics or PartyMetrics(party)
-        self.byte_counts = ByteCounts(party, self._metrics)
+        self.byte_counts = ByteCounts(party, self._metrics.sent)
         self.operations: Counter[str] = self._metrics.operations()
         self.ciphertexts: Counter[str] = self._metrics.ciphertexts()
         self._seconds: defaultdict[str, float] = defaultdict(float)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from types import ModuleType
 from typing import Protocol, TypeAlias, TypeVar
@@ -225,7 +225,9 @@ def role(rows: StepTable, *parts: type) -> Callable[[Declaring], Declaring]:
                 if name in table:
                     raise ValueError(f"{declaring.__name__} has two steps {name}")
                 table[name] = following
-        _TABLES[declaring] = _in_order(declaring, table)
+        _TABLES[declaring] = _in_order(declaring.__name__, table)
+        if never := sorted(set(table) - set(_TABLES[declaring])):
+            raise ValueError(f"{declaring.__name__}: {', '.join(never)} may never come")
         return declaring
 
     return declare
@@ -234,6 +236,17 @@ def role(rows: StepTable, *parts: type) -> Callable[[Declaring], Declaring]:
 def table_of(declared: type) -> StepTable:
     """The table of a role, its rows in the order in which their steps may come."""
     return _TABLES[declared]
+
+
+def without(table: StepTable, never: str, always: str) -> StepTable:
+    """What of a table may come where the condition `never` is never met, and the condition `always` always is."""
+    rows = {
+        done: [replace(following, when=None) if following.when == always else following for following in row]
+        for done, row in table.items()
+    }
+    return _in_order(
+        "", {done: [following for following in row if following.when != never] for done, row in rows.items()}
+    )
 
 
 def table_in(module: ModuleType) -> StepTable:
@@ -285,19 +298,17 @@ def _conducted(order: StepOrder, part: object, name: str) -> Step:
     return conduct
 
 
-def _in_order(declaring: type, table: StepTable) -> StepTable:
-    """The rows in the order in which their steps may come, depth first."""
+def _in_order(declaring: str, table: StepTable) -> StepTable:
+    """The rows that are reached, in the order in which their steps may come, depth first."""
     reached: dict[str, Sequence[Next]] = {}
 
     def visit(name: str) -> None:
         if name not in table:
-            raise ValueError(f"{declaring.__name__} has no row of {name}, which may come")
+            raise ValueError(f"{declaring} has no row of {name}, which may come")
         if name not in reached:
             reached[name] = table[name]
             for following in table[name]:
                 visit(following.step)
 
     visit(OPENING)
-    if never := sorted(set(table) - set(reached)):
-        raise ValueError(f"{declaring.__name__}: {', '.join(never)} may never come")
     return reached

@@ -33,9 +33,8 @@ from treetap.names import one_line
 from treetap.wire.callers import Callers
 from treetap.wire.certificates import dns_names, ip_addresses
 from treetap.wire.credentials import CredentialSource
-from treetap.wire.insecure import NAME_KEY
 from treetap.wire.roles import Role
-from treetap.wire.tls import TlsFiles
+from treetap.wire.tls import NAME_KEY, TlsFiles
 from treetap.wire.v2 import serving_pb2
 
 log = logging.getLogger(__name__)

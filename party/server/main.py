@@ -28,7 +28,7 @@ from treetap.wire.hello import serve_health
 from treetap.wire.roles import Role
 from treetap.wire.signed_heads import signer_of
 from treetap.wire.timeouts import Timeouts
-from treetap.workers.engines import ProcessEngine
+from treetap.workers.engines import EntrustedHost, ProcessEngine
 
 log = logging.getLogger(__name__)
 #: Seconds that calls under way may take to end when the party stops.
@@ -131,8 +131,6 @@ def start_workers(config: PartyConfig) -> PartyWorkers:
     if here is not None:
         return PartyWorkers(here, cluster, nodes=lambda: [] if cluster is None else cluster.nodes)
     assert cluster is not None, "a party has workers somewhere"
-    from treetap.workers.entrusted import EntrustedHost
-
     return PartyWorkers(EntrustedHost(cluster), named="cluster worker", nodes=lambda: cluster.nodes)
 
 

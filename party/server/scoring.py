@@ -17,7 +17,7 @@ from treetap.errors import BadInput
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.hello import serve_health
-from treetap.wire.insecure import Insecure
+from treetap.wire.tls import Insecure
 
 if TYPE_CHECKING:
     import grpc.aio

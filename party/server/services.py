@@ -9,10 +9,9 @@ import grpc.aio
 
 from party.serving.registry import ServedModels
 from treetap.wire.callers import Callers
-from treetap.wire.other_versions import refuse_other_versions
 from treetap.wire.ports import PartyPort
 from treetap.wire.roles import Role
-from treetap.wire.status import answering
+from treetap.wire.status import answering, refuse_other_versions
 from treetap.wire.v2 import (
     control_pb2,
     control_pb2_grpc,

@@ -26,7 +26,7 @@ from party.splitnn.bodies import EMBEDDINGS, GRADIENTS
 from party.splitnn.job import NetworkJob
 from party.splitnn.numbers import send, send_blocks, take
 from treetap.errors import BadInput, DataError, Malformed
-from treetap.neural.accountant import DELTA, epsilon, says
+from treetap.neural.defences import DELTA, epsilon, meaning_of
 from treetap.neural.feature_side import FeatureSide
 from treetap.neural.inputs import Inputs
 from treetap.tables.reading import Table
@@ -85,7 +85,7 @@ class FeatureParty:
                 self._context.job,
             )
         if self._defences.dp_sgd is not None:
-            log.warning("job %s: %s", self._context.job, says(self._defences.dp_sgd, self._params.epochs))
+            log.warning("job %s: %s", self._context.job, meaning_of(self._defences.dp_sgd, self._params.epochs))
         params, draws, party, defences = self._params, job.draws, self._context.party, self._defences
         try:  # draws of millions of initial weights take seconds
             self._side = await self._context.offload(

@@ -14,8 +14,7 @@ from attacks import sections
 from attacks.view.view import read_view
 from tests.attacks.recorded import rewritten
 from treetap.errors import BadInput, Malformed
-from treetap.wire.transcript import open_message
-from treetap.wire.transcript_summary import summarise
+from treetap.wire.transcript import open_message, summarise
 from treetap.wire.v2.control_pb2 import StepRequest
 from treetap.wire.v2.exchange_pb2 import PeerMessage
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord

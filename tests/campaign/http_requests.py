@@ -27,7 +27,7 @@ from party.server import http
 from party.serving.registry import ServedModels
 from tests.campaign.checks import logged
 from tests.simulator import NOWHERE
-from treetap.wire.insecure import NAME_KEY
+from treetap.wire.tls import NAME_KEY
 from treetap.wire.v2 import serving_pb2
 
 CLIENT = "app"

@@ -23,8 +23,8 @@ from treetap.psi import kernels
 from treetap.psi.backends import group
 from treetap.psi.exponents import Exponent
 from treetap.psi.group import uniform_bytes
-from treetap.workers.cluster.config import ClusterConfig
 from treetap.workers.engines import Engine, FitForKeys, KeyEngine
+from treetap.workers.settings import ClusterConfig
 
 pytestmark = [
     pytest.mark.second_tier,

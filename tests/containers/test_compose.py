@@ -19,7 +19,7 @@ from treetap.commands.jobs.job_file import JobTable
 from treetap.strict import Strict, load
 from treetap.trees.binning import bin_table
 from treetap.trees.centralised import CentralModel, train
-from treetap.wire.transcript_summary import summarise
+from treetap.wire.transcript import summarise
 
 # The image is built and a federation runs before the first test.
 pytestmark = [

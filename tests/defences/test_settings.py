@@ -8,7 +8,7 @@ import pytest
 
 from party.defences.settings import Defences
 from treetap.errors import ConfigError
-from treetap.neural.label_defences import GradientDefence, LabelDefences
+from treetap.neural.defences import GradientDefence, LabelDefences
 from treetap.strict import load
 
 #: The value of `gradient` → the change of the gradients.

@@ -11,8 +11,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,12 +24,12 @@ from treetap.additive.sums.key_holder import KeyHolder
 from treetap.additive.sums.slots import Slots, width_for
 from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.errors import BadInput, Interrupted
-from treetap.workers.cluster import worker_actor
+from treetap.workers.cluster import engine as engine_module
 from treetap.workers.cluster.addresses import exposed
-from treetap.workers.cluster.config import ClusterConfig
 from treetap.workers.cluster.engine import ClusterEngine
-from treetap.workers.cluster.report import fault_of, message_of, own_report
+from treetap.workers.cluster.report import fault_of, own_report
 from treetap.workers.engines import Engine, InProcessEngine, ProcessEngine, await_workers
+from treetap.workers.settings import ClusterConfig
 
 pytestmark = [pytest.mark.second_tier, pytest.mark.xdist_group("ray")]
 MODULES = ["treetap.psi"]
@@ -170,13 +168,13 @@ def test_a_node_elsewhere_needs_encryption(monkeypatch: pytest.MonkeyPatch) -> N
 def test_other_software_of_a_node(change: dict[str, str], message: str) -> None:
     """A node's report is compared with the party's own software; the error names both and the remedy."""
     own = own_report()
-    assert re.match(message, fault_of({**message_of(own), "node": "N", **change}, own))
+    assert re.match(message, fault_of({**own, "node": "N", **change}, own))
 
 
 def test_a_report_of_another_treetap_stops_the_start(ray_cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports of actors are checked before they get a call."""
-    fake = partial(replace, own_report(), treetap="9.9.9")
-    monkeypatch.setattr(worker_actor, "own_report", fake)
+    fake = {**own_report(), "treetap": "9.9.9"}
+    monkeypatch.setattr(engine_module, "own_report", lambda: fake)
     found = asyncio.run(refused(ClusterConfig(address=ray_cluster.address, cpus=0.1)))
     assert re.search(r"node .* of the cluster has treetap .*, this party 9\.9\.9: install treetap 9\.9\.9 there", found)
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from party.runtime.step_order import StepTable, id_of
+from party.prediction.order import table_for
+from party.runtime.step_order import id_of
 from tests.replay import CLOSING
 from tests.serving.served import IDS, WAYS, ask, serving
 from tests.simulator import run
@@ -19,16 +20,6 @@ from treetap.protocols.prediction import predict_request
 from treetap.wire.frame import name_of
 
 LABEL_HOLDER, B, C = PARTIES
-
-
-def unattributed(table: StepTable) -> StepTable:
-    """The part of a table that a cipher without attributions takes."""
-    without = ("attribute_block", "mask_attributions")
-    return {
-        done: [following for following in row if following.step not in without]
-        for done, row in table.items()
-        if done not in without
-    }
 
 
 #: Protocol → the tables of the label holder and of the feature parties, and predictions of a table in two blocks.
@@ -44,8 +35,8 @@ PROTOCOLS: dict[str, tuple[Any, Any, list[dict[str, bool]]]] = {
         [{"explain": True, "attributions": True}, {}],
     ),
     "eini-lattice": (
-        unattributed(table_at("eini.label_holder")),
-        unattributed(table_at("eini.feature_party")),
+        table_for("eini-lattice", table_at("eini.label_holder")),
+        table_for("eini-lattice", table_at("eini.feature_party")),
         [{"explain": True}, {}],
     ),
 }

@@ -26,6 +26,7 @@ from party.runtime.step_order import (
     step,
     steps_of,
     table_of,
+    without,
 )
 from tests.commands.command import python
 from tests.replay import with_word
@@ -232,3 +233,13 @@ def test_a_role_whose_steps_do_not_fit_is_refused(rows: StepTable, fault: str) -
     """When its class is made, not when a job meets the step."""
     with pytest.raises(ValueError, match=fault):
         role(rows, _Part)(type("Fourth", (), {}))
+
+
+def test_a_table_without_a_condition_has_no_step_that_never_comes() -> None:
+    """What follows in the other case follows always."""
+    rows: StepTable = {
+        OPENING: (Next("bin", when="asked"), Next("publish", when="not asked")),
+        "bin": (Next("publish"),),
+        "publish": (),
+    }
+    assert without(rows, "asked", "not asked") == {OPENING: [Next("publish")], "publish": []}

@@ -21,7 +21,7 @@ from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES
 from treetap.errors import DataError, Interrupted, Unreachable
 from treetap.process.together import together
-from treetap.wire.byte_counts import ByteCounts
+from treetap.wire.disclosure import ByteCounts
 from treetap.wire.ports import Address
 from treetap.wire.timeouts import Timeouts
 from treetap.wire.v2 import control_pb2
@@ -102,7 +102,7 @@ def test_no_call_to_leave_outlives_its_job() -> None:
         parties = {name: Address(name, "sim") for name in PARTIES}
         deaf: Any = _Deaf()
         metrics = CoordinatorMetrics("coordinator")
-        counts = ByteCounts("coordinator", metrics)
+        counts = ByteCounts("coordinator", metrics.sent)
         roster = Roster("job", 1, "one", parties, deaf, Timeouts(), counts, metrics, lambda *_: None, lambda _: None)
         leaving = asyncio.ensure_future(roster.leave(60))
         await asyncio.sleep(1)

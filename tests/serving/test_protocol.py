@@ -31,7 +31,7 @@ from treetap.errors import BadInput, Overloaded, Refused, Silent, UnknownJob
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire.frame import name_of
-from treetap.wire.transcript_summary import summarise
+from treetap.wire.transcript import summarise
 from treetap.wire.v2 import serving_pb2
 
 

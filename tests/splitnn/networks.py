@@ -14,8 +14,8 @@ from tests.splitnn.jobs import EMITS
 from tests.worlds import PARTIES, World, spec
 from treetap.models.store import read_weights
 from treetap.neural.centralised import CentralNetwork, central_network
+from treetap.neural.defences import LabelDefences
 from treetap.neural.inputs import InputScaler
-from treetap.neural.label_defences import LabelDefences
 from treetap.neural.params import SplitnnParams
 from treetap.tables.config import TableConfig
 from treetap.tables.reading import Table, read_table

@@ -18,7 +18,7 @@ from tests.splitnn.jobs import PARAMS
 from tests.splitnn.networks import assert_same_bits, federation, oracle, published, trained
 from tests.worlds import PARTIES, manifest, spec, world
 from treetap.errors import ConfigError, Refused
-from treetap.neural import sensitivity
+from treetap.neural import own_step
 from treetap.neural.params import DEFAULT, Bottom, SplitnnParams
 from treetap.tables.config import TableConfig
 from treetap.trees.job_params import JobParams
@@ -47,7 +47,7 @@ def test_the_federations_weights_are_those_of_one_graph(
     case: str, exact: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both norms, all rows or a projection, and noise; a party that sits a batch out does not step by its defence."""
-    monkeypatch.setattr(sensitivity, "EXACT", exact)
+    monkeypatch.setattr(own_step, "EXACT", exact)
     params, own = replace(PARAMS, party_dropout={FEATURE: 0.4}, optimizer="adam"), _own(case)
     status = run(trained(tmp_path, HERE, params, defences=own))
     assert status.state == "finished", status.error

@@ -24,9 +24,8 @@ from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
-from treetap.wire.insecure import NAME_KEY, Insecure
 from treetap.wire.ports import Address
-from treetap.wire.tls import TlsFiles
+from treetap.wire.tls import NAME_KEY, Insecure, TlsFiles
 from treetap.wire.v2 import jobs_pb2, serving_pb2, serving_pb2_grpc
 
 pytestmark = [pytest.mark.second_tier, pytest.mark.xdist_group("insecure")]

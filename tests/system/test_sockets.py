@@ -29,8 +29,7 @@ from treetap.commands.local_federation import LocalFederation
 from treetap.models.store import read_model
 from treetap.protocols.prediction import predict_request
 from treetap.trees.params import BoostingParams
-from treetap.wire.transcript import TranscriptReader, open_message
-from treetap.wire.transcript_summary import summarise
+from treetap.wire.transcript import TranscriptReader, open_message, summarise
 from treetap.wire.v2 import jobs_pb2, transcript_pb2, types_pb2
 
 pytestmark = pytest.mark.xdist_group("sockets")

@@ -264,7 +264,7 @@ def transcript(
     as_json: Json = False,
 ) -> None:
     """Count a party's messages and bytes by peer, step and disclosure class; verify its chain and signatures."""
-    from treetap.wire.transcript_summary import summarise
+    from treetap.wire.transcript import summarise
 
     try:
         summary = summarise(file, ca, revoked)

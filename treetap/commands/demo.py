@@ -32,7 +32,7 @@ from treetap.neural.params import SplitnnParams
 from treetap.protocols.libraries import require_library
 from treetap.protocols.registry import training
 from treetap.trees.params import TreeParams
-from treetap.wire.transcript_summary import summarise
+from treetap.wire.transcript import summarise
 
 LABEL = "benign"
 #: Protocol → the keys of its job.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from party.alignment.steps import ALIGNMENT, Alignment
 from party.prediction.feature_names import NamesSent, NamesTaken
-from party.prediction.order import NAMES
+from party.prediction.order import NAMES, table_for
 from party.protocols import PREDICTION, TRAINING, roles_for_prediction, roles_for_training
 from party.runtime.step_order import (
     ANY,
@@ -119,7 +119,7 @@ def tables_of_training(name: str) -> dict[str, StepTable]:
 
 def tables_of_prediction(name: str) -> dict[str, StepTable]:
     """Actor → the table of its role."""
-    return {actor: table_of(role) for actor, role in roles_for_prediction(name).items()}
+    return {actor: table_for(name, table_of(role)) for actor, role in roles_for_prediction(name).items()}
 
 
 def lines_of(table: StepTable, t: str, mark: str = "") -> Iterator[tuple[str, str, list[str]]]:

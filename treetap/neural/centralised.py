@@ -17,21 +17,18 @@ import torch
 
 from treetap.errors import DataError
 from treetap.neural.architectures import bottom_model
-from treetap.neural.dimip import dimip_terms
+from treetap.neural.defences import FeatureDefences, LabelDefences
 from treetap.neural.draws import Draws
-from treetap.neural.feature_defences import FeatureDefences
 from treetap.neural.feature_side import BOTTOM, PIECE, embedded
-from treetap.neural.gradient_defences import applied
+from treetap.neural.gradient_defences import applied, dimip_terms
 from treetap.neural.inputs import Inputs, InputScaler, has_inputs
-from treetap.neural.label_defences import LabelDefences
 from treetap.neural.label_side import TOP, models_of
-from treetap.neural.numbers import rounded
+from treetap.neural.numbers import pin, rounded
 from treetap.neural.objective import Objective
 from treetap.neural.optimiser import Optimiser, load_weights, weights_of
 from treetap.neural.own_step import own_gradients
 from treetap.neural.params import SplitnnParams
 from treetap.neural.schedule import Schedule
-from treetap.neural.threads import pin
 from treetap.tables.reading import Table
 
 Array = npt.NDArray[np.generic]
@@ -156,6 +153,7 @@ class CentralNetwork:
             self._optimisers[party.name].clear()
             for model in self.models[party.name].values():
                 model.train()
+        # A party with defences of its own goes on by itself from the gradient that returns: its graph is cut there.
         joined, returned = [], dict[str, torch.Tensor]()
         apart = dict[str, tuple[torch.Tensor, torch.Tensor]]()  # inputs and embeddings of parties with own defences
         if holder.inputs is not None:

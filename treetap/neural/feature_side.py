@@ -9,14 +9,13 @@ import numpy.typing as npt
 import torch
 
 from treetap.neural.architectures import bottom_model
+from treetap.neural.defences import FeatureDefences
 from treetap.neural.draws import Draws
-from treetap.neural.feature_defences import FeatureDefences
 from treetap.neural.inputs import Inputs
-from treetap.neural.numbers import rounded
+from treetap.neural.numbers import pin, rounded
 from treetap.neural.optimiser import Optimiser, load_weights, weights_of
 from treetap.neural.own_step import own_gradients
 from treetap.neural.params import SplitnnParams
-from treetap.neural.threads import pin
 
 Array = npt.NDArray[np.generic]
 Rows = npt.NDArray[np.int64]

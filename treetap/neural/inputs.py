@@ -7,6 +7,7 @@ category of a column of text stays 0 or 1. Pixels are standardised per channel. 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,6 @@ import torch
 
 from treetap.errors import DataError
 from treetap.neural.architectures import InputShape
-from treetap.neural.standardising import mean_and_deviation
 from treetap.tables.binned import refuse_categories
 from treetap.tables.reading import Table
 
@@ -25,6 +25,23 @@ Floats = npt.NDArray[np.float64]
 _PIXEL = 255.0
 #: Images whose pixels are counted at once.
 _PIECE = 1024
+
+
+def mean_and_deviation(values: npt.NDArray[Any], what: str) -> tuple[float, float]:
+    """Mean and deviation of numbers (n,), n > 0; `what` names them in an error.
+
+    Of equal numbers, which rounding would give a tiny deviation, it is 1.
+
+    Raises:
+        DataError: they are so large that there is none.
+    """
+    if values.min() == values.max():
+        return float(values[0]), 1.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, deviation = float(values.mean()), float(values.std())
+    if not (math.isfinite(mean) and math.isfinite(deviation)):
+        raise DataError(f"{what}: the numbers are too large to standardise; rescale them")
+    return mean, deviation if deviation > 0 else 1.0
 
 
 @dataclass(frozen=True)

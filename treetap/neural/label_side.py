@@ -12,17 +12,15 @@ import torch
 
 from treetap.errors import DataError
 from treetap.neural.architectures import bottom_model, top_model
-from treetap.neural.dimip import dimip_terms
+from treetap.neural.defences import LabelDefences
 from treetap.neural.draws import Draws
 from treetap.neural.feature_side import BOTTOM
-from treetap.neural.gradient_defences import applied
+from treetap.neural.gradient_defences import applied, dimip_terms
 from treetap.neural.inputs import Inputs
-from treetap.neural.label_defences import LabelDefences
-from treetap.neural.numbers import rounded
+from treetap.neural.numbers import pin, rounded
 from treetap.neural.objective import Objective
 from treetap.neural.optimiser import Optimiser, load_weights, weights_of
 from treetap.neural.params import SplitnnParams
-from treetap.neural.threads import pin
 
 Array = npt.NDArray[np.generic]
 Rows = npt.NDArray[np.int64]

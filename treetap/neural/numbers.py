@@ -1,4 +1,10 @@
-"""Numbers of embeddings and gradients as bytes: float32 or bfloat16, least significant byte first, row by row."""
+"""Numbers of embeddings and gradients as bytes, and the number of threads that sum them.
+
+As bytes they are float32 or bfloat16, least significant byte first, row by row. Threads of an operation are part of a
+job, because sums over another number of threads round differently. PyTorch (OpenMP) keeps the number for each calling
+thread, and a new thread begins with the number that any thread of the process has set last. A backward pass on the CPU
+runs in the thread that calls it.
+"""
 
 from __future__ import annotations
 
@@ -43,3 +49,9 @@ def from_bytes(content: bytes, rows: int, width: int, wire_type: str) -> torch.T
     if not bool(torch.isfinite(values).all()):
         raise ValueError("a number that is not finite")
     return values
+
+
+def pin(threads: int) -> None:
+    """Have operations of the calling thread use this number of threads: call it first in each piece of work."""
+    if torch.get_num_threads() != threads:
+        torch.set_num_threads(threads)

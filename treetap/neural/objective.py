@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,8 @@ import numpy.typing as npt
 import torch
 from torch.nn import functional
 
+from treetap.neural.inputs import mean_and_deviation
 from treetap.neural.params import SplitnnParams
-from treetap.neural.standardising import mean_and_deviation
 from treetap.trees.loss import outcome_of
 from treetap.trees.metrics import evaluate, watched
 
@@ -52,13 +52,7 @@ class Objective:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
-        return {
-            "name": self.name,
-            "classes": self.classes,
-            "outputs": self.outputs,
-            "centre": self.centre,
-            "spread": self.spread,
-        }
+        return asdict(self)
 
     def loss(self, outputs: torch.Tensor, labels: Labels) -> torch.Tensor:
         """Mean loss of a batch: cross-entropy, or the squared error of standardised targets."""

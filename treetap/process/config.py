@@ -10,9 +10,8 @@ from pydantic import Field, model_validator
 
 from treetap.names import ProcessName, on_loopback
 from treetap.strict import Strict
-from treetap.wire.insecure import Insecure, Transport
 from treetap.wire.timeouts import LEAST_SILENCE_S
-from treetap.wire.tls import TlsFiles
+from treetap.wire.tls import Insecure, TlsFiles, Transport
 
 #: A key `silence_s`: see `treetap.wire.timeouts`.
 Silence = Annotated[float, Field(ge=LEAST_SILENCE_S, le=3600)]

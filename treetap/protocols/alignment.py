@@ -53,17 +53,17 @@ def turns(parties: int) -> Sequence[AlignmentTurn]:
 @cache
 def owners(parties: int, place: int) -> Mapping[tuple[int, int], int | None]:
     """Whose list comes to a place, by (from, stage); None: the list of common points."""
-    found: dict[tuple[int, int], int | None] = {}
+    assigned: dict[tuple[int, int], int | None] = {}
     held: dict[int, int | None] = {}
     for turn in turns(parties):
         if turn.step in ("blind_ids", "trace_ids"):
-            held = {each: each for each in range(parties)}
+            held = {party: party for party in range(parties)}
         elif turn.step == "combine_ids":
             held = {0: None}
         elif turn.routes:
-            found |= {(here, turn.stage): held[here] for here, there in turn.routes if there == place != here}
+            assigned |= {(here, turn.stage): held[here] for here, there in turn.routes if there == place != here}
             held = {there: held[here] for here, there in turn.routes}
-    return found
+    return assigned
 
 
 def _between_two() -> list[AlignmentTurn]:
@@ -91,24 +91,24 @@ def _around_a_ring(parties: int) -> list[AlignmentTurn]:
     places, last = tuple(range(parties)), parties - 1
     ring = tuple((place, (place + 1) % parties) for place in places)
     number = count()
-    found = [AlignmentTurn("blind_ids", next(number), places)]
+    made = [AlignmentTurn("blind_ids", next(number), places)]
     for _ in range(last):
-        found.append(AlignmentTurn("pass_ids", next(number), places, ring))
-        found.append(AlignmentTurn("relay_ids", next(number), places))
-    found.append(AlignmentTurn("pass_ids", next(number), places, tuple((place, 0) for place in places)))
-    found.append(AlignmentTurn("combine_ids", next(number), (0,)))
+        made.append(AlignmentTurn("pass_ids", next(number), places, ring))
+        made.append(AlignmentTurn("relay_ids", next(number), places))
+    made.append(AlignmentTurn("pass_ids", next(number), places, tuple((place, 0) for place in places)))
+    made.append(AlignmentTurn("combine_ids", next(number), (0,)))
     for place in places[1:]:
-        found.append(AlignmentTurn("pass_ids", next(number), (place - 1, place), ((place - 1, place),)))
-        found.append(AlignmentTurn("refresh_ids", next(number), (place,)))
-    found.append(AlignmentTurn("pass_ids", next(number), places, tuple((last, place) for place in places)))
-    found.append(AlignmentTurn("trace_ids", next(number), places))
+        made.append(AlignmentTurn("pass_ids", next(number), (place - 1, place), ((place - 1, place),)))
+        made.append(AlignmentTurn("refresh_ids", next(number), (place,)))
+    made.append(AlignmentTurn("pass_ids", next(number), places, tuple((last, place) for place in places)))
+    made.append(AlignmentTurn("trace_ids", next(number), places))
     for _ in range(last):
-        found.append(AlignmentTurn("pass_ids", next(number), places, ring))
-        found.append(AlignmentTurn("raise_ids", next(number), places))
-    found.append(AlignmentTurn("pass_ids", next(number), places, ring))
-    found.append(AlignmentTurn("match_ids", next(number), places))
-    found.append(AlignmentTurn("agree_ids", next(number), (0,)))
-    return found
+        made.append(AlignmentTurn("pass_ids", next(number), places, ring))
+        made.append(AlignmentTurn("raise_ids", next(number), places))
+    made.append(AlignmentTurn("pass_ids", next(number), places, ring))
+    made.append(AlignmentTurn("match_ids", next(number), places))
+    made.append(AlignmentTurn("agree_ids", next(number), (0,)))
+    return made
 
 
 # ---- messages
@@ -137,9 +137,8 @@ def points_of_ids(sizes: JobSizes, series: Series) -> int:
     return POINT_BYTES * min(length, MOST_IDS)
 
 
-def digest_of_records(sizes: JobSizes, series: Series) -> int:
+def digest_of_records(_sizes: JobSizes, _series: Series) -> int:
     """A digest, and the number of records."""
-    del sizes, series
     return 0  # the mailbox allows for a short message
 
 

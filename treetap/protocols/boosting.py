@@ -30,7 +30,6 @@ def train_centrally(
     withholding: Withholding = NOTHING,
     weights: Floats | None = None,
 ) -> CentralModel:
-    """See `Centrally`."""
     from treetap.trees.centralised import train
 
     return train(_binned(tables, params), labels, params, classes or None, withholding, weights)
@@ -45,7 +44,6 @@ def predict_centrally(
     withholding: Withholding = NOTHING,
     weights: Floats | None = None,
 ) -> tuple[Floats, Floats]:
-    """See `Centrally`."""
     from treetap.trees.centralised import train
 
     bins = _binned(before, params)

@@ -35,13 +35,13 @@ def put(params: Any, message: Message) -> None:
 
 def read(message: Message, kind: type[Params]) -> Params:
     """The dataclass of a message; a field that is absent has its default."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, inner in _dataclasses_in(kind).items():  # type: ignore[arg-type] # a type is hashable
         holder = _holder(message, name)
         if holder.DESCRIPTOR.fields_by_name[name].has_presence and not holder.HasField(name):
             continue
-        found[name] = _plain(getattr(holder, name), inner)
-    return kind(**found)
+        values[name] = _plain(getattr(holder, name), inner)
+    return kind(**values)
 
 
 def _put_entries(entries: Mapping[str, Any], field: Any) -> None:
@@ -62,7 +62,7 @@ def _dataclasses_in(kind: type) -> dict[str, type | None]:
 
 def _dataclass_in(hint: Any) -> type | None:
     """The dataclass that a field's type is, or maps names to; None for plain values."""
-    return next((each for each in (hint, *get_args(hint)) if isinstance(each, type) and is_dataclass(each)), None)
+    return next((kind for kind in (hint, *get_args(hint)) if isinstance(kind, type) and is_dataclass(kind)), None)
 
 
 def _plain(value: Any, kind: type | None) -> Any:
@@ -70,7 +70,7 @@ def _plain(value: Any, kind: type | None) -> Any:
     if isinstance(value, Message):
         return value if kind is None else read(value, kind)
     if isinstance(value, Mapping):
-        return {name: _plain(each, kind) for name, each in value.items()}
+        return {name: _plain(item, kind) for name, item in value.items()}
     return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str | bytes) else value
 
 
@@ -80,5 +80,5 @@ def _holder(message: Message, name: str) -> Message:
     if name in own:
         return message
     inner = next(f for f in message.DESCRIPTOR.fields if f.message_type and name in f.message_type.fields_by_name)
-    found: Message = getattr(message, inner.name)
-    return found
+    holder: Message = getattr(message, inner.name)
+    return holder

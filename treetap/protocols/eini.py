@@ -38,7 +38,6 @@ class EiniOptions:
     scheme: str = ""
 
     def completed(self, spec: setup_pb2.JobSpec) -> EiniOptions:
-        """See `Options`."""
         return EiniOptions(
             self.key_bits or spec.key_bits,
             self.obfuscation or spec.obfuscation,
@@ -46,7 +45,6 @@ class EiniOptions:
         )
 
     def faults(self) -> list[str]:
-        """See `Options`."""
         return key_faults(self.scheme or PAILLIER, self.key_bits, self.obfuscation)
 
 
@@ -63,51 +61,43 @@ class ChainSizes(ScoringSizes):
     column_sums: int = 0
 
 
-def entries_of_leaves(sizes: ChainSizes, series: Series) -> int:
+def entries_of_leaves(sizes: ChainSizes, _series: Series) -> int:
     """The entry of each leaf, as it comes and as it goes on."""
-    del series
     return sizes.layout(1)
 
 
-def constants_of_leaves(sizes: ChainSizes, series: Series) -> int:
+def constants_of_leaves(sizes: ChainSizes, _series: Series) -> int:
     """A ciphertext for each leaf."""
-    del series
     return min(CONSTANT_BYTES, sizes.leaves * sizes.ciphertext_bytes)
 
 
-def ciphertexts_of_leaves(sizes: ChainSizes, series: Series) -> int:
+def ciphertexts_of_leaves(sizes: ChainSizes, _series: Series) -> int:
     """A ciphertext for each leaf of each record of a block, which takes no more than fits a block but of one record."""
-    del series
     return max(BLOCK_BYTES, sizes.leaves * sizes.ciphertext_bytes)
 
 
-def ciphertexts_of_records(sizes: ChainSizes, series: Series) -> int:
+def ciphertexts_of_records(sizes: ChainSizes, _series: Series) -> int:
     """A ciphertext for each record of a block."""
-    del series
     return sizes.block * sizes.ciphertext_bytes
 
 
-def entries_of_sets(sizes: ChainSizes, series: Series) -> int:
+def entries_of_sets(sizes: ChainSizes, _series: Series) -> int:
     """An entry for each leaf and each set of feature parties on its way."""
-    del series
     return sizes.layout(1 << MOST_ATTRIBUTING)
 
 
-def constants_of_sets(sizes: ChainSizes, series: Series) -> int:
+def constants_of_sets(_sizes: ChainSizes, _series: Series) -> int:
     """Ciphertexts of as many blocks as the layout may have entries."""
-    del sizes, series
     return CONSTANT_BYTES
 
 
-def ciphertexts_of_sets(sizes: ChainSizes, series: Series) -> int:
+def ciphertexts_of_sets(sizes: ChainSizes, _series: Series) -> int:
     """The ciphertexts of each entry of each record of a block, which takes no more than fits but of one record."""
-    del series
     return max(BLOCK_BYTES, sizes.attributed * sizes.ciphertext_bytes)
 
 
-def ciphertexts_of_players(sizes: ChainSizes, series: Series) -> int:
+def ciphertexts_of_players(sizes: ChainSizes, _series: Series) -> int:
     """As many ciphertexts for each record of a block as the values of all players need."""
-    del series
     return sizes.block * sizes.attributed * sizes.ciphertext_bytes
 
 

@@ -361,6 +361,7 @@ def broken(
     pairs = [row for row in table if row.feature in used and row.other in used]
     if not protocol:
         return pairs
+    # A row of its own says best why a protocol lacks a feature; the row of all others is the rest's.
     lacking = set(used) & gated(table) - set(capabilities)
     named = [row for row in table if row.feature in lacking and row.other == protocol]
     others = lacking - {row.feature for row in named}

@@ -25,7 +25,6 @@ def train_centrally(
     params: ForestParams,
     withholding: Withholding = NOTHING,
 ) -> CentralForest:
-    """See `Centrally`."""
     from treetap.tables.binned import bin_columns
     from treetap.trees.centralised_forest import train_forest
 
@@ -42,7 +41,6 @@ def predict_centrally(
     params: ForestParams,
     withholding: Withholding = NOTHING,
 ) -> tuple[Floats, Floats]:
-    """See `Centrally`."""
     forest = train_centrally(before, labels, classes, params, withholding)
     scores = forest.predict([(name, table.features) for name, table in after])
     return scores, forest.ensemble.outcome(scores)

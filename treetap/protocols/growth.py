@@ -100,15 +100,13 @@ class TreeSizes(JobSizes):
         return min(most, offered if tree == series.round else 0)
 
 
-def ciphertexts(sizes: TreeSizes, series: Series) -> int:
+def ciphertexts(sizes: TreeSizes, _series: Series) -> int:
     """A ciphertext for each record."""
-    del series
     return (sizes.records if sizes.drawn is None else sizes.drawn) * sizes.ciphertext_bytes
 
 
-def drawn_sets(sizes: TreeSizes, series: Series) -> int:
+def drawn_sets(sizes: TreeSizes, _series: Series) -> int:
     """The drawn records: one set, or those drawn once, twice, and so on."""
-    del series
     return sizes.record_sets(1 if sizes.counted else sizes.records)
 
 
@@ -121,15 +119,13 @@ def sums_of_nodes(sizes: TreeSizes, series: Series) -> int:
     return nodes * _NODE + -(-nodes * sums // sizes.per_ciphertext) * sizes.ciphertext_bytes
 
 
-def winning_places(sizes: TreeSizes, series: Series) -> int:
+def winning_places(sizes: TreeSizes, _series: Series) -> int:
     """The places of the candidates that won, of each node; all may tie."""
-    del series
     return sizes.nodes(sizes.params.max_depth - 1) * (_SPLIT + _PLACE * sizes.places)
 
 
-def partitions_of_nodes(sizes: TreeSizes, series: Series) -> int:
+def partitions_of_nodes(sizes: TreeSizes, _series: Series) -> int:
     """A bit for each category, of each column of each node; all may tie."""
-    del series
     one = _PARTITION + max(sizes.categories, default=0) // 8
     return sizes.nodes(sizes.params.max_depth - 1) * len(sizes.categories) * one
 
@@ -148,9 +144,8 @@ def records_of_nodes(sizes: TreeSizes, series: Series) -> int:
     return sizes.record_sets(sizes.nodes(sizes.params.max_depth))
 
 
-def branches_of_leaves(sizes: TreeSizes, series: Series) -> int:
+def branches_of_leaves(sizes: TreeSizes, _series: Series) -> int:
     """The receiver's branches on the path to each leaf; all may be its own."""
-    del series
     depth = sizes.params.max_depth
     leaves = sizes.nodes(depth) if sizes.planned is None else sizes.planned.leaves
     return leaves * (_BRANCH + -(-sizes.handles.bit_length() // 7)) * (depth + 1)

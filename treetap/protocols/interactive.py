@@ -29,17 +29,15 @@ MOST_LEVELS = 64
 
 @dataclass(frozen=True)
 class InteractiveOptions:
-    """See `treetap.protocols.registry.Options`."""
+    """Of a prediction, see `treetap.protocols.registry.Options`."""
 
     form: str = ""
 
-    def completed(self, spec: setup_pb2.JobSpec) -> InteractiveOptions:
-        """See `Options`: all trees at once."""
-        del spec
+    def completed(self, _spec: setup_pb2.JobSpec) -> InteractiveOptions:
+        """All trees at once."""
         return replace(self, form=self.form or FORMS[0])
 
     def faults(self) -> list[str]:
-        """See `Options`."""
         return [] if self.form in FORMS else [f"form = {self.form!r}: must be one of {', '.join(FORMS)}"]
 
 
@@ -59,15 +57,13 @@ def asked_stages(trees: int) -> int:
     return MOST_LEVELS * max(trees, 1)
 
 
-def records_at_splits(sizes: InteractiveSizes, series: Series) -> int:
+def records_at_splits(sizes: InteractiveSizes, _series: Series) -> int:
     """The records that stand at each of the receiver's splits of a level, no record twice in a tree."""
-    del series
     return sizes.queries()
 
 
-def directions_of_records(sizes: InteractiveSizes, series: Series) -> int:
+def directions_of_records(sizes: InteractiveSizes, _series: Series) -> int:
     """A bit for each record of a block in each tree, or at each split if a party is away."""
-    del series
     return sizes.directions * (sizes.block + 8) // 8
 
 

@@ -37,8 +37,8 @@ def params_of(spec: setup_pb2.JobSpec) -> JobParams:
 @lru_cache(maxsize=64)
 def _valid_params(protocol: str, parameters: bytes) -> JobParams:
     """Parameters from their serialised message; kept, since most steps of a job ask for them."""
-    found = training(protocol)
-    params = codec.read(getattr(protocols_pb2.Parameters.FromString(parameters), found.field), found.params)
+    described = training(protocol)
+    params = codec.read(getattr(protocols_pb2.Parameters.FromString(parameters), described.field), described.params)
     params.validate()
     return params
 
@@ -149,9 +149,9 @@ def _too_few_or_many(spec: setup_pb2.JobSpec, names: Sequence[str]) -> list[str]
     name = training_name(spec)
     faults = []
     if name and training(name).one_role:
-        found, most = len([each for each in names if each]), training(name).most_equals
-        if not 2 <= found <= most:
-            faults.append(f"parties: are {found}; a job of protocol {name!r} has 2 to {most}, each with features")
+        number, most = len([party for party in names if party]), training(name).most_equals
+        if not 2 <= number <= most:
+            faults.append(f"parties: are {number}; a job of protocol {name!r} has 2 to {most}, each with features")
         return faults
     if not spec.aggregator:
         faults.append("label_holder: is missing")

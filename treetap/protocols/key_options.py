@@ -108,7 +108,7 @@ class KeyKind:
     @property
     def remedy(self) -> str:
         """Keys whose plaintexts have more bits, as an advice."""
-        roomier = [name for name, each in SCHEMES.items() if each.plain_bits(self.bits) > self.plain_bits]
+        roomier = [name for name, scheme in SCHEMES.items() if scheme.plain_bits(self.bits) > self.plain_bits]
         return "a longer key" + "".join(f" or scheme = {name!r}" for name in roomier)
 
     @property
@@ -121,18 +121,18 @@ def key_faults(scheme: str, key_bits: int, obfuscation: str) -> list[str]:
     """The faults of a scheme, of a key length and of a kind of randomisation, by the names of a job file."""
     if scheme not in SCHEMES:
         return [f"scheme = {scheme!r}: must be one of {', '.join(SCHEMES)}"]
-    faults, found = [], SCHEMES[scheme]
-    if not found.offers(key_bits, allow_breakable=True):
-        allowed = f"{', '.join(map(str, found.key_bits[:-1]))} or {found.key_bits[-1]}"
-        breakable = ", ".join(map(str, found.breakable_key_bits))
+    faults, offered = [], SCHEMES[scheme]
+    if not offered.offers(key_bits, allow_breakable=True):
+        allowed = f"{', '.join(map(str, offered.key_bits[:-1]))} or {offered.key_bits[-1]}"
+        breakable = ", ".join(map(str, offered.breakable_key_bits))
         faults.append(
             f"key_bits = {key_bits}: must be {allowed} where scheme = {scheme!r} ({breakable} only for tests and to "
             "reproduce a paper's figure)"
         )
     if obfuscation not in OBFUSCATIONS:
         faults.append(f"obfuscation = {obfuscation!r}: must be one of {', '.join(OBFUSCATIONS)}")
-    elif obfuscation in found.refused:
-        others = " or ".join(repr(kind) for kind in OBFUSCATIONS if kind not in found.refused)
-        why = found.refused[obfuscation]
+    elif obfuscation in offered.refused:
+        others = " or ".join(repr(kind) for kind in OBFUSCATIONS if kind not in offered.refused)
+        why = offered.refused[obfuscation]
         faults.append(f"obfuscation = {obfuscation!r}: scheme {scheme!r} has none, since {why}; use {others}")
     return faults

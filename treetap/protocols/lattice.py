@@ -1,8 +1,7 @@
-"""Fed-EINI on a lattice scheme: it has no options of its own."""
+"""Fed-EINI on a lattice scheme."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from treetap.protocols.eini import ChainSizes
@@ -17,58 +16,40 @@ from treetap.protocols.messages import (
     once,
     to_feature_parties,
 )
-from treetap.protocols.registry import Needs, PredictionProtocol
+from treetap.protocols.registry import Needs, NoOptions, PredictionProtocol
 from treetap.protocols.scoring import BLOCK_BYTES, blocks
 
 if TYPE_CHECKING:
-    from treetap.wire.v2 import setup_pb2
+    pass
 
 
-@dataclass(frozen=True)
-class LatticeOptions:
-    """See `treetap.protocols.registry.Options`."""
-
-    def completed(self, spec: setup_pb2.JobSpec) -> LatticeOptions:
-        """See `Options`."""
-        del spec
-        return self
-
-    def faults(self) -> list[str]:
-        """See `Options`."""
-        return []
-
-
-def largest_key(sizes: ChainSizes, series: Series) -> int:
+def largest_key(_sizes: ChainSizes, _series: Series) -> int:
     """A key of the largest parameters."""
     # Not above: the command line reads this description, and starts faster without the library of numbers.
     from treetap.lattice.parameters import MOST_KEY_BYTES
 
-    del sizes, series
     return MOST_KEY_BYTES
 
 
-def branches_of_columns(sizes: ChainSizes, series: Series) -> int:
+def branches_of_columns(sizes: ChainSizes, _series: Series) -> int:
     """The receiver's branches on the way to each column, no more than leaves."""
-    del series
     return sizes.columns()
 
 
-def ciphertexts_of_columns(sizes: ChainSizes, series: Series) -> int:
+def ciphertexts_of_columns(_sizes: ChainSizes, _series: Series) -> int:
     """The ciphertexts of a block, which are twice as long once a party has passed them on."""
-    del sizes, series
     return 4 * BLOCK_BYTES
 
 
-def ciphertexts_of_outputs(sizes: ChainSizes, series: Series) -> int:
+def ciphertexts_of_outputs(sizes: ChainSizes, _series: Series) -> int:
     """A ciphertext for each column of the score."""
-    del series
     return sizes.column_sums
 
 
 PROTOCOL = PredictionProtocol(
     field="lattice",
     summary="the same, much faster for many records, if every party has the native kernels",
-    options=LatticeOptions,
+    options=NoOptions,
     block=16_384,  # one ciphertext holds 8,192 or 16,384 records, and a block never has more than it does
     sends=(
         *blocks("score_block", "score_block"),

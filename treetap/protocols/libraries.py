@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from importlib import metadata
 from importlib.util import find_spec
-from typing import NamedTuple
 
 from treetap.errors import BadInput
 from treetap.native import library as native
@@ -15,14 +14,6 @@ from treetap.protocols.registry import PREDICTION, TRAINING, PredictionProtocol,
 
 Described = TrainingProtocol | PredictionProtocol
 KERNELS_REMEDY = "install a C compiler, or set TREETAP_NATIVE=1, and install treetap again"
-
-
-class Library(NamedTuple):
-    """A library, the extra of treetap that installs it, and the protocols that need it."""
-
-    name: str
-    extra: str
-    protocols: list[str]
 
 
 def missing_library(name: str, protocol: Described) -> str:
@@ -43,14 +34,14 @@ def require_library(name: str, protocol: Described) -> None:
         raise BadInput(missing)
 
 
-def libraries() -> list[Library]:
-    """The libraries that some protocol needs, in the order of the protocols."""
+def libraries() -> list[tuple[str, str, list[str]]]:
+    """Each library that some protocol needs, the extra of treetap that installs it, and the protocols that need it."""
     described: list[tuple[str, Described]] = [(name, training(name)) for name in TRAINING]
     described += [(name, prediction(name)) for name in PREDICTION]
     extras = {protocol.needs.library: protocol.needs.extra for _, protocol in described if protocol.needs.library}
     return [
         # a training and a prediction may have one name
-        Library(library, extra, list(dict.fromkeys(name for name, each in described if each.needs.library == library)))
+        (library, extra, list(dict.fromkeys(name for name, needing in described if needing.needs.library == library)))
         for library, extra in extras.items()
     ]
 

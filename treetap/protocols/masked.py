@@ -31,17 +31,15 @@ _NODE = 32
 
 @dataclass(frozen=True)
 class MaskedOptions:
-    """See `treetap.protocols.registry.Options`."""
+    """Of a prediction, see `treetap.protocols.registry.Options`."""
 
     prediction_weights: str = ""
 
-    def completed(self, spec: setup_pb2.JobSpec) -> MaskedOptions:
-        """See `Options`: exact weights."""
-        del spec
+    def completed(self, _spec: setup_pb2.JobSpec) -> MaskedOptions:
+        """Exact weights."""
         return replace(self, prediction_weights=self.prediction_weights or WEIGHTS[0])
 
     def faults(self) -> list[str]:
-        """See `Options`."""
         if self.prediction_weights in WEIGHTS:
             return []
         return [f"prediction_weights = {self.prediction_weights!r}: must be one of {', '.join(WEIGHTS)}"]
@@ -60,24 +58,21 @@ class MaskedSizes(ScoringSizes):
     outputs: int = 0
 
 
-def key_of_masks(sizes: MaskedSizes, series: Series) -> int:
+def key_of_masks(_sizes: MaskedSizes, _series: Series) -> int:
     """A public key, from which the masks of two parties follow."""
     # Not above: the command line reads this description, and starts faster without the library of keys.
     from treetap.privacy.masks import KEY_BYTES
 
-    del sizes, series
     return KEY_BYTES
 
 
-def records_at_nodes(sizes: MaskedSizes, series: Series) -> int:
+def records_at_nodes(sizes: MaskedSizes, _series: Series) -> int:
     """A bit for each record of a block, of each node of a level that the receiver holds."""
-    del series
     return sizes.held * (sizes.block // 8 + 1 + _NODE)
 
 
-def shares_of_records(sizes: MaskedSizes, series: Series) -> int:
+def shares_of_records(sizes: MaskedSizes, _series: Series) -> int:
     """A number of 64 bits for each output of each record of a block."""
-    del series
     return 8 * sizes.block * sizes.outputs
 
 

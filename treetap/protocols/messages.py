@@ -117,9 +117,8 @@ Bound: TypeAlias = "Callable[[Any, Series], int]"
 OpensSums: TypeAlias = "Callable[[Members], Sequence[str]]"
 
 
-def always(spec: setup_pb2.JobSpec) -> bool:
+def always(_spec: setup_pb2.JobSpec) -> bool:
     """True: every job has the message."""
-    del spec
     return True
 
 
@@ -199,30 +198,26 @@ def from_last(members: Members) -> Pairs:
 # ---- times
 
 
-def once(sizes: JobSizes, sender: str, receiver: str) -> tuple[range, range]:
+def once(_sizes: JobSizes, _sender: str, _receiver: str) -> tuple[range, range]:
     """Once in an attempt at the job."""
-    del sizes, sender, receiver
     return range(1), range(1)
 
 
-def each_round(sizes: JobSizes, sender: str, receiver: str) -> tuple[range, range]:
+def each_round(sizes: JobSizes, _sender: str, _receiver: str) -> tuple[range, range]:
     """Once in each round: a tree, an epoch or a block."""
-    del sender, receiver
     return range(sizes.rounds), range(1)
 
 
-def each_stage(sizes: JobSizes, sender: str, receiver: str) -> tuple[range, range]:
+def each_stage(sizes: JobSizes, _sender: str, _receiver: str) -> tuple[range, range]:
     """Once in each stage of each round."""
-    del sender, receiver
     return range(sizes.rounds), range(sizes.stages)
 
 
 # ---- rows that several protocols share
 
 
-def key_with_layout(sizes: JobSizes, series: Series) -> int:
+def key_with_layout(sizes: JobSizes, _series: Series) -> int:
     """The key's modulus, and the layout of a plaintext with a slot for each bit at most."""
-    del series
     assert sizes.key is not None
     return sizes.key.bits // 8 + sizes.key.bits
 

@@ -76,117 +76,98 @@ def keys_of_party(sizes: PivodlSizes, series: Series) -> int:
     return key_with_layout(sizes, series) + _MASK_KEY + _COMMITMENT
 
 
-def nonce(sizes: PivodlSizes, series: Series) -> int:
+def nonce(_sizes: PivodlSizes, _series: Series) -> int:
     """A nonce."""
-    del sizes, series
     return NONCE_BYTES
 
 
-def set_of_records(sizes: PivodlSizes, series: Series) -> int:
+def set_of_records(sizes: PivodlSizes, _series: Series) -> int:
     """One set of records."""
-    del series
     return sizes.record_set()
 
 
-def moments_encrypted(sizes: PivodlSizes, series: Series) -> int:
+def moments_encrypted(sizes: PivodlSizes, _series: Series) -> int:
     """Three ciphertexts: the sums of y and y², and their number."""
-    del series
     return 3 * sizes.ciphertext_bytes
 
 
-def two_numbers(sizes: PivodlSizes, series: Series) -> int:
+def two_numbers(_sizes: PivodlSizes, _series: Series) -> int:
     """Two numbers of a fixed width."""
-    del sizes, series
     return 256
 
 
-def bins_of_columns(sizes: PivodlSizes, series: Series) -> int:
+def bins_of_columns(sizes: PivodlSizes, _series: Series) -> int:
     """A bin for each record in each column."""
-    del series
     return MOST_COLUMNS * (CODE_BYTES * sizes.records + _NODE)
 
 
-def lists_of_candidates(sizes: PivodlSizes, series: Series) -> int:
+def lists_of_candidates(sizes: PivodlSizes, _series: Series) -> int:
     """For each candidate of each node the records on its left."""
-    del series
     return sizes.candidates * (sizes.nodes * _NODE + sizes.records * _LISTED)
 
 
-def sums_encrypted(sizes: PivodlSizes, series: Series) -> int:
+def sums_encrypted(sizes: PivodlSizes, _series: Series) -> int:
     """One ciphertext."""
-    del series
     return sizes.ciphertext_bytes
 
 
-def sums_of_nodes(sizes: PivodlSizes, series: Series) -> int:
+def sums_of_nodes(sizes: PivodlSizes, _series: Series) -> int:
     """G and H of each node, of each class."""
-    del series
     return sizes.nodes * (_NODE + 2 * MOST_CLASSES * _NUMBER)
 
 
-def ciphertexts_of_candidates(sizes: PivodlSizes, series: Series) -> int:
+def ciphertexts_of_candidates(sizes: PivodlSizes, _series: Series) -> int:
     """A ciphertext for each candidate of each node."""
-    del series
     return sizes.nodes * (_NODE + sizes.candidates * sizes.ciphertext_bytes)
 
 
-def gains_with_sources(sizes: PivodlSizes, series: Series) -> int:
+def gains_with_sources(sizes: PivodlSizes, _series: Series) -> int:
     """A gain and the name of its source, for each node."""
-    del series
     return sizes.nodes * (_NODE + _NUMBER + 64)
 
 
-def bits_of_gains(sizes: PivodlSizes, series: Series) -> int:
+def bits_of_gains(sizes: PivodlSizes, _series: Series) -> int:
     """A ciphertext for each bit of a gain with its source, of each node."""
-    del series
     return sizes.nodes * (RANK_BITS * sizes.ciphertext_bytes + _NAMED)
 
 
-def outcomes(sizes: PivodlSizes, series: Series) -> int:
+def outcomes(sizes: PivodlSizes, _series: Series) -> int:
     """An outcome, or the name of a source, for each node."""
-    del series
     return sizes.nodes * _NAMED
 
 
-def places_of_winners(sizes: PivodlSizes, series: Series) -> int:
+def places_of_winners(sizes: PivodlSizes, _series: Series) -> int:
     """The places of the candidates that won, of each node; all may tie."""
-    del series
     return sizes.nodes * _NODE + sizes.candidates * _PLACE
 
 
-def shapes_of_divisions(sizes: PivodlSizes, series: Series) -> int:
+def shapes_of_divisions(sizes: PivodlSizes, _series: Series) -> int:
     """Handle, open children and place taken, of each node."""
-    del series
     return sizes.nodes * 2 * _NODE
 
 
-def records_of_children(sizes: PivodlSizes, series: Series) -> int:
+def records_of_children(sizes: PivodlSizes, _series: Series) -> int:
     """The records of both children of each node."""
-    del series
     return sizes.record_sets(2 * sizes.nodes)
 
 
-def weights_of_children(sizes: PivodlSizes, series: Series) -> int:
+def weights_of_children(sizes: PivodlSizes, _series: Series) -> int:
     """A weight of each class for both children of each node."""
-    del series
     return sizes.nodes * 2 * (_NODE + MOST_CLASSES * _NUMBER)
 
 
-def masked_figures(sizes: PivodlSizes, series: Series) -> int:
+def masked_figures(_sizes: PivodlSizes, _series: Series) -> int:
     """Two masked numbers."""
-    del sizes, series
     return 64
 
 
-def each_frontier(sizes: PivodlSizes, sender: str, receiver: str) -> tuple[range, range]:
+def each_frontier(sizes: PivodlSizes, _sender: str, _receiver: str) -> tuple[range, range]:
     """Once for the root and once after each level of each tree."""
-    del sender, receiver
     return range(sizes.rounds), range(sizes.stages + 1)
 
 
-def each_turn(sizes: PivodlSizes, sender: str, receiver: str) -> tuple[range, Sequence[int]]:
+def each_turn(sizes: PivodlSizes, _sender: str, _receiver: str) -> tuple[range, Sequence[int]]:
     """Once in each turn of the comparisons of each level of each tree."""
-    del sender, receiver
     turns = range(1, len(sizes.members.parties))
     return range(sizes.rounds), [stage_of(level, turn) for level in range(sizes.stages) for turn in turns]
 
@@ -196,9 +177,8 @@ def stage_of(level: int, turn: int) -> int:
     return level * PLACES + turn
 
 
-def no_party_opens(members: Members) -> Sequence[str]:
+def no_party_opens(_members: Members) -> Sequence[str]:
     """None more than others: whose sums a party opens is drawn, and every party is a peer of every other."""
-    del members
     return ()
 
 
@@ -210,14 +190,6 @@ def _of(spec: setup_pb2.JobSpec) -> PivodlParams:
 
 def _adds_moments(params: PivodlParams) -> bool:
     return params.needs_moments
-
-
-def _sends_lists(params: PivodlParams) -> bool:
-    return params.as_published
-
-
-def _announces(params: PivodlParams) -> bool:
-    return params.gain_comparison == "announce"
 
 
 def _compares_in_secret(params: PivodlParams) -> bool:
@@ -279,14 +251,22 @@ PROTOCOL = TrainingProtocol(
         _sent("share_moments", "moment_share", once, moments_encrypted, _adds_moments),
         _sent("share_moments", "joint_moments", once, moments_encrypted, _adds_moments),
         _sent("share_moments", "label_moments", once, two_numbers, _adds_moments),
-        _sent("share_bins", "record_bins", once, bins_of_columns, lambda params: not _sends_lists(params)),
+        _sent("share_bins", "record_bins", once, bins_of_columns, lambda params: not params.as_published),
         _sent("open_root", "label_sums", each_round, sums_encrypted),
         _sent("open_root", "joint_sums", each_round, sums_encrypted),
         _sent("open_root", "node_sums", each_frontier, sums_of_nodes),
-        _sent("sum_candidates", "candidate_records", each_stage, lists_of_candidates, _sends_lists),
+        _sent(
+            "sum_candidates", "candidate_records", each_stage, lists_of_candidates, lambda params: params.as_published
+        ),
         _sent("sum_candidates", "candidate_shares", each_stage, ciphertexts_of_candidates),
         _sent("forward_sums", "forwarded_sums", each_stage, ciphertexts_of_candidates),
-        _sent("open_sums", "best_gains", each_stage, gains_with_sources, _announces),
+        _sent(
+            "open_sums",
+            "best_gains",
+            each_stage,
+            gains_with_sources,
+            lambda params: params.gain_comparison == "announce",
+        ),
         _sent("compare_gains", "gain_bits", each_turn, bits_of_gains, _compares_in_secret),
         _sent("compare_gains", "blinded_gains", each_turn, bits_of_gains, _compares_in_secret),
         _sent("compare_gains", "gain_orders", each_turn, outcomes, _compares_in_secret),

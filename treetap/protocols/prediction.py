@@ -56,8 +56,8 @@ def id_column_fault(name: str) -> str | None:
 
 def options_of(opening: prediction_pb2.OpenModel) -> Options:
     """The options of the protocol that an opening names."""
-    found = prediction(prediction_name(opening))
-    return codec.read(getattr(opening.parameters, found.field), found.options)
+    described = prediction(prediction_name(opening))
+    return codec.read(getattr(opening.parameters, described.field), described.options)
 
 
 def present(opening: prediction_pb2.OpenModel) -> list[str]:

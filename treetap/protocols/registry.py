@@ -78,7 +78,7 @@ class Centrally:
         predict: raw scores (n, outputs) of other records, and their probabilities or values: (tables to learn from,
             tables to predict, labels (N,), classes, parameters); with one role also `ownership`, the records that each
             party labels, otherwise also what defences change: what is withheld from the other parties or, of networks,
-            `treetap.neural.label_defences.LabelDefences`; of protocols whose records may have weights also `weights`
+            `treetap.neural.defences.LabelDefences`; of protocols whose records may have weights also `weights`
             (N,).
         train: the model, with all parties' split tables: (tables, labels (N,), classes, parameters, what is withheld);
             None of a protocol with one role.
@@ -159,13 +159,24 @@ class Options(Protocol):
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
-    def completed(self, spec: setup_pb2.JobSpec) -> Options:
+    def completed(self, spec: setup_pb2.JobSpec, /) -> Options:
         """These options, and for those not given the ones of the training job or the default."""
         ...
 
     def faults(self) -> list[str]:
         """The options, once completed, that no party could follow."""
         ...
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """The options of a protocol without any."""
+
+    def completed(self, _spec: setup_pb2.JobSpec) -> NoOptions:
+        return self
+
+    def faults(self) -> list[str]:
+        return []
 
 
 @dataclass(frozen=True)
@@ -211,8 +222,8 @@ def training(name: str) -> TrainingProtocol:
     """The protocol of that name; `ConfigError` where none trains under it."""
     if name not in TRAINING:
         raise ConfigError(f"protocol = {name!r}: must be one of {', '.join(TRAINING)}")
-    found: TrainingProtocol = importlib.import_module(TRAINING[name]).PROTOCOL
-    return found
+    described: TrainingProtocol = importlib.import_module(TRAINING[name]).PROTOCOL
+    return described
 
 
 @cache
@@ -222,8 +233,8 @@ def prediction(name: str) -> PredictionProtocol:
         raise ConfigError(
             f"protocol = {name!r}: must be one of {', '.join(PREDICTION)}{did_you_mean(name, PREDICTION)}"
         )
-    found: PredictionProtocol = importlib.import_module(PREDICTION[name]).PROTOCOL
-    return found
+    described: PredictionProtocol = importlib.import_module(PREDICTION[name]).PROTOCOL
+    return described
 
 
 def name_in(parameters: protocols_pb2.Parameters, registered: Mapping[str, str]) -> str:

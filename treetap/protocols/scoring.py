@@ -61,15 +61,13 @@ class ScoringSizes(JobSizes):
         return sets + self.splits * 2 * _BRANCH
 
 
-def records_of_block(sizes: JobSizes, series: Series) -> int:
+def records_of_block(sizes: JobSizes, _series: Series) -> int:
     """The set of a block's records."""
-    del series
     return sizes.record_set()
 
 
-def names_of_splits(sizes: ScoringSizes, series: Series) -> int:
+def names_of_splits(sizes: ScoringSizes, _series: Series) -> int:
     """The name of each split that other parties have."""
-    del series
     return (4 * LONGEST_NAME + 32) * sizes.named
 
 

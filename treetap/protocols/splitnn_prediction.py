@@ -11,29 +11,15 @@ from typing import TYPE_CHECKING
 
 from treetap.protocols.exclusions import Feature
 from treetap.protocols.messages import JobSizes, MessageRow, Series, each_round, label_holder_opens, to_label_holder
-from treetap.protocols.registry import Needs, PredictionProtocol
+from treetap.protocols.registry import Needs, NoOptions, PredictionProtocol
 from treetap.protocols.scoring import blocks
 
 if TYPE_CHECKING:
-    from treetap.wire.v2 import setup_pb2
+    pass
 
 
 #: Bytes of a short message beside its numbers, as a mailbox counts them.
 _MESSAGE = 384
-
-
-@dataclass(frozen=True)
-class NetworkOptions:
-    """See `treetap.protocols.registry.Options`: a prediction follows from the model."""
-
-    def completed(self, spec: setup_pb2.JobSpec) -> NetworkOptions:
-        """See `Options`."""
-        del spec
-        return self
-
-    def faults(self) -> list[str]:
-        """See `Options`."""
-        return []
 
 
 @dataclass(kw_only=True)
@@ -70,7 +56,7 @@ def embeddings_of_rows(sizes: NetworkSizes, series: Series) -> int:
 PROTOCOL = PredictionProtocol(
     field="splitnn",
     summary="of models of splitnn: embeddings to the label holder",
-    options=NetworkOptions,
+    options=NoOptions,
     block=16_384,
     sends=(
         *blocks("embed_block", "embed_block"),

@@ -110,7 +110,6 @@ class Admission(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler:
-        """See gRPC: the handler of a call, wrapped."""
         handler: Handler | None = await continuation(handler_call_details)
         if handler is None or handler.request_streaming:
             return handler  # None: gRPC answers that there is no such method

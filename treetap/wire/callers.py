@@ -15,8 +15,8 @@ import grpc.aio
 from treetap import logs, version
 from treetap.errors import Refused
 from treetap.wire.credentials import CredentialSource
-from treetap.wire.insecure import NAME_KEY, Insecure, Transport
 from treetap.wire.roles import Identity, Role
+from treetap.wire.tls import NAME_KEY, Insecure, Transport
 
 Context = grpc.aio.ServicerContext[object, object]
 

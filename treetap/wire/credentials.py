@@ -13,8 +13,7 @@ from cryptography import x509
 
 from treetap.errors import ConfigError, Refused
 from treetap.wire import revoked as lists
-from treetap.wire.certificates import read_certificates
-from treetap.wire.identity import NoIdentity, identity
+from treetap.wire.certificates import NoIdentity, identity, read_certificates
 from treetap.wire.roles import Identity, Role
 from treetap.wire.tls import TlsFiles, certificate_fault
 

@@ -2,12 +2,13 @@
 
 Each field carries one class that names the information its reader learns. The accounting walks the
 serialised form, jumping over contents, because the protobuf runtime has no other way to tell a field's size
-than to copy the field.
+than to copy the field. `ByteCounts` adds up what one process has sent for one attempt at a job.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import NamedTuple, cast
 
@@ -16,7 +17,7 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorSet
 from google.protobuf.message import Message
 
 from treetap.errors import Malformed
-from treetap.wire.v2 import reveals_pb2
+from treetap.wire.v2 import reveals_pb2, types_pb2
 
 UNSPECIFIED = reveals_pb2.Disclosure.Name(reveals_pb2.DISCLOSURE_UNSPECIFIED)
 _FIXED = {1: 8, 5: 4}  # wire type → bytes
@@ -207,3 +208,38 @@ def _field_comments(
         yield f"{name}.{field.name}", texts.get((*path, DescriptorProto.FIELD_FIELD_NUMBER, k), "")
     for k, nested in enumerate(message.nested_type):
         yield from _field_comments(nested, name, (*path, DescriptorProto.NESTED_TYPE_FIELD_NUMBER, k), texts)
+
+
+class ByteCounts:
+    """The lines of one process in the table of received bytes.
+
+    `count`: by which the process's metrics count them too: receiver, class and bytes.
+    """
+
+    def __init__(self, name: str, count: Callable[[str, str, int], None]) -> None:
+        self._name, self._count = name, count
+        self._messages: Counter[tuple[str, str, str]] = Counter()
+        self._bytes: Counter[tuple[str, str, str]] = Counter()
+        self.bytes_sent = 0
+
+    def sent(self, to: str, step: str, classes: Mapping[str, int]) -> None:
+        """Count a message that left for `to`, by its bytes of each class (`bytes_by_class`)."""
+        for disclosure, size in classes.items():
+            self._messages[to, step, disclosure] += 1
+            self._bytes[to, step, disclosure] += size
+            self.bytes_sent += size
+            self._count(to, disclosure, size)
+
+    def rows(self) -> list[types_pb2.TrafficRow]:
+        """Everything counted."""
+        return [
+            types_pb2.TrafficRow(
+                **{"from": self._name},
+                to=to,
+                step=step,
+                disclosure=disclosure,
+                messages=self._messages[to, step, disclosure],
+                bytes=size,
+            )
+            for (to, step, disclosure), size in sorted(self._bytes.items())
+        ]

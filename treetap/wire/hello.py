@@ -13,11 +13,11 @@ from treetap import version
 from treetap.errors import Refused, Silent, TreetapError, Unreachable
 from treetap.names import visible
 from treetap.wire.callers import Callers
-from treetap.wire.insecure import Insecure, Transport, check_near
 from treetap.wire.ports import Address
 from treetap.wire.probe import refusal
 from treetap.wire.proxies import way
 from treetap.wire.status import answering
+from treetap.wire.tls import Insecure, Transport, check_near
 
 RELEASE_KEY = "treetap-version"
 TIME_KEY = "treetap-time"
@@ -49,7 +49,6 @@ class Health(health.aio.HealthServicer):  # type: ignore[misc] # the package has
         self._callers = callers
 
     async def Check(self, request: health_pb2.HealthCheckRequest, context: Context) -> health_pb2.HealthCheckResponse:
-        """See the health service's own definition."""
         async with answering(context, self._callers):
             self._callers.anybody(context)
         await context.send_initial_metadata(

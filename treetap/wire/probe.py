@@ -1,6 +1,6 @@
 """Diagnosis of a failed connection: one line that names the cause and the remedy.
 
-gRPC answers every failed connection with a bare UNAVAILABLE. After that, :func:`diagnose` repeats the steps
+gRPC answers every failed connection with a bare UNAVAILABLE. After that, :func:`examine` repeats the steps
 by hand (look the name up, connect, shake hands, wait for the first HTTP/2 frame) and reports the one that failed.
 :func:`look` ends with the handshake: two round trips, before gRPC connects to a server that may be revoked.
 """
@@ -13,7 +13,7 @@ import socket
 import ssl
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cryptography import x509
@@ -40,23 +40,18 @@ class _ProxyRefuses(OSError):
     """A proxy that does not connect further."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Diagnosis:
     """One line of cause and remedy. ``lasting``: certificates do not fit, so that no repeat helps before that is
     repaired; other causes may pass by themselves. ``there``: a process takes connections and no fault of it was found,
     so that a repeat may succeed at once. ``trusted``: its certificate is the right one, and not revoked. ``own``: it is
     our own files that do not fit."""
 
-    line: str
+    line: str = ""
     lasting: bool = False
     there: bool = False
     trusted: bool = False
     own: bool = False
-
-
-def diagnose(to: Address, tls: TlsFiles, timeout: float = 3.0) -> str:
-    """The line of :func:`examine`."""
-    return examine(to, tls, timeout).line
 
 
 def examine(to: Address, tls: TlsFiles, timeout: float = 3.0) -> Diagnosis:
@@ -85,11 +80,9 @@ def _found(probe: _Probe, timeout: float) -> Diagnosis:
     thread = threading.Thread(target=probe.run, name="treetap-probe", daemon=True)
     thread.start()
     thread.join(timeout + 0.25)  # the sockets' own deadlines, with more precise messages, come first
-    finding = probe.finding or f"{probe.where}: no answer within {timeout:g} s while {probe.phase}"
+    finding = probe.seen.line or f"{probe.where}: no answer within {timeout:g} s while {probe.phase}"
     line = visible(" ".join(finding.split()))
-    if not probe.finding:
-        return Diagnosis(line)
-    return Diagnosis(line, probe.lasting, probe.there, probe.trusted, probe.own)
+    return replace(probe.seen, line=line) if probe.seen.line else Diagnosis(line)
 
 
 @dataclass
@@ -99,11 +92,7 @@ class _Probe:
     deadline: float  # on the monotonic clock
     further: bool = True  # than to the server's certificate
     phase: str = "starting"
-    lasting: bool = False
-    there: bool = False
-    trusted: bool = False
-    own: bool = False
-    finding: str = ""
+    seen: Diagnosis = field(default_factory=Diagnosis)
     proxy: Proxy | None = None
 
     @property
@@ -114,12 +103,12 @@ class _Probe:
     def run(self) -> None:
         try:
             finding = self._find()
-            self.finding = f"{self.where}: {finding}"
+            self.seen.line = f"{self.where}: {finding}"
         except ConfigError as error:
-            self.lasting = self.own = True
-            self.finding = f"our own TLS files cannot be used: {error}"
+            self.seen.lasting = self.seen.own = True
+            self.seen.line = f"our own TLS files cannot be used: {error}"
         except Exception as error:  # noqa: BLE001  # a diagnosis must not become the next failure
-            self.finding = f"{self.where}: {type(error).__name__} while {self.phase}: {error}"
+            self.seen.line = f"{self.where}: {type(error).__name__} while {self.phase}: {error}"
 
     def _find(self) -> str:
         self.tls.inspect(None)
@@ -130,7 +119,7 @@ class _Probe:
         try:
             self.proxy = proxy_to(self.to.location) if self.tls.proxied else None
         except ConfigError as fault:
-            self.lasting = self.own = True
+            self.seen.lasting = self.seen.own = True
             return str(fault)
         if self.proxy is not None:
             host, port = self.proxy.host, self.proxy.port
@@ -210,10 +199,10 @@ class _Probe:
         except ssl.SSLCertVerificationError as error:
             shown = self._shown_certificate(family, place)
             fault = shown and self.tls.fault(shown, self.to.name, self.to.role)
-            self.lasting = bool(fault)
+            self.seen.lasting = bool(fault)
             return f"its certificate is refused: {fault or error.verify_message}"
         except TimeoutError:
-            self.there = True
+            self.seen.there = True
             return "accepts connections but does not shake hands: not a TLS server, or its process is suspended"
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError):
             return _CLOSED
@@ -231,9 +220,9 @@ class _Probe:
         self.phase = "waiting for the first frame"
         shown = x509.load_der_x509_certificate(secured.getpeercert(binary_form=True) or b"")
         if fault := self.tls.fault(shown, self.to.name, self.to.role):
-            self.lasting = True
+            self.seen.lasting = True
             return f"its certificate is refused: {fault}"
-        self.trusted = True
+        self.seen.trusted = True
         if not self.further:
             return "its certificate is the right one"
         self._bound(secured)
@@ -241,7 +230,7 @@ class _Probe:
             # A gRPC server speaks first. Sending now could turn the alert into a reset connection.
             answered = secured.recv(1) != b""
         except TimeoutError:
-            self.there = True
+            self.seen.there = True
             return "the TLS handshake works: the process is there but did not answer; it may be suspended or overloaded"
         except ssl.SSLError as error:
             return self._alert(error)
@@ -249,7 +238,7 @@ class _Probe:
             answered = False
         if not answered:
             return f"closed the connection right after the handshake, as gRPC does without an alert: {self._refused()}"
-        self.there = True
+        self.seen.there = True
         return "the TLS handshake works: the process is there but did not answer the call; try again, or read its log"
 
     def _shown_certificate(self, family: int, place: tuple[Any, ...]) -> x509.Certificate | None:
@@ -269,7 +258,7 @@ class _Probe:
     def _alert(self, error: ssl.SSLError) -> str:
         reason = (error.reason or str(error)).rpartition("ALERT_")[2].lower().replace("_", " ")
         if any(word in reason for word in _ABOUT_OURS):
-            self.lasting = True
+            self.seen.lasting = True
             return f"TLS alert '{reason}': {self._refused()}"
         return f"ended the handshake with the TLS alert '{reason}'; compare the two sides' versions and settings"
 

@@ -55,6 +55,7 @@ def proxy_to(location: str) -> Proxy | None:
     if on_loopback(location) or (proxy := _set(NAMED)) is None or _excepted(location):
         return None
     variable, value = proxy
+    # A proxy is often written as HOST:PORT alone, which has no parts for urlsplit.
     try:
         parts = urlsplit(value if "://" in value else f"http://{value}")
         host, port = parts.hostname, parts.port or 80

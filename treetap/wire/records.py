@@ -16,7 +16,6 @@ greatest size take its place (`counted_chunks`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 
@@ -34,17 +33,7 @@ _LONGEST = 9  # LEB128 bytes of the largest int64
 _FEW = 24  # positions up to which a loop is quicker than calls of numpy
 
 
-@dataclass(frozen=True)
-class RecordChunk:
-    """The positions of one range ``[start, start + span)``; exactly one of the two codings is present."""
-
-    start: int
-    span: int
-    bitmap: bytes | None
-    deltas: bytes | None
-
-
-def encode(positions: Positions, total: int, limit: int = CHUNK_LIMIT) -> Iterator[RecordChunk]:
+def chunks_of(positions: Positions, total: int, limit: int = CHUNK_LIMIT) -> Iterator[types_pb2.RecordChunk]:
     """Code the ascending, distinct ``positions`` out of ``total`` records as chunks of at most ``limit`` bytes.
 
     At least one chunk is made, for an empty set and for no records too. Raises ValueError (a bug of the
@@ -58,18 +47,18 @@ def encode(positions: Positions, total: int, limit: int = CHUNK_LIMIT) -> Iterat
     return _chunks(positions, total, 8 * limit)
 
 
-def _chunks(positions: Positions, total: int, widest: int) -> Iterator[RecordChunk]:
+def _chunks(positions: Positions, total: int, widest: int) -> Iterator[types_pb2.RecordChunk]:
     for start in range(0, max(total, 1), widest):
         span = min(widest, total - start)
         first, after = np.searchsorted(positions, (start, start + span))
         offsets = positions[first:after] - start
         deltas = _leb128(offsets, (span + 7) // 8)
         if deltas is not None:
-            yield RecordChunk(start, span, None, deltas)
+            yield types_pb2.RecordChunk(start=start, span=span, deltas=deltas)
             continue
         flags = np.zeros(span, dtype=np.bool_)
         flags[offsets] = True
-        yield RecordChunk(start, span, pack_bits(flags), None)
+        yield types_pb2.RecordChunk(start=start, span=span, bitmap=pack_bits(flags))
 
 
 @lru_cache(maxsize=4096)
@@ -115,8 +104,8 @@ class ChunkCache:
         return zip(self._made[known], self._counted[size], strict=True)
 
 
-def decode(chunks: Iterable[RecordChunk], total: int) -> Positions:
-    """Positions that ``chunks`` name out of ``total`` records, ascending.
+def rows_of(chunks: Iterable[types_pb2.RecordChunk], total: int) -> Positions:
+    """Positions that a peer's ``chunks`` name out of ``total`` records, ascending.
 
     Raises Malformed for a gap or an overlap between ranges, a range beyond the total, a position beyond its
     range, positions that do not ascend, and missing, surplus or unused bytes and bits.
@@ -124,19 +113,19 @@ def decode(chunks: Iterable[RecordChunk], total: int) -> Positions:
     parts: list[Positions] = []
     reached, closed = 0, False
     for chunk in chunks:
-        if chunk.start != reached or chunk.span < 0 or chunk.span > total - reached:
+        if chunk.start != reached or chunk.span > total - reached:
             raise Malformed(
                 f"records: a range of {chunk.span} from {chunk.start} cannot follow {reached} of {total} records"
             )
         # One coding for each set: what comes twice or says nothing would be a second.
         if closed or (chunk.span == 0 and total > 0):
             raise Malformed(f"records: a needless range at {chunk.start} of {total} records")
-        if (chunk.bitmap is None) == (chunk.deltas is None):
+        if (coding := chunk.WhichOneof("coding")) is None:
             raise Malformed(f"records: the range from {chunk.start} needs a bitmap or deltas, one of them")
-        if chunk.bitmap is not None:
+        if coding == "bitmap":
             offsets = np.flatnonzero(unpack_bits(chunk.bitmap, chunk.span)).astype(np.int64, copy=False)
         else:
-            offsets = _from_leb128(chunk.deltas or b"", chunk.span)
+            offsets = _from_leb128(chunk.deltas, chunk.span)
         parts.append(offsets + chunk.start)
         reached += chunk.span
         closed = reached == total
@@ -221,30 +210,3 @@ def _from_leb128(coded: bytes, span: int) -> Positions:
     if values.sum(dtype=np.float64) > 2.0 * span or (offsets := np.cumsum(values))[-1] >= span:
         raise Malformed(f"records: a position lies beyond its range of {span}")
     return offsets
-
-
-def chunks_of(rows: Positions, total: int) -> Iterator[types_pb2.RecordChunk]:
-    """A set of positions below `total` as bounded messages."""
-    for chunk in encode(rows, total):
-        message = types_pb2.RecordChunk(start=chunk.start, span=chunk.span)
-        if chunk.bitmap is not None:
-            message.bitmap = chunk.bitmap
-        else:
-            message.deltas = chunk.deltas or b""
-        yield message
-
-
-def rows_of(chunks: Iterable[types_pb2.RecordChunk], total: int) -> Positions:
-    """The positions that a peer sent; `Malformed` where they do not cover 0..total-1."""
-    return decode(
-        [
-            RecordChunk(
-                chunk.start,
-                chunk.span,
-                chunk.bitmap if chunk.WhichOneof("coding") == "bitmap" else None,
-                chunk.deltas if chunk.WhichOneof("coding") == "deltas" else None,
-            )
-            for chunk in chunks
-        ],
-        total,
-    )

@@ -25,12 +25,12 @@ from treetap.wire.callers import Callers
 from treetap.wire.channels import Channels
 from treetap.wire.credentials import Credentials, CredentialSource
 from treetap.wire.hello import say_hello
-from treetap.wire.insecure import Insecure, Transport, check_near
 from treetap.wire.listening import bound
 from treetap.wire.ports import Address
 from treetap.wire.probe import examine
 from treetap.wire.status import error_of
 from treetap.wire.timeouts import Timeouts
+from treetap.wire.tls import Insecure, Transport, check_near
 from treetap.wire.v2 import control_pb2, control_pb2_grpc, exchange_pb2, exchange_pb2_grpc, jobs_pb2_grpc
 
 if TYPE_CHECKING:
@@ -197,13 +197,11 @@ class GrpcDialer:
         return self._channels.channel(to)
 
     async def step(self, to: Address, request: control_pb2.StepRequest) -> AsyncIterator[control_pb2.StepEvent]:
-        """See `Dialer.step`."""
         async with self._calling(to) as channel:
             async for event in control_pb2_grpc.ControlStub(channel).Step(request):
                 yield event
 
     async def deliver(self, to: Address, message: exchange_pb2.PeerMessage) -> exchange_pb2.Receipt:
-        """See `Dialer.deliver`."""
         async with self._calling(to) as channel:
             return await exchange_pb2_grpc.ExchangeStub(channel).Deliver(message, timeout=self._timeouts.silence_s)
 
@@ -257,7 +255,6 @@ class GrpcDialer:
         return None
 
     async def close(self) -> None:
-        """See `Dialer.close`."""
         await self._channels.close()
 
 

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -22,12 +22,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
 from treetap.errors import ConfigError, Malformed
-from treetap.wire.certificates import date, fingerprint, signed_by
-from treetap.wire.identity import NoIdentity, identity
-from treetap.wire.insecure import Insecure, Transport
+from treetap.wire.certificates import NoIdentity, date, fingerprint, identity, signed_by
 from treetap.wire.revoked import Revoked
 from treetap.wire.roles import Role
-from treetap.wire.tls import TlsFiles
+from treetap.wire.tls import Insecure, TlsFiles, Transport
 from treetap.wire.v2.transcript_pb2 import TranscriptHead, TranscriptRecord
 
 log = logging.getLogger(__name__)
@@ -35,21 +33,19 @@ _PURPOSE = b"treetap transcript head\n"  # no other signature of the same key is
 _DIGEST = hashes.SHA256()
 
 
-class Signer(Protocol):
-    """The signature at the end of a transcript's files."""
+@dataclass(frozen=True)
+class Signer:
+    """Signs with a process's TLS key, read anew for each head: certificates are renewed while a process runs.
+
+    `files`: None of a federation in plain text, whose parties have no key: its heads have no signature.
+    """
+
+    files: TlsFiles | None
 
     def sign(self, record: TranscriptRecord, job_digest: bytes) -> TranscriptHead:
         """The content of a head with this number, predecessor, time and job; ConfigError without a usable key."""
-
-
-@dataclass(frozen=True)
-class KeySigner:
-    """Signs with a process's TLS key, read anew for each head: certificates are renewed while a process runs."""
-
-    files: TlsFiles
-
-    def sign(self, record: TranscriptRecord, job_digest: bytes) -> TranscriptHead:
-        """See `Signer.sign`."""
+        if self.files is None:
+            return TranscriptHead(job_digest=job_digest)
         certificate, key = self.files.pair()
         if isinstance(key, ec.EllipticCurvePrivateKey):
             signature = key.sign(statement(record, job_digest), ec.ECDSA(_DIGEST))
@@ -61,18 +57,9 @@ class KeySigner:
         return TranscriptHead(certificate=content, signature=signature, job_digest=job_digest)
 
 
-class PlainText:
-    """Heads without a signature: of a federation in plain text, whose parties have no key."""
-
-    def sign(self, record: TranscriptRecord, job_digest: bytes) -> TranscriptHead:
-        """See `Signer.sign`."""
-        del record
-        return TranscriptHead(job_digest=job_digest)
-
-
 def signer_of(transport: Transport) -> Signer:
     """The signer for a party's transport."""
-    return PlainText() if isinstance(transport, Insecure) else KeySigner(transport)
+    return Signer(None if isinstance(transport, Insecure) else transport)
 
 
 def statement(record: TranscriptRecord, job_digest: bytes) -> bytes:

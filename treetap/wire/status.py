@@ -1,15 +1,20 @@
-"""Errors of treetap to gRPC status codes and back: the only such mapping."""
+"""Errors of treetap to gRPC status codes and back: the only such mapping; refusals of callers of other versions.
+
+A version's services are named by its package (treetap.wire.v2.Control). To a call of a service that a server does not
+have, gRPC by itself answers UNIMPLEMENTED and no more: a server answers with the reason of its refusal instead.
+"""
 
 from __future__ import annotations
 
 import logging
+import re
 from types import TracebackType
 from urllib.parse import quote
 
 import grpc
 import grpc.aio
 
-from treetap import errors
+from treetap import errors, version
 from treetap.names import one_line, visible
 from treetap.wire.callers import Callers
 
@@ -38,6 +43,8 @@ _CLASSES: dict[str, type[errors.TreetapError]] = {
     for name, value in vars(errors).items()
     if isinstance(value, type) and issubclass(value, errors.TreetapError)
 }
+_METHOD = re.compile(r"/treetap\.wire\.v(\d{1,4})\.")
+Context = grpc.aio.ServicerContext[object, object]
 
 
 def code_of(error: errors.TreetapError) -> grpc.StatusCode:
@@ -97,3 +104,29 @@ def error_of(failure: grpc.aio.AioRpcError, who: str) -> errors.TreetapError:
     if failure.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         return errors.Silent(f"{who} did not answer in time")
     return errors.ProtocolError(f"{who} failed: {failure.code().name}: {details}")
+
+
+class _Refusal(grpc.GenericRpcHandler):
+    """Answers every call of a service of another version with `Incompatible`."""
+
+    def __init__(self, callers: Callers) -> None:
+        self._callers = callers
+
+    def service(self, call: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
+        method = _METHOD.match(call.method)
+        if method is None or method[1] == str(version.WIRE_VERSION):
+            return None  # the call is for others to answer
+
+        async def refuse(_request: bytes, context: Context) -> bytes:
+            async with answering(context, self._callers):
+                told = dict(context.invocation_metadata() or ()).get(version.PROTOCOL_KEY)
+                theirs = told if isinstance(told, str) else method[1]
+                raise version.incompatible(theirs, self._callers.certified(context), self._callers.own)
+            return b""
+
+        return grpc.unary_unary_rpc_method_handler(refuse)
+
+
+def refuse_other_versions(server: grpc.aio.Server, callers: Callers) -> None:
+    """Let a server refuse callers of other versions by name."""
+    server.add_generic_rpc_handlers((_Refusal(callers),))

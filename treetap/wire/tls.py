@@ -1,8 +1,11 @@
-"""Certificates of a process: its own files, checked before they are used, and faults of others' certificates.
+"""A process's credentials: its certificate files, checked before they are used, and faults of others' certificates.
 
 A certificate names a process and its role (:mod:`treetap.wire.roles`). A failed handshake reaches a gRPC client as a
 bare UNAVAILABLE: hence :meth:`TlsFiles.check`, which reports faults of a process's own files beforehand, in one line,
 and :mod:`treetap.wire.probe`, which diagnoses the other side afterwards. `treetap certs` makes certificates.
+
+The one exception from mutual TLS, only by explicit configuration, are calls without certificates on loopback
+(`Insecure`).
 """
 
 from __future__ import annotations
@@ -18,19 +21,21 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from treetap.errors import ConfigError
+from treetap.errors import BadInput, ConfigError
+from treetap.names import on_loopback
 from treetap.wire.certificates import (
+    NoIdentity,
     belongs,
     common_names,
     date,
     extension,
     fingerprint,
+    identity,
     read_certificates,
     read_file,
     read_key,
     signed_by,
 )
-from treetap.wire.identity import NoIdentity, identity
 from treetap.wire.revoked import Revoked, read_revoked
 from treetap.wire.roles import Identity, Role
 
@@ -38,6 +43,8 @@ log = logging.getLogger(__name__)
 
 #: Every process is both ends of connections.
 BOTH_ENDS = (ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH)
+#: Metadata key under which a caller gives its name. A server with certificates never looks at it.
+NAME_KEY = "treetap-name"
 
 
 @dataclass(frozen=True)
@@ -167,3 +174,29 @@ def _out_of_dates(certificate: x509.Certificate, what: str) -> str | None:
     if now < first:
         return f"{what} is not valid before {date(first)} (it is {date(now)} now); check this host's clock"
     return None
+
+
+@dataclass(frozen=True)
+class Insecure:
+    """A process's name, in place of its certificate."""
+
+    name: str
+
+    def check(self, _expected_name: str | None, _role: Role | None = None) -> str:
+        """As `TlsFiles.check`: the name. A warning in the log says that nothing was checked."""
+        log.warning("insecure = true: no encryption, and any process on this host can use any name")
+        return self.name
+
+    def told(self) -> tuple[tuple[str, str], ...]:
+        """Metadata that goes with every call."""
+        return ((NAME_KEY, self.name),)
+
+
+#: A process's credentials for calls.
+Transport = TlsFiles | Insecure
+
+
+def check_near(what: str, address: str) -> None:
+    """`BadInput` unless the address is on loopback."""
+    if not on_loopback(address):
+        raise BadInput(f"{what} {address}: insecure = true is for loopback only: use certificates, [tls]")

@@ -1,4 +1,4 @@
-"""The log of one party's messages, received, sent and own: records in files that show cuts and changes.
+"""The log of one party's messages, received, sent and own: records in files that show cuts and changes; their sums.
 
 A folder holds ``000001.tap``, ``000002.tap``, … (see :mod:`treetap.wire.tap_file`). Each record carries its number and
 the SHA-256 of the record before it, uncompressed, across files and restarts. So a changed, removed or inserted record
@@ -8,15 +8,21 @@ a head (see :mod:`treetap.wire.signed_heads`) can be changed only by the holder 
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
+from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.message import DecodeError, Message
 
+import treetap.wire.v2
 from treetap.errors import BadInput, Malformed
 from treetap.wire.certificates import read_certificates
 from treetap.wire.disclosure import bytes_by_class_of
-from treetap.wire.generated import message_class
 from treetap.wire.revoked import read_lists
 from treetap.wire.signed_heads import Anchor, Heads
 from treetap.wire.tap_file import ORIGIN, TAP, files_of, frames, opened
@@ -129,3 +135,59 @@ def _elsewhere(folder: Path) -> str:
         return f", and no folder within {_BELOW} levels below it does"
     more = f" and {len(folders) - _NAMED} more" if len(folders) > _NAMED else ""
     return f"; these do: {', '.join(folders[:_NAMED])}{more}"
+
+
+def message_class(full_name: str) -> type[Message]:
+    """The class of a message type; generated modules are imported for one that is not known yet.
+
+    Raises:
+        KeyError: there is no type of that name.
+    """
+    pool = descriptor_pool.Default()
+    try:
+        descriptor = pool.FindMessageTypeByName(full_name)
+    except KeyError:
+        _import_generated()
+        descriptor = pool.FindMessageTypeByName(full_name)
+    return message_factory.GetMessageClass(descriptor)
+
+
+@cache
+def _import_generated() -> None:
+    """Register every message of the wire; generated service code, which needs gRPC, is left out."""
+    for module in pkgutil.iter_modules(treetap.wire.v2.__path__):
+        if module.name.endswith("_pb2"):
+            importlib.import_module(f"treetap.wire.v2.{module.name}")
+
+
+def summarise(path: Path, ca: Path | None = None, revoked: Path | None = None) -> dict[str, Any]:
+    """A transcript's summary, ready for JSON: ``records``, ``first_unix_nanos`` and ``last_unix_nanos`` (None
+    if empty), ``torn``, ``signed`` (see :class:`Anchor`), and ``rows``: ``kind`` (received, sent, own), ``peer``,
+    ``step``, ``class``, the number of ``messages`` that carried the class and the ``bytes`` of it.
+
+    Raises BadInput and Malformed as :class:`TranscriptReader` does, and for messages that are not what a record says.
+    """
+    reader = TranscriptReader(path, ca, revoked)
+    counts: defaultdict[tuple[str, str, str, str], list[int]] = defaultdict(lambda: [0, 0])
+    records, first, last = 0, None, None
+    for record in reader:
+        records, last = records + 1, record.unix_nanos
+        first = last if first is None else first
+        try:
+            classes = counted(record)
+        except Malformed as fault:
+            raise Malformed(f"{path}: {fault}") from None
+        for disclosure, size in classes.items():
+            count = counts[TranscriptRecord.Kind.Name(record.kind).lower(), record.peer, record.step, disclosure]
+            count[0] += 1
+            count[1] += size
+    names = ("kind", "peer", "step", "class", "messages", "bytes")
+    rows = [dict(zip(names, (*key, *count), strict=True)) for key, count in sorted(counts.items())]
+    return {
+        "records": records,
+        "first_unix_nanos": first,
+        "last_unix_nanos": last,
+        "torn": reader.torn,
+        "signed": reader.anchor.plain(),
+        "rows": rows,
+    }

@@ -81,9 +81,7 @@ class EngineHost(Protocol):
 class KeyEngineHost(EngineHost, Protocol):
     """A party's workers that may hold its keys."""
 
-    def lease(self) -> KeyEngine:
-        """See `EngineHost.lease`."""
-        ...
+    def lease(self) -> KeyEngine: ...
 
 
 async def await_workers(host: EngineHost) -> None:
@@ -111,11 +109,9 @@ class FitForKeys:
         self.workers = engine.workers
 
     async def call(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:
-        """See `Engine.call`."""
         return await self._engine.call(worker, kernel, *args)
 
     def forget(self, kernel: Callable[..., Any], *args: Any) -> None:
-        """See `Engine.forget`."""
         self._engine.forget(kernel, *args)
 
 
@@ -175,3 +171,19 @@ class ProcessEngine(Workers[WorkerProcess]):
 
 def _answer(_state: dict[str, Any]) -> None:
     """A kernel that does nothing."""
+
+
+class EntrustedHost:
+    """A host of workers as one whose workers may hold keys. Made where that policy has been read, and nowhere else."""
+
+    def __init__(self, host: EngineHost) -> None:
+        self._host = host
+
+    def lease(self) -> KeyEngine:
+        return FitForKeys(self._host.lease())
+
+    def usage(self) -> list[Usage]:
+        return self._host.usage()
+
+    async def close(self) -> None:
+        await self._host.close()

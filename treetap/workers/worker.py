@@ -216,12 +216,10 @@ class Lease:
         self.workers = len(workers)
 
     async def call(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:
-        """See `Engine.call`."""
         answer: T = await self._workers[worker].call(self._generations[worker], kernel, args)
         return answer
 
     def forget(self, kernel: Callable[..., Any], *args: Any) -> None:
-        """See `Engine.forget`."""
         for worker, generation in zip(self._workers, self._generations, strict=True):
             if worker.generation == generation:
                 worker.forget(kernel, args)
@@ -239,19 +237,17 @@ class Workers(Generic[Life]):
         self.started: list[Worker[Life]] = []
 
     async def call(self, worker: int, kernel: Callable[..., T], *args: Any) -> T:
-        """See `Engine.call`; a worker that was started again takes the call."""
+        """A worker that was started again takes the call."""
         if not 0 <= worker < len(self.started):
             raise ValueError(f"the engine has {len(self.started)} started workers, there is no worker {worker}")
         answer: T = await self.started[worker].call(None, kernel, args)
         return answer
 
     def forget(self, kernel: Callable[..., Any], *args: Any) -> None:
-        """See `Engine.forget`."""
         for worker in self.started:
             worker.forget(kernel, args)
 
     async def close(self) -> None:
-        """See `EngineHost.close`."""
         for worker in self.started:
             worker.stop_watching()
         await asyncio.gather(*(asyncio.to_thread(worker.close) for worker in self.started))

@@ -26,38 +26,30 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """Process id."""
         return self._process.pid or 0
 
     @property
     def name(self) -> str:
-        """See `Incarnation`."""
         return f"process {self.pid}"
 
     @property
     def units(self) -> int:
-        """See `Incarnation`."""
         return int(self._units.value)
 
     def alive(self) -> bool:
-        """See `Incarnation`."""
         return self._process.is_alive()
 
     def exchange(self, message: bytes) -> bytes:
-        """See `Incarnation`."""
         self._pipe.send_bytes(message)
         return self._pipe.recv_bytes()
 
     def loss(self) -> str:
-        """See `Incarnation`."""
         return "died and was started again; if it dies again, run this party with fewer workers"
 
     def kill(self) -> None:
-        """See `Incarnation`."""
         self._process.kill()
 
     def end(self) -> None:
-        """See `Incarnation`."""
         end(self._process)
         self._pipe.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sensfl_cells import BATCH_SIZE, CLIP, TABLES, WIDTH, Cell
 
 from attacks.features.settings import FeatureSettings
-from treetap.neural.feature_defences import DpSgd, FeatureDefences
+from treetap.neural.defences import DpSgd, FeatureDefences
 from treetap.neural.params import Bottom, SplitnnParams, Top
 
 #: Units of a hidden layer of tables; channels of the convolutions of images.

@@ -27,8 +27,7 @@ from sensfl_figures import PREDICTION, SCALES, SOURCES, Figures
 from sensfl_paper import TABLE_1, TABLE_2, TABLE_3
 from sensfl_settings import params_of
 
-from treetap.neural.accountant import epsilon
-from treetap.neural.feature_defences import DpSgd
+from treetap.neural.defences import DpSgd, epsilon
 
 _MEASURES = ("accuracy", "f1", "precision", "recall")
 _ATTACKS = ("decode", "match", "match-exact")

@@ -29,7 +29,7 @@ from attacks.scores import score
 from attacks.view.gradient_rows import GradientRows, attack_draws
 from treetap.neural.architectures import bottom_model
 from treetap.neural.draws import Draws
-from treetap.neural.threads import pin
+from treetap.neural.numbers import pin
 
 Ints = npt.NDArray[np.int64]
 #: Known labels, and draws of them.

@@ -8,7 +8,7 @@ from typing import Any
 from network_cells import Cell
 from network_sets import FEATURE
 
-from treetap.neural.label_defences import GradientDefence, LabelDefences
+from treetap.neural.defences import GradientDefence, LabelDefences
 from treetap.neural.params import Bottom, SplitnnParams, Top
 
 _IMAGES = Top((128,))

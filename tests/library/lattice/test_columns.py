@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from treetap.errors import BadInput, Malformed
-from treetap.lattice.columns import ColumnShape, NodeColumns, Page, TreeShape, shape_of, widest
-from treetap.lattice.fixedpoint import FixedPoint
+from treetap.lattice.columns import ColumnShape, FixedPoint, NodeColumns, Page, TreeShape, shape_of, widest
 from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.member import MaskedSum, Member, blinds
 from treetap.lattice.parameters import Parameters

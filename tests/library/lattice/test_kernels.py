@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from treetap.errors import Malformed, OutOfOrder, PlaintextOverflow
-from treetap.lattice.fixedpoint import FixedPoint
+from treetap.lattice.columns import FixedPoint
 from treetap.lattice.kernels import IN_FLIGHT_PER_WORKER, LatticeKeyHolder, LatticeMember
 from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.parameters import PARTIAL_SUMS, Parameters

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from treetap.errors import BadInput, DataError, Malformed
-from treetap.lattice.fixedpoint import FixedPoint
+from treetap.lattice.columns import FixedPoint
 from treetap.lattice.key_holder import LatticeKey
 from treetap.lattice.member import Member
 from treetap.lattice.parameters import STATISTICAL_BITS, TOTAL_BITS, Parameters, plain_bits_for

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="needs treetap[neural]")
 
 from tests.library.neural.worlds import NAMES, World, assert_same  # noqa: E402
 from treetap.errors import DataError  # noqa: E402
-from treetap.neural.label_defences import GradientDefence, LabelDefences  # noqa: E402
+from treetap.neural.defences import GradientDefence, LabelDefences  # noqa: E402
 from treetap.neural.numbers import rounded  # noqa: E402
 from treetap.neural.params import Bottom, SplitnnParams, Top  # noqa: E402
 

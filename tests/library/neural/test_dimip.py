@@ -12,9 +12,9 @@ torch = pytest.importorskip("torch", reason="needs treetap[neural]")
 from torch.nn import functional  # noqa: E402
 
 from treetap.errors import ConfigError  # noqa: E402
-from treetap.neural import dimip  # noqa: E402
-from treetap.neural.dimip import HIDDEN, RATE, Dimip  # noqa: E402
+from treetap.neural import gradient_defences  # noqa: E402
 from treetap.neural.draws import Draws  # noqa: E402
+from treetap.neural.gradient_defences import HIDDEN, RATE, Dimip  # noqa: E402
 
 pytestmark = pytest.mark.second_tier
 
@@ -126,7 +126,7 @@ def test_the_predictor_steps_before_the_gradient_is_taken(monkeypatch: pytest.Mo
         return loss(scores, labels)
 
     monkeypatch.setattr(which._optimiser, "step", stepping)
-    monkeypatch.setattr(dimip.functional, "cross_entropy", scoring)
+    monkeypatch.setattr(gradient_defences.functional, "cross_entropy", scoring)
     before = Predictor(which.state())
     found = gradient_of(which)
     assert events == [LABELS.tolist(), "step", LABELS.tolist(), random_labels().tolist()]

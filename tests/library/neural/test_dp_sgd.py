@@ -13,12 +13,11 @@ import torch
 from torch import nn
 
 from treetap.errors import BadInput
-from treetap.neural import dp_sgd
-from treetap.neural.accountant import epsilon, says
+from treetap.neural import own_step
 from treetap.neural.architectures import InputShape, bottom_model
-from treetap.neural.dp_sgd import clipped_sum, noised_gradients, record_gradients
+from treetap.neural.defences import DpSgd, FeatureDefences, epsilon, meaning_of
 from treetap.neural.draws import Draws
-from treetap.neural.feature_defences import DpSgd, FeatureDefences
+from treetap.neural.own_step import clipped_sum, noised_gradients, record_gradients
 from treetap.neural.params import Bottom
 
 pytestmark = pytest.mark.second_tier
@@ -67,7 +66,7 @@ def test_gradients_are_those_of_single_records(case: str) -> None:
 @pytest.mark.parametrize("held", [1 << 25, 1], ids=["at once", "in pieces"])
 def test_the_sum_is_of_gradients_clipped_one_by_one(case: str, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """At a bound between the smallest and the largest norm; at a huge one it is the batch's gradient."""
-    monkeypatch.setattr(dp_sgd, "_HELD", held)
+    monkeypatch.setattr(own_step, "_HELD", held)
     model, x, gradient = made(case)
     singles = one_by_one(model, x, gradient)
     lengths = [math.sqrt(sum(float(each.square().sum()) for each in single.values())) for single in singles]
@@ -130,6 +129,6 @@ def test_epsilon_is_that_of_the_gaussian_mechanism() -> None:
     assert sizes[-1] == pytest.approx(0.5 * 5 / 0.01**2, rel=0.05)  # μ²/2 is the largest part of it
     assert epsilon(DpSgd(1.0, 1e-6), 1000) == pytest.approx(0.5 * 1000 / 1e-6**2, rel=0.01)
     assert epsilon(DpSgd(1.0, 1e-100), 1) > 1e199  # no number overflows
-    sentence = says(DpSgd(1.0, 0.1), 5)
+    sentence = meaning_of(DpSgd(1.0, 0.1), 5)
     assert "does not cover embeddings" in sentence
     assert "noise 0.1" in sentence

@@ -7,9 +7,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs treetap[neural]")
 
+from treetap.neural.defences import GradientDefence  # noqa: E402
 from treetap.neural.draws import Draws  # noqa: E402
 from treetap.neural.gradient_defences import applied, digest_of  # noqa: E402
-from treetap.neural.label_defences import GradientDefence  # noqa: E402
 
 pytestmark = pytest.mark.second_tier
 

@@ -12,8 +12,12 @@ torch = pytest.importorskip("torch", reason="needs treetap[neural]")
 from tests.commands.command import python  # noqa: E402
 from treetap.neural.architectures import InputShape, bottom_model  # noqa: E402
 from treetap.neural.draws import Draws  # noqa: E402
-from treetap.neural.gradient_descent import Adam  # noqa: E402
-from treetap.neural.optimiser import Optimiser, load_weights, weights_of  # noqa: E402
+from treetap.neural.optimiser import (  # noqa: E402
+    Adam,
+    Optimiser,
+    load_weights,
+    weights_of,
+)
 from treetap.neural.params import Bottom, SplitnnParams  # noqa: E402
 
 pytestmark = pytest.mark.second_tier

@@ -12,13 +12,12 @@ pytest.importorskip("torch", reason="needs treetap[neural]")
 import torch
 from torch import nn
 
-from treetap.neural import sensitivity as module
+from treetap.neural import own_step as module
 from treetap.neural.architectures import InputShape, bottom_model, held_statistics
+from treetap.neural.defences import BATCH, RECORD, FeatureDefences
 from treetap.neural.draws import Draws
-from treetap.neural.feature_defences import BATCH, RECORD, FeatureDefences
-from treetap.neural.own_step import own_gradients
+from treetap.neural.own_step import own_gradients, sensitivity
 from treetap.neural.params import Bottom
-from treetap.neural.sensitivity import sensitivity
 
 pytestmark = pytest.mark.second_tier
 

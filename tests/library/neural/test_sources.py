@@ -118,7 +118,7 @@ def test_a_training_draws_from_no_generator_of_the_process() -> None:
     import random
 
     from tests.library.neural.worlds import World
-    from treetap.neural.label_defences import GradientDefence, LabelDefences
+    from treetap.neural.defences import GradientDefence, LabelDefences
     from treetap.neural.params import Bottom, SplitnnParams
 
     bottom = {"default": Bottom(kind="resnet", channels=(2,), blocks=(1, 1), width=2)}

@@ -12,8 +12,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs treetap[neural]")
 
 from tests.library.neural.worlds import World  # noqa: E402
+from treetap.neural.numbers import pin  # noqa: E402
 from treetap.neural.params import Bottom, SplitnnParams  # noqa: E402
-from treetap.neural.threads import pin  # noqa: E402
 
 pytestmark = pytest.mark.second_tier
 

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from treetap.neural.centralised import CentralNetwork, Party
+from treetap.neural.defences import FeatureDefences, LabelDefences
 from treetap.neural.draws import Draws
-from treetap.neural.feature_defences import FeatureDefences
 from treetap.neural.feature_side import FeatureSide
 from treetap.neural.inputs import Inputs, InputScaler
-from treetap.neural.label_defences import LabelDefences
 from treetap.neural.label_side import LabelSide
 from treetap.neural.numbers import from_bytes, to_bytes
 from treetap.neural.objective import Objective

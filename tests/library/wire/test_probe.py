@@ -25,7 +25,7 @@ from treetap.commands.certs.authority import create_authority, issue
 from treetap.wire import probe
 from treetap.wire.certificates import fingerprint
 from treetap.wire.ports import Address
-from treetap.wire.probe import diagnose, examine, look
+from treetap.wire.probe import examine, look
 from treetap.wire.roles import Role
 from treetap.wire.tls import TlsFiles
 
@@ -105,7 +105,7 @@ def _fingerprint(path: Path) -> str:
 
 def _diagnose(address: str, files: TlsFiles, timeout: float = 3.0, name: str = "peer") -> str:
     began = time.monotonic()
-    line = diagnose(Address(name, address), files, timeout)
+    line = examine(Address(name, address), files, timeout).line
     assert time.monotonic() - began < timeout + 1
     assert "\n" not in line
     return line

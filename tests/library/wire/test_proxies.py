@@ -21,12 +21,11 @@ from treetap.logs import ignored, pin_libraries
 from treetap.wire import rpc
 from treetap.wire.callers import Callers
 from treetap.wire.hello import say_hello, serve_health
-from treetap.wire.insecure import Insecure
 from treetap.wire.ports import Address
-from treetap.wire.probe import diagnose
+from treetap.wire.probe import examine
 from treetap.wire.proxies import EXCEPT, NAMED, proxy_to
 from treetap.wire.roles import Role
-from treetap.wire.tls import TlsFiles
+from treetap.wire.tls import Insecure, TlsFiles
 
 #: A host that no name service knows: it is reached through the proxy alone.
 FAR = "party.invalid:7300"
@@ -200,7 +199,7 @@ def test_calls_and_the_diagnosis_go_one_way(
         await dialer.close()
 
     asyncio.run(ready())
-    line = diagnose(to, files, 3)
+    line = examine(to, files, 3).line
     assert line.startswith(f"peer at {FAR} through the proxy {at} of https_proxy: the TLS handshake works")
     assert len(heard) == 3
     for asked in heard:
@@ -215,7 +214,7 @@ def test_a_proxy_that_refuses(
     at, _ = proxy(b"407 Proxy Authentication Required")
     monkeypatch.setenv("https_proxy", f"http://us:secret@{at}")
     to, files = Address("peer", FAR), _files(folder, "us", proxied=True)
-    line = diagnose(to, files, 3)
+    line = examine(to, files, 3).line
     assert f"through the proxy {at} of https_proxy" in line
     assert "'407 Proxy Authentication Required'" in line
     assert "no_proxy" in line
@@ -233,9 +232,8 @@ def test_no_proxy_unasked(
     to, files = Address("peer", FAR), _files(folder, "us")
     with pytest.raises(Unreachable):
         say_hello(to, files, 3)
-    assert 'https_proxy is set and not used, which proxy = "environment" in our file would change' in diagnose(
-        to, files
-    )
+    line = examine(to, files).line
+    assert 'https_proxy is set and not used, which proxy = "environment" in our file would change' in line
     assert not heard
 
 

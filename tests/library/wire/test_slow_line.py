@@ -9,8 +9,8 @@ import grpc.aio
 import pytest
 
 from treetap.wire import rpc
-from treetap.wire.insecure import Insecure
 from treetap.wire.ports import Address
+from treetap.wire.tls import Insecure
 from treetap.wire.v2 import jobs_pb2, jobs_pb2_grpc
 
 DELAY_S = 0.15

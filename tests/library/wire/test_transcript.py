@@ -19,8 +19,7 @@ from treetap.errors import BadInput, Interrupted, Malformed, Refused
 from treetap.wire import transcript_writer
 from treetap.wire.signed_heads import Anchor
 from treetap.wire.tap_file import HEADER
-from treetap.wire.transcript import TranscriptReader, open_message
-from treetap.wire.transcript_summary import summarise
+from treetap.wire.transcript import TranscriptReader, open_message, summarise
 from treetap.wire.transcript_writer import TranscriptWriter
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
 

@@ -44,9 +44,9 @@ from treetap.tables.opening import source_of
 from treetap.tables.reading import read_table
 from treetap.tables.source import Source
 from treetap.tables.tensors import shape_text
-from treetap.wire.insecure import Insecure
 from treetap.wire.ports import Address
 from treetap.wire.roles import Identity, Role
+from treetap.wire.tls import Insecure
 from treetap.workers.cluster.plan import Plan
 from treetap.workers.cluster.survey import survey
 

@@ -25,13 +25,12 @@ from treetap.tables.sql_keys import ALLOWED, VARIABLES
 from treetap.wire import hello
 from treetap.wire import revoked as lists
 from treetap.wire.certificates import fingerprint, read_certificates
-from treetap.wire.insecure import Insecure, Transport
 from treetap.wire.ports import Address
 from treetap.wire.probe import examine
 from treetap.wire.proxies import ASKED, named, proxy_to
 from treetap.wire.roles import Identity
 from treetap.wire.rpc import listening_fault
-from treetap.wire.tls import TlsFiles
+from treetap.wire.tls import Insecure, TlsFiles, Transport
 
 #: Seconds for a server's answer, and then for the diagnosis of a missing one.
 HELLO_S, PROBE_S = 2.5, 2.0

@@ -24,8 +24,7 @@ from treetap.commands.experiment.spread_labels import truth
 from treetap.errors import ConfigError, Defect
 from treetap.models.json_text import parse
 from treetap.models.store import CLEAN_METRICS, read_manifest
-from treetap.neural import accountant
-from treetap.neural.feature_defences import FeatureDefences
+from treetap.neural.defences import FeatureDefences, meaning_of
 from treetap.neural.params import SplitnnParams
 from treetap.tables.config import TableConfig
 from treetap.tables.labels import Labels
@@ -163,7 +162,7 @@ def says_of_columns(defences: FeatureDefences, party: str, params: SplitnnParams
             "standardised ones."
         )
     if defences.dp_sgd is not None:
-        sentences.append(f"At {party}, {accountant.says(defences.dp_sgd, params.epochs)}.")
+        sentences.append(f"At {party}, {meaning_of(defences.dp_sgd, params.epochs)}.")
         if params.reproducible:
             sentences.append(
                 f"The job is reproducible: the noise of {party} follows from its seed, which all parties know, and "

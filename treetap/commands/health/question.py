@@ -12,11 +12,10 @@ from treetap.names import Name, asked_at
 from treetap.process.config import Process
 from treetap.strict import load
 from treetap.wire.hello import say_hello
-from treetap.wire.insecure import Insecure, Transport
 from treetap.wire.ports import Address
-from treetap.wire.probe import diagnose
+from treetap.wire.probe import examine
 from treetap.wire.roles import Role
-from treetap.wire.tls import TlsFiles
+from treetap.wire.tls import Insecure, TlsFiles, Transport
 
 
 class Served(Process):
@@ -62,6 +61,6 @@ def ask(to: Address, transport: Transport, seconds: float) -> None:
     except Interrupted:
         if isinstance(transport, Insecure):
             raise
-        raise Unreachable(diagnose(to, transport, seconds)) from None
+        raise Unreachable(examine(to, transport, seconds).line) from None
     if not heard.serving:
         raise Unreachable(f"{to.name} at {to.location} answers, but does not serve: it is stopping or starting")

@@ -32,10 +32,10 @@ class WorkerActor:
         here = {"node": ray.util.get_node_ip_address(), "node_id": ray.get_runtime_context().get_node_id()}
         try:
             from treetap.process.limits import keep_memory_private
-            from treetap.workers.cluster.report import message_of, own_report
+            from treetap.workers.cluster.report import own_report
 
             keep_memory_private()
-            return {**message_of(own_report()), **here}
+            return {**own_report(), **here}
         except ImportError as missing:
             return {**here, "python": platform.python_version(), "missing": str(missing)}
 

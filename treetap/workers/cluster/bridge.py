@@ -135,8 +135,7 @@ def _run(control: socket.socket, plan: Plan, board: Board, phase: Any, beat: Any
         return
     import ray
 
-    from treetap.workers.cluster.relay import Relay
-    from treetap.workers.cluster.room import Room
+    from treetap.workers.cluster.relay import Relay, Room
 
     room = Room(plan)
     for worker, life, pipe in _requests(control):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from treetap.native import arithmetic
-from treetap.workers.cluster.config import ClusterConfig
+from treetap.workers.settings import ClusterConfig
 
 #: Seconds that a process may take to start and import, here or on a node.
 BOOT_S = 60.0

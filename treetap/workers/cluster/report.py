@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -15,51 +14,34 @@ import treetap
 from treetap.version import package_version
 
 
-@dataclass(frozen=True)
-class Report:
-    """A process's software, and its number. `sources`: digest of the files of package treetap."""
-
-    python: str
-    treetap: str
-    sources: str
-    ray: str
-    pid: int
-
-
-def own_report() -> Report:
-    """Software of this process."""
-    return Report(
-        python=platform.python_version(),
-        treetap=package_version(),
-        sources=_digest(),
-        ray=metadata.version("ray"),
-        pid=os.getpid(),
-    )
+def own_report() -> dict[str, Any]:
+    """Software and number of this process, in types that every version of treetap reads."""
+    return {
+        "python": platform.python_version(),
+        "treetap": package_version(),
+        "sources": _digest(),
+        "ray": metadata.version("ray"),
+        "pid": os.getpid(),
+    }
 
 
-def message_of(report: Report) -> dict[str, Any]:
-    """The report in types that every version of treetap reads."""
-    return asdict(report)
-
-
-def fault_of(theirs: dict[str, Any], own: Report) -> str:
+def fault_of(theirs: dict[str, Any], own: dict[str, Any]) -> str:
     """The difference between a node's software and this party's by which it cannot be used; empty if there is none."""
     node = f"node {theirs['node']} of the cluster"
     if missing := theirs.get("missing"):
-        return (
-            f"{node} has no treetap ({missing}): install treetap {own.treetap} there (pip install 'treetap[cluster]')"
-        )
-    if theirs["python"] != own.python:
-        there, here = theirs["python"], own.python
+        remedy = f"install treetap {own['treetap']} there (pip install 'treetap[cluster]')"
+        return f"{node} has no treetap ({missing}): {remedy}"
+    if theirs["python"] != own["python"]:
+        there, here = theirs["python"], own["python"]
         return f"{node} runs Python {there}, this party Python {here}: start Ray there with Python {here}"
-    if theirs["treetap"] != own.treetap:
-        there, here = theirs["treetap"], own.treetap
+    if theirs["treetap"] != own["treetap"]:
+        there, here = theirs["treetap"], own["treetap"]
         return f"{node} has treetap {there}, this party {here}: install treetap {here} there, and start Ray again"
-    if theirs["sources"] != own.sources:
-        there, here = theirs["sources"][:12], own.sources[:12]
+    if theirs["sources"] != own["sources"]:
+        there, here = theirs["sources"][:12], own["sources"][:12]
         return (
-            f"{node} has other sources of treetap {own.treetap} than this party (digests {there} and {here}): install "
-            "the same build on both, and start Ray again"
+            f"{node} has other sources of treetap {own['treetap']} than this party (digests {there} and {here}): "
+            "install the same build on both, and start Ray again"
         )
     return ""
 
