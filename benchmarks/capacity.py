@@ -30,8 +30,7 @@ from grown_levels import grown_levels
 from rich.table import Table
 
 from treetap import terminal
-from treetap.commands.capacity.measurements import Measurements
-from treetap.commands.capacity.measuring import measure
+from treetap.commands.capacity.measuring import Measurements, measure
 from treetap.commands.capacity.question import Site
 from treetap.commands.capacity.training import PartyColumns, Training
 from treetap.commands.capacity.tree import Tree

@@ -47,7 +47,7 @@ def run(given: argparse.Namespace, binning: str) -> dict[str, Any]:
     return {
         "binning": binning,
         "key_bits": given.key_bits,
-        "records": result.records.train,
+        "records": result.records["train"],
         "wall_s": sum(result.seconds[phase] for phase in TRAINING),
         "keys_s": result.seconds["keys"],
         "cpu_s": sum(result.cpu_seconds.values()),

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from treetap.commands.experiment.joined_table import content_digest, read_table, split
 from treetap.commands.frontier import trainings
 from treetap.commands.frontier.frontier_file import FrontierFile, Plan
-from treetap.commands.frontier.measured import document
+from treetap.commands.frontier.run import document
 from treetap.commands.frontier.stored import Store, TrainingResult, made_with
 from treetap.commands.frontier.trainings import attacks_of
 from treetap.privacy.frontiers import FrontierDocument, Measured, MeasuredPoint

@@ -97,7 +97,7 @@ def figures(result: RunResult, product: float) -> dict[str, Any]:
         "keys_s": result.seconds["keys"],
         "align_s": result.seconds["align"],
         "auc": result.metrics["test"]["auc"],
-        "records": result.records.train,
+        "records": result.records["train"],
         "largest_process_mb": max(memory.values()),
         "party_mb": {
             party: sum(peak for name, peak in memory.items() if name == party or name.startswith(f"{party} worker "))

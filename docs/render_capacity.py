@@ -16,7 +16,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from rendering import with_table
 
-from treetap.commands.capacity.measurements import Measurements
+from treetap.commands.capacity.measuring import Measurements
 from treetap.commands.capacity.question import Site, TrainingOptions
 from treetap.commands.capacity.report import document, duration, rate
 from treetap.commands.capacity.tree import Tree

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from tests.capacity.test_estimate import MEASURED
 from treetap.commands.capacity import measuring
-from treetap.commands.capacity.measurements import Measurements
+from treetap.commands.capacity.measuring import Measurements
 from treetap.commands.cli import app
 from treetap.errors import BadInput
 from treetap.protocols.key_options import PAILLIER, KeyKind

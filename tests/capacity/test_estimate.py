@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from treetap.additive.sums.kernel_timings import KernelCosts
-from treetap.commands.capacity.measurements import HostCosts, Measurements, kernel_name
+from treetap.commands.capacity.measuring import HostCosts, Measurements, kernel_name
 from treetap.commands.capacity.question import Site, TrainingOptions
 from treetap.commands.capacity.report import document
 from treetap.commands.capacity.training import full_levels

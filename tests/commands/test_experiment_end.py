@@ -20,7 +20,7 @@ import pytest
 from tests.commands.command import end
 from tests.commands.experiment_documents import run
 from treetap.commands import local_federation
-from treetap.commands.experiment import all_runs, command, measured
+from treetap.commands.experiment import all_runs, command
 from treetap.commands.experiment import run as one_run
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.results import Results, RunResult
@@ -118,7 +118,7 @@ def test_an_overflow_is_a_measure_without_a_warning() -> None:
     rows = pa.table({"treetap_id": ["2", "1"], "y": [1e200, 1e200]})
     with warnings.catch_warnings(), np.errstate(all="warn"):
         warnings.simplefilter("error")
-        found = measured.test_metrics(ExperimentFile.model_validate(content), {}, scores, rows)
+        found = one_run.test_metrics(ExperimentFile.model_validate(content), {}, scores, rows)
     assert found == {"rmse": None}
 
 

@@ -13,7 +13,6 @@ import pytest
 from tests.attacks.browser import BROKEN, OVERLAPS, Browser, found
 from tests.commands.experiment_documents import REGRESSION, TWO, experiment, run
 from treetap.commands.experiment import page as figures
-from treetap.commands.experiment import page_curves as curves
 from treetap.commands.experiment.page import html
 from treetap.commands.experiment.results import Prediction, RunResult, histories_csv
 
@@ -97,29 +96,29 @@ def test_importances_are_shares_over_the_runs() -> None:
 def test_curves_are_those_of_the_evaluation() -> None:
     """A ROC curve for each run and class, from corner to corner; calibration over all runs; metrics by round."""
     runs = [run(seed, objective=THREE, classes=CLASSES) for seed in (0, 1)]
-    pictures = curves.roc_pictures(runs)
+    pictures = figures.roc_pictures(runs)
     assert [(it.title, len(it.curves)) for it in pictures] == [(name, 2) for name in CLASSES]
     for picture in pictures:
         for curve in picture.curves:
             assert curve.path.startswith("M54 278L")
             assert curve.path.endswith("L428 14")
-    records = [sum(int(row[1]) for row in it.table.rows) for it in curves.calibration_pictures(runs)]
+    records = [sum(int(row[1]) for row in it.table.rows) for it in figures.calibration_pictures(runs)]
     assert records == [120, 120, 120]
-    (picture,) = curves.history_pictures(runs)
+    (picture,) = figures.history_pictures(runs)
     assert [curve.style for curve in picture.curves] == ["train", "train", "validation", "validation"]
     assert picture.table.rows == [
         ["seed 0", "0.8000", "0.6500"],
         ["seed 1", "0.8000", "0.6600"],
         ["mean ± standard deviation", "0.8000 ± 0.0000", "0.6550 ± 0.0071"],
     ]
-    assert [text for text, _ in curves.legend(runs)] == ["training records", "records of the validation share"]
+    assert [text for text, _ in figures.legend(runs)] == ["training records", "records of the validation share"]
 
 
 def test_many_classes_have_the_curves_of_the_most_frequent() -> None:
     """Nine of them, and the page says so."""
     names = tuple(f"class-{k}" for k in range(12))
     runs = [run(objective=THREE, classes=names)]
-    assert len(curves.roc_pictures(runs)) == 9
+    assert len(figures.roc_pictures(runs)) == 9
     assert "Shown are the 9 classes with the most rows" in html(experiment(THREE), "exp", runs)
 
 
@@ -146,7 +145,7 @@ def test_measures_that_are_not_defined() -> None:
     one = RunResult.model_validate(plain)
     page = html(experiment(), "exp", [one, run(1)])
     assert "undefined" in page
-    assert curves.roc_pictures([one])[0].figure == "AUC undefined"
+    assert figures.roc_pictures([one])[0].figure == "AUC undefined"
 
 
 def test_weighted_measures_are_told_from_counts() -> None:

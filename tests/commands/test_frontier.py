@@ -15,8 +15,8 @@ import pytest
 from tests.commands.command import refused, treetap
 from treetap.commands.frontier import run, trainings
 from treetap.commands.frontier.frontier_file import LABEL_DP_VARIANTS, FrontierFile
-from treetap.commands.frontier.measured import measured
 from treetap.commands.frontier.page import html, picture, setting
+from treetap.commands.frontier.run import measured
 from treetap.errors import BadInput, ConfigError, TreetapError
 from treetap.privacy.frontiers import FrontierDocument, Measured, load_frontier
 from treetap.strict import load

@@ -10,7 +10,7 @@ import pytest
 from pydantic import create_model
 
 from tests.commands.command import write
-from treetap.commands.jobs.parameter_tables import plain, toml_fields
+from treetap.commands.jobs.job_file import plain, toml_fields
 from treetap.errors import ConfigError
 from treetap.neural.params import Bottom, Top
 from treetap.strict import Strict, load

@@ -16,9 +16,9 @@ from tests.commands.command import treetap
 from tests.published import write_job, write_manifest, write_trees
 from treetap.commands.demo import importance_table
 from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.measured import test_metrics as measure
 from treetap.commands.experiment.report import importance, metrics_table
 from treetap.commands.experiment.results import Importance
+from treetap.commands.experiment.run import test_metrics as measure
 from treetap.errors import DataError
 from treetap.models.store import MODEL_FORMAT, TREES
 

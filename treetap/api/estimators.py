@@ -11,6 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from treetap.api.errors import InvalidInput, checked
 from treetap.api.federated import Array, FederatedEstimator
+from treetap.api.frames import probabilities_of
 from treetap.tables.labels import class_name
 from treetap.trees.job_params import BINARY
 
@@ -44,14 +45,7 @@ class FederatedClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[
     def predict_proba(self, X: Any) -> Array:
         """The probabilities (n, classes) of records `X` (n, d), in the order of `classes_`; raises as `predict`."""
         predicted = self._predicted_rows(X)
-        if "probability" in predicted.column_names:
-            second = predicted.column("probability").to_numpy()
-            return np.stack([1 - second, second], axis=1)
-        if hasattr(self, "classes_"):
-            names = [f"probability_{class_name(value)}" for value in self._own_names]
-        else:
-            names = [name for name in predicted.column_names if name.startswith("probability_")]
-        return np.stack([predicted.column(name).to_numpy() for name in names], axis=1)
+        return probabilities_of(predicted, self._own_names if hasattr(self, "classes_") else None)
 
     @checked()
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:

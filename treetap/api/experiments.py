@@ -47,6 +47,7 @@ def experiment(
             given = load(place, ExperimentFile)
         else:
             assert isinstance(file, Mapping)
+            # a table in memory takes the place of a path, which the schema asks for
             usual = {} if frame is None else {"path": TABLE}
             given = ExperimentFile.model_validate({**file, "data": {**usual, **file.get("data", {})}})
         name = "experiment" if place is None else place.stem

@@ -24,14 +24,23 @@ from sklearn.utils.validation import (
 from treetap.api import loopback, party_tables
 from treetap.api.errors import InvalidInput, checked
 from treetap.api.fitted import Fitted, write_shards
-from treetap.api.frames import arrow_of, column_in, column_of, frame_of, library_of, like, of_array
+from treetap.api.frames import (
+    Rows,
+    arrow_of,
+    column_in,
+    column_of,
+    frame_of,
+    importances_of,
+    library_of,
+    like,
+    of_array,
+)
 from treetap.api.loopback import ID, Loopback, OwnTable, Settings
 from treetap.api.parameters import Parameters
 from treetap.api.party_tables import LABEL, WEIGHT, PartyTables
 from treetap.api.remote import Connection, RemoteFitted, connect
-from treetap.api.rows import Rows
 from treetap.commands.jobs.job_file import JobTable
-from treetap.commands.jobs.progress_view import backends
+from treetap.commands.jobs.progress_view import backends, rounds
 from treetap.protocols.registry import training
 from treetap.tables.config import OTHERS
 from treetap.trees.job_params import REGRESSIONS
@@ -163,7 +172,7 @@ class FederatedEstimator(Parameters, ABC):
     def feature_importances_(self) -> Array:
         """Mean gain of the splits at each feature (d,), adding up to 1, as XGBoost's; 0 of a feature without splits."""
         check_is_fitted(self)
-        rows = self._fitted.importances
+        rows = self._fitted.importances  # refused by a federation elsewhere, before columns that it has not
         gained = dict.fromkeys(((party, name) for party, own in self.columns_.items() for name in own), (0.0, 0))
         for row in rows:
             place = row.party, self._fitted.sources[row.party][row.feature]
@@ -177,8 +186,7 @@ class FederatedEstimator(Parameters, ABC):
     def importances_(self) -> Any:
         """Gain, cover and number of splits by party and feature, as a data frame."""
         check_is_fitted(self)
-        rows = [row.plain() for row in self._fitted.importances]
-        return frame_of(rows, ("party", "feature", "weight", "gain", "cover"))
+        return importances_of(self._fitted.importances)
 
     @property
     def history_(self) -> Any:
@@ -203,7 +211,7 @@ class FederatedEstimator(Parameters, ABC):
             "bytes": sum(row["bytes"] for row in self._fitted.sent() if row["job"] == "train"),
             "arithmetic": backends(status),
             "metrics": self._fitted.metrics,
-            "trees": {"planned": status.rounds, "grown": status.stored_trees, "used": status.used_trees},
+            "trees": rounds(status),
             "federated": self._fitted.federated,
         }
 
@@ -236,6 +244,7 @@ class FederatedEstimator(Parameters, ABC):
         for key in ("encode", "monotone_constraints", "defences", "policy", "workdir", "id_column"):
             if getattr(self, key) is not None:
                 raise InvalidInput(f"{key}: parties of a federation that runs elsewhere have it in their own files")
+        # the first party has the labels unless `label_holder` says otherwise
         names = list(parties)
         holder = self._holder(names)
         job = self._job(self.objective or self._usual_objective, "psi")

@@ -74,6 +74,18 @@ def predict_jointly(model: JointModel, tables: Mapping[str, pa.Table]) -> pa.Tab
         return predictions
 
 
+def cells_of(status: jobs_pb2.JobStatus) -> dict[str, Unlike]:
+    """Cells that a prediction took for unknown or missing, by party."""
+    return {row.party: Unlike(row.unknown_cells, row.empty_columns) for row in status.cells}
+
+
+def sent_in(jobs: Mapping[str, jobs_pb2.JobStatus | None]) -> list[dict[str, Any]]:
+    """Bytes by sender, receiver, step and class in jobs, each under its name; None: there is none."""
+    return [
+        {"job": name, **row.plain()} for name, status in jobs.items() if status is not None for row in traffic([status])
+    ]
+
+
 def warn_unlike(by_party: Mapping[str, Unlike]) -> None:
     """Warn of cells that a prediction took for unknown or missing, a warning for each party that has some."""
     for party, unlike in by_party.items():
@@ -154,9 +166,7 @@ class Fitted:
             return self._last[1]
         if (running := self.loopback) is not None:
             predicted, self._predicted = running.predict(self.job, tables, protocol, verbose=verbose)
-            warn_unlike(
-                {cells.party: Unlike(cells.unknown_cells, cells.empty_columns) for cells in self._predicted.cells}
-            )
+            warn_unlike(cells_of(self._predicted))
             predicted = predicted.filter(
                 predicted.column("prediction").is_valid()
             )  # it lists records that a party lacks
@@ -169,13 +179,7 @@ class Fitted:
 
     def sent(self) -> list[dict[str, Any]]:
         """Bytes by sender, receiver, step and class of the training and of the last prediction."""
-        jobs = {"train": self.training, "predict": self._predicted}
-        return [
-            {"job": name, **row.plain()}
-            for name, status in jobs.items()
-            if status is not None
-            for row in traffic([status])
-        ]
+        return sent_in({"train": self.training, "predict": self._predicted})
 
 
 def _sources(joint: JointModel) -> dict[str, dict[str, str]]:

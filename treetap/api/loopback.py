@@ -193,6 +193,7 @@ class Loopback:
                     raise InvalidInput(str(failure).removeprefix("--")) from None
             configured = {name: self.settings.of(name) for name in self.settings.parties}
             self._federation = LocalFederation(self._folder, configured)
+            # a folder of the caller stays
             temporary = self._folder if workdir is None else None
             self._end = weakref.finalize(self, _end, self._owner, self._federation, temporary)
             try:
@@ -271,7 +272,7 @@ class Loopback:
         with self._placed(tables) as name:
             operator.predict(predict_request(protocol, job=name, model=model, table=name, serve=True))
             try:
-                status = operator.watch(name, lambda _: None, _serves)
+                status = operator.watch(name, lambda _: None, progress_view.serves)
                 if status.state != "running":
                     raise (InvalidInput if status.bad_input else Interrupted)(status.error)
                 yield str(status.serving.http)
@@ -321,11 +322,6 @@ def watched(operator: Operator, job: str, *, verbose: bool) -> jobs_pb2.JobStatu
     if status.state == "finished":
         return status
     raise (InvalidInput if status.bad_input else Interrupted)(status.error or f"job {job} is {status.state}")
-
-
-def _serves(status: jobs_pb2.JobStatus) -> bool:
-    """True if clients are answered."""
-    return status.phase == "serve" and status.HasField("serving")
 
 
 @contextmanager

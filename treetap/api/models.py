@@ -12,12 +12,10 @@ import pyarrow as pa
 from treetap.api import party_tables
 from treetap.api.errors import InvalidInput, checked
 from treetap.api.fitted import predict_jointly
-from treetap.api.frames import arrow_of, frame_of, library_of
-from treetap.api.rows import Rows
+from treetap.api.frames import Rows, arrow_of, importances_of, library_of, probabilities_of
 from treetap.commands.experiment.joint_model import JointModel
 from treetap.errors import TreetapError
 from treetap.models.store import MANIFEST, TREES, read_manifest
-from treetap.tables.labels import class_name
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -46,8 +44,7 @@ class LoadedModel:
     @property
     def importances_(self) -> Any:
         """Gain, cover and number of splits by party and feature, as a data frame."""
-        rows = [row.plain() for row in self._joint.importances()]
-        return frame_of(rows, ("party", "feature", "weight", "gain", "cover"))
+        return importances_of(self._joint.importances())
 
     @property
     def metrics_(self) -> dict[str, float]:
@@ -77,13 +74,9 @@ class LoadedModel:
     def predict_proba(self, X: Any, *, id_column: str | None = None) -> Array:
         """Probabilities (n, classes), in the order of `classes_`; raises as `predict`, and of a regression."""
         predicted = self._rows(X, id_column)
-        if "probability" in predicted.column_names:
-            second = predicted.column("probability").to_numpy()
-            return np.stack([1 - second, second], axis=1)
-        names = [f"probability_{class_name(value)}" for value in self._joint.classes]
-        if not names:
+        if not self._joint.classes:
             raise InvalidInput("the model was trained on numbers: it has no probabilities")
-        return np.stack([predicted.column(name).to_numpy() for name in names], axis=1)
+        return probabilities_of(predicted, self._joint.classes)
 
     def _rows(self, X: Any, id_column: str | None) -> pa.Table:
         predicted, rows = self._predictions(X, id_column)

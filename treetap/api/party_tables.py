@@ -10,9 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from treetap.api.errors import InvalidInput
-from treetap.api.frames import arrow_of, column_of, library_of, of_array
+from treetap.api.frames import Rows, arrow_of, column_of, ids_in, ids_of_index, library_of, of_array
 from treetap.api.loopback import ID
-from treetap.api.rows import Rows, ids_in, ids_of_index
 from treetap.names import did_you_mean
 from treetap.tables.record_ids import Ids
 
@@ -85,6 +84,7 @@ def split(
                 raise InvalidInput(f"parties: column {name!r} is {both}")
             owner[name] = party
             columns_of[party].append(name)
+    # a column of no party is probably forgotten: the caller decides
     if free := [name for name in have if name not in owner]:
         raise InvalidInput(
             f"parties: column {free[0]!r}{f' and {len(free) - 1} more' if len(free) > 1 else ''} is of no party: drop "
@@ -114,6 +114,7 @@ def of_one(X: Any, table: pa.Table, columns: Mapping[str, Sequence[str]], id_col
         twice = next(name for place, name in enumerate(needed) if name in needed[:place])
         raise InvalidInput(f"several parties have a column {twice!r}: give a table of each party")
     _refuse_own(needed)
+    # the parties align by numbers, whatever ids the caller has
     ids = Ids.of(numbered(table.num_rows))
     own = (id_column, table.column(id_column)) if id_column is not None and id_column in known else None
     tables = {party: _with_ids(ids, table, own) for party, own in columns.items()}
@@ -143,6 +144,7 @@ def of_several(
     ids = _ids(frames, tables, id_column)
     kept_of = {}
     for party, table in tables.items():
+        # other parties may have a feature of the label's name
         left_out = {id_column, leave_out if party == label_holder else None}
         kept = [name for name in table.column_names if name not in left_out]
         if columns is not None:
@@ -172,6 +174,7 @@ def _ids(frames: Mapping[str, Any], tables: Mapping[str, pa.Table], id_column: s
         return {party: ids_in(_called(party), place, table.column(id_column)) for party, table in tables.items()}
     if _all_pandas(frames):
         return {party: ids_of_index(_called(party), frame.index) for party, frame in frames.items()}
+    # nothing but their place is left to tell records apart
     lengths = {party: _length(tables[party], frame) for party, frame in frames.items()}
     if len(set(lengths.values())) > 1:
         counts = ", ".join(f"{party} has {length}" for party, length in lengths.items())

@@ -11,14 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from treetap.api.errors import InvalidInput, checked
-from treetap.api.fitted import warn_unlike
+from treetap.api.fitted import cells_of, sent_in, warn_unlike
 from treetap.api.loopback import watched
-from treetap.commands.experiment.report import traffic
 from treetap.commands.jobs.client import Operator, OperatorConfig, read
 from treetap.commands.jobs.job_file import JobTable
 from treetap.errors import TreetapError
 from treetap.protocols.prediction import predict_request
-from treetap.tables.unlike import Unlike
 from treetap.wire.metric_history import rows
 from treetap.wire.v2 import jobs_pb2
 
@@ -109,7 +107,7 @@ class RemoteFitted:
             name = operator.predict(predict_request(protocol, model=self.job, table=table))
         status = watched(operator, name, verbose=verbose)
         self._statuses["predict"] = status.SerializeToString()
-        warn_unlike({cells.party: Unlike(cells.unknown_cells, cells.empty_columns) for cells in status.cells})
+        warn_unlike(cells_of(status))
         written = Path(status.predictions)
         if not written.is_file():
             raise TreetapError(
@@ -120,11 +118,7 @@ class RemoteFitted:
 
     def sent(self) -> list[dict[str, Any]]:
         """Bytes by sender, receiver, step and class of the training and of the last prediction."""
-        return [
-            {"job": name, **row.plain()}
-            for name, status in self._statuses.items()
-            for row in traffic([jobs_pb2.JobStatus.FromString(status)])
-        ]
+        return sent_in({name: jobs_pb2.JobStatus.FromString(kept) for name, kept in self._statuses.items()})
 
     def __getattr__(self, name: str) -> Any:
         if name in ("importances", "sources", "shards", "manifest"):

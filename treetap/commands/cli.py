@@ -9,9 +9,8 @@ import json
 import logging
 import re
 import sys
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -20,22 +19,16 @@ from treetap.commands.audit.cli import attack, audit
 from treetap.commands.capacity.cli import capacity
 from treetap.commands.certs.cli import certs
 from treetap.commands.data.cli import data
-from treetap.commands.experiment import export_cli
 from treetap.commands.health.cli import health
-from treetap.commands.jobs.operator_options import DEFAULT_OPERATOR, ModelOptions, OperatorFile, operating
-from treetap.commands.jobs.prune import prune
-from treetap.commands.jobs.serve import resumed, serve
-from treetap.commands.labels import labels
-from treetap.commands.leakage import cli as leakage
+from treetap.commands.jobs.cli import cancel, predict, prune, resume, status, train
+from treetap.commands.jobs.serve import serve
+from treetap.commands.labels import labels, leakage
 from treetap.commands.model.cli import model
-from treetap.commands.options import CA, REVOKED, Json, from_dataclasses, needs, option
+from treetap.commands.options import CA, REVOKED, Json, needs
 from treetap.commands.stdout import guarded
 from treetap.errors import BadInput, Malformed, TreetapError
 from treetap.names import visible
 from treetap.process.limits import keep_memory_private
-
-if TYPE_CHECKING:
-    from treetap.commands.jobs.client import Operator
 
 app = typer.Typer(
     name="treetap",
@@ -48,11 +41,8 @@ app.add_typer(certs, name="certs")
 app.add_typer(data, name="data")
 app.command(rich_help_panel="Audit")(audit)
 app.command(rich_help_panel="Audit")(attack)
-export_cli.register(model)
 app.add_typer(model, name="model")
 
-Detach = Annotated[bool, typer.Option(help="Submit the job and do not wait.")]
-JobName = Annotated[str, typer.Argument(help="Name of the job.")]
 LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.")]
 LogFormat = Annotated[str, typer.Option(help="text, or json: one object a line.")]
 UntilStdinCloses = Annotated[
@@ -133,6 +123,40 @@ def experiment(
     )
 
 
+@model.command("xgboost")
+def export_to_xgboost(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="MODEL", help="Folder of an experiment's run, or of a label holder's published model."),
+    ],
+    out: Annotated[Path, typer.Option(help="The file to write, such as model.json.")],
+    config: Annotated[
+        Path | None, typer.Option(help="The label holder's configuration file: MODEL is the name of a model there.")
+    ] = None,
+    table: Annotated[
+        str | None,
+        typer.Option(help="With --config: the table on which it was trained, by which thresholds are rounded."),
+    ] = None,
+) -> None:
+    """Write a model as XGBoost's JSON: all parts of an experiment's run, or a label holder's that stands alone.
+
+    treetap model xgboost runs/credit/seed-0 --out model.json
+    """
+    from treetap.commands.experiment.xgboost_export import export_alone, export_run, trained_table
+    from treetap.commands.model.view import find, reading
+
+    if config is None and table is not None:
+        raise BadInput("--table names a table of the label holder's configuration: add --config, or leave it out")
+    with reading(Path(name)):
+        if config is None and not (Path(name) / "manifest.json").is_file():
+            parties = export_run(Path(name), out)
+            typer.echo(f"{out}: the model of {', '.join(parties)}")
+            return
+        party = export_alone(find(name, config), trained_table(config, table), out)
+    more = "" if table else "; thresholds are right for values of 32 bits: --config and --table round them by all"
+    typer.echo(f"{out}: the part of {party}, which stands alone{more}")
+
+
 @app.command()
 def frontier(
     file: Annotated[
@@ -201,130 +225,18 @@ def doctor(
 
 
 app.command()(health)
-leakage.register(app)
+app.command()(leakage)
 app.command()(capacity)
 
 
-@app.command()
-def train(
-    file: Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job.")],
-    operator: OperatorFile = DEFAULT_OPERATOR,
-    detach: Detach = False,
-    as_json: Json = False,
-) -> None:
-    """Submit a training job to the coordinator and watch it. Ctrl-C stops the watching, not the job."""
-    from treetap.commands.jobs.job_file import JobFile
-    from treetap.protocols.registry import training
-    from treetap.strict import load
-    from treetap.wire.v2 import jobs_pb2
-
-    job = load(file, JobFile)
-    if not as_json:
-        for sentence in training(job.job.protocol).noise.statement(job.job.params()):
-            typer.echo(sentence)
-    with operating(operator) as client:
-        name = client.submit(jobs_pb2.SubmitRequest(job=job.name or "", spec=job.to_spec()))
-        _follow(client, name, detach=detach, as_json=as_json)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PredictionOptions(ModelOptions):
-    """Options of a prediction that is written to a file."""
-
-    records_file: str = option(
-        "", "File of ids at the label holder or recipient, below its data folder; without it all records.", "--records"
-    )
-    recipient: str = option("", "Of masked: the party that gets the scores; without it the training's first party.")
-    prediction_weights: str = option(
-        "", "Of masked: exact (default), or noised: leaf weights as the training released them."
-    )
-    explain: bool = option(
-        False,
-        "Also write the candidate paths, with names where the owner's policy emits FEATURE_NAME to the label holder.",
-        "--explain",
-    )
-    explain_limit: int = option(0, "Of --explain: number of records, from the first on; 0: all.", min=0, max=2**63 - 1)
-    attributions: bool = option(
-        False,
-        "Of eini: also Shapley values; every feature party's policy must emit EXPLANATION to the label holder.",
-        "--attributions",
-    )
-    evaluate: bool = option(
-        False,
-        "Also compare with the labels of the label holder's or recipient's table; measures come back if its "
-        "policy lets METRIC go to the coordinator.",
-        "--evaluate",
-    )
-    format: str = option("", "Of the predictions' file: parquet (default) or csv.")
-
-
-@app.command()
-@from_dataclasses
-def predict(
-    asked: PredictionOptions, operator: OperatorFile = DEFAULT_OPERATOR, detach: Detach = False, as_json: Json = False
-) -> None:
-    """Predict with a trained model. The label holder, or recipient, writes a file in its own state folder."""
-    from treetap.protocols.prediction import predict_request
-
-    request = predict_request(**asdict(asked))
-    with operating(operator) as client:
-        _follow(client, client.predict(request), detach=detach, as_json=as_json)
-
-
+app.command()(train)
+app.command()(predict)
 app.command()(serve)
 app.command()(prune)
 app.command()(labels)
-
-
-@app.command()
-def status(
-    job: Annotated[str, typer.Argument(help="Name of a job; without it, all.")] = "",
-    operator: OperatorFile = DEFAULT_OPERATOR,
-    as_json: Json = False,
-) -> None:
-    """Show the status of one job or of all."""
-
-    from treetap.commands.jobs import progress_view
-
-    with operating(operator) as client:
-        statuses = client.status(job)
-    if as_json:
-        _print_json({"jobs": [progress_view.status_dict(status) for status in statuses]})
-    else:
-        progress_view.print_statuses(statuses)
-
-
-@app.command()
-def cancel(job: JobName, operator: OperatorFile = DEFAULT_OPERATOR, as_json: Json = False) -> None:
-    """Stop a job and have every party delete its progress."""
-
-    from treetap.commands.jobs import progress_view
-
-    with operating(operator) as client:
-        ended = client.cancel(job)
-    if as_json:
-        _print_json(progress_view.status_dict(ended))
-    else:
-        progress_view.print_statuses([ended])
-
-
-@app.command()
-def resume(
-    job: JobName,
-    operator: OperatorFile = DEFAULT_OPERATOR,
-    detach: Annotated[bool, typer.Option(help="Do not wait.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Resume an interrupted job: stored trees are kept, and the result is the same model.
-
-    Of a served job, prints its addresses; Ctrl-C stops the watching, not the serving.
-    """
-    with operating(operator) as client:
-        client.resume(job)
-        if not detach and client.status(job)[0].kind == "serve":
-            resumed(client, job, as_json=as_json)
-        else:
-            _follow(client, job, detach=detach, as_json=as_json)
+app.command()(status)
+app.command()(cancel)
+app.command()(resume)
 
 
 @app.command()
@@ -359,7 +271,7 @@ def transcript(
     except Malformed as damage:  # of a file that the person named, not of a message
         raise BadInput(str(damage)) from None
     if as_json:
-        _print_json(summary)
+        print(json.dumps(summary, indent=1), flush=True)  # flushed, so that a failure to write is raised here
         return
     from treetap import terminal
 
@@ -372,30 +284,6 @@ def transcript(
         f"{summary['records']} records, hash chain intact" + (", last record torn" if summary["torn"] else "")
     )
     terminal.out.print(summary["signed"]["says"], markup=False, highlight=False, soft_wrap=True)
-
-
-def _follow(client: Operator, job: str, *, detach: bool, as_json: bool) -> None:
-    """Watch a job to its end and turn its state into output and exit status."""
-    from treetap import terminal
-    from treetap.commands.jobs import progress_view
-
-    if detach:
-        _print_json({"job": job}) if as_json else typer.echo(job)
-        return
-    if not as_json:
-        terminal.err.print(f"job {job}")
-    with progress_view.live(job) as update:
-        ended = client.watch(job, update)
-    if as_json:
-        _print_json(progress_view.status_dict(ended))
-    else:
-        progress_view.print_statuses([ended], errors=False)  # an error is this command's message
-    if ended.state != "finished":
-        _fail(ended.error or ended.state, bad_input=ended.bad_input)
-
-
-def _print_json(content: object) -> None:
-    print(json.dumps(content, indent=1), flush=True)  # flushed, so that a failure to write is raised here
 
 
 def _fail(message: str, *, bad_input: bool) -> NoReturn:

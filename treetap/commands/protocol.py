@@ -29,7 +29,7 @@ from party.runtime.step_order import (
     declared_steps,
     table_of,
 )
-from treetap.commands.protocol_picture import Arrow, Row, Told, picture
+from treetap.commands.protocol_picture import Arrow, Row, picture
 from treetap.errors import ConfigError
 from treetap.names import did_you_mean
 from treetap.protocols import job_spec, scoring
@@ -99,17 +99,17 @@ def shown(name: str) -> list[Shown]:
     Raises:
         ConfigError: there is none, or it needs a library that is not installed.
     """
-    found = []
+    protocols = []
     if name in TRAINING:
         require_library(name, training(name))
-        found.append(_shown(name, "trains", tables_of_training(name), list(_rows_of_training(name)), "t"))
+        protocols.append(_shown(name, "trains", tables_of_training(name), list(_rows_of_training(name)), "t"))
     if name in PREDICTION:
         require_library(name, prediction(name))
-        found.append(_shown(name, "predicts", tables_of_prediction(name), list(_rows_of_prediction(name)), "b"))
-    if not found:
+        protocols.append(_shown(name, "predicts", tables_of_prediction(name), list(_rows_of_prediction(name)), "b"))
+    if not protocols:
         names = dict.fromkeys([*TRAINING, *PREDICTION])
         raise ConfigError(f"protocol {name!r}: must be one of {', '.join(names)}{did_you_mean(name, names)}")
-    return found
+    return protocols
 
 
 def tables_of_training(name: str) -> dict[str, StepTable]:
@@ -176,6 +176,7 @@ def _rows_of_prediction(name: str) -> Iterator[tuple[MessageRow, str]]:
     described = prediction(name)
     yield from ((row, f"alignment {method}") for method, rows in ALIGNMENTS.items() for row in rows)
     yield from ((row, "") for row in (scoring.OPENED_TREES if described.of_trees else scoring.OPENED))
+    # messages that a table and a served model share have no condition
     yield from ((row, "" if row in scoring.SERVING else "of a table") for row in scoring.PREDICTION)
     if Feature.SERVE in described.capabilities:
         served = (*scoring.SERVING, *described.sends_served)
@@ -259,6 +260,7 @@ def drawn(one: Shown) -> str:
             by_step.setdefault(_PHASES.get(message.step, message.step), []).append(message)
     names = dict.fromkeys(step.step for step in one.steps if step.step != OPENING)
     for name in names:
+        # a step of several actors is one row with a box at each
         at = [step for step in one.steps if step.step == name]
         arrows = [
             Arrow(message.message, message.only, _telling(message), pair, both=(pair[1], pair[0]) in message.pairs)
@@ -268,7 +270,7 @@ def drawn(one: Shown) -> str:
         actors = one.actors if len({step.actor for step in one.steps}) == 1 else tuple(step.actor for step in at)
         rows.append(Row(NO_STEPS.get(name, (name,))[0], actors, at[0].often, tuple(arrows)))
     used = {arrow.tells for row in rows for arrow in row.arrows}
-    legend = [Told(found.name, found.kind, found.tells) for found in CLASSES.values() if found.name in used]
+    legend = [known for known in CLASSES.values() if known.name in used]
     return picture(f"{one.protocol} {one.does}: steps and messages", (_COORDINATOR, *one.actors), rows, legend)
 
 
@@ -289,17 +291,17 @@ def _telling(message: ShownMessage) -> str:
 def show(name: str, svg: Path | None, *, as_json: bool) -> None:
     """Print a protocol, or without a name the list of all; also draw it to a file, if asked."""
     if not name:
-        listed = {each: _does(each) for each in dict.fromkeys([*TRAINING, *PREDICTION])}
-        lines = (f"{each}: {' and '.join(does)}" for each, does in listed.items())
+        listed = {protocol: _does(protocol) for protocol in dict.fromkeys([*TRAINING, *PREDICTION])}
+        lines = (f"{protocol}: {' and '.join(does)}" for protocol, does in listed.items())
         print(json.dumps(listed, indent=1) if as_json else "\n".join(lines), flush=True)
         return
-    found = shown(name)
+    described = shown(name)
     if svg is not None:
-        svg.write_text(drawn(found[0]), encoding="utf-8")
+        svg.write_text(drawn(described[0]), encoding="utf-8")
     if as_json:
-        print(json.dumps([asdict(one) for one in found], indent=1), flush=True)
+        print(json.dumps([asdict(one) for one in described], indent=1), flush=True)
     else:
-        for one in found:
+        for one in described:
             _print(one)
 
 

@@ -8,6 +8,8 @@ from itertools import groupby
 from textwrap import shorten
 from typing import NamedTuple
 
+from treetap.wire.disclosure import DisclosureClass
+
 #: Pixels: of the margin with the bands' names, a lane, a step's box, an arrow's line, and the head with actors' names.
 _MARGIN, _LANE, _BOX, _LINE, _HEAD = 110, 260, 34, 22, 44
 _BOX_WIDTH = 150
@@ -42,16 +44,9 @@ class Row(NamedTuple):
     arrows: tuple[Arrow, ...]
 
 
-class Told(NamedTuple):
-    """A class of the legend: its name, its kind, and what its reader learns."""
-
-    name: str
-    kind: str
-    tells: str
-
-
-def picture(title: str, lanes: Sequence[str], rows: Sequence[Row], told: Sequence[Told]) -> str:
+def picture(title: str, lanes: Sequence[str], rows: Sequence[Row], told: Sequence[DisclosureClass]) -> str:
     """The SVG document."""
+    # of more classes of a kind than its palette has colours the last share one
     colours: dict[str, str] = {}
     for kind, palette in _COLOURS.items():
         names = [one.name for one in told if one.kind == kind]
@@ -124,7 +119,7 @@ def _point(x: int, y: int, to: int, colour: str) -> str:
     return f'<polygon points="{x},{y} {x - 8 * to},{y - 4} {x - 8 * to},{y + 4}" fill="{colour}"/>'
 
 
-def _legend(told: Sequence[Told], colours: dict[str, str], y: int) -> Iterator[str]:
+def _legend(told: Sequence[DisclosureClass], colours: dict[str, str], y: int) -> Iterator[str]:
     for k, one in enumerate(told):
         colour = colours[one.name]
         yield f'<rect x="12" y="{y + 18 * k - 9}" width="10" height="10" fill="{colour}"/>'

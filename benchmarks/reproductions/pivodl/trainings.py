@@ -123,17 +123,17 @@ def _processes(cell: Cell) -> dict[str, Any]:
             measured, model = _joined_measures(cell, models)
     phases = {row.name: row.amount for row in status.phases}
     by_class: Counter[str] = Counter()
-    for row in costs.traffic:
+    for row in costs["traffic"]:
         by_class[row.disclosure] += row.bytes
     return {
         **measured,
         "model": model,
         "seconds": {name: round(value, 3) for name, value in {"wall": wall, **phases}.items()},
-        "cpu_seconds": sum(costs.cpu_seconds.values()),
+        "cpu_seconds": sum(costs["cpu_seconds"].values()),
         "load": load,
         "traffic": dict(sorted(by_class.items())),
-        "ciphertexts": costs.ciphertexts,
-        "operations": costs.operations,
+        "ciphertexts": costs["ciphertexts"],
+        "operations": costs["operations"],
     }
 
 

@@ -33,6 +33,7 @@ def audit_runs(runs: Runs, asked: AuditOptions, *, as_json: bool) -> list[str]:
         )
     if runs.silent and limits and not asked.allow_partial:
         raise BadInput(f"{_unaudited(runs.silent[0])}: --fail-above needs --allow-partial to judge by the others")
+    # faults of all files and folders are named before the first audit, which may take minutes
     files = [_file(run, asked) for run in runs.audited]
     pages = [html or (run if run.is_dir() else run.parent) / "audit.html" for run in runs.audited]
     for folder in {path.parent for path in (*pages, document or pages[0])}:

@@ -13,7 +13,7 @@ from treetap.commands.options import Json, from_dataclasses
 from treetap.errors import BadInput
 
 if TYPE_CHECKING:
-    from treetap.commands.capacity.measurements import Measurements
+    from treetap.commands.capacity.measuring import Measurements
     from treetap.protocols.key_options import KeyKind
 
 
@@ -63,7 +63,7 @@ def _cache() -> Path:
 def _measured(path: Path, key: KeyKind, obfuscation: str, *, anew: bool) -> Measurements:
     """The file's measurements, of this machine where they are missing. Raises `BadInput` if the file is no good."""
     from treetap import terminal
-    from treetap.commands.capacity.measurements import Measurements
+    from treetap.commands.capacity.measuring import Measurements
 
     known = Measurements.load(path) if path.exists() and not anew else None
     if known is not None and known.of(key, obfuscation) is not None:

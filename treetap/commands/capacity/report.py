@@ -8,14 +8,13 @@ process keeps at its fullest.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any
 
 from treetap import terminal
 from treetap.additive.sums.joint_cells import BATCH
 from treetap.additive.sums.kernel_timings import BLOCK
 from treetap.additive.sums.key_holder import IN_FLIGHT_PER_WORKER
-from treetap.commands.capacity.measurements import Measurements
+from treetap.commands.capacity.measuring import Measurements
 from treetap.commands.capacity.training import PartyColumns
 from treetap.commands.capacity.tree import PHASES, Party, Tree
 
@@ -39,6 +38,7 @@ def document(tree: Tree, machine: dict[str, str]) -> dict[str, Any]:
     others = max(demand["seconds"] for demand in demands if demand["kind"] not in (LINE, SERIES))
     fullest = max(max(party.sent, party.received) for party in parties)
     memory = {party.name: _memory(tree, party) for party in parties}
+    # memory goes before time: without it the job does not run
     full = [name for name, of in memory.items() if max(of["first_node"], of["other_node"]) > tree.site.memory * 1e9]
     first = "{party}: {kind}".format(**demands[0])
     return {
@@ -56,7 +56,11 @@ def document(tree: Tree, machine: dict[str, str]) -> dict[str, Any]:
             "candidates_per_ciphertext": job.candidates_per_ciphertext,
         },
         "seconds": {"tree": tree.seconds, "streamed": tree.streamed_s, "all_trees": trees * tree.seconds},
-        "phases": {name: asdict(span) for name in PHASES if (span := tree.phases[name]).seconds},
+        "phases": {
+            name: dict(zip(("seconds", "first", "last"), tree.phases[name], strict=True))
+            for name in PHASES
+            if tree.phases[name][0]
+        },
         "demands": [demand | {"share": demand["seconds"] / tree.seconds} for demand in demands],
         "saturates_first": f"memory of {', '.join(full)}" if full else first,
         "line_saturates_below_bits_per_s": 8 * fullest / others if others else 0.0,
@@ -131,6 +135,7 @@ def show(said: dict[str, Any], memory_gb: float) -> None:
         phases.add_row(name, duration(span["seconds"]), bar(span["first"], span["last"], whole), PHASES[name])
     demands = terminal.table("resource", "at", "alone a tree would take", "in use")
     for row in said["demands"]:
+        # the others would be 0 %
         if row["share"] > 0.005:
             demands.add_row(row["kind"], row["party"], duration(row["seconds"]), f"{100 * row['share']:.0f} %")
     lines = terminal.table("line", "bytes a tree", "messages a tree", "bytes of all trees")

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from treetap.additive.sums.kernel_timings import BLOCK, KernelCosts
 from treetap.additive.sums.key_holder import SMALLEST_BLOCK
-from treetap.commands.capacity.measurements import HostCosts
+from treetap.commands.capacity.measuring import HostCosts
 from treetap.commands.capacity.question import Site
 from treetap.commands.capacity.training import HOLDER, Level, PartyCounts, Training
 from treetap.protocols.growth import branches_of_leaves, drawn_sets, left_records, records_of_nodes, sums_of_nodes
@@ -73,23 +73,11 @@ class Connection:
     seconds: float = 0.0  # in which a message is on its way, until the sender knows that it was taken
 
 
-@dataclass
-class Span:
-    """The time for which a phase is under way, and when it begins and ends."""
-
-    seconds: float = 0.0
-    first: float = math.inf
-    last: float = 0.0
-
-    def add(self, seconds: float, first: float, last: float) -> None:
-        """Count a stage in which the phase is under way for so long."""
-        self.seconds, self.first, self.last = self.seconds + seconds, min(self.first, first), max(self.last, last)
-
-
 class Tree:
     """One tree: its time, what each party does, and when each phase is under way.
 
-    `streamed_s`: when the last block has been added to the root's cells.
+    `streamed_s`: when the last block has been added to the root's cells. `phases`: for how long each is under way, and
+    when it begins and ends.
     """
 
     def __init__(self, job: Training, site: Site, host: HostCosts, kernels: KernelCosts) -> None:
@@ -103,7 +91,7 @@ class Tree:
         self.to = {name: Connection(self.holder, party) for name, party in self.others.items()}
         self.back = {name: Connection(party, self.holder) for name, party in self.others.items()}
         self.counts = {name: PartyCounts(job, job.others[name], party.workers) for name, party in self.others.items()}
-        self.phases: defaultdict[str, Span] = defaultdict(Span)
+        self.phases = dict[str, tuple[float, float, float]]()
         self.seconds = 0.0
         self._width, self._plain = job.key.ciphertext_bytes, 8 * len(job.slots.widths)
         gradients = job.records * host.gradient_s
@@ -122,6 +110,7 @@ class Tree:
     def _together(self, *branches: Sequence[Part]) -> None:
         """A stage whose branches are done at the same time, each part by part."""
         longest = max(sum(part.seconds for part in branch) for branch in branches)
+        # on one machine branches take turns on its cores, once they have more work than these
         shared = sum(part.cpu for branch in branches for part in branch) / self.site.cores
         stretch = shared / longest if self.site.one_machine and shared > longest else 1.0
         busy: dict[str, float] = {}
@@ -129,12 +118,17 @@ class Tree:
             at, own = self.seconds, defaultdict[str, float](float)
             for phase, seconds, cpu in branch:
                 own[phase] += min(seconds, cpu) * stretch
-                self.phases[phase].add(0.0, at, at + seconds * stretch)
+                self._under_way(phase, 0.0, at, at + seconds * stretch)
                 at += seconds * stretch
             busy |= {phase: max(seconds, busy.get(phase, 0.0)) for phase, seconds in own.items()}
         for phase, seconds in busy.items():
-            self.phases[phase].seconds += seconds
+            self._under_way(phase, seconds, math.inf, 0.0)
         self.seconds += longest * stretch
+
+    def _under_way(self, phase: str, seconds: float, first: float, last: float) -> None:
+        """Count a stage in which a phase is under way for so long."""
+        before, begun, ended = self.phases.get(phase, (0.0, math.inf, 0.0))
+        self.phases[phase] = before + seconds, min(begun, first), max(ended, last)
 
     def _main(self, party: Party, seconds: float, phase: str) -> Part:
         """Work of a main process."""
@@ -235,9 +229,9 @@ class Tree:
             ]
         self.seconds = end = begin + max(longest, max(on_cores) / site.cores)
         sent = begin + into + work + out
-        self.phases["encrypt"].add(min(encrypting, end - behind - begin), begin, max(sent, end - behind))
-        self.phases["send"].add(min(blocks * (send + receive), end - sent), sent, end - behind + series)
-        self.phases["sum"].add(min(blocks * (handing + adding), end - sent - series), sent + series, end)
+        self._under_way("encrypt", min(encrypting, end - behind - begin), begin, max(sent, end - behind))
+        self._under_way("send", min(blocks * (send + receive), end - sent), sent, end - behind + series)
+        self._under_way("sum", min(blocks * (handing + adding), end - sent - series), sent + series, end)
 
     def _work(self, party: Party, size: int, seconds: float) -> float:
         """Time of the busiest worker with its share of all blocks, of so many seconds each."""

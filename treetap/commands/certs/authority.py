@@ -1,14 +1,20 @@
-"""The private authority of a federation: a folder with `ca.crt`, `ca.key` and the list of its certificates."""
+"""The private authority of a federation: a folder with `ca.crt`, `ca.key` and a list of its certificates.
+
+The list, `issued.jsonl`, has a line for each certificate and no secret.
+"""
 
 from __future__ import annotations
 
 import ipaddress
+import json
 import logging
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -16,12 +22,80 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.x509.oid import NameOID
 
-from treetap.commands.certs import issued
 from treetap.errors import BadInput, ConfigError
+from treetap.models.checksums import parse_json
+from treetap.models.durable import append
 from treetap.names import KINDS, NAME
-from treetap.wire.certificates import belongs, date, extension, read_certificates, read_key
+from treetap.wire.certificates import belongs, date, extension, fingerprint, read_certificates, read_key
 from treetap.wire.roles import DOMAIN, Identity, Role, reserved
 from treetap.wire.tls import BOTH_ENDS, TlsFiles
+
+ISSUED = "issued.jsonl"
+
+
+@dataclass(frozen=True)
+class Issued:
+    """One certificate: its serial number, its process, its hosts, and its end."""
+
+    serial: int
+    name: str
+    role: str
+    hosts: tuple[str, ...]
+    until: datetime
+    sha256: str
+
+    @staticmethod
+    def of(certificate: x509.Certificate, process: Identity, hosts: Sequence[str]) -> Issued:
+        """The line of a certificate."""
+        number, until = certificate.serial_number, certificate.not_valid_after_utc
+        return Issued(number, process.name, process.role, tuple(hosts), until, fingerprint(certificate))
+
+    def ended(self, now: datetime) -> bool:
+        """True if the certificate is out of its dates."""
+        return self.until < now
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON types; the serial number in hexadecimal digits."""
+        return {**vars(self), "serial": f"{self.serial:x}", "until": self.until.isoformat()}
+
+
+def note(folder: Path, one: Issued) -> None:
+    """Add a line. Raises BadInput if the disk refuses it: without a line no certificate could be revoked by name."""
+    path = folder / ISSUED
+    try:
+        append(path, json.dumps(one.plain()).encode() + b"\n")
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def read_issued(folder: Path) -> list[Issued]:
+    """All lines, oldest first; none before the authority has issued anything. Raises ConfigError for a damaged one."""
+    path = folder / ISSUED
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    certificates = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            certificates.append(_of_plain(parse_json(line)))
+        except (ValueError, TypeError, KeyError):
+            raise ConfigError(f"{path}: line {number} is damaged; restore the file, or remove the line") from None
+    return certificates
+
+
+def _of_plain(row: dict[str, Any]) -> Issued:
+    """The inverse of `Issued.plain`. Raises ValueError, TypeError or KeyError for anything else."""
+    serial, until, hosts = int(row["serial"], 16), datetime.fromisoformat(row["until"]), row["hosts"]
+    texts = [row[field] for field in ("name", "role", "sha256")]
+    texts_only = isinstance(hosts, list) and all(isinstance(text, str) for text in [*texts, *hosts])
+    if not texts_only or not 0 < serial < 2**159 or until.tzinfo is None:
+        raise ValueError
+    name, role, sha256 = texts
+    return Issued(serial, name, role, tuple(hosts), until, sha256)
+
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +177,7 @@ def sign(
         .add_extension(authority_id(authority, authority_key), critical=False)
     )
     signed = builder.sign(authority_key, hashes.SHA256())
-    issued.note(ca_folder, issued.Issued.of(signed, process, hosts))
+    note(ca_folder, Issued.of(signed, process, hosts))
     return signed
 
 
@@ -141,12 +215,13 @@ def _refuse_names_of_processes(ca_folder: Path, process: Identity, hosts: Sequen
 
     Where bare names are compared, in a file's lists or by other TLS clients, one certificate would be two.
     """
-    known = issued.read(ca_folder)
+    known = read_issued(ca_folder)
     if others := [other for other in known if other.name == process.name and other.role != process.role]:
         raise ConfigError(
-            f"name {process.name!r}: {ca_folder / issued.FILE} has a certificate of {others[0].role} {process.name!r}, "
+            f"name {process.name!r}: {ca_folder / ISSUED} has a certificate of {others[0].role} {process.name!r}, "
             "and a name has one role: take another"
         )
+    # also its own: a host of that name would be the process for other TLS clients
     names = {process.name} | {other.name for other in known}
     if taken := [host for host in hosts if host.lower() in names]:
         raise ConfigError(

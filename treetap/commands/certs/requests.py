@@ -118,6 +118,7 @@ def _fault(asked: x509.CertificateSigningRequest, identity: Identity, hosts: Seq
     roles = [name for name in dns if reserved(name)]
     if roles != [identity.dns]:
         return f"it asks for {', '.join(map(repr, roles)) or 'no role'}, not for {identity.dns!r}"
+    # an address has several spellings
     agreed = {_same(host) for host in hosts}
     wanted = [name for name in [*dns, *map(str, addresses)] if not reserved(name)]
     if more := [host for host in wanted if _same(host) not in agreed]:

@@ -9,8 +9,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
-from treetap.commands.certs import issued
-from treetap.commands.certs.authority import BACKDATED, authority_id, last_day, open_authority
+from treetap.commands.certs.authority import BACKDATED, ISSUED, authority_id, last_day, open_authority, read_issued
 from treetap.errors import BadInput, ConfigError
 from treetap.models.durable import write_whole
 from treetap.wire.certificates import read_certificates, read_file
@@ -69,10 +68,10 @@ def _serials(ca_folder: Path, what: str, now: datetime) -> set[int]:
         if certificate.issuer != authority.subject:
             raise ConfigError(f"{what}: another authority has signed this certificate: revoke it there")
         return {certificate.serial_number}
-    known = [certificate for certificate in issued.read(ca_folder) if certificate.name == what]
+    known = [certificate for certificate in read_issued(ca_folder) if certificate.name == what]
     if not known:
         raise ConfigError(
-            f"{what}: {ca_folder / issued.FILE} has no certificate of this name; name the certificate's file instead"
+            f"{what}: {ca_folder / ISSUED} has no certificate of this name; name the certificate's file instead"
         )
     valid = {certificate.serial for certificate in known if not certificate.ended(now)}
     if not valid:

@@ -41,6 +41,7 @@ def add_audit(
     if asked.frontier is not None:
         more["frontier"] = os.path.relpath(asked.frontier, folder)
     label = LabelTable(path=labels_file(experiment, folder), column=experiment.data.label, id=ID)
+    # of a network accuracies are compared, and the label holder is an attacker too
     evaluation, victims = None, list[Victim]()
     if not training(experiment.job.protocol).grows_trees:
         more |= {"network": asked.network, "accuracy": _accuracies(experiment, run.metrics)}

@@ -50,6 +50,7 @@ def run_file(
     if export:
         check_exportable(experiment.job.protocol)
     output = _Output(file, as_json=as_json, discard=discard)
+    # what has finished is kept, also where a run fails or Ctrl-C ends it
     with clean_end(), _temporary(discard) as temporary:
         try:
             made = run_experiment(
@@ -124,6 +125,7 @@ class _Output:
             if not self._discard:
                 terminal.out.print(f"report: {shown(folder / PAGE)}", soft_wrap=True)
                 terminal.out.print(f"results: {shown(folder)}", soft_wrap=True)
+        # the results are printed before: the exit status alone says that an audit failed
         faults = [(run.planned.title, run.audit_fault) for run in runs if run.audit_fault is not None]
         if faults:
             raise BadInput("; ".join(f"{title}: the audit failed: {fault}" for title, fault in faults))

@@ -135,6 +135,7 @@ def says(defences: Defences, label_holder: str) -> list[str]:
             f"{key} {value:g}" for key, value in change.model_dump(exclude_none=True).items() if key != "kind"
         )
         sentences.append(f"Gradients that return to feature parties are changed ({change.kind}): {keys}.")
+    # a party of a federation has one ledger for all jobs; each run of an experiment begins a new one
     if (noise := defences.label_dp) is not None:
         sentences.append(
             f"Label DP with ε = {noise.epsilon:g}, stages: {noise.stages}. Noisy labels were drawn for this run alone "

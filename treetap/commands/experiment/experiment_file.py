@@ -320,6 +320,7 @@ class ExperimentFile(Strict):
         faults += [*optimizer_faults(self.party, self.job), *defence_faults(self.party, self.defences)]
         if faults:
             raise ValueError("; ".join(faults))
+        # these read the parties, and would name the wrong fault where the tables contradict each other
         if faults := self.job.params().party_faults(self.in_order[0], self.in_order[1:]):
             raise ValueError("; ".join(faults))
         if self.audit is not None:

@@ -234,6 +234,7 @@ def _check_names(experiment: ExperimentFile, path: Source, names: list[str]) -> 
         raise ConfigError(f"column {data.label!r} is the label, and is the id or dropped")
     if data.weight is not None and data.weight in (data.label, data.id, data.time, *data.drop):
         raise ConfigError(f"column {data.weight!r} is the weight, and is the label, the id, the time or dropped")
+    # a column that is dropped may be nothing else: the file says two things of it
     taken = {*own, *data.drop}
     for name in claimed:
         if name in taken:
@@ -281,6 +282,7 @@ def split(experiment: ExperimentFile, table: pa.Table, seed: int, fold: int | No
                 f"{data.title}: label column {data.label!r}: class {str(name)!r} {why}, {len(rows)}: with {how} no row "
                 "remains to train on; lower it, or leave the class out"
             )
+    # by targets that are all the same no split has a gain
     if regression and len(label.take(pa.array(train)).unique()) == 1:
         raise DataError(
             f"{data.title}: label column {data.label!r}: seed {seed} draws training rows of one target only"
@@ -320,6 +322,7 @@ def _columns(experiment: ExperimentFile, names: list[str], seed: int) -> dict[st
         if party.columns is not None:
             columns[party.name] = list(party.columns)
             continue
+        # rounded sums of shares: together the parties get what the shares add up to, to a column
         wanted += (party.share or 0) * len(free)
         columns[party.name] = sorted(shuffled[taken : round(wanted)], key=place.__getitem__)
         taken = round(wanted)

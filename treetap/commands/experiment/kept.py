@@ -133,11 +133,7 @@ def remove_private_keys(federation: Path) -> None:
 def _check(folder: Path, settings: Mapping[str, Any]) -> None:
     if not (folder / MADE_WITH).is_file():
         raise BadInput(f"--resume {folder}: holds no experiment's results; name the folder that a run said it wrote")
-    stored, wanted = _read_settings(folder / MADE_WITH), json.loads(json.dumps(settings))
-    before, now = _flat(stored), _flat(wanted)
-    different = [name for name in {**now, **before} if json.dumps(before.get(name)) != json.dumps(now.get(name))]
-    if different:
-        shown = "; ".join(f"{name} was {_short(before.get(name))}, now {_short(now.get(name))}" for name in different)
+    if shown := changes(_flat(_read_settings(folder / MADE_WITH)), _flat(settings)):
         raise BadInput(
             f"--resume {folder}: was made with another experiment: {shown}. Runs of one folder differ in "
             "their seeds alone: undo the change, or leave out --resume"
@@ -178,6 +174,12 @@ def _read_results(path: Path) -> list[RunResult]:
         first = failure.errors(include_input=False, include_url=False)[0]
         fault = f"{'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}"
         raise BadInput(f"{path}: is damaged, or not of this version's form ({fault}); {_AGAIN}") from None
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """The settings that differ, as JSON, in words; empty where none does."""
+    different = [name for name in {**now, **before} if json.dumps(before.get(name)) != json.dumps(now.get(name))]
+    return "; ".join(f"{name} was {_short(before.get(name))}, now {_short(now.get(name))}" for name in different)
 
 
 def _short(value: object) -> str:

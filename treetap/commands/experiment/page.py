@@ -4,19 +4,185 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import Literal, NamedTuple
 from urllib.parse import quote
 
 from treetap import terminal
-from treetap.commands.experiment import page_curves as curves
 from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.report import received
-from treetap.commands.experiment.results import RunResult, Spread, measures, spread, summary
+from treetap.commands.experiment.report import received, written
+from treetap.commands.experiment.results import Bin, RunResult, Spread, measures, spread, summary
 from treetap.pages.page import render
-from treetap.pages.pictures import Bar, Cell, Matrix, Table, heat, percent
+from treetap.pages.pictures import Bar, Cell, Frame, Matrix, Table, heat, percent, polyline, short
 from treetap.wire.disclosure import CLASSES
+
+SIZE = (440, 320)
+#: Most classes of which the page has curves; those with the most records come first.
+MOST_CLASSES = 9
+#: Prefix of a metric of a round → its records and its class in the style sheet, in the order of the legend.
+RECORDS = {
+    "train": ("training records", "train"),
+    "validation": ("records of the validation share", "validation"),
+    "eval": ("held-out rows", "eval"),
+}
+
+
+class Curve(NamedTuple):
+    """A line of one run. `points`: marks on it as (x, y, radius); `title`: the run and its figure."""
+
+    style: str
+    path: str
+    points: list[tuple[str, str, str]]
+    title: str
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Curves in a frame. `diagonal`: path of the reference line, or empty; `table`: all figures."""
+
+    title: str
+    figure: str
+    frame: Frame
+    curves: list[Curve]
+    diagonal: str
+    table: Table
+
+
+def roc_pictures(runs: Sequence[RunResult]) -> list[Picture]:
+    """A picture for each class shown: the share of positives found by the share of false alarms."""
+    frame = _unit("false positive rate", "true positive rate")
+    pictures = []
+    for name in _classes(runs, "roc"):
+        of_class = [(run.planned.title, roc) for run in runs for roc in run.evaluation.roc if roc.name == name]
+        curves = [
+            Curve(
+                "graph",
+                polyline((frame.x(point.false), frame.y(point.true)) for point in roc.points),
+                [],
+                f"{title}: AUC {written(roc.auc)}",
+            )
+            for title, roc in of_class
+        ]
+        area = spread(roc.auc for _, roc in of_class).written()
+        rows = [[title, written(roc.auc)] for title, roc in of_class]
+        pictures.append(Picture(name, f"AUC {area}", frame, curves, _diagonal(frame), Table(["run", "AUC"], rows)))
+    return pictures
+
+
+def calibration_pictures(runs: Sequence[RunResult]) -> list[Picture]:
+    """A picture for each class shown: the share of a class among records of nearly one predicted probability."""
+    frame = _unit("mean predicted probability", "share of the class")
+    pictures = []
+    for name in _classes(runs, "calibration"):
+        every = [own.bins for run in runs for own in run.evaluation.calibration if own.name == name]
+        pooled = [(of_runs[0], *_pooled(of_runs)) for of_runs in zip(*every, strict=True)]
+        bins = [row for row in pooled if row[1]]  # no record, no mean
+        most = max(count for _, count, _, _ in bins)
+        marks = [
+            (short(frame.x(mean)), short(frame.y(share)), short(2 + 6 * (count / most) ** 0.5))
+            for _, count, mean, share in bins
+        ]
+        line = polyline((frame.x(mean), frame.y(share)) for _, _, mean, share in bins)
+        rows = [
+            [f"{it.low:.1f} to {it.high:.1f}", f"{count:,}", f"{mean:.3f}", f"{share:.3f}"]
+            for it, count, mean, share in bins
+        ]
+        curve = Curve("graph", line, marks, f"{sum(count for _, count, _, _ in bins):,} records of all runs")
+        heads = ["predicted", "records", "mean predicted", "share of the class"]
+        pictures.append(Picture(name, "", frame, [curve], _diagonal(frame), Table(heads, rows)))
+    return pictures
+
+
+def history_pictures(runs: Sequence[RunResult]) -> list[Picture]:
+    """A picture for each measure that rounds have: its course over the rounds, by records that it is of."""
+    pictures = []
+    unit = "epoch" if any(run.epochs is not None for run in runs) else "round"
+    for measure in _measures(runs):
+        given = [name for name in (f"{prefix}_{measure}" for prefix in RECORDS) if _has(runs, name)]
+        figures = [row.get(name) for run in runs for row in run.history for name in given]
+        values = [figure for figure in figures if figure is not None]
+        low, high = min(values), max(values)
+        margin = 0.05 * (high - low) or max(0.05 * abs(high), 0.01)
+        last = max(len(run.history) for run in runs) - 1
+        names = (f"{unit}, from 0", "")  # the title says it, and figures of this axis may be long
+        frame = Frame.linear(SIZE, (0, max(last, 1)), (low - margin, high + margin), names, whole=True)
+        curves = [_course(run, name, frame) for name in given for run in runs if _has([run], name)]
+        pictures.append(Picture(measure, "", frame, curves, "", Table(["run", *given], _ends(runs, given))))
+    return pictures
+
+
+def legend(runs: Sequence[RunResult]) -> list[tuple[str, str]]:
+    """The records whose metrics the rounds have: name and class in the style sheet."""
+    measures = _measures(runs)
+    return [look for prefix, look in RECORDS.items() if any(_has(runs, f"{prefix}_{measure}") for measure in measures)]
+
+
+def _pooled(bins: Sequence[Bin]) -> tuple[int, float, float]:
+    """The records of a bin of all runs, the mean predicted probability, and the share of the class."""
+    count = sum(it.records for it in bins)
+    mean, observed = (
+        sum(it.records * (figure or 0.0) for it, figure in figures) / max(count, 1)
+        for figures in ([(it, it.mean) for it in bins], [(it, it.observed) for it in bins])
+    )
+    return count, mean, observed
+
+
+def _course(run: RunResult, name: str, frame: Frame) -> Curve:
+    prefix = name.partition("_")[0]
+    places = [
+        None if (value := row.get(name)) is None else (frame.x(number), frame.y(value))
+        for number, row in enumerate(run.history)
+    ]
+    end = next((place for place in reversed(places) if place is not None), None)
+    marks = [] if end is None else [(short(end[0]), short(end[1]), "3")]
+    last = next((row[name] for row in reversed(run.history) if row.get(name) is not None), None)
+    return Curve(
+        RECORDS[prefix][1], polyline(places), marks, f"{run.planned.title}, {name}: {written(last)} at its end"
+    )
+
+
+def _ends(runs: Sequence[RunResult], names: Sequence[str]) -> list[list[str]]:
+    """The last figure of each run, and over several runs the mean."""
+    ends = {
+        name: [next((row[name] for row in reversed(run.history) if row.get(name) is not None), None) for run in runs]
+        for name in names
+    }
+    rows = [[run.planned.title, *(written(ends[name][k]) for name in names)] for k, run in enumerate(runs)]
+    if len(runs) > 1:
+        rows.append(["mean ± standard deviation", *(spread(ends[name]).written() for name in names)])
+    return rows
+
+
+def _measures(runs: Sequence[RunResult]) -> list[str]:
+    """Measures of rounds, in the order in which they appear, without the records that they are of."""
+    names = dict.fromkeys(name for run in runs for row in run.history for name in row)
+    kept = dict.fromkeys(name.partition("_")[2] for name in names if name.partition("_")[0] in RECORDS)
+    return [measure for measure in kept if any(_has(runs, f"{prefix}_{measure}") for prefix in RECORDS)]
+
+
+def _has(runs: Sequence[RunResult], name: str) -> bool:
+    return any(row.get(name) is not None for run in runs for row in run.history)
+
+
+def _classes(runs: Sequence[RunResult], kind: Literal["roc", "calibration"]) -> list[str]:
+    """The classes that have such curves in any run, those with the most held-out records first."""
+    support: dict[str, int] = {}
+    for evaluation in (run.evaluation for run in runs):
+        sizes = {row.name: row.support for row in evaluation.per_class}
+        for name in (own.name for own in getattr(evaluation, kind)):
+            support[name] = support.get(name, 0) + sizes[name]
+    return sorted(support, key=lambda name: -support[name])[:MOST_CLASSES]
+
+
+def _unit(x_name: str, y_name: str) -> Frame:
+    return Frame.linear(SIZE, (0, 1), (0, 1), (x_name, y_name))
+
+
+def _diagonal(frame: Frame) -> str:
+    return polyline([(frame.x(0), frame.y(0)), (frame.x(1), frame.y(1))])
 
 
 def html(experiment: ExperimentFile, name: str, runs: Sequence[RunResult]) -> str:
@@ -37,11 +203,11 @@ def html(experiment: ExperimentFile, name: str, runs: Sequence[RunResult]) -> st
         confusion=confusion(runs),
         classes=class_table(runs),
         residuals=residuals(runs),
-        roc=curves.roc_pictures(runs),
-        calibration=curves.calibration_pictures(runs),
-        most_classes=curves.MOST_CLASSES,
-        history=curves.history_pictures(runs),
-        legend=curves.legend(runs),
+        roc=roc_pictures(runs),
+        calibration=calibration_pictures(runs),
+        most_classes=MOST_CLASSES,
+        history=history_pictures(runs),
+        legend=legend(runs),
         importance=importance,
         left_out=left_out,
         phases=phases(runs),
@@ -100,8 +266,8 @@ def run_table(runs: Sequence[RunResult]) -> Table:
         [
             [
                 run.planned.title,
-                f"{run.records.train:,}",
-                f"{run.records.test:,}",
+                f"{run.records['train']:,}",
+                f"{run.records['test']:,}",
                 *(spread([run.metrics["test"].get(name)]).written() for name in names),
             ]
             for run in runs
@@ -114,6 +280,7 @@ def confusion(runs: Sequence[RunResult]) -> Matrix | None:
     evaluations = [run.evaluation for run in runs if run.evaluation.confusion]
     if not evaluations:
         return None
+    # runs of several seeds may hold out rows of different classes
     names = list(dict.fromkeys(name for evaluation in evaluations for name in evaluation.classes))
     place = {name: k for k, name in enumerate(names)}
     counts = [[0] * len(names) for _ in names]
@@ -132,6 +299,7 @@ def class_table(runs: Sequence[RunResult]) -> Table | None:
     shares, counts, rows = ("precision", "recall", "f1"), ("support", "predicted"), []
     for name in dict.fromkeys(name for evaluation in evaluations for name in evaluation.classes):
         given = [row for evaluation in evaluations for row in evaluation.per_class if row.name == name]
+        # shares are means over the runs, counts are of all rows together
         means = [spread(getattr(row, head) for row in given).written(3) for head in shares]
         rows.append([name, *means, *(f"{sum(getattr(row, head) for row in given):,}" for head in counts)])
     for kind in ("macro", "weighted"):
@@ -145,8 +313,8 @@ def residuals(runs: Sequence[RunResult]) -> Table | None:
     quantiles = list(zip(*(run.evaluation.residuals for run in runs if run.evaluation.residuals), strict=True))
     if not quantiles:
         return None
-    values = [spread(row.value for row in of_runs).written() for of_runs in quantiles]
-    heads = [f"{of_runs[0].share:.0%}" for of_runs in quantiles]
+    values = [spread(row["value"] for row in of_runs).written() for of_runs in quantiles]
+    heads = [f"{of_runs[0]['share']:.0%}" for of_runs in quantiles]
     return Table(["quantile", *heads], [["target less prediction", *values]])
 
 
@@ -158,6 +326,7 @@ def importances(runs: Sequence[RunResult]) -> tuple[list[Bar], int]:
     shares: list[dict[tuple[str, str], float]] = []
     splits: dict[tuple[str, str], int] = {}
     for run in runs:
+        # shares, since gains of two runs have no common scale
         whole = math.fsum(row.size for row in run.importance)
         shares.append({(row.party, row.feature): row.size / whole if whole else 0.0 for row in run.importance})
         for row in run.importance:
@@ -211,6 +380,7 @@ def predictions(runs: Sequence[RunResult]) -> Table | None:
     for protocol in of_runs[0]:
         every = [run[protocol] for run in of_runs]
         known = [one.max_difference for one in every if one.max_difference is not None]
+        # where one run is not comparable, no largest difference is known
         worst = f"{max(known):.1e}" if len(known) == len(every) else "not comparable"
         size = terminal.size(sum(one.bytes for one in every) / len(every))
         rows.append([protocol, spread(one.seconds for one in every).written(2), size, worst])

@@ -135,6 +135,7 @@ def label_faults(parties: Sequence[PartyTable], job: JobTable) -> list[str]:
         faults.append(f"{', '.join(without)}: a party of protocol {job.protocol!r} has at least one column")
     if not given:
         faults.append("no party has labels: give label_share or label_rows")
+    # shares are of the rows that no file names
     shares = [party.label_share for party in parties if party.label_share is not None]
     if shares and abs(sum(shares) - 1) > 1e-9:
         faults.append(f"label_share of all parties add up to {sum(shares):g}, not 1: one party labels each row")

@@ -11,7 +11,6 @@ from rich.table import Table
 
 from treetap import terminal
 from treetap.commands.experiment.results import (
-    Costs,
     Importance,
     Measures,
     Prediction,
@@ -21,7 +20,7 @@ from treetap.commands.experiment.results import (
     summary,
 )
 from treetap.commands.jobs.progress_view import backends_line, epochs_used, trees_used
-from treetap.commands.leakage.account import leakage_table
+from treetap.commands.leakage import leakage_table
 from treetap.models.store import WEIGHTS, read_manifest, read_model
 from treetap.trees import ensemble
 from treetap.trees.ensemble import Tree, used_of
@@ -31,8 +30,8 @@ from treetap.wire.v2 import jobs_pb2
 PLAIN = ("CONTROL", "TOPOLOGY", "METRIC")
 
 
-def collect(statuses: list[jobs_pb2.JobStatus], models: Mapping[str, Path]) -> Costs:
-    """Traffic, ciphertexts, operations, memory and processor time of jobs, and importances by feature."""
+def collect(statuses: list[jobs_pb2.JobStatus], models: Mapping[str, Path]) -> dict[str, Any]:
+    """The costs of jobs, as `RunResult` has them, and importances by feature."""
     ciphertexts: Counter[str] = Counter()
     operations: Counter[str] = Counter()
     steps: defaultdict[str, dict[str, float]] = defaultdict(dict)
@@ -52,15 +51,15 @@ def collect(statuses: list[jobs_pb2.JobStatus], models: Mapping[str, Path]) -> C
                 rss[peak.name] = max(rss.get(peak.name, 0.0), peak.amount)
             for used in account.cpu_seconds:
                 cpu[used.name] += used.amount
-    return Costs(
-        traffic=traffic(statuses),
-        ciphertexts=dict(ciphertexts),
-        operations=dict(operations),
-        seconds_by_step=dict(steps),
-        peak_rss_mb=rss,
-        cpu_seconds=dict(cpu),
-        importance=importance(models),
-    )
+    return {
+        "traffic": traffic(statuses),
+        "ciphertexts": dict(ciphertexts),
+        "operations": dict(operations),
+        "seconds_by_step": dict(steps),
+        "peak_rss_mb": rss,
+        "cpu_seconds": dict(cpu),
+        "importance": importance(models),
+    }
 
 
 def traffic(statuses: list[jobs_pb2.JobStatus]) -> list[Traffic]:
@@ -93,6 +92,7 @@ def importance(models: Mapping[str, Path]) -> list[Importance]:
     if not holders:
         return _splits_by_feature(read)
     manifest, shard = holders[0]
+    # a split is named by its owner and a handle; its feature stands in the owner's shard alone
     feature = {
         (party, split["handle"]): own["columns"][split["feature"]]
         for party, (own, lines) in read.items()
@@ -162,6 +162,7 @@ def predict_table(predictions: Mapping[str, Prediction]) -> Table:
     differences = [one.max_difference for one in every]
     shown = ("not comparable" if value is None else f"{value:.1e}" for value in differences)
     table.add_row("largest difference", *shown)
+    # what every job sends tells nothing about a protocol
     for kind in sorted({row.disclosure for one in every for row in one.traffic} - {*PLAIN}):
         sizes = [sum(row.bytes for row in one.traffic if row.disclosure == kind) for one in every]
         table.add_row(kind, *(terminal.size(value) if value else "·" for value in sizes))
@@ -173,7 +174,7 @@ def metrics_table(rows: Mapping[str, Measures], title: str) -> Table:
     names = measures(rows.values())
     table = Table("", *names, title=title)
     for label, row in rows.items():
-        table.add_row(label, *(_shown(row[name]) if name in row else "–" for name in names))
+        table.add_row(label, *(written(row[name]) if name in row else "–" for name in names))
     return table
 
 
@@ -187,7 +188,8 @@ def print_summary(runs: Sequence[RunResult]) -> None:
     terminal.out.print(table)
 
 
-def _shown(value: float | None) -> str:
+def written(value: float | None) -> str:
+    """A figure for a reader."""
     return "undefined" if value is None else f"{value:.4f}"
 
 
@@ -197,8 +199,8 @@ def print_run(run: RunResult) -> None:
     terminal.out.print(metrics_table(run.metric_rows, "Metrics"))
     for sentence in run.says:
         terminal.out.print(terminal.text(sentence), soft_wrap=True)
-    used = "" if run.trees is None else trees_used(run.trees.planned, run.trees.grown, run.trees.used)
-    used += "" if run.epochs is None else epochs_used(run.epochs.planned, run.epochs.grown, run.epochs.used)
+    used = "" if run.trees is None else trees_used(**run.trees)
+    used += "" if run.epochs is None else epochs_used(**run.epochs)
     if used:
         terminal.out.print(used)
     for line in (*_dropped(run), *_exported(run)):
@@ -212,6 +214,7 @@ def print_run(run: RunResult) -> None:
         terminal.out.print(leakage_table(run.leakage))
     if best := ", ".join(f"{row.feature} ({row.party})" for row in run.importance[:5]):
         terminal.out.print(terminal.text(f"most important: {best}"))
+    # of a network an attack is of an epoch, not after trees
     if run.audit:
         after = "after trees" if run.trees is not None else "epoch"
         scored = terminal.table("party", "attack", "V-measure", after, "accuracy", "groups")
@@ -263,10 +266,10 @@ def _attack_rows(name: str, results: dict[str, Any]) -> list[tuple[str, tuple[st
         return []
     if name == "gradient-clusters":
         epoch = "all" if results["epoch"] is None else str(results["epoch"] + 1)
-        measures = (_shown(results["v_measure"]), epoch, _shown(results["accuracy"]), str(results["clusters"]))
+        measures = (written(results["v_measure"]), epoch, written(results["accuracy"]), str(results["clusters"]))
         return [(name, measures)]
     if name == "gradient-labels":
-        return [(name, ("", "", _shown((results["inferred"] or {}).get("accuracy")), ""))]
+        return [(name, ("", "", written((results["inferred"] or {}).get("accuracy")), ""))]
     if name == "completion":
         return [
             (
@@ -274,15 +277,15 @@ def _attack_rows(name: str, results: dict[str, Any]) -> list[tuple[str, tuple[st
                 (
                     "",
                     "",
-                    f"{_shown(row['completed']['accuracy'])} ({_shown(row['untrained']['accuracy'])} untrained)",
+                    f"{written(row['completed']['accuracy'])} ({written(row['untrained']['accuracy'])} untrained)",
                     "",
                 ),
             )
             for row in results["rows"]
         ]
     if "v_measure" in results:
-        sizes = (str(results["after_trees"] or ""), _shown(results["accuracy"]), str(results["groups"] or ""))
-        return [(name, (_shown(results["v_measure"]), *sizes))]
+        sizes = (str(results["after_trees"] or ""), written(results["accuracy"]), str(results["groups"] or ""))
+        return [(name, (written(results["v_measure"]), *sizes))]
     return (
         [(name, ("", "", _either_way(results["accuracy"], results["inverted"]), ""))] if "accuracy" in results else []
     )
@@ -291,5 +294,5 @@ def _attack_rows(name: str, results: dict[str, Any]) -> list[tuple[str, tuple[st
 def _either_way(accuracy: float | None, inverted: float | None) -> str:
     """The accuracy of a guess or, of two classes, of its opposite, which knows as much: the larger."""
     if accuracy is None or inverted is None or accuracy >= inverted:
-        return _shown(accuracy)
-    return f"{_shown(inverted)} (inverted)"
+        return written(accuracy)
+    return f"{written(inverted)} (inverted)"

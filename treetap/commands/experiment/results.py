@@ -13,11 +13,11 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from treetap.commands.leakage.account import TreeAccount
+from treetap.commands.leakage import TreeAccount
 from treetap.models.history import names_in
 from treetap.strict import Part
 
@@ -27,6 +27,8 @@ Figure = Annotated[
 ]
 #: Name of a measure → its figure.
 Measures = dict[str, Figure]
+#: Trees or epochs of the job, of the training, and of predictions.
+Rounds = Annotated[dict[Literal["planned", "grown", "used"], int], Field(min_length=3)]
 #: Measures in the order of all tables; others follow as they come.
 _ORDER = ("auc", "ks", "accuracy", "logloss", "rmse")
 
@@ -98,13 +100,6 @@ class Calibration(Part):
     bins: list[Bin]
 
 
-class Quantile(Part):
-    """A quantile of the label less the prediction."""
-
-    share: float
-    value: float
-
-
 class Evaluation(Part):
     """The document of `treetap.trees.evaluation` on held-out rows: of classes, or of a regression `residuals`."""
 
@@ -118,7 +113,7 @@ class Evaluation(Part):
     averages: dict[str, dict[str, float]] = {}
     roc: list[Roc] = []
     calibration: list[Calibration] = []
-    residuals: list[Quantile] = []
+    residuals: list[Annotated[dict[Literal["share", "value"], float], Field(min_length=2)]] = []
 
 
 class Traffic(Part):
@@ -147,33 +142,6 @@ class Importance(Part):
         return self.weight * (1.0 if self.gain is None else self.gain)
 
 
-class Costs(Part):
-    """The costs of a run by the parties' own accounts, and importances by feature."""
-
-    traffic: list[Traffic]
-    ciphertexts: dict[str, int]
-    operations: dict[str, int]
-    seconds_by_step: dict[str, dict[str, float]]
-    peak_rss_mb: dict[str, float]
-    cpu_seconds: dict[str, float]
-    importance: list[Importance]
-
-
-class Rounds(Part):
-    """Trees or epochs of the job, of the training, and of predictions."""
-
-    planned: int
-    grown: int
-    used: int
-
-
-class Rows(Part):
-    """Numbers of rows."""
-
-    train: int
-    test: int
-
-
 class Prediction(Part):
     """A prediction of the held-out rows. `max_difference`: from the centralised scores; None: not comparable."""
 
@@ -198,11 +166,21 @@ class Defended(Part):
     variants: dict[str, Measures] = {}
 
 
-class RunResult(Costs):
-    """A run from start to end. What follows its training is assigned as it comes."""
+class RunResult(Part):
+    """A run from start to end, with its costs by the parties' own accounts.
+
+    What follows its training is assigned as it comes.
+    """
 
     model_config = ConfigDict(frozen=False, validate_assignment=True)
 
+    traffic: list[Traffic]
+    ciphertexts: dict[str, int]
+    operations: dict[str, int]
+    seconds_by_step: dict[str, dict[str, float]]
+    peak_rss_mb: dict[str, float]
+    cpu_seconds: dict[str, float]
+    importance: list[Importance]
     seed: int
     fold: int | None = None
     metrics: dict[str, Measures]
@@ -213,7 +191,7 @@ class RunResult(Costs):
     model: dict[str, Path]
     columns: dict[str, list[str]]
     dropped_columns: dict[str, list[str]] = {}
-    records: Rows
+    records: Annotated[dict[Literal["train", "test"], int], Field(min_length=2)]
     privacy: list[str] = []
     leakage: list[TreeAccount]
     trees: Rounds | None = None
@@ -322,6 +300,7 @@ def summary(runs: Sequence[RunResult]) -> Summary:
     """Means and standard deviations over all runs."""
     rows = [run.metric_rows for run in runs]
     names = {row: measures(of_run.get(row, {}) for of_run in rows) for row in _keys(rows)}
+    # a mean is of the runs that have the row or the phase
     return Summary(
         runs=len(runs),
         metrics={

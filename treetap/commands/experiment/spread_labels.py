@@ -51,6 +51,7 @@ def named_owners(experiment: ExperimentFile, base: Path, ids: Sequence[str]) -> 
             if (other := owner[place[record]]) is not None:
                 raise DataError(f"{path}: id number {number} is in label_rows of {other} too; one party labels a row")
             owner[place[record]] = party.name
+    # rows that no file names are drawn by share, if any party has one
     without = owner.count(None)
     if without and all(party.label_share is None for party in experiment.party):
         raise DataError(

@@ -57,6 +57,7 @@ def export_run(folder: Path, out: Path) -> list[str]:
         runs = [path.name for path in sorted(folder.glob("seed-*")) if path.is_dir()]
         more = f": name one of its runs, such as {folder / runs[0]}" if runs else ""
         raise BadInput(f"{folder}: is no folder of a published model, nor of an experiment's run{more}")
+    # thresholds are of 64 bits: the values tell which number of 32 bits divides them alike
     tables = {party: folder / party / _TRAINED_ON for party in models}
     if gone := [str(path) for path in tables.values() if not path.is_file()]:
         raise BadInput(f"{gone[0]}: is not there, and by its values thresholds are rounded to 32 bits; bring it back")

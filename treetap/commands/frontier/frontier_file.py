@@ -122,6 +122,7 @@ class FrontierFile(ExperimentFile):
 
     @model_validator(mode="after")
     def _own_tables(self) -> FrontierFile:
+        # a frontier sets these itself for each point, or compares what they would change
         if self.audit is not None:
             raise ValueError("[audit] is not for a frontier, which attacks by itself: say attacks in [frontier]")
         if self.predict is not None:

@@ -140,6 +140,7 @@ def _panel(document: FrontierDocument, attack: str) -> Panel:
     shown = [point for point in document.points if point.auc.mean is not None]
     level = _mean([point.v_measure[REFERENCE] for point in shown])
     limit = next((point.auc.mean for point in shown if point.defence == NO_DEFENCE), None)
+    # error bars are inside the frame
     low = min([_end(point.auc, -1) for point in shown], default=0.0)
     high = max([_end(point.auc, 1) for point in shown], default=1.0)
     margin = max(0.05 * (high - low), 0.005)

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from treetap.commands.experiment.kept import changes
 from treetap.commands.frontier.frontier_file import FrontierFile, Training
 from treetap.errors import BadInput
 from treetap.models.durable import make_folder, write_whole
@@ -118,21 +119,11 @@ def _read(path: Path) -> StoredTraining:
 
 
 def _check(path: Path, stored: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-    wanted = json.loads(json.dumps(asked))
-    different = [name for name in {**wanted, **stored} if stored.get(name) != wanted.get(name)]
-    if different:
-        shown = "; ".join(
-            f"{name} was {_short(stored.get(name))}, now {_short(wanted.get(name))}" for name in different
-        )
+    if shown := changes(stored, asked):
         raise BadInput(
             f"{path}: was made with other data or settings: {shown}. Points of one frontier are comparable only if all "
             "is the same: name another --workdir, or undo the change"
         )
-
-
-def _short(value: object) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else f"{text[:57]}…"
 
 
 def _key(asked: Mapping[str, Any]) -> str:

@@ -60,6 +60,7 @@ def trained_by_federation(
     if run.audit_fault is not None:
         raise TreetapError(f"{training.word}: the audit failed: {run.audit_fault}")
     defended = run.defences
+    # one training with noisy labels has the points of its repairs too
     tested = {training.plan.name: run.metrics["test"]} | ({} if defended is None else defended.variants)
     return TrainingResult(
         test={name: kept(tested[name]) for name in training.plan.points},
@@ -71,7 +72,7 @@ def trained_by_federation(
         local_subtrees=(defended and defended.local_subtrees) or 0,
         hidden_nodes=(defended and defended.hidden_nodes) or 0,
         ciphertexts=run.ciphertexts,
-        records=run.records.model_dump(),
+        records={"train": run.records["train"], "test": run.records["test"]},
         seconds=time.monotonic() - started,
     )
 

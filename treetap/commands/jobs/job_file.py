@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
-from typing import Any, Literal
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from types import UnionType
+from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import create_model, model_validator
 
-from treetap.commands.jobs.parameter_tables import plain, toml_fields
 from treetap.commands.jobs.xgboost_names import unknown_parameter, unknown_value
 from treetap.errors import BadInput
 from treetap.names import NAME, NAME_RULE, Name
@@ -19,6 +21,55 @@ from treetap.protocols.registry import TRAINING, training
 from treetap.strict import Strict
 from treetap.trees.job_params import JobParams
 from treetap.wire.v2 import setup_pb2
+
+
+class ParameterTable(Strict):
+    """A table inside the parameters; `kind` is the dataclass that it stands for."""
+
+    kind_: ClassVar[type]
+
+    def value(self) -> Any:
+        """The dataclass, whose defaults stand for keys that are not given."""
+        return self.kind_(**{name: plain(getattr(self, name)) for name in self.model_fields_set})
+
+
+def toml_fields(kind: type) -> dict[str, Any]:
+    """Name → type of each field of a dataclass of parameters, as TOML can have it."""
+    hints = get_type_hints(kind)
+    return {field.name: _toml_type(hints[field.name]) for field in fields(kind)}
+
+
+def plain(value: Any) -> Any:
+    """A value of a table as the dataclass of the parameters has it."""
+    if isinstance(value, ParameterTable):
+        return value.value()
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _toml_type(hint: Any) -> Any:
+    kind, inner = get_origin(hint), get_args(hint)
+    if isinstance(hint, type) and is_dataclass(hint):
+        return _table(hint)
+    if kind is tuple:  # of any length: no parameter has another
+        return list[_toml_type(inner[0])]  # type: ignore[misc] # a type that is known when it runs
+    if kind is Mapping:
+        return dict[Name, _toml_type(inner[1])]  # type: ignore[misc]
+    if kind in (Union, UnionType):
+        return Union[tuple(_toml_type(part) for part in inner)]  # noqa: UP007 # made of a list
+    return hint
+
+
+@cache
+def _table(kind: type) -> type[ParameterTable]:
+    """The schema of a dataclass's table."""
+    needed = {part.name for part in fields(kind) if part.default is MISSING and part.default_factory is MISSING}
+    made = {name: (part, ... if name in needed else None) for name, part in toml_fields(kind).items()}
+    table: type[ParameterTable] = create_model(kind.__name__, __base__=ParameterTable, **made)  # type: ignore[call-overload]
+    table.kind_ = kind
+    return table
+
 
 #: Lengths of a key under any scheme; which of them one has is checked for the whole table.
 KEY_BITS = sorted({bits for scheme in SCHEMES.values() for bits in (*scheme.breakable_key_bits, *scheme.key_bits)})
@@ -72,6 +123,7 @@ class JobTable(Parameters):  # type: ignore[misc, valid-type] # made of the prot
         given, protocol = self._given(), training(self.protocol)
         used = {Feature.OKAMOTO_UCHIYAMA} if self.scheme == OKAMOTO_UCHIYAMA else set()
         faults = key_faults(self.scheme, self.key_bits, self.obfuscation)
+        # a network has no key: whoever gives one is told so, and not that it is too short
         if not protocol.grows_trees:
             used, faults = {Feature.NETWORK, *map(Feature, self.model_fields_set.intersection(KEY_FIELDS))}, []
         faults += map(str, broken(TRAININGS, used, self.protocol, protocol.capabilities))
@@ -140,6 +192,7 @@ class JobTableOfFederation(JobTable):
                 faults.append(f"{key} = {name!r} is no name of a table: {NAME_RULE}")
         if self.eval_table == "":
             faults.append("eval_table names no table; remove it, or name one that every party has")
+        # keys that are given, not defaults, say which features a person asks for
         used = named_in({name: vars(self)[name] for name in self.model_fields_set})
         faults += map(str, broken(TRAININGS, used, self.protocol, training(self.protocol).capabilities))
         if faults:

@@ -7,7 +7,7 @@ import importlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -130,9 +130,9 @@ def backends(status: jobs_pb2.JobStatus) -> dict[str, str]:
     return {row.party: row.backend for row in sorted(status.arithmetic, key=lambda row: row.party)}
 
 
-def backends_line(found: dict[str, str]) -> str:
+def backends_line(names: dict[str, str]) -> str:
     """The same as a line; empty where none is known."""
-    return f"arithmetic: {', '.join(f'{party} {name}' for party, name in found.items())}" if found else ""
+    return f"arithmetic: {', '.join(f'{party} {name}' for party, name in names.items())}" if names else ""
 
 
 def counted(unknown_cells: int, empty_columns: int) -> str:
@@ -142,6 +142,16 @@ def counted(unknown_cells: int, empty_columns: int) -> str:
         f"{_count(empty_columns, 'column')} without a value" if empty_columns else "",
     ]
     return " and ".join(filter(None, parts))
+
+
+def rounds(status: jobs_pb2.JobStatus) -> dict[Literal["planned", "grown", "used"], int]:
+    """The trees or epochs of a training's job, of the training, and of predictions."""
+    return {"planned": status.rounds, "grown": status.stored_trees, "used": status.used_trees}
+
+
+def serves(status: jobs_pb2.JobStatus) -> bool:
+    """True if clients are answered: the label holder has waited for requests once."""
+    return status.phase == "serve" and status.HasField("serving")
 
 
 def trees_used(planned: int, grown: int, used: int) -> str:
@@ -220,7 +230,7 @@ def print_statuses(statuses: list[jobs_pb2.JobStatus], *, errors: bool = True) -
         unlike = "; ".join(f"{row.party}: {counted(row.unknown_cells, row.empty_columns)}" for row in status.cells)
         files = (status.predictions, status.explanations, status.attributions, status.evaluation)
         words = trees_used if _protocol(status).grows_trees else epochs_used
-        used = words(status.rounds, status.stored_trees, status.used_trees)
+        used = words(**rounds(status))
         computed = backends_line(backends(status))
         for line in (metrics, used, *files, unlike, withheld, without, computed, status.error if errors else ""):
             if line:

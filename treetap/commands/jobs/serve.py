@@ -75,7 +75,7 @@ def _watch(client: Operator, job: str, *, detach: bool, as_json: bool) -> jobs_p
     from treetap.commands.jobs import progress_view
 
     with progress_view.live(job) as update:
-        status = _stay(client, job, update, _serves)
+        status = _stay(client, job, update, progress_view.serves)
     if status.state != "running":
         return status
     _print_where(status, as_json=as_json)
@@ -143,11 +143,6 @@ def _end(client: Operator, job: str) -> None:
 def _fail(status: jobs_pb2.JobStatus) -> NoReturn:
     """Raise the error of a job that does not serve any more."""
     raise (BadInput if status.bad_input else TreetapError)(status.error or f"job {status.job} is {status.state}")
-
-
-def _serves(status: jobs_pb2.JobStatus) -> bool:
-    """True if clients are answered: the label holder has waited for requests once."""
-    return status.phase == "serve" and status.HasField("serving")
 
 
 def _print_where(status: jobs_pb2.JobStatus, *, as_json: bool) -> None:

@@ -48,18 +48,18 @@ def described(manifest: Json, arrays: Mapping[str, Array]) -> Json:
     }
 
 
-def published(found: Json, *, names: bool) -> Json:
+def published(shown: Json, *, names: bool) -> Json:
     """The network in a card of the label holder's description: settings that all parties know, and the top.
 
     The first layer of the label holder's own model would tell the number of its inputs. `names`: also their names.
     """
-    own = [row["name"] for kind in ("columns", "images") for row in found["inputs"][kind]]
+    own = [row["name"] for kind in ("columns", "images") for row in shown["inputs"][kind]]
     return {
-        "epochs": {"trained": found["epochs"], "best": found["best_epoch"]},
-        "widths": found["widths"],
+        "epochs": {"trained": shown["epochs"], "best": shown["best_epoch"]},
+        "widths": shown["widths"],
         "networks": [
             network if network["name"] == "top" else {key: network[key] for key in ("name", "settings")}
-            for network in found["networks"]
+            for network in shown["networks"]
         ],
         **({"own_inputs": own} if names else {}),
     }
@@ -95,31 +95,31 @@ def _layers(name: str, arrays: Mapping[str, Array]) -> Iterator[Json]:
             }
 
 
-def headline(found: Json) -> list[str]:
+def headline(shown: Json) -> list[str]:
     """The parties, the metrics of the best epoch and what the job fixes of the arithmetic, a line each."""
     lines = []
-    if found["role"] == "label_holder":
-        parties = ", ".join(f"{name} (width {width})" for name, width in found["widths"].items())
-        used = f"epoch {found['best_epoch'] + 1} of {found['epochs']}"
-        lines.append(f"{found['objective']} with {parties}; {used} is used")
-        measured = (f"{name} {value:.4f}" for name, value in found["metrics"].items() if value is not None)
+    if shown["role"] == "label_holder":
+        parties = ", ".join(f"{name} (width {width})" for name, width in shown["widths"].items())
+        used = f"epoch {shown['best_epoch'] + 1} of {shown['epochs']}"
+        lines.append(f"{shown['objective']} with {parties}; {used} is used")
+        measured = (f"{name} {value:.4f}" for name, value in shown["metrics"].items() if value is not None)
         lines += [line] if (line := ", ".join(measured)) else []
-        lines += [f"trained without {name} in {share:.0%} of the batches" for name, share in _omitted(found)]
+        lines += [f"trained without {name} in {share:.0%} of the batches" for name, share in _omitted(shown)]
     else:
-        lines.append(f"label holder {found['label_holder']}; {found['epochs']} epochs; metrics are known there alone")
-    lines.append(f"numbers between parties: {found['wire_type']}; threads: {found['threads']}")
-    if found["reproducible"]:
+        lines.append(f"label holder {shown['label_holder']}; {shown['epochs']} epochs; metrics are known there alone")
+    lines.append(f"numbers between parties: {shown['wire_type']}; threads: {shown['threads']}")
+    if shown["reproducible"]:
         lines.append("initial weights follow from the job's seed, which every party knows (reproducible = true)")
     return lines
 
 
-def _omitted(found: Json) -> Iterable[tuple[str, float]]:
-    return ((name, share) for name, share in found["party_dropout"].items() if share > 0)
+def _omitted(shown: Json) -> Iterable[tuple[str, float]]:
+    return ((name, share) for name, share in shown["party_dropout"].items() if share > 0)
 
 
-def tables(found: Json) -> Iterator[Table]:
+def tables(shown: Json) -> Iterator[Table]:
     """The inputs and how they are scaled, and the layers of each model."""
-    inputs = found["inputs"]
+    inputs = shown["inputs"]
     if inputs["columns"] or inputs["images"]:
         made = terminal.table("input", "shape", "mean", "deviation", "missing cells")
         for row in inputs["columns"]:
@@ -127,7 +127,7 @@ def tables(found: Json) -> Iterator[Table]:
         for row in inputs["images"]:
             made.add_row(text(row["name"]), _size(row["shape"]), *_shown(row), "")
         yield made
-    for network in found["networks"]:
+    for network in shown["networks"]:
         made = terminal.table(f"{network['name']}, {network['weights']:,} weights", "shape", "numbers")
         for row in network["layers"]:
             made.add_row(text(row["name"]), _size(row["shape"]), f"{row['numbers']:,}")

@@ -231,20 +231,20 @@ _HISTORY: TypeAdapter[list[dict[str, float | None]]] = TypeAdapter(
 )
 
 
-def check_history(found: list[dict[str, Any]], folder: Path) -> list[dict[str, float | None]]:
+def check_history(rounds: list[dict[str, Any]], folder: Path) -> list[dict[str, float | None]]:
     """Check the metrics after each round of the model in `folder`. Raises DataError."""
     try:
-        return _HISTORY.validate_python(found)
+        return _HISTORY.validate_python(rounds)
     except ValidationError:
         raise DataError(f"{folder}: is not a model that this command can read: its history is damaged") from None
 
 
-def check(found: dict[str, Any], folder: Path) -> dict[str, Any]:
+def check(described: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Check the description of the model in `folder`. Raises DataError, which names the first wrong field."""
     try:
-        (_NETWORKS if "networks" in found else _ROLES)[found["role"]].validate_python(found)
+        (_NETWORKS if "networks" in described else _ROLES)[described["role"]].validate_python(described)
     except ValidationError as failure:
         first = failure.errors(include_input=False, include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "the model"
         raise DataError(f"{folder}: is not a model that this command can read: {where}: {first['msg']}") from None
-    return found
+    return described

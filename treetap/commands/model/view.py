@@ -13,7 +13,7 @@ from rich.tree import Tree as Drawing
 
 from party.config import read
 from treetap import terminal
-from treetap.commands.model import label_holder_view, network_view, party_view
+from treetap.commands.model import network_view, tree_view
 from treetap.commands.model.schema import check, check_history
 from treetap.errors import BadInput, DataError
 from treetap.models.durable import write_whole
@@ -67,10 +67,10 @@ def describe(folder: Path) -> Json:
         if of_network:
             shown = network_view.described(manifest, arrays)
         elif manifest["role"] == "party":
-            shown = party_view.described(manifest, shards, _meaning)
+            shown = tree_view.party_described(manifest, shards, _meaning)
         elif manifest["role"] == "label_holder":
             trees = valued_trees(manifest, shards, repaired, manifest["party"], str(folder))
-            shown = label_holder_view.described(manifest, trees, names, _meaning)
+            shown = tree_view.label_holder_described(manifest, trees, names, _meaning)
         else:
             shown = _feature_party(manifest, shards)
         described = {
@@ -141,24 +141,26 @@ def select(described: Json, tree: int | None) -> Json:
     return {**described, "trees": kept}
 
 
-def print_model(found: Json) -> None:
+def print_model(described: Json) -> None:
     """Print the description as text and trees."""
-    lines = [f"model {found['model']} of {found['party']} ({found['role'].replace('_', ' ')}), {found['protocol']}"]
-    if "networks" in found:
-        lines += network_view.headline(found)
-    elif found["role"] == "party":
-        lines += party_view.headline(found)
-    elif found["role"] == "label_holder":
-        lines += label_holder_view.headline(found)
+    whose = f"{described['party']} ({described['role'].replace('_', ' ')})"
+    lines = [f"model {described['model']} of {whose}, {described['protocol']}"]
+    # each kind of model has its own entries: the schema has checked them
+    if "networks" in described:
+        lines += network_view.headline(described)
+    elif described["role"] == "party":
+        lines += tree_view.party_headline(described)
+    elif described["role"] == "label_holder":
+        lines += tree_view.label_holder_headline(described)
     else:
-        lines.append(f"label holder {found['label_holder']}; gains and leaf weights are known there alone")
+        lines.append(f"label holder {described['label_holder']}; gains and leaf weights are known there alone")
     for line in lines:
         terminal.out.print(text(line))
-    if "networks" in found:
-        for table in network_view.tables(found):
+    if "networks" in described:
+        for table in network_view.tables(described):
             terminal.out.print(table)
         return
-    for title, rows in found["importance"].items():
+    for title, rows in described["importance"].items():
         if rows:
             table = terminal.table(title.replace("_", " "), *(key for key in rows[0] if key != "name"))
             for row in rows:
@@ -166,8 +168,10 @@ def print_model(found: Json) -> None:
                     *(text(f"{value:.6g}" if isinstance(value, float) else str(value)) for value in row.values())
                 )
             terminal.out.print(table)
-    draw = {"party": party_view.drawn, "label_holder": label_holder_view.drawn, "feature_party": _listed}[found["role"]]
-    for tree in found["trees"]:
+    draw = {"party": tree_view.party_drawn, "label_holder": tree_view.label_holder_drawn, "feature_party": _listed}[
+        described["role"]
+    ]
+    for tree in described["trees"]:
         terminal.out.print(draw(tree))
 
 

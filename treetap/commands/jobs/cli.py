@@ -1,0 +1,178 @@
+"""The commands of an operator about jobs: train, predict, status, cancel, resume and prune."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from treetap.commands.jobs.operator_options import DEFAULT_OPERATOR, ModelOptions, OperatorFile, operating
+from treetap.commands.jobs.serve import resumed
+from treetap.commands.options import Json, from_dataclasses, option
+from treetap.errors import BadInput, TreetapError
+
+if TYPE_CHECKING:
+    from treetap.commands.jobs.client import Operator
+
+Detach = Annotated[bool, typer.Option(help="Submit the job and do not wait.")]
+JobName = Annotated[str, typer.Argument(help="Name of the job.")]
+
+
+def train(
+    file: Annotated[Path, typer.Argument(metavar="JOB.toml", help="The job.")],
+    operator: OperatorFile = DEFAULT_OPERATOR,
+    detach: Detach = False,
+    as_json: Json = False,
+) -> None:
+    """Submit a training job to the coordinator and watch it. Ctrl-C stops the watching, not the job."""
+    from treetap.commands.jobs.job_file import JobFile
+    from treetap.protocols.registry import training
+    from treetap.strict import load
+    from treetap.wire.v2 import jobs_pb2
+
+    job = load(file, JobFile)
+    if not as_json:
+        for sentence in training(job.job.protocol).noise.statement(job.job.params()):
+            typer.echo(sentence)
+    with operating(operator) as client:
+        name = client.submit(jobs_pb2.SubmitRequest(job=job.name or "", spec=job.to_spec()))
+        _follow(client, name, detach=detach, as_json=as_json)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictionOptions(ModelOptions):
+    """Options of a prediction that is written to a file."""
+
+    records_file: str = option(
+        "", "File of ids at the label holder or recipient, below its data folder; without it all records.", "--records"
+    )
+    recipient: str = option("", "Of masked: the party that gets the scores; without it the training's first party.")
+    prediction_weights: str = option(
+        "", "Of masked: exact (default), or noised: leaf weights as the training released them."
+    )
+    explain: bool = option(
+        False,
+        "Also write the candidate paths, with names where the owner's policy emits FEATURE_NAME to the label holder.",
+        "--explain",
+    )
+    explain_limit: int = option(0, "Of --explain: number of records, from the first on; 0: all.", min=0, max=2**63 - 1)
+    attributions: bool = option(
+        False,
+        "Of eini: also Shapley values; every feature party's policy must emit EXPLANATION to the label holder.",
+        "--attributions",
+    )
+    evaluate: bool = option(
+        False,
+        "Also compare with the labels of the label holder's or recipient's table; measures come back if its "
+        "policy lets METRIC go to the coordinator.",
+        "--evaluate",
+    )
+    format: str = option("", "Of the predictions' file: parquet (default) or csv.")
+
+
+@from_dataclasses
+def predict(
+    asked: PredictionOptions, operator: OperatorFile = DEFAULT_OPERATOR, detach: Detach = False, as_json: Json = False
+) -> None:
+    """Predict with a trained model. The label holder, or recipient, writes a file in its own state folder."""
+    from treetap.protocols.prediction import predict_request
+
+    request = predict_request(**asdict(asked))
+    with operating(operator) as client:
+        _follow(client, client.predict(request), detach=detach, as_json=as_json)
+
+
+def status(
+    job: Annotated[str, typer.Argument(help="Name of a job; without it, all.")] = "",
+    operator: OperatorFile = DEFAULT_OPERATOR,
+    as_json: Json = False,
+) -> None:
+    """Show the status of one job or of all."""
+
+    from treetap.commands.jobs import progress_view
+
+    with operating(operator) as client:
+        statuses = client.status(job)
+    if as_json:
+        _print_json({"jobs": [progress_view.status_dict(status) for status in statuses]})
+    else:
+        progress_view.print_statuses(statuses)
+
+
+def cancel(job: JobName, operator: OperatorFile = DEFAULT_OPERATOR, as_json: Json = False) -> None:
+    """Stop a job and have every party delete its progress."""
+
+    from treetap.commands.jobs import progress_view
+
+    with operating(operator) as client:
+        ended = client.cancel(job)
+    if as_json:
+        _print_json(progress_view.status_dict(ended))
+    else:
+        progress_view.print_statuses([ended])
+
+
+def resume(
+    job: JobName,
+    operator: OperatorFile = DEFAULT_OPERATOR,
+    detach: Annotated[bool, typer.Option(help="Do not wait.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Resume an interrupted job: stored trees are kept, and the result is the same model.
+
+    Of a served job, prints its addresses; Ctrl-C stops the watching, not the serving.
+    """
+    with operating(operator) as client:
+        client.resume(job)
+        if not detach and client.status(job)[0].kind == "serve":
+            resumed(client, job, as_json=as_json)
+        else:
+            _follow(client, job, detach=detach, as_json=as_json)
+
+
+def prune(
+    jobs: Annotated[list[str] | None, typer.Argument(help="Jobs to forget; without them, all that are old.")] = None,
+    older_than: Annotated[float, typer.Option(min=0, help="Days since the end of a job that is not named.")] = 30,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Name the jobs and delete nothing.")] = False,
+    operator: OperatorFile = DEFAULT_OPERATOR,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the names as JSON and nothing else.")] = False,
+) -> None:
+    """Delete the coordinator's record of jobs that are over. Models, predictions and transcripts stay with the parties.
+
+    Without names: predictions that are finished, and jobs of all kinds that are cancelled or have failed for their
+    input. A finished training is pruned by name only; after that no prediction with its model is possible.
+    """
+    with operating(operator) as client:
+        gone = client.prune(jobs or [], older_than, dry_run=dry_run)
+    if as_json:
+        _print_json({"jobs": gone})
+        return
+    for job in gone:
+        typer.echo(job)
+
+
+def _follow(client: Operator, job: str, *, detach: bool, as_json: bool) -> None:
+    """Watch a job to its end and turn its state into output and exit status."""
+    from treetap import terminal
+    from treetap.commands.jobs import progress_view
+
+    if detach:
+        _print_json({"job": job}) if as_json else typer.echo(job)
+        return
+    if not as_json:
+        terminal.err.print(f"job {job}")
+    with progress_view.live(job) as update:
+        ended = client.watch(job, update)
+    if as_json:
+        _print_json(progress_view.status_dict(ended))
+    else:
+        progress_view.print_statuses([ended], errors=False)  # an error is this command's message
+    if ended.state != "finished":
+        raise (BadInput if ended.bad_input else TreetapError)(ended.error or ended.state)
+
+
+def _print_json(content: object) -> None:
+    print(json.dumps(content, indent=1), flush=True)  # flushed, so that a failure to write is raised here
