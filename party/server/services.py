@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     import grpc.aio
     from aiohttp.web import AppRunner
 
+log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[object, object]
 
 
@@ -88,9 +89,6 @@ def register_for_clients(server: grpc.aio.Server, callers: Callers, served_model
     """Add the service for clients of a party to a server."""
     serving_pb2_grpc.add_ServingServicer_to_server(ServingService(callers, served_models), server)
     refuse_other_versions(server, callers)
-
-
-log = logging.getLogger(__name__)
 
 
 class ScoringServers:
