@@ -93,7 +93,7 @@ class Model:
         records = round(table.num_rows * setting.share)
         order = np.random.default_rng(0).permutation(table.num_rows)[:records]
         self.training, self.test = np.sort(order[: records * 6 // 10]), order[records * 8 // 10 :]
-        params = BoostingParams(n_estimators=setting.trees, max_depth=setting.depth)
+        params = self.params = BoostingParams(n_estimators=setting.trees, max_depth=setting.depth)
         self._binned = [
             (party, bin_table(raw[self.training], self.columns[party], params.max_bin))
             for party, raw in self.raw.items()
@@ -120,16 +120,29 @@ class Model:
                 else:
                     leaves = [_branches(ordered, leaf.node, party) for leaf in ordered.leaves]
                     job.lines(TREES).put({"tree": number, "splits": own, "leaves": leaves}, number)
-            manifest: dict[str, Any] = {"party": party, "columns": self.columns[party], "missing": None}
+            manifest: dict[str, Any] = {
+                "party": party,
+                "protocol": "boosting",
+                "trees": len(model.ensemble.trees),
+                "columns": self.columns[party],
+                "source_columns": self.columns[party],
+                "categories": {},
+                "tensors": {},
+                "empty_columns": [],
+                "missing": None,
+            }
             if party == HOLDER:
                 manifest |= {
                     "role": "label_holder",
                     "feature_parties": list(self.columns)[1:],
                     "classes": ["0", "1"],
+                    "class_type": "int64",
+                    "params": self.params.to_dict(),
                     "objective": model.ensemble.objective,
                     "base_margin": list(model.ensemble.base_margin),
                     "trees_per_round": model.ensemble.trees_per_round,
                     "best_round": None,
+                    "training_metrics": {},
                 }
             else:
                 manifest |= {"role": "feature_party", "label_holder": HOLDER}
