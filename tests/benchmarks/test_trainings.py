@@ -25,7 +25,7 @@ RESULT = SimpleNamespace(
     peak_rss_mb={"label-holder": 100.0, "label-holder worker 0": 60.0, "lab": 90.0, "coordinator": 80.0},
     columns={"label-holder": ["a"], "lab": ["b"]},
     metrics={"test": {"auc": 0.75}},
-    records=SimpleNamespace(train=40, test=10),
+    records={"train": 40, "test": 10},
     ciphertexts={},
     operations={},
     seconds_by_step={},

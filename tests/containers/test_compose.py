@@ -256,7 +256,7 @@ print(json.dumps([held, signing]))
 def test_the_authoritys_key_is_nowhere(serving: Composed) -> None:
     """Neither in a volume of the project nor in a running container is the key that signed the certificates."""
     volumes = serving.client.volumes.list(filters={"label": f"com.docker.compose.project={serving.project}"})
-    assert len(volumes) == 12
+    assert len(volumes) == 11
     mounts = {each.name: {"bind": f"/volumes/{each.name}", "mode": "ro"} for each in volumes}
     of_volumes = serving.client.containers.run(
         IMAGE, ["-c", KEYS % "/volumes"], entrypoint="python", user="root", volumes=mounts, remove=True

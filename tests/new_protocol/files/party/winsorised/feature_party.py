@@ -16,12 +16,12 @@ from party.growth.feature_party import (
     since,
 )
 from party.growth.feature_party_job import FeaturePartyJob
-from party.runtime.context import StepContext, required
 from party.growth.messages import take_drawn
+from party.runtime.context import StepContext, required
 from party.runtime.messages import Rows
 from party.runtime.step_order import OPENING, RESUMED, Next, Outcome, role, step, steps_of
 from party.winsorised.layout import implied
-from treetap.additive.sums.tree_sums import PooledSums, NodeTask
+from treetap.additive.sums.tree_sums import NodeTask, PooledSums
 from treetap.errors import Malformed
 from treetap.protocols.job_spec import params_as
 from treetap.protocols.winsorised import WinsorisedParams

@@ -11,9 +11,9 @@ from party.config import PartyConfig
 from party.growth.label_holder import LabelHolderGrowth
 from party.growth.label_holder_job import LabelHolderJob
 from party.growth.label_state import SCORES, Floats
+from party.growth.messages import drawn_messages
 from party.runtime.context import StepContext, required
 from party.runtime.job_store import JobStore
-from party.growth.messages import drawn_messages
 from party.runtime.step_order import OPENING, RESUMED, THIS_ROUND, Next, Outcome, role, step, steps_of
 from party.setup.keys import fitting
 from party.winsorised.layout import layout

@@ -13,7 +13,7 @@ from treetap.protocols.growth import GROWTH, ciphertexts
 from treetap.protocols.messages import MessageRow, label_holder_opens, once, to_feature_parties
 from treetap.protocols.registry import Centrally, Floats, Tables, TrainingProtocol, Trees
 from treetap.trees import sampling
-from treetap.trees.job_params import Range, bad_dropout, bad_missing, out_of_range
+from treetap.trees.job_params import Range, out_of_range
 from treetap.trees.params import COMMON, ForestParams, Ints, TreeParams
 
 
@@ -44,7 +44,7 @@ class WinsorisedParams(TreeParams):
     def validate(self) -> None:
         """See `TreeParams`."""
         wrong = out_of_range(self, {**COMMON, "trim": Range(0, 0.5, open_high=True)})
-        wrong += bad_missing(self.missing) + bad_dropout(self.party_dropout)
+        wrong += self.common_faults()
         if wrong:
             raise ConfigError("winsorised parameters: " + "; ".join(wrong))
 
