@@ -1,4 +1,4 @@
-"""What the courses of predictions share: opening the model, the names of features, and the answer of a scored block."""
+"""Phases that the courses of predictions share: opening the model, names of features, the answer of a scored block."""
 
 from __future__ import annotations
 

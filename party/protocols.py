@@ -41,7 +41,7 @@ PREDICTION: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class PredictionJob:
-    """What a role of a prediction is made of: one attempt at one party.
+    """The parts of which a role of a prediction is made: one attempt at one party.
 
     `served_models`: the registry that clients of this party ask.
     """

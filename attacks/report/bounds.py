@@ -1,4 +1,4 @@
-"""What a party's known nodes tell: bounds of single ones, and the information of all together (the signature)."""
+"""Information in a party's known nodes: bounds of single ones, and the information of all together (the signature)."""
 
 from __future__ import annotations
 

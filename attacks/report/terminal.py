@@ -202,7 +202,7 @@ def _table(console: Console, title: str, heads: Sequence[str], rows: Rows, names
     A table that is too wide is printed in parts, each with those columns; if not even one figure fits beside them, each
     figure gets a line. A column without any figure is left out.
     """
-    # a column that nobody has a figure for is left out
+    # a column without any figure is left out
     kept = [k for k in range(len(heads)) if k < names or any(row[k] != "–" for row in rows)]
     heads, rows = [heads[k] for k in kept], [[row[k] for k in kept] for row in rows]
     console.print()

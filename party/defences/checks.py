@@ -70,7 +70,7 @@ def _of_tables(own: TableConfig | None, further: TableConfig | None) -> set[Feat
 
 
 def _of_labels(defences: Defences, policy: Policy) -> set[Feature]:
-    """What a party with labels does for them."""
+    """The features by which a party with labels protects them."""
     limit, noise, bounded = defences.id_lmid, defences.label_dp, policy.max_leakage is not None
     used = {
         **{Feature(name): True for name in defences.named()},
@@ -83,7 +83,7 @@ def _of_labels(defences: Defences, policy: Policy) -> set[Feature]:
 
 
 def _of_columns(party: str, defences: Defences, spec: setup_pb2.JobSpec) -> set[Feature]:
-    """What a party whose columns others learn of does for them."""
+    """The features by which a party protects columns of which others learn."""
     used, params = {Feature(name) for name in defences.named(columns=True)}, params_of(spec)
     if isinstance(params, SplitnnParams):
         bottom = params.bottom_of(party)

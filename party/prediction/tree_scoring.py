@@ -1,4 +1,4 @@
-"""What the label holder of every prediction by trees has: opened model, trees, records, results, and explanations.
+"""Parts of the label holder of every prediction by trees: opened model, trees, records, results, and explanations.
 
 The file of explanations has a row per record, written a few at a time: its id, and `paths`, a list of `tree` and `leaf`
 (heap number), each with its `conditions` from the root down: tree by tree the leaves that the record may have reached.

@@ -126,7 +126,7 @@ class JobStore:
         return _published(self.model.parent, name, submission)
 
     def noted(self, what: str = "table") -> str | None:
-        """What `claim` and `bind` have noted of the job, as the digest of its table; None if nothing is noted."""
+        """The job as `claim` and `bind` have noted it, as the digest of its table; None if nothing is noted."""
         digest = self._job().get(what)
         return None if digest is None else str(digest)
 

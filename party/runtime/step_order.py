@@ -170,7 +170,7 @@ class StepOrder:
 
 
 class Outcome:
-    """What a step that has succeeded reports.
+    """The report of a step that has succeeded.
 
     Attributes:
         says: outcomes of its row, by which some steps may come and others not.

@@ -1,4 +1,4 @@
-"""What a job cannot have together: the one table, by which every process checks jobs and predictions.
+"""The features that a job cannot have together: one table, by which every process checks jobs and predictions.
 
 A row names two things: two features, or a feature and a protocol. A feature with a row for `OTHERS` is had by protocols
 alone that name it among their `capabilities`; the row says why others lack it, unless one has a row of its own.

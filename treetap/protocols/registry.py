@@ -50,7 +50,7 @@ PREDICTION: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Needs:
-    """What a protocol needs beside every installation: a module, of treetap's `extra`, and compiled kernels."""
+    """The needs of a protocol beside every installation: a module, of treetap's `extra`, and compiled kernels."""
 
     library: str = ""
     extra: str = ""

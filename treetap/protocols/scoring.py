@@ -48,7 +48,7 @@ class ScoringSizes(JobSizes):
     depth: int = 0
 
     def layout(self, entries: int) -> int:
-        """Bytes of a layout of at most so many entries of each leaf."""
+        """Bytes of a layout with at most `entries` for each leaf."""
         return self.trees * _TREE + self.leaves * entries * _ENTRY
 
     def columns(self) -> int:

@@ -151,7 +151,7 @@ class Tree:
         return self._sent(line, size / count + FRAME, count, phase)
 
     def _sent(self, line: Connection, size: float, count: float, phase: str) -> Part:
-        """So many messages of this size from one party to another."""
+        """The messages, `count` of this size, from one party to another."""
         send, on_line, receive = self._message(size)
         line.sender.main_s += count * send
         line.receiver.main_s += count * receive
@@ -169,7 +169,7 @@ class Tree:
         return send, size / self.bytes_per_s, self.host.receive_message_s + size * self.host.receive_byte_s
 
     def _calls(self, party: Party, works: Sequence[float], size_in: float, size_out: float, phase: str) -> Part:
-        """Kernels of so many seconds, each on a worker of its own; sizes of what one takes and returns."""
+        """Kernels of `works` seconds, each on a worker of its own; `size_in`, `size_out`: of a call and its answer."""
         if not works:
             return Part(phase, 0.0, 0.0)
         into, work, out, inner = self._call(party, len(works), max(works), size_in, size_out)
@@ -234,7 +234,7 @@ class Tree:
         self._under_way("sum", min(blocks * (handing + adding), end - sent - series), sent + series, end)
 
     def _work(self, party: Party, size: int, seconds: float) -> float:
-        """Time of the busiest worker with its share of all blocks, of so many seconds each."""
+        """Time of the busiest worker with its share of all blocks, each of `seconds`."""
         full, rest = divmod(self.job.drawn, size)
         busiest = seconds * max(-(-full // party.workers), full // party.workers + rest / size)
         party.busiest_s += busiest

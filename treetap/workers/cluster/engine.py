@@ -96,7 +96,7 @@ class WorkerActor:
         return self._bridge.alive and self._cluster.board.loss(self._worker, self._life) is None
 
     def exchange(self, message: bytes) -> bytes:
-        """What the cluster lacks is the answer."""
+        """Answer with what the cluster lacks."""
         if not self._placed and self._lack is None:
             self._await_report()
         if self._lack is not None:
@@ -190,7 +190,7 @@ class ClusterEngine(Workers[WorkerActor]):
         return sorted({worker.incarnation.node for worker in self.started} - {""})
 
     def usage(self) -> list[Usage]:
-        """What the actors have sent last."""
+        """Usage as the actors have sent it last."""
         return [] if self._cluster is None else self._cluster.board.usage()
 
     async def close(self) -> None:
