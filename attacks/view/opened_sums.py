@@ -98,9 +98,12 @@ class _Numbers:
 
 @dataclass
 class OpenedEntries:
-    """The entries of one tree as it was grown in one attempt. `asked`: stages of which a party's sums were received."""
+    """The entries of one tree as it was grown in one attempt.
 
-    asked: set[Place] = field(default_factory=set)
+    `received`: the nodes of which a party's encrypted sums were received, by party and stage.
+    """
+
+    received: dict[Place, set[int]] = field(default_factory=dict)
     _values: _Numbers | None = None
     _sums: dict[Place, _Numbers] = field(default_factory=dict)
     _won: dict[Place, dict[int, tuple[int, ...]]] = field(default_factory=dict)
@@ -154,17 +157,18 @@ class OpenedEntries:
         nodes = {node: known.records for node, known in tree.nodes.items()}
         sums: dict[str, dict[int, Ints]] = {}
         partitioned: dict[str, tuple[int, ...]] = {}
-        _agree("sums", self._sums.keys(), self.asked)
-        for (party, _), numbers in sorted(self._sums.items()):
+        _agree("sums", self._sums, self.received)
+        for (party, stage), numbers in sorted(self._sums.items()):
+            _agree(f"nodes of the sums of {party}", numbers.nodes, self.received[party, stage])
             if numbers.shape[2] != values.shape[1]:
                 raise Malformed(f"sums of {party} have {numbers.shape[2]} slots, the values {values.shape[1]}")
             if partitioned.setdefault(party, numbers.partitioned) != numbers.partitioned:
                 raise Malformed(f"{party} changed its number of categories")
             _add(sums.setdefault(party, {}), party, numbers, nodes)
-        _agree("won splits", self._won.keys(), children.keys())
+        _agree("won splits", self._won, children)
         won = []
         for (party, stage), of_stage in sorted(self._won.items()):
-            _agree(f"won splits of {party}", of_stage.keys(), children[party, stage])
+            _agree(f"won splits of {party}", of_stage, children[party, stage])
             won += [WonSplit(node, party, places, nodes[2 * node]) for node, places in of_stage.items()]
         opened = OpenedTree(
             tree.index,
@@ -197,12 +201,12 @@ def opened_sums(
     for tree, entries, children in grown:
         if entries.there:
             try:
-                if foreign := sorted({party for party, _ in entries.asked} - set(parties)):
+                if foreign := sorted({party for party, _ in entries.received} - set(parties)):
                     raise Malformed(f"{foreign[0]}, which is no feature party, has sent sums")
                 trees.append(entries.of_tree(tree, children))
             except Malformed as fault:
                 raise Malformed(f"tree {tree.index}, attempt {tree.attempt}: {fault}") from None
-        elif entries.asked:
+        elif entries.received:
             lost.append(tree.index)
     if not trees:
         raise BadInput(

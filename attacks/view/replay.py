@@ -298,7 +298,8 @@ class TranscriptReplay:
             where = (record.peer, record.step, record.stage)
             (tree.sent if sent else tree.series).setdefault(where, Messages()).add(message, message)
         elif record.step == "candidate_sums" and not sent:
-            self.tree(record.round, record.attempt).opened.asked.add((record.peer, record.stage))
+            summed = self.tree(record.round, record.attempt).opened.received
+            summed.setdefault((record.peer, record.stage), set()).update(message.growth.candidate_sums.nodes)
         elif record.step in ("labelled_records", "record_bins", "candidate_records") and not sent:
             self.budget.take(len(record.message) if record.step == "labelled_records" else 0)
             self.shared.take(record.peer, message, record.step)

@@ -1,7 +1,7 @@
-"""A label holder's own entries in its transcript: what it summed, the sums that it opened, and the splits that were made.
+"""A label holder's own entries in its transcript: what it summed, the sums that it opened, and the splits made.
 
-They are the input of attacks on the feature parties' columns, and are recorded if the party's policy says `record_sums`.
-Sums come here as the key's holder has opened them; nothing here has access to a key.
+They are the input of attacks on the feature parties' columns, and are recorded if the party's policy says
+`record_sums`. Sums come here as the key's holder has opened them; nothing here has access to a key.
 """
 
 from __future__ import annotations

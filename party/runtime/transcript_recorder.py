@@ -1,8 +1,8 @@
 """The transcript recorder of a party, which models an honest-but-curious party.
 
-The node passes the steps and messages that it has admitted, the outbox those sent, and the roles the party's own acts to
-the `Recorder`. The recorder has no access to the party's secret key of any encryption, and records only what the party's
-own policy enables (`record`). Its files are signed with the party's TLS key.
+The node passes the steps and messages that it has admitted, the outbox those sent, and the roles the party's own acts
+to the `Recorder`. The recorder has no access to the party's secret key of any encryption, and records only what the
+party's own policy enables (`record`). Its files are signed with the party's TLS key.
 """
 
 from __future__ import annotations

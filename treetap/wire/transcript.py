@@ -29,7 +29,7 @@ from treetap.wire.tap_file import ORIGIN, TAP, files_of, frames, opened
 from treetap.wire.v2.growth_pb2 import WonSplits
 from treetap.wire.v2.transcript_pb2 import OwnAlignment, OwnSplit, OwnSums, OwnValues, TranscriptRecord
 
-#: Type of a record of kind OWN → its step. The splits that other parties won are recorded as the label holder sent them.
+#: Type of a record of kind OWN → its step. Splits that other parties won are recorded as the label holder sent them.
 OWN_STEPS: Mapping[type[Message], str] = {
     OwnAlignment: "own_alignment",
     OwnSplit: "own_split",
