@@ -208,7 +208,7 @@ def opened_sums(
                 raise Malformed(f"tree {tree.index}, attempt {tree.attempt}: {fault}") from None
         elif entries.received:
             lost.append(tree.index)
-    if not trees:
+    if lost and not trees:
         raise BadInput(
             "holds no opened sums of feature parties' columns: the label holder's policy needs record_sums = true, "
             "beside record, while the job trains"
