@@ -252,7 +252,7 @@ ROWS: tuple[Attack, ...] = (
     _on_sums(
         "columns",
         "Columns by opened sums",
-        "bins of a feature party's records, from the sums and left sets that the label holder of a training of trees gets",
+        "bins of a feature party's records, from the sums and left sets that the label holder of trees gets",
         read_columns,
         ColumnFigures,
         limit="the share of a feature party's cells that the label holder placed in their bins",

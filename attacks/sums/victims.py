@@ -33,7 +33,8 @@ def columns_read(
         BadInput: a table lacks records of the job, or is not the one that the party trained on.
         DataError: a table cannot be read, or has no such column.
     """
-    assert view.opened is not None and party.table is not None  # `attacks.label_holder_audit` checks it
+    assert view.opened is not None  # `attacks.label_holder_audit` checks both
+    assert party.table is not None
     ids = load_own_table(party.table, view, party.id, []).ids
     settings, figures = SumsSettings.read(file.sums), {}
     for victim in file.victim:
