@@ -12,6 +12,7 @@ from attacks.registry import Needs, rows
 from attacks.sums.attack import SumsEvidence
 from attacks.sums.kept import Kept
 from attacks.sums.schema import ColumnFigures, SumsSettings
+from attacks.sums.scoring import TrueColumns
 from attacks.view.own_table import as_numbers, check_names, load_own_table
 from attacks.view.view import View
 from treetap.errors import BadInput
@@ -52,7 +53,8 @@ def columns_read(
             settings,
             [(tree.index, int(tree.values.sum()), sorted(tree.nodes)) for tree in view.opened.trees],
         )
-        evidence = SumsEvidence(victim.name, view.opened, _truth(victim, ids, view), settings, of_victim, kept)
+        truth = TrueColumns.of(_truth(victim, ids, view), view.opened.params.max_bin)
+        evidence = SumsEvidence(victim.name, view.opened, truth, settings, of_victim, kept)
         for row in rows(Needs.SUMS).values():
             if victim.attacks is None or row.name in victim.attacks:
                 figures[victim.name] = row.run(evidence)
