@@ -282,7 +282,7 @@ class TranscriptReplay:
             where = (record.peer, record.step, record.stage)
             (tree.sent if sent else tree.series).setdefault(where, Messages()).add(message, message)
         elif record.step in ("labelled_records", "record_bins", "candidate_records") and not sent:
-            self.budget.take(len(record.message) if record.step == "labelled_records" else 0)
+            self.budget.take(len(record.message) if record.step != "candidate_records" else 0)
             self.shared.take(record.peer, message, record.step)
         elif record.step == self.network.kind and not sent:
             self.network.take(record.peer, message, self.budget)
