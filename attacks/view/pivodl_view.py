@@ -180,7 +180,10 @@ def _tree(
         for it in message.nodes
         if it.HasField("place")
     }
-    tree = PivodlTree(view, splits, sums, gains, by_source, weights, labelled, taken)
+    opened = replay.opened_nodes.whole()
+    if (root := opened.pop((ROOT, party), None)) is not None:  # opened by this party, which told the others
+        sums.setdefault(ROOT, root.reshape(-1))
+    tree = PivodlTree(view, splits, sums, gains, by_source, weights, labelled, taken, opened)
     _check(tree, params.width)
     return tree
 
@@ -241,6 +244,9 @@ def _check(tree: PivodlTree, width: int) -> None:
     for node, sums in tree.sums.items():
         if node not in leaves | tree.splits.keys() or sums.shape != (2 * width,) or (np.abs(sums) > _MOST).any():
             raise Malformed(f"{where}: the sums of node {node} are none")
+    for (node, source), opened in tree.opened.items():
+        if node not in leaves | tree.splits.keys() or opened.shape[1:] != (2 * width,):
+            raise Malformed(f"{where}: the sums of {source} that it opened at node {node} are none")
 
 
 def _weights(replay: TreeReplay) -> Iterator[tuple[int, str | None, str | None, Floats]]:
