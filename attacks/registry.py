@@ -23,11 +23,18 @@ from attacks.networks.binary_scores import cosine, norm
 from attacks.networks.gradient_clusters import cluster_figures
 from attacks.networks.gradient_labels import label_figures
 from attacks.networks.schema import ClusterFigures, CompletionFigures, LabelFigures, NetworkSettings, ScoreFigures
+from attacks.pivodl.columns_read import columns_read
 from attacks.pivodl.differential import differential
 from attacks.pivodl.disclosed import disclosed
 from attacks.pivodl.gain_inversion import gain_inversion
 from attacks.pivodl.label_guess import label_guess
-from attacks.pivodl.schema import DifferentialFigures, DisclosedFigures, GainInversionFigures, LabelGuess
+from attacks.pivodl.schema import (
+    ColumnsRead,
+    DifferentialFigures,
+    DisclosedFigures,
+    GainInversionFigures,
+    LabelGuess,
+)
 from attacks.predictions.on_scores import path_decoding, prediction_inversion
 from attacks.predictions.schema import DecodedPaths, DecodingSettings, InvertedWeights
 from attacks.schema import Findings, RangedSettings
@@ -182,6 +189,14 @@ ROWS: tuple[Attack, ...] = (
         "counts of what the messages disclose: bins, records of nodes, sums",
         disclosed,
         DisclosedFigures,
+    ),
+    _on_shared_labels(
+        "columns_read",
+        "Columns of other parties",
+        "bins of records that a party does not label, from exact bins of those that it does, left sets and opened sums",
+        columns_read,
+        ColumnsRead,
+        limit="the share of any party's cells, of records that another one does not label, that this one places right",
     ),
     _on_gradients(
         "gradient-clusters",

@@ -54,7 +54,7 @@ class BinDomains:
         A record that could have none of them keeps those that it had, and counts as a contradiction.
         """
         before = self.possible[column][records]
-        after = before & bins
+        after = np.logical_and(before, bins)
         none = ~after.any(axis=1)
         self.contradictions += int(none.sum())
         after[none] = before[none]
@@ -81,6 +81,12 @@ class BinDomains:
         column = int(self.candidates.feature[candidate])
         side: Bools = self.sides[column][candidate - int(self.candidates.first[column])]
         return side
+
+    def sides_of(self, candidates: Ints) -> tuple[Bools, Bools]:
+        """The bins of their column (bins,) that one of some candidates, all of one column, sends left, and right."""
+        sides = np.stack([self.side(candidate) for candidate in candidates.tolist()])
+        to_left, to_right = np.logical_or.reduce(sides), np.logical_or.reduce(~sides)
+        return np.asarray(to_left, dtype=bool), np.asarray(to_right, dtype=bool)
 
     def placed(self) -> Ints:
         """(N, d) the bin of each cell of which one is left; `UNPLACED` of others."""

@@ -22,7 +22,7 @@ from attacks.pivodl.known_scores import possible_scores
 from attacks.pivodl.left_sets import KnownCuts, left_sets
 from attacks.pivodl.opened_sums import NodeReader, OpenedNode
 from attacks.view.known_trees import Ints
-from attacks.view.pivodl_view import PivodlTree, PivodlView
+from attacks.view.pivodl_view import PivodlView
 from treetap.trees.job_params import BINARY
 from treetap.trees.shared_label_loss import SharedLabelLoss
 
@@ -42,12 +42,26 @@ class Onlooker:
     records: int
     labels: Ints | None = field(default=None, repr=False)
 
+    def __post_init__(self) -> None:
+        """Raise ValueError for bins or labels of records that the party does not label: it was sent none of these."""
+        own = len(self.view.own)
+        if wrong := [source for source, bins in self.view.columns.items() if len(bins.codes) != own]:
+            raise ValueError(f"the bins of {wrong[0]} are of other records than those that the attacker labels")
+        if self.view.party in self.view.columns or (self.labels is not None and len(self.labels) != own):
+            raise ValueError("the attacker is to have labels of its own records alone, and bins of other parties")
+
+    @property
+    def reads_sums(self) -> bool:
+        """True if it can tell what its own records add to a sum, and which g and h others can have."""
+        return self.labels is not None and self.view.params.objective in BINARY
+
 
 @dataclass(frozen=True, eq=False)
 class SourceClaims:
-    """The bins (N, d) that an attacker claims of one source, `UNPLACED` where it claims none; its own records' included.
+    """What an attacker claims of one source's columns.
 
     Attributes:
+        placed: (N, d) bins, its own records' included; `UNPLACED` where it claims none.
         by_left_sets: those that follow without opened sums.
         expected: (N, d) the mean of the bins that each cell can have.
         linked: candidates of opened sums that it has named, of `opened` in all.
@@ -65,14 +79,12 @@ class SourceClaims:
 def claims(attacker: Onlooker) -> dict[str, SourceClaims]:
     """Its claims by source, of all sources that sent it bins."""
     view = attacker.view
-    domains = {
-        source: BinDomains(attacker.records, view.own, bins) for source, bins in view.columns.items()
-    }
+    domains = {source: BinDomains(attacker.records, view.own, bins) for source, bins in view.columns.items()}
     cuts = KnownCuts(left_sets(view), domains)
     cuts.learn()
     by_left_sets = {source: it.placed() for source, it in domains.items()}
     linked, generator = dict.fromkeys(domains, 0), np.random.default_rng(0)
-    for _ in range(_PASSES if attacker.labels is not None and view.params.objective in BINARY else 0):
+    for _ in range(_PASSES if attacker.reads_sums else 0):
         narrowed = 0
         linked = dict.fromkeys(domains, 0)
         for source, reader in _readers(attacker, cuts, domains):

@@ -89,7 +89,7 @@ def _after(
     total = len(owner)
     rows, scores = [], []
     unknown = np.zeros(total, dtype=bool)
-    for leaf, inside in _possible_leaves(view, tree, total, cuts, domains).items():
+    for leaf, inside in _possible_leaves(tree, total, cuts, domains).items():
         source, weight = tree.source_above(leaf), weights.get(leaf)
         # the source of a leaf adds its weight with noise to the scores of the records that it labels
         noised = np.zeros(total, dtype=bool)
@@ -126,7 +126,7 @@ def _distinct(rows: list[Ints], scores: list[Floats], unknown: npt.NDArray[np.bo
 
 
 def _possible_leaves(
-    view: PivodlView, tree: PivodlTree, total: int, cuts: KnownCuts, domains: Mapping[str, BinDomains]
+    tree: PivodlTree, total: int, cuts: KnownCuts, domains: Mapping[str, BinDomains]
 ) -> dict[int, Ints]:
     """Leaf → the records that can be in it."""
     inside = {ROOT: np.arange(total, dtype=np.int64)}
@@ -144,7 +144,7 @@ def _possible_leaves(
         source = domains.get(split.source)
         column = None if source is None else cuts.column(tree.view.index, node, source)
         if source is not None and column is not None:
-            sides = np.stack([source.side(cut) for cut in cuts.cuts[tree.view.index, node].tolist()])
-            for child, bins in ((2 * node, sides.any(axis=0)), (2 * node + 1, (~sides).any(axis=0))):
+            to_left, to_right = source.sides_of(cuts.cuts[tree.view.index, node])
+            for child, bins in ((2 * node, to_left), (2 * node + 1, to_right)):
                 inside[child] = inside[child][source.can_be(column, inside[child], bins)]
     return inside

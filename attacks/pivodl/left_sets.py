@@ -1,8 +1,9 @@
 """Cells that follow from the sets of records that other parties' splits send left and right.
 
-All parties learn the records of the children that may be split, and the sets that follow by difference; of other leaves
-each owner those that it labels. An owner knows the bins of its labelled records exactly. So the cuts that send its own
-records to the sides where they went tell the split's column, and bounds for the bins of all records whose side is known.
+All parties learn the records of the children that may be split, and the sets that follow by difference; of other
+leaves each owner those that it labels. An owner knows the bins of its labelled records exactly. So the cuts that send
+its own records to the sides where they went tell the split's column, and bounds for the bins of all records whose side
+is known.
 """
 
 from __future__ import annotations
@@ -74,9 +75,8 @@ class KnownCuts:
         column = self.column(split.tree, split.node, domains)
         if column is None:
             return 0
-        sides = np.stack([domains.side(cut) for cut in agreeing.tolist()])
-        narrowed = domains.narrow(column, split.left, sides.any(axis=0))
-        return narrowed + domains.narrow(column, split.right, (~sides).any(axis=0))
+        to_left, to_right = domains.sides_of(agreeing)
+        return domains.narrow(column, split.left, to_left) + domains.narrow(column, split.right, to_right)
 
     def column(self, tree: int, node: int, domains: BinDomains) -> int | None:
         """The column of a split, where only one agrees."""

@@ -62,14 +62,14 @@ class NodeReader:
     """
 
     def __init__(self, node: OpenedNode, domains: BinDomains, loss: SharedLabelLoss) -> None:
-        self._node, self._domains = node, domains
+        self.node, self._domains = node, domains
         pairs, scores = node.scores, node.scores.scores[:, np.newaxis]
-        values = [loss.gradients(scores, np.full(len(scores), label)) for label in (0, 1)]
-        self._record = np.concatenate([pairs.records, pairs.records])
-        kinds, kind = np.unique(np.concatenate(values), axis=0, return_inverse=True)
+        self._record = pairs.records
+        of_first = loss.gradients(scores, np.zeros(len(scores), dtype=np.int64))
+        kinds, kind = np.unique(of_first, axis=0, return_inverse=True)
         self._kind: Ints = kind.reshape(-1)
         self._small = SmallSums(kinds.reshape(-1, 2))
-        self._sums = np.unique(node.sums, axis=0)  # equal sums are of the same records
+        self.sums = np.unique(node.sums, axis=0)  # equal sums are of the same records
         left, count = self._left_of(node.codes)
         self._left = left
         permitted = (count >= node.threshold) & (len(node.own) - count >= node.threshold)
@@ -81,7 +81,7 @@ class NodeReader:
 
     def _left_of(self, codes: Ints) -> tuple[Ints, Ints]:
         """Own sums (candidates, 2) left of every candidate, and the number of own records."""
-        values = np.concatenate([self._node.values, np.ones((len(codes), 1), dtype=np.int64)], axis=1)
+        values = np.concatenate([self.node.values, np.ones((len(codes), 1), dtype=np.int64)], axis=1)
         sums = left_sums(codes, self._domains.candidates, values, [np.arange(len(codes))])[0]
         return sums[:, :2], sums[:, 2]
 
@@ -92,10 +92,13 @@ class NodeReader:
         records between them that chance gives more than `CHANCE` of the fits are left out.
         """
         cut, below, above = self._fits(self._left)
-        by_chance = np.zeros(len(self._node.own) + 1)
+        by_chance = np.zeros(len(self.node.own) + 1)
+        pairs = below * len(self.sums) + above
         for _ in range(DEALS):
-            dealt = self._left_of(generator.permutation(self._node.codes))[0]
-            by_chance += np.bincount(self._between[self._fits(dealt)[0]], minlength=len(by_chance)) / DEALS
+            dealt, lower, upper = self._fits(self._left_of(generator.permutation(self.node.codes))[0])
+            # records that lie alone in a bin fit their true cut in whichever bin they are dealt
+            other = ~np.isin(lower * len(self.sums) + upper, pairs)
+            by_chance += np.bincount(self._between[dealt[other]], minlength=len(by_chance)) / DEALS
         fits = np.bincount(self._between[cut], minlength=len(by_chance))
         # fits with at least so many own records between, in truth and by chance
         at_least, chance = (np.cumsum(counts[::-1])[::-1] for counts in (fits, by_chance))
@@ -109,8 +112,8 @@ class NodeReader:
     @cached_property
     def _pairs(self) -> tuple[Ints, Ints, Ints, Keys]:
         """Places of two sums each, the second with the larger h; h and key of their difference; by this h."""
-        below, above = np.nonzero(self._sums[:, 1][:, np.newaxis] < self._sums[:, 1])
-        between = self._sums[above] - self._sums[below]
+        below, above = np.nonzero(self.sums[:, 1][:, np.newaxis] < self.sums[:, 1])
+        between = self.sums[above] - self.sums[below]
         order = np.argsort(between[:, 1], kind="stable")
         return below[order], above[order], between[order, 1], keys_of(between[order])
 
@@ -164,9 +167,9 @@ class NodeReader:
         return narrowed
 
     def _read(self, column: int, lower: int, upper: int) -> int:
-        node, domains = self._node, self._domains
+        node, domains = self.node, self._domains
         own = self._left[upper] - self._left[lower]
-        sums = self._sums[self.links[upper]] - self._sums[self.links[lower]] - own
+        sums = self.sums[self.links[upper]] - self.sums[self.links[lower]] - own
         read = int(self._small.read(keys_of(sums[np.newaxis]))[0])
         if read == UNREAD:
             return 0

@@ -109,9 +109,7 @@ def _code_type(part: pivodl_pb2.ColumnBins) -> np.dtype[Any]:
     return np.dtype("u1" if part.bins + part.has_missing <= _ONE_BYTE else "<u2")
 
 
-def _whole(
-    peer: str, parts: dict[tuple[int, int], pivodl_pb2.ColumnBins], labelled: int
-) -> ReceivedBins | None:
+def _whole(peer: str, parts: dict[tuple[int, int], pivodl_pb2.ColumnBins], labelled: int) -> ReceivedBins | None:
     """The columns of one source; None where parts are missing, as of an attempt that was cut short."""
     shapes: dict[int, Shape] = {}
     codes: dict[int, list[Ints]] = {}
