@@ -19,9 +19,10 @@ from attacks.case import Case, Say, grouped, held, on_network, scored_prediction
 from attacks.document import Document
 from attacks.label_holder_audit import attacked, label_holder, read_holder
 from attacks.networks.schema import GainFigures
-from attacks.pivodl.columns_read import true_columns
 from attacks.pivodl.evidence import exact_weights
+from attacks.pivodl.source_columns import true_columns
 from attacks.registry import Needs, rows
+from attacks.sums.victims import columns_read
 from attacks.view.view import View, read_view
 from treetap.errors import BadInput
 from treetap.protocols.registry import training
@@ -138,6 +139,8 @@ def _attacked(case: Case, say: Say, *, by_tree: bool) -> dict[str, Any]:
         fields["network"] = on_network(case, rows(Needs.GRADIENTS))
     if Needs.EMBEDDINGS.given_by(case.view):
         fields["victims"] = attacked(case.file, case.party, case.view, say)
+    if Needs.SUMS.given_by(case.view):
+        fields["columns_read"] = columns_read(case.file, case.party, case.view, say)
     return fields
 
 

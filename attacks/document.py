@@ -16,15 +16,16 @@ from attacks.features.schema import VictimFigures
 from attacks.id2graph.schema import AttackResult
 from attacks.networks.schema import GainFigures, NetworkFigures
 from attacks.pivodl.schema import (
-    ColumnsRead,
     DifferentialFigures,
     DisclosedFigures,
     GainInversionFigures,
     LabelGuess,
+    SourceColumns,
 )
 from attacks.predictions.schema import PredictionFigures
 from attacks.registry import GROUPING, Needs, rows
 from attacks.schema import Count, Findings
+from attacks.sums.schema import ColumnFigures
 from treetap.errors import BadInput
 from treetap.protocols.registry import TRAINING
 from treetap.wire.disclosure import CLASSES
@@ -148,11 +149,11 @@ class Party(Findings):
     """One attacker: its traffic and its attacks' results. `faults`: gaps of the transcript behind all figures.
 
     `signed`: what the transcript's signatures show. Of a PIVODL job, and only of such a one, `label_guess` and the
-    fields after it up to `columns_read`; of a feature party of a split network, and only of such a one, `network`; of a
-    label holder `victims`: feature party → attacks on its columns.
+    fields after it up to `source_columns`; of a feature party of a split network, and only of such a one, `network`; of a
+    label holder `victims`: feature party → attacks on its columns; of one of trees `columns_read`.
     """
 
-    OMITTED: ClassVar = (*PIVODL_ATTACKS, "network", "victims")
+    OMITTED: ClassVar = (*PIVODL_ATTACKS, "network", "victims", "columns_read")
 
     transcript: str
     columns: list[str]
@@ -168,9 +169,10 @@ class Party(Findings):
     gain_inversion: GainInversionFigures | None = None
     differential: DifferentialFigures | None = None
     disclosed: DisclosedFigures | None = None
-    columns_read: ColumnsRead | None = None
+    source_columns: SourceColumns | None = None
     network: NetworkFigures | None = None
     victims: dict[str, VictimFigures] | None = None
+    columns_read: dict[str, ColumnFigures] | None = None
 
 
 class Document(Findings):
@@ -218,7 +220,9 @@ class Document(Findings):
     @property
     def on_labels(self) -> dict[str, Party]:
         """The parties whose attacks are on labels: all but a label holder whose attacks are on columns."""
-        return {name: party for name, party in self.parties.items() if party.victims is None}
+        return {
+            name: party for name, party in self.parties.items() if party.victims is None and party.columns_read is None
+        }
 
     @model_validator(mode="after")
     def _named(self) -> Document:

@@ -23,21 +23,23 @@ from attacks.networks.binary_scores import cosine, norm
 from attacks.networks.gradient_clusters import cluster_figures
 from attacks.networks.gradient_labels import label_figures
 from attacks.networks.schema import ClusterFigures, CompletionFigures, LabelFigures, NetworkSettings, ScoreFigures
-from attacks.pivodl.columns_read import columns_read
 from attacks.pivodl.differential import differential
 from attacks.pivodl.disclosed import disclosed
 from attacks.pivodl.gain_inversion import gain_inversion
 from attacks.pivodl.label_guess import label_guess
 from attacks.pivodl.schema import (
-    ColumnsRead,
     DifferentialFigures,
     DisclosedFigures,
     GainInversionFigures,
     LabelGuess,
+    SourceColumns,
 )
+from attacks.pivodl.source_columns import source_columns
 from attacks.predictions.on_scores import path_decoding, prediction_inversion
 from attacks.predictions.schema import DecodedPaths, DecodingSettings, InvertedWeights
 from attacks.schema import Findings, RangedSettings
+from attacks.sums.attack import read_columns
+from attacks.sums.schema import ColumnFigures, SumsSettings
 from attacks.view.view import View
 from treetap.errors import BadInput
 from treetap.names import did_you_mean
@@ -120,6 +122,7 @@ _grouping = partial(Attack, needs=Needs.SETS, findings=AttackResult, settings=Se
 _on_shared_labels = partial(Attack, needs=Needs.SHARED_LABELS)
 _on_gradients = partial(Attack, needs=Needs.GRADIENTS, settings=NetworkSettings)
 _on_columns = partial(Attack, needs=Needs.EMBEDDINGS, settings=FeatureSettings)
+_on_sums = partial(Attack, needs=Needs.SUMS, settings=SumsSettings)
 _on_scores = partial(Attack, needs=Needs.SCORES, settings=DecodingSettings)
 #: All attacks, in the order of a report.
 ROWS: tuple[Attack, ...] = (
@@ -191,11 +194,11 @@ ROWS: tuple[Attack, ...] = (
         DisclosedFigures,
     ),
     _on_shared_labels(
-        "columns_read",
+        "source_columns",
         "Columns of other parties",
         "bins of records that a party does not label, from exact bins of those that it does, left sets and opened sums",
-        columns_read,
-        ColumnsRead,
+        source_columns,
+        SourceColumns,
         limit="the share of any party's cells, of records that another one does not label, that this one places right",
     ),
     _on_gradients(
@@ -260,6 +263,14 @@ ROWS: tuple[Attack, ...] = (
         lambda attacker: attacker.match_exact(),
         Reconstruction,
         limit=f"by the feature party's published model: {_RECORDS}",
+    ),
+    _on_sums(
+        "columns",
+        "Columns by opened sums",
+        "bins of a feature party's records, from the sums and left sets that the label holder of trees gets",
+        read_columns,
+        ColumnFigures,
+        limit="the share of a feature party's cells that the label holder placed in their bins",
     ),
     _on_scores(
         "path-decoding",

@@ -6,7 +6,7 @@
 breast_cancer comes with scikit-learn; credit needs TREETAP_DATA (the folder with credit_default.parquet), of which the
 first --records are taken. Columns go to the parties in equal runs, each label to one of them at random. All parties run
 in one process, by the simulator of the tests, whose cipher hides nothing and changes no plaintext message; they keep
-their transcripts with `record_sums`. The attack is `columns_read` of `treetap audit`, on each party's transcript.
+their transcripts with `record_sums`. The attack is `source_columns` of `treetap audit`, on each party's transcript.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from attacks.pivodl.columns_read import columns_read
+from attacks.pivodl.source_columns import source_columns
 from attacks.pivodl.evidence import SharedLabelEvidence
 from treetap import terminal
 from treetap.commands.local_federation import working_folder
@@ -77,7 +77,7 @@ def measured(name: str, records: int, parties: int, params: PivodlParams) -> lis
     for reader, view in views.items():
         begun = time.process_time()
         evidence = SharedLabelEvidence(view.pivodl, view.records, None, Labels(labels, ["0", "1"]), {}, truth)
-        found = columns_read(evidence)
+        found = source_columns(evidence)
         used = time.process_time() - begun
         for source, figures in found.sources.items():
             rows.append({"set": name, "reader": reader, "source": source, **figures.plain(), "cpu_seconds": used})

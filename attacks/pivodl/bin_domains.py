@@ -55,7 +55,7 @@ class BinDomains:
         """
         before = self.possible[column][records]
         after = np.logical_and(before, bins)
-        none = ~after.any(axis=1)
+        none = after.sum(axis=1) == 0
         self.contradictions += int(none.sum())
         after[none] = before[none]
         self.possible[column][records] = after
@@ -63,8 +63,7 @@ class BinDomains:
 
     def can_be(self, column: int, records: Ints, bins: Bools) -> Bools:
         """The mask (n,) of those records that can have a bin of a mask (bins,)."""
-        can: Bools = self.possible[column][records][:, bins].any(axis=1)
-        return can
+        return np.asarray(self.possible[column][records][:, bins].sum(axis=1) > 0, dtype=bool)
 
     def agreeing(self, left: Ints, right: Ints) -> Ints:
         """The candidates, by canonical number, that can send these records left and those right."""

@@ -6,7 +6,7 @@
    sets' columns, scores and sums again.
 
 An `Onlooker` holds no table of another party, and no label of a record that another party labels: claims are scored
-elsewhere (`attacks.pivodl.columns_read`).
+elsewhere (`attacks.pivodl.source_columns`).
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ class SourceFigures(Findings):
     rank_correlation: float | None
 
 
-class ColumnsRead(Findings):
+class SourceColumns(Findings):
     """The columns of the other parties, by party; `reasons`: of one that is not scored."""
 
     sources: dict[str, SourceFigures]

@@ -197,7 +197,7 @@ def _columns(parties: Mapping[str, Party]) -> Table:
     """The columns of each party as each other one reads them."""
     rows = []
     for name, party in parties.items():
-        for source, it in (party.columns_read.sources if party.columns_read is not None else {}).items():
+        for source, it in (party.source_columns.sources if party.source_columns is not None else {}).items():
             best = "" if it.best_column is None else f" (column {it.best_column})"
             rows.append(
                 [

@@ -15,9 +15,9 @@ import pytest
 from attacks.pivodl import column_claims
 from attacks.pivodl.bin_domains import UNPLACED, BinDomains
 from attacks.pivodl.column_claims import Onlooker, SourceClaims, claims
-from attacks.pivodl.columns_read import scored
 from attacks.pivodl.known_scores import PossibleScores
 from attacks.pivodl.opened_sums import NodeReader, OpenedNode
+from attacks.pivodl.source_columns import scored
 from attacks.view.pivodl_messages import ReceivedBins
 from attacks.view.pivodl_view import PivodlView
 from attacks.view.view import View, read_view
@@ -141,7 +141,7 @@ def test_no_module_of_the_attack_reads_a_table() -> None:
         tree = ast.parse((folder / f"{name}.py").read_text())
         imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
         assert not {module for module in imported if module.startswith(("treetap.tables", "treetap.trees.binning"))}
-        assert not imported & {"attacks.pivodl.columns_read", "attacks.pivodl.evidence", "attacks.view.own_table"}
+        assert not imported & {"attacks.pivodl.source_columns", "attacks.pivodl.evidence", "attacks.view.own_table"}
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from attacks.pivodl.bin_domains import UNPLACED
 from attacks.pivodl.column_claims import Onlooker, SourceClaims, claims
 from attacks.pivodl.evidence import SharedLabelEvidence
-from attacks.pivodl.schema import ColumnsRead, SourceFigures
+from attacks.pivodl.schema import SourceColumns, SourceFigures
 from attacks.view.known_trees import Ints
 from attacks.view.pivodl_view import PivodlView
 from treetap.errors import DataError
@@ -40,7 +40,7 @@ def true_columns(views: Mapping[str, PivodlView], tables: Mapping[str, Table]) -
     return columns
 
 
-def columns_read(evidence: SharedLabelEvidence) -> ColumnsRead:
+def source_columns(evidence: SharedLabelEvidence) -> SourceColumns:
     """The attack of one party on the columns of all others, and what of it is right."""
     view, labels = evidence.view, evidence.truth
     attacker = Onlooker(view, evidence.records, None if labels is None else labels[view.own])
@@ -58,7 +58,7 @@ def columns_read(evidence: SharedLabelEvidence) -> ColumnsRead:
             why.append(f"opened sums are not attacked: {_WHY_NOT}")
         sources[source] = scored(claimed, view.own, others, truth)
         reasons |= {source: "; ".join(why)} if why else {}
-    return ColumnsRead(sources=sources, reasons=reasons)
+    return SourceColumns(sources=sources, reasons=reasons)
 
 
 def scored(claimed: SourceClaims, own: Ints, others: Ints, truth: Ints | None) -> SourceFigures:
