@@ -149,8 +149,8 @@ class Party(Findings):
     """One attacker: its traffic and its attacks' results. `faults`: gaps of the transcript behind all figures.
 
     `signed`: what the transcript's signatures show. Of a PIVODL job, and only of such a one, `label_guess` and the
-    fields after it up to `source_columns`; of a feature party of a split network, and only of such a one, `network`; of a
-    label holder `victims`: feature party → attacks on its columns; of one of trees `columns_read`.
+    fields after it up to `source_columns`; of a feature party of a split network, and only of such a one, `network`; of
+    a label holder `victims`: feature party → attacks on its columns; of one of trees `columns_read`.
     """
 
     OMITTED: ClassVar = (*PIVODL_ATTACKS, "network", "victims", "columns_read")

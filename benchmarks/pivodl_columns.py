@@ -26,8 +26,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from attacks.pivodl.source_columns import source_columns
 from attacks.pivodl.evidence import SharedLabelEvidence
+from attacks.pivodl.source_columns import source_columns
 from treetap import terminal
 from treetap.commands.local_federation import working_folder
 from treetap.tables.labels import Labels
@@ -77,9 +77,9 @@ def measured(name: str, records: int, parties: int, params: PivodlParams) -> lis
     for reader, view in views.items():
         begun = time.process_time()
         evidence = SharedLabelEvidence(view.pivodl, view.records, None, Labels(labels, ["0", "1"]), {}, truth)
-        found = source_columns(evidence)
+        read = source_columns(evidence)
         used = time.process_time() - begun
-        for source, figures in found.sources.items():
+        for source, figures in read.sources.items():
             rows.append({"set": name, "reader": reader, "source": source, **figures.plain(), "cpu_seconds": used})
     return rows
 
