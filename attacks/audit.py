@@ -20,6 +20,7 @@ from attacks.document import Document
 from attacks.label_holder_audit import attacked, label_holder, read_holder
 from attacks.networks.schema import GainFigures
 from attacks.pivodl.evidence import exact_weights
+from attacks.pivodl.source_columns import true_columns
 from attacks.registry import Needs, rows
 from attacks.sums.victims import columns_read
 from attacks.view.view import View, read_view
@@ -101,10 +102,12 @@ def _cases(file: AuditFile) -> list[Case]:
     if classes is None and not first.regression and training(first.protocol).grows_trees:
         raise BadInput("the number of groups to look for is not given: say [label], or classes = 2 or more")
     # what one party of a PIVODL job got exactly tells what noise hides from the others: for scoring alone
-    exact = exact_weights({name: view.pivodl for name, view in views.items() if view.pivodl is not None})
+    shared = {name: view.pivodl for name, view in views.items() if view.pivodl is not None}
+    tables = {party.name: table for party, (table, _) in zip(file.party, of_parties, strict=True) if table is not None}
+    exact, columns = exact_weights(shared), true_columns(shared, tables)
     cases = [
-        Case(file, party, views[party.name], *tables, classes, exact)
-        for party, tables in zip(file.party, of_parties, strict=True)
+        Case(file, party, views[party.name], *held_by, classes, exact, columns)
+        for party, held_by in zip(file.party, of_parties, strict=True)
     ]
     for case in cases:
         if "cl" in case.grouping() and case.table is None:

@@ -15,7 +15,13 @@ from attacks.advice.results import Advice
 from attacks.features.schema import VictimFigures
 from attacks.id2graph.schema import AttackResult
 from attacks.networks.schema import GainFigures, NetworkFigures
-from attacks.pivodl.schema import DifferentialFigures, DisclosedFigures, GainInversionFigures, LabelGuess
+from attacks.pivodl.schema import (
+    DifferentialFigures,
+    DisclosedFigures,
+    GainInversionFigures,
+    LabelGuess,
+    SourceColumns,
+)
 from attacks.predictions.schema import PredictionFigures
 from attacks.registry import GROUPING, Needs, rows
 from attacks.schema import Count, Findings
@@ -143,8 +149,8 @@ class Party(Findings):
     """One attacker: its traffic and its attacks' results. `faults`: gaps of the transcript behind all figures.
 
     `signed`: what the transcript's signatures show. Of a PIVODL job, and only of such a one, `label_guess` and the
-    fields after it up to `disclosed`; of a feature party of a split network, and only of such a one, `network`; of a
-    label holder `victims`: feature party → attacks on its columns; of one of trees `columns_read`.
+    fields after it up to `source_columns`; of a feature party of a split network, and only of such a one, `network`; of
+    a label holder `victims`: feature party → attacks on its columns; of one of trees `columns_read`.
     """
 
     OMITTED: ClassVar = (*PIVODL_ATTACKS, "network", "victims", "columns_read")
@@ -163,6 +169,7 @@ class Party(Findings):
     gain_inversion: GainInversionFigures | None = None
     differential: DifferentialFigures | None = None
     disclosed: DisclosedFigures | None = None
+    source_columns: SourceColumns | None = None
     network: NetworkFigures | None = None
     victims: dict[str, VictimFigures] | None = None
     columns_read: dict[str, ColumnFigures] | None = None

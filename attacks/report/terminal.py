@@ -121,6 +121,7 @@ def _shared(document: Document, console: Console) -> None:
         ("Gain inversion", shared.inversions),
         ("Differential attack", shared.differentials),
         ("What the messages disclose", shared.disclosed),
+        ("Columns of other parties, as far as they are read", shared.columns),
     ):
         _table(console, title, table.heads, table.rows)
 

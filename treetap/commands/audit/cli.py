@@ -49,8 +49,8 @@ def attack(
         typer.Argument(
             metavar="NAME",
             help="cl, uni, uni+cl, id2graph, id2graph-chunked or id2graph-quotient; of pivodl also label_guess, "
-            "gain_inversion, differential or disclosed; of splitnn cl, gradient-clusters, gradient-labels, norm, "
-            "cosine or completion; of a prediction path-decoding or prediction-inversion.",
+            "gain_inversion, differential, disclosed or source_columns; of splitnn cl, gradient-clusters, "
+            "gradient-labels, norm, cosine or completion; of a prediction path-decoding or prediction-inversion.",
         ),
     ],
     attacker: AttackerOptions,
@@ -87,6 +87,7 @@ def attack(
     gain_inversion     exact leaf weights from announced gains
     differential       labels from sums over sets that differ in few records
     disclosed          counts of what the messages disclose: bins, records of nodes, sums
+    source_columns     bins of records that the party does not label, by left sets and by sums that it opened
 
     Of a prediction, by the recipient of its scores, with --job, --model, --columns and --predictions:
 

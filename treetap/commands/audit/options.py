@@ -27,7 +27,8 @@ class AuditOptions:
         None,
         "Exit with 1 above it; may be repeated. any: V-measure of every attack but cl; an attack's name: its "
         "own; accuracy: of every attack but cl; information: share of the label's entropy that all nodes tell; "
-        "label_guess, of pivodl: AUC of the guess of other parties' labels; gradient-clusters and gradient-labels, "
+        "label_guess, of pivodl: AUC of the guess of other parties' labels; source_columns, of pivodl: share of a "
+        "party's cells that another one places right; gradient-clusters and gradient-labels, "
         "of splitnn: V-measure, and share of labels named right; attributes, decode, match and match-exact, of a "
         "label holder: accuracy or R² of any column, SSIM of images or share of the mean record's error removed; "
         "path-decoding and prediction-inversion, of predictions: share of whole paths, of hidden weights.",
