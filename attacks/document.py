@@ -14,6 +14,7 @@ from pydantic import AfterValidator, AwareDatetime, Field, ValidationError, mode
 from attacks.advice.results import Advice
 from attacks.features.schema import VictimFigures
 from attacks.id2graph.schema import AttackResult
+from attacks.known_labels.schema import KnownLabelFigures
 from attacks.networks.schema import GainFigures, NetworkFigures
 from attacks.pivodl.schema import DifferentialFigures, DisclosedFigures, GainInversionFigures, LabelGuess
 from attacks.predictions.schema import PredictionFigures
@@ -141,12 +142,12 @@ class SeenTree(Findings):
 class Party(Findings):
     """One attacker: its traffic and its attacks' results. `faults`: gaps of the transcript behind all figures.
 
-    `signed`: what the transcript's signatures show. Of a PIVODL job, and only of such a one, `label_guess` and the
-    fields after it up to `disclosed`; of a feature party of a split network, and only of such a one, `network`; of a
-    label holder `victims`: feature party → attacks on its columns.
+    `signed`: what the transcript's signatures show. Of a party of a training of trees `known_labels`. Of a PIVODL job,
+    and only of such a one, `label_guess` and the fields after it up to `disclosed`; of a feature party of a split
+    network, and only of such a one, `network`; of a label holder `victims`: feature party → attacks on its columns.
     """
 
-    OMITTED: ClassVar = (*PIVODL_ATTACKS, "network", "victims")
+    OMITTED: ClassVar = ("known_labels", *PIVODL_ATTACKS, "network", "victims")
 
     transcript: str
     columns: list[str]
@@ -158,6 +159,7 @@ class Party(Findings):
     trees: list[SeenTree]
     faults: list[str]
     signed: str
+    known_labels: KnownLabelFigures | None = None
     label_guess: LabelGuess | None = None
     gain_inversion: GainInversionFigures | None = None
     differential: DifferentialFigures | None = None

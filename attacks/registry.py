@@ -19,7 +19,9 @@ from attacks.id2graph import grouping
 from attacks.id2graph.grouping import CHUNKS, KMEANS, LOUVAIN, GroupEvidence, Outcome
 from attacks.id2graph.leaves import Leaves
 from attacks.id2graph.schema import AttackResult, Settings
-from attacks.networks.binary_scores import cosine, norm
+from attacks.known_labels.naming import known_neighbours, known_regression
+from attacks.known_labels.schema import KnownLabelResult, KnownSettings
+from attacks.networks.binary_scores import direction_scoring, norm_scoring
 from attacks.networks.gradient_clusters import cluster_figures
 from attacks.networks.gradient_labels import label_figures
 from attacks.networks.schema import ClusterFigures, CompletionFigures, LabelFigures, NetworkSettings, ScoreFigures
@@ -48,6 +50,7 @@ class Needs(Enum):
 
     COLUMNS = "any feature party's"
     SETS = "trainings of trees"
+    KNOWN_LABELS = "trainings of trees, by a party that knows some labels"
     SHARED_LABELS = "pivodl"
     GRADIENTS = "splitnn"
     EMBEDDINGS = "label holders of splitnn, in an audit with [[victim]]"
@@ -58,6 +61,7 @@ class Needs(Enum):
         return {
             Needs.COLUMNS: view.embeddings is None,
             Needs.SETS: training(view.protocol).grows_trees,
+            Needs.KNOWN_LABELS: training(view.protocol).grows_trees,
             Needs.SHARED_LABELS: view.pivodl is not None,
             Needs.GRADIENTS: view.network is not None,
             Needs.EMBEDDINGS: view.embeddings is not None,
@@ -105,9 +109,13 @@ def _completion(evidence: Evidence) -> CompletionFigures | None:
 
 #: Figures of --fail-above of several attacks.
 _V_MEASURE, _RECORDS = "its V-measure", "SSIM of images; of tables the share of the mean record's error that is removed"
+_AUC = "its AUC by the nodes that a party knows, with or without the party's own columns"
 
 
 _grouping = partial(Attack, needs=Needs.SETS, findings=AttackResult, settings=Settings, limit=_V_MEASURE)
+_by_known_labels = partial(
+    Attack, needs=Needs.KNOWN_LABELS, findings=KnownLabelResult, settings=KnownSettings, limit=_AUC
+)
 _on_shared_labels = partial(Attack, needs=Needs.SHARED_LABELS)
 _on_gradients = partial(Attack, needs=Needs.GRADIENTS, settings=NetworkSettings)
 _on_columns = partial(Attack, needs=Needs.EMBEDDINGS, settings=FeatureSettings)
@@ -151,6 +159,18 @@ ROWS: tuple[Attack, ...] = (
         "the same as id2graph with records in the same leaves merged: same modularity, any N",
         grouping.id2graph_quotient,
         reads=LOUVAIN,
+    ),
+    _by_known_labels(
+        "known-neighbours",
+        "Known labels: nearest neighbours",
+        "the labels of the nearest known records, by the nodes that records lie in over all trees",
+        known_neighbours,
+    ),
+    _by_known_labels(
+        "known-regression",
+        "Known labels: logistic regression",
+        "a logistic regression on the nodes that records lie in over all trees, fitted to known labels",
+        known_regression,
     ),
     _on_shared_labels(
         "label_guess",
@@ -197,12 +217,18 @@ ROWS: tuple[Attack, ...] = (
         LabelFigures,
         limit="the share of other training labels that follow from gradients and the known ones",
     ),
-    _on_gradients("norm", "Gradients: length", "two classes: AUC of the length of gradients", norm, ScoreFigures),
     _on_gradients(
-        "cosine",
-        "Gradients: direction",
+        "norm-scoring",
+        "Gradients: norm-based scoring",
+        "two classes: AUC of the length of gradients",
+        norm_scoring,
+        ScoreFigures,
+    ),
+    _on_gradients(
+        "direction-scoring",
+        "Gradients: direction-based scoring",
         "two classes: AUC of the cosine with the gradient of one known record of the second class",
-        cosine,
+        direction_scoring,
         ScoreFigures,
     ),
     _on_gradients(

@@ -119,7 +119,7 @@ class LabelFigures(Findings):
 
 
 class EpochScore(Findings):
-    """The AUC of one epoch, null where one class has no gradient; `deviation` over the draws, of `cosine`."""
+    """The AUC of one epoch, null where one class has no gradient; of `direction-scoring` with the draws' deviation."""
 
     epoch: Count
     auc: float | None
@@ -186,8 +186,8 @@ class NetworkFigures(Findings):
     amplified: bool | None
     gradient_clusters: ClusterFigures | None = Field(alias="gradient-clusters")
     gradient_labels: LabelFigures | None = Field(alias="gradient-labels")
-    norm: ScoreFigures | None
-    cosine: ScoreFigures | None
+    norm_scoring: ScoreFigures | None = Field(alias="norm-scoring")
+    direction_scoring: ScoreFigures | None = Field(alias="direction-scoring")
     completion: CompletionFigures | None
     reasons: dict[str, str]
 
