@@ -198,7 +198,7 @@ def _by_others(columns: Floats, truth: Ints, classes: int, draw: np.random.Gener
         if len(present) < 2:
             chances[np.ix_(judged, present)] = 1.0
             continue
-        model = HistGradientBoostingClassifier(max_iter=30, max_leaf_nodes=15, early_stopping=False, random_state=0)
+        model = HistGradientBoostingClassifier(max_iter=30, max_leaf_nodes=15, random_state=0)
         model.fit(columns[fitted], truth[fitted])
         chances[np.ix_(judged, present)] = model.predict_proba(columns[judged])
     return chances
