@@ -34,8 +34,10 @@ from attacks.predictions.on_scores import path_decoding, prediction_inversion
 from attacks.predictions.schema import DecodedPaths, DecodingSettings, InvertedWeights
 from attacks.schema import Findings, RangedSettings
 from attacks.view.view import View
+from treetap import papers
 from treetap.errors import BadInput
 from treetap.names import did_you_mean
+from treetap.papers import Paper
 from treetap.protocols.registry import training
 
 if TYPE_CHECKING:
@@ -82,6 +84,7 @@ class Attack:
         reads: of these settings those that its results name.
         limit: the figure that --fail-above is on, empty: it has none.
         usual_up_to: most records with which an audit runs it unasked; None: any number.
+        published: its name in its paper; empty: it is of this project.
     """
 
     name: str
@@ -94,6 +97,8 @@ class Attack:
     reads: tuple[str, ...] = ()
     limit: str = ""
     usual_up_to: int | None = None
+    published: str = ""
+    paper: Paper | None = None
 
     @property
     def groups(self) -> bool:
@@ -129,12 +134,25 @@ ROWS: tuple[Attack, ...] = (
         grouping.cl,
         needs=Needs.COLUMNS,
         reads=KMEANS,
+        published="CL",
+        paper=papers.ID2GRAPH,
     ),
     _grouping(
-        "uni", "UNI", "union–find: records that a chain of the attacker's leaves joins share a label", grouping.uni
+        "uni",
+        "UNI",
+        "union–find: records that a chain of the attacker's leaves joins share a label",
+        grouping.uni,
+        published="UNI",
+        paper=papers.ID2GRAPH,
     ),
     _grouping(
-        "uni+cl", "UNI+CL", "k-means on own features and the groups of uni", grouping.uni_cl, reads=("alpha", *KMEANS)
+        "uni+cl",
+        "UNI+CL",
+        "k-means on own features and the groups of uni",
+        grouping.uni_cl,
+        reads=("alpha", *KMEANS),
+        published="UNI+CL",
+        paper=papers.ID2GRAPH,
     ),
     _grouping(
         "id2graph",
@@ -144,6 +162,8 @@ ROWS: tuple[Attack, ...] = (
         reads=(*LOUVAIN, "max_entries"),
         limit="its V-measure, and those of its other forms",
         usual_up_to=EXACT_UP_TO,
+        published="ID2Graph",
+        paper=papers.ID2GRAPH,
     ),
     _grouping(
         "id2graph-chunked",
@@ -152,6 +172,8 @@ ROWS: tuple[Attack, ...] = (
         grouping.id2graph_chunked,
         reads=(*LOUVAIN, *CHUNKS),
         usual_up_to=0,
+        published="ID2Graph with chunks (Algorithm 3)",
+        paper=papers.ID2GRAPH,
     ),
     _grouping(
         "id2graph-quotient",
@@ -179,6 +201,8 @@ ROWS: tuple[Attack, ...] = (
         label_guess,
         LabelGuess,
         limit="the AUC of the guess of other parties' labels by received leaf weights",
+        published="guess by leaf weights (Definition 9)",
+        paper=papers.PIVODL,
     ),
     _on_shared_labels(
         "gain_inversion",
@@ -193,6 +217,8 @@ ROWS: tuple[Attack, ...] = (
         "labels from sums over sets that differ in few records",
         differential,
         DifferentialFigures,
+        published="differential attack (Theorem 2)",
+        paper=papers.PIVODL,
     ),
     _on_shared_labels(
         "disclosed",
@@ -223,6 +249,8 @@ ROWS: tuple[Attack, ...] = (
         "two classes: AUC of the length of gradients",
         norm_scoring,
         ScoreFigures,
+        published="norm-based scoring",
+        paper=papers.SPLIT_SCORING,
     ),
     _on_gradients(
         "direction-scoring",
@@ -230,6 +258,8 @@ ROWS: tuple[Attack, ...] = (
         "two classes: AUC of the cosine with the gradient of one known record of the second class",
         direction_scoring,
         ScoreFigures,
+        published="direction-based scoring",
+        paper=papers.SPLIT_SCORING,
     ),
     _on_gradients(
         "completion",
@@ -237,6 +267,8 @@ ROWS: tuple[Attack, ...] = (
         "a head on the own published bottom model, beside untrained bottoms and training from scratch",
         _completion,
         CompletionFigures,
+        published="passive model completion",
+        paper=papers.LABEL_INFERENCE,
     ),
     _on_columns(
         "attributes",
@@ -245,6 +277,8 @@ ROWS: tuple[Attack, ...] = (
         lambda attacker: attacker.attributes(),
         Attribute,
         limit="the accuracy of the guess of any column, of numbers its R²",
+        published="attribute inference (Equation 7)",
+        paper=papers.SENSFL,
     ),
     _on_columns(
         "decode",
@@ -253,6 +287,8 @@ ROWS: tuple[Attack, ...] = (
         lambda attacker: attacker.decode(),
         Reconstruction,
         limit=f"by an inverse network: {_RECORDS}",
+        published="inverse network (section 4.3)",
+        paper=papers.MODEL_INVERSION,
     ),
     _on_columns(
         "match",
@@ -261,6 +297,8 @@ ROWS: tuple[Attack, ...] = (
         lambda attacker: attacker.match(),
         Reconstruction,
         limit=f"by a surrogate of the feature party's model: {_RECORDS}",
+        published="reconstruction by a surrogate (Equations 5 and 6)",
+        paper=papers.SENSFL,
     ),
     _on_columns(
         "match-exact",
@@ -269,6 +307,8 @@ ROWS: tuple[Attack, ...] = (
         lambda attacker: attacker.match_exact(),
         Reconstruction,
         limit=f"by the feature party's published model: {_RECORDS}",
+        published="white-box inversion",
+        paper=papers.MODEL_INVERSION,
     ),
     _on_scores(
         "path-decoding",
