@@ -34,7 +34,7 @@ from attacks.view.expected_leakage import expected_views
 from treetap import terminal
 from treetap.tables.labels import Labels
 from treetap.trees.binning import bin_table
-from treetap.trees.centralised import train
+from treetap.trees.centralised import CentralTrees, train
 from treetap.trees.centralised_forest import train_forest
 from treetap.trees.params import BoostingParams, ForestParams
 
@@ -65,7 +65,7 @@ def attacked(
     classes = int(y.max()) + 1
     if protocol == "forest":
         of_forest = ForestParams(n_estimators=trees, max_depth=6, max_bin=32, seed=seed)
-        model = train_forest(blocks, y, of_forest, classes)
+        model: CentralTrees = train_forest(blocks, y, of_forest, classes)
     else:
         tables = [(name, bin_table(block, [str(j) for j in range(block.shape[1])], 32)) for name, block in blocks]
         objective = "binary:logistic" if classes == 2 else "multi:softprob"

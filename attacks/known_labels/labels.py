@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attacks.files import LabelTable
-from attacks.known_labels.schema import KnownSettings
-from attacks.networks.schema import NetworkSettings
+from attacks.schema import DrawingSettings
 from attacks.scores import UNKNOWN
 from attacks.view.own_table import load_known_labels
 from attacks.view.received_rows import attack_draws, some_of
@@ -67,7 +66,7 @@ class KnownLabels:
         """True if every record has a label at hand."""
         return bool(len(self.truth)) and len(self.scored) == len(self.truth)
 
-    def evaluated(self, settings: NetworkSettings) -> Ints:
+    def evaluated(self, settings: DrawingSettings) -> Ints:
         """Places of the records on which classifiers are measured where there is no other table.
 
         All with a label that the party does not know, if its labels are given and there are others; else a fifth, whose
@@ -79,7 +78,7 @@ class KnownLabels:
         most = min(settings.most_records, int(SET_ASIDE * len(self.scored)))
         return some_of(self.scored, most, draws, "evaluation")
 
-    def draws(self, settings: NetworkSettings | KnownSettings, without: Ints) -> list[Ints]:
+    def draws(self, settings: DrawingSettings, without: Ints) -> list[Ints]:
         """Places of known labels, for each draw; `without`: places that are not among them."""
         pool = np.setdiff1d(self.pool, without)
         if len(pool) <= settings.known:

@@ -9,39 +9,28 @@ from typing import ClassVar, Self
 import numpy as np
 from pydantic import Field
 
-from attacks.schema import Count, Findings, RangedSettings
+from attacks.schema import Count, DrawingSettings, Findings
 from treetap.trees.job_params import Range
 
 
 @dataclass(frozen=True)
-class KnownSettings(RangedSettings):
+class KnownSettings(DrawingSettings):
     """Settings of both attacks.
 
     Attributes:
-        known: labels that the party is assumed to know.
-        draws: draws of these records, over which figures are averaged.
         first: records of the rarest class that the attack names first, whose precision is measured.
         neighbours: known records, the nearest ones, that vote on a label.
-        most_records: records that take part at most; which ones is drawn.
-        seed: of the draws and of the control.
     """
 
     ATTACKS: ClassVar = "attacks by known labels"
-    RANGES: ClassVar = {
-        "known": Range(1, 1_000_000, integer=True),
-        "draws": Range(1, 100, integer=True),
+    RANGES: ClassVar = DrawingSettings.RANGES | {
         "first": Range(1, 1_000_000, integer=True),
         "neighbours": Range(1, 1000, integer=True),
-        "most_records": Range(10, 1_000_000, integer=True),
-        "seed": Range(0, 2**31 - 1, integer=True),
     }
 
-    known: int = 40
-    draws: int = 5
+    most_records: int = 20_000
     first: int = 100
     neighbours: int = 5
-    most_records: int = 20_000
-    seed: int = 0
 
 
 class Averaged(Findings):

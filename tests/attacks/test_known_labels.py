@@ -227,7 +227,8 @@ def test_the_document_and_both_reports_have_the_figures(document: Document) -> N
                     assert f"{figure.mean:.3f}" in section
                     assert f"{figure.mean:.3f}" in out.getvalue()
         assert f"<bdi>{name}</bdi>" in section
-        assert "can put the other records in order by 40 known labels with an AUC of" in " ".join(out.getvalue().split())
+        said = " ".join(out.getvalue().split())
+        assert "can put the other records in order by 40 known labels with an AUC of" in said
     assert "own columns alone, labels reassigned" not in section
     assert "Labels reassigned" in section
     assert "Few known labels" not in html(made())
