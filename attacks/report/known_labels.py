@@ -9,9 +9,8 @@ from attacks.document import Document, Party
 from attacks.known_labels.schema import Averaged, DrawnLabels, KnownLabelFigures, KnownLabelResult, Naming
 from attacks.registry import Needs, rows
 from attacks.report.glossary import count, score, share
-from treetap.pages.pictures import DottedTable, Table, dots
+from treetap.pages.pictures import Dots, DottedTable, Table, dots
 
-HEADS = ("party", "attack", "by", "AUC", "±", "precision of the first", "±", "accuracy", "±")
 LABEL_HEADS = (
     *("party", "known labels", "draws", "classes without one", "records named", "left out", "nodes"),
     *("rarest class", "named first", "its share", "largest class"),
@@ -20,16 +19,17 @@ REASON_HEADS = ("party", "left out", "reason")
 #: Field of a result → what the attack goes by, and its class in the style sheet.
 KINDS = {
     "nodes": ("nodes", "graph"),
-    "columns": ("own columns alone", "cl"),
-    "both": ("nodes and own columns", "own"),
-    "reassigned": ("nodes, labels reassigned", "received"),
-    "reassigned_columns": ("own columns, labels reassigned", "chunked"),
+    "columns": ("own columns", "cl"),
+    "both": ("both", "unicl"),
+    "reassigned": ("nodes, reassigned", "received"),
+    "reassigned_columns": ("own columns, reassigned", "chunked"),
 }
+HEADS = ("party", "attack", "figure", "guessing", *(label for label, _ in KINDS.values()))
 #: Terms of the section.
 TERMS = {
     "Nodes": "the nodes of which the party knows the records, over all trees; small ones count most.",
-    "Own columns alone": "the same attack without the training: what the party could do anyway.",
-    "Labels reassigned": (
+    "Own columns": "the same attack without the training: what the party could do anyway.",
+    "Reassigned": (
         "the control. Labels are exchanged between records that look alike in the party's own columns, after the "
         "training, whose nodes stay. What the attack by nodes still scores comes from own columns and was there before "
         "the training; what it scores more on the true labels, the training told."
@@ -57,17 +57,18 @@ def known_labels(document: Document) -> KnownSection | None:
     if not parties:
         return None
     figures = [
-        ([name, attack, *_row(key, naming)], dots([(KINDS[key][1], naming.auc.mean)], limit=0.5))
+        row
         for name, known in parties.items()
+        if known.drawn is not None
         for attack, result in _results(known)
-        for key, naming in _namings(result)
+        for row in _rows(name, attack, result, known.drawn)
     ]
-    used = [kind for kind in KINDS.values() if any(kind[0] == row[2] for row, _ in figures)]
+    drawn = {(it.drawn.known, it.drawn.draws) for it in parties.values() if it.drawn is not None}
     return KnownSection(
-        title="Few known labels",
+        title="; ".join(["Few known labels", *(f"{known} in each of {draws} draws" for known, draws in sorted(drawn))]),
         terms={row.label: f"{row.line}." for row in rows(Needs.KNOWN_LABELS).values()} | TERMS,
-        kinds=used,
-        figures=DottedTable(HEADS, 3, "AUC, 0 to 1", figures),
+        kinds=list(KINDS.values()),
+        figures=DottedTable(HEADS, 3, "0 to 1", figures),
         labels=Table(LABEL_HEADS, [_labels(name, it.drawn) for name, it in parties.items() if it.drawn is not None]),
         reasons=Table(REASON_HEADS, [[name, *pair] for name, it in parties.items() for pair in it.reasons.items()]),
     )
@@ -109,13 +110,23 @@ def _namings(result: KnownLabelResult) -> Iterator[tuple[str, Naming]]:
             yield key, naming
 
 
-def _row(key: str, naming: Naming) -> list[str]:
-    """A row after party and attack, under `HEADS`."""
-    return [KINDS[key][0], *_figure(naming.auc), *_figure(naming.precision), *_figure(naming.accuracy)]
+def _rows(name: str, attack: str, result: KnownLabelResult, drawn: DrawnLabels) -> Iterator[tuple[list[str], Dots]]:
+    """Three figures of an attack under `HEADS`, each with what guessing reaches."""
+    namings = dict(_namings(result))
+    for field, label, guessed in (
+        ("auc", "AUC", 0.5),
+        ("precision", f"precision of the first {count(drawn.first)}", drawn.chance),
+        ("accuracy", "accuracy", drawn.majority),
+    ):
+        by: dict[str, Averaged] = {key: getattr(naming, field) for key, naming in namings.items()}
+        cells = [_figure(by[key]) if key in by else "–" for key in KINDS]
+        placed = ((KINDS[key][1], by[key].mean) for key in reversed(KINDS) if key in by)
+        yield [name, attack, label, score(guessed), *cells], dots(placed, limit=guessed)
 
 
-def _figure(averaged: Averaged) -> list[str]:
-    return [score(averaged.mean), score(averaged.deviation)]
+def _figure(averaged: Averaged) -> str:
+    spread = "" if averaged.deviation is None else f" ± {score(averaged.deviation)}"
+    return f"{score(averaged.mean)}{spread}"
 
 
 def _labels(name: str, drawn: DrawnLabels) -> list[str]:
