@@ -25,6 +25,7 @@ SETTINGS = {
     "known_labels": Needs.KNOWN_LABELS,
     "network": Needs.GRADIENTS,
     "features": Needs.EMBEDDINGS,
+    "sums": Needs.SUMS,
     "decoding": Needs.SCORES,
 }
 
@@ -56,7 +57,7 @@ class AuditFile(Strict):
 
     Of a split network: `evaluation`: labels of the records in the parties' `evaluation` tables; `network`: settings of
     the attacks; `accuracy`; `victim`: the feature parties whose columns the label holder attacks; `features`: settings
-    of these attacks.
+    of these attacks. Of trees `victim` too, and `sums`: settings of that attack.
 
     `prediction`: predictions whose scores their recipients attack; `decoding`: settings of these attacks.
     """
@@ -79,6 +80,7 @@ class AuditFile(Strict):
     accuracy: Accuracies = Accuracies()
     victim: list[Victim] = []
     features: dict[str, Any] = {}
+    sums: dict[str, Any] = {}
     prediction: list[ScoredPrediction] = []
     decoding: dict[str, Any] = {}
     party: Annotated[list[AuditedParty], Field(min_length=1)]
@@ -111,7 +113,7 @@ class AuditFile(Strict):
             if len(set(given)) < len(given):
                 raise ValueError(f"two [[{what}]] have one name")
         for victim in self.victim:
-            chosen(victim.attacks or [], "attack on columns", Needs.EMBEDDINGS)
+            chosen(victim.attacks or [], "attack on columns", Needs.EMBEDDINGS, Needs.SUMS)
         return self
 
 
