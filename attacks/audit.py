@@ -15,7 +15,7 @@ from attacks import sections
 from attacks.advice.advise import AdvisedJob, advise
 from attacks.advice.frontiers_at_hand import given
 from attacks.audit_file import AuditFile
-from attacks.case import Case, Say, grouped, held, on_network, scored_predictions, shared_labels
+from attacks.case import Case, Say, by_known_labels, grouped, held, on_network, scored_predictions, shared_labels
 from attacks.document import Document
 from attacks.label_holder_audit import attacked, label_holder, read_holder
 from attacks.networks.schema import GainFigures
@@ -131,6 +131,9 @@ def _views(file: AuditFile) -> dict[str, View]:
 def _attacked(case: Case, say: Say, *, by_tree: bool) -> dict[str, Any]:
     """The findings of all attacks whose view this one is, under the fields of the document that hold them."""
     fields: dict[str, Any] = {"attacks": grouped(case, case.grouping(), say, by_tree=by_tree)}
+    if Needs.KNOWN_LABELS.given_by(case.view):
+        say("known labels")
+        fields["known_labels"] = by_known_labels(case, rows(Needs.KNOWN_LABELS))
     if Needs.SHARED_LABELS.given_by(case.view):
         say("leaf weights and gains")
         fields |= shared_labels(case, rows(Needs.SHARED_LABELS))

@@ -70,6 +70,8 @@ def exceeded(document: Document, limits: Mapping[str, float]) -> list[str]:
             raise BadInput(f"--fail-above {name}: nothing is scored: {why}")
         elif name == "information":
             above += _informed(document, limit)
+        elif needs == Needs.KNOWN_LABELS:
+            above += _by_known_labels(document, name, limit)
         elif needs == Needs.SHARED_LABELS:
             above += _guessed(document, limit)
         elif needs == Needs.GRADIENTS or (document.of_network and name in GENERAL):
@@ -110,6 +112,18 @@ def _results(document: Document, name: str) -> list[tuple[str, AttackName, Attac
         was = "was run" if name in GENERAL else "was not run"
         raise BadInput(f"--fail-above {name}: {what} {was}; name attacks in --attacks or in audit.toml")
     return results
+
+
+def _by_known_labels(document: Document, name: str, limit: float) -> list[str]:
+    """AUCs above a limit by the nodes that a party knows, the larger of those with and without its own columns."""
+    figures = []
+    for whose, party in document.parties.items():
+        known = None if party.known_labels is None else party.known_labels.plain()
+        if known is not None and (result := known[name]) is not None:
+            aucs = [by["auc"]["mean"] for by in (result["nodes"], result["both"]) if by is not None]
+            figures.append((f"{whose}: {name} with {known['drawn']['known']} labels reaches an AUC", max(aucs)))
+    none = f"--fail-above {name}: the attack was run on no party; the document's reasons say why"
+    return _above(figures, limit, none)
 
 
 def _of_networks(document: Document, name: str, limit: float) -> list[str]:

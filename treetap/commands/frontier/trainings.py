@@ -65,7 +65,7 @@ def trained_by_federation(
     return TrainingResult(
         test={name: kept(tested[name]) for name in training.plan.points},
         v_measure={
-            party: {name: figures["v_measure"] for name, figures in attacks.items()}
+            party: {name: attacks[name]["v_measure"] for name in names if name in attacks}
             for party, attacks in (run.audit or {}).items()
         },
         classes=len(labels_of(experiment, table).classes),
