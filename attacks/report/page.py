@@ -17,6 +17,7 @@ from attacks.report import (
     pivodl,
     predictions,
     scores,
+    sums,
     trees,
 )
 from treetap.pages.page import render
@@ -35,7 +36,7 @@ def html(document: Document | Mapping[str, Any]) -> str:
     """
     content = parse(document)
     v_top, nats_top, chosen = scores.ceiling(content), bounds.ceiling(content), trees.choose(content)
-    largest, parties = glance.largest_class(content), content.parties.items()
+    largest, parties = glance.largest_class(content), content.on_labels.items()
     return render(
         "attacks.report",
         "page.html.j2",
@@ -59,7 +60,7 @@ def html(document: Document | Mapping[str, Any]) -> str:
         bounds={name: bounds.bounds(content, party, nats_top) for name, party in parties},
         joints={name: bounds.joint(content, party) for name, party in parties},
         overviews={name: trees.overview(party) for name, party in parties},
-        drawings={name: [trees.draw(content, tree) for tree in chosen[name]] for name in content.parties},
+        drawings={name: [trees.draw(content, tree) for tree in chosen[name]] for name in content.on_labels},
         box=(trees.BOX, trees.BOX_HEIGHT),
         shared=pivodl.shared_labels(content),
         network=networks.networks(content),
@@ -68,6 +69,9 @@ def html(document: Document | Mapping[str, Any]) -> str:
         columns=columns.columns(content),
         column_dots=columns.DOTS.values(),
         column_rescaled=columns.RESCALED,
+        read=sums.columns_read(content),
+        read_glance=sums.glance_table(content),
+        who_knows=sums.WHO_KNOWS,
         paths=predictions.paths(content),
         weights=predictions.weights(content),
         prediction_terms=predictions.TERMS,

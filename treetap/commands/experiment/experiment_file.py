@@ -147,7 +147,8 @@ class AuditTable(Strict):
     """The attacks on the feature parties' transcripts after each run; by default those of `treetap audit`.
 
     `frontier`: a document of `treetap frontier`, by which the audit advises; a relative path is from the file's folder.
-    Of split networks `network`: settings of feature parties' attacks; `features`: of the label holder's on columns.
+    Of split networks `network`: settings of feature parties' attacks; `features`: of the label holder's on columns; of
+    trees `sums`.
     """
 
     attacks: Annotated[list[str], Field(min_length=1)] | None = None
@@ -157,6 +158,7 @@ class AuditTable(Strict):
     settings: dict[str, Any] = {}
     network: dict[str, Any] = {}
     features: dict[str, Any] = {}
+    sums: dict[str, Any] = {}
     frontier: Path | None = None
 
     @model_validator(mode="after")
@@ -167,7 +169,7 @@ class AuditTable(Strict):
             raise ValueError(f"needs {missing.name}: pip install 'treetap[audit]'") from None
         if self.attacks is not None:
             known_attacks(self.attacks)
-        check_settings({"settings": self.settings, "network": self.network, "features": self.features})
+        check_settings({name: getattr(self, name) for name in ("settings", "network", "features", "sums")})
         return self
 
 
