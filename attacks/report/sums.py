@@ -65,13 +65,13 @@ def words(name: str, figures: ColumnFigures) -> str:
         why = "; ".join(figures.reasons.values())
         return f"was not measured as a reader of {name}'s columns: {why}."
     read, size = figures.together, f"{count(figures.records)} records × {count(figures.columns)} columns"
+    floor = share(figures.left_sets.placed, 1)
+    bound = "" if figures.given is None else f"; with all links given it would place {share(figures.given.placed, 1)}"
     said = [
         f"placed {share(read.placed, 1)} of {name}'s cells ({size}) in their bins, by the sums that it opened in "
         f"{count(figures.trees)} trees; {count(read.wrong)} of its {count(read.claims)} claims are wrong, which the "
         "audit alone knows.",
-        f"The left sets of splits that {name} won, which no noise on sums hides, place "
-        f"{share(figures.left_sets.placed, 1)} by themselves"
-        + ("." if figures.given is None else f"; with all links given it would place {share(figures.given.placed, 1)}."),
+        f"The left sets of splits that {name} won, which no noise on sums hides, place {floor} by themselves{bound}.",
     ]
     if figures.best is not None:
         said.append(

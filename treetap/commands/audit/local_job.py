@@ -16,8 +16,6 @@ from treetap.errors import BadInput, Malformed
 from treetap.models.durable import write_whole
 
 REPORT, DOCUMENT = "audit.html", "audit.json"
-#: Fields of a label holder's results, by the party whose columns it attacks.
-OF_COLUMNS = ("victims", "columns_read")
 
 
 def write_file(
@@ -80,7 +78,7 @@ def scores(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             **party["attacks"],
             **{key: party[key] for key in rows(Needs.SHARED_LABELS) if key in party},
             **{key: network[key] for key in rows(Needs.GRADIENTS) if network.get(key) is not None},
-            **{key: _without_pictures(party[key]) for key in OF_COLUMNS if key in party},
+            **{key: _without_pictures(party[key]) for key in ("victims", "columns_read") if key in party},
         }
         for name, party in document["parties"].items()
         for network in [party.get("network", {})]

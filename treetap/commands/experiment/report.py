@@ -10,8 +10,8 @@ from typing import Any
 from rich.table import Table
 
 from treetap import terminal
-from treetap.commands.audit.local_job import OF_COLUMNS
 from treetap.commands.experiment.results import (
+    OF_COLUMNS,
     Importance,
     Measures,
     Prediction,

@@ -20,12 +20,12 @@ from attacks.view.own_table import one_hot
 from party.defences.noisy_labels import NoisyLabels
 from party.defences.settings import LabelDp
 from party.growth.split_table import SplitTable
-from treetap.commands.audit import local_job
 from treetap.commands.experiment import joint_model
 from treetap.commands.experiment.experiment_file import AuditTable
 from treetap.commands.experiment.joined_table import ID, labels_of, split
 from treetap.commands.experiment.joint_model import REPAIRED, Meaning
 from treetap.commands.experiment.party_tables import read_as_party, write_tables
+from treetap.commands.experiment.results import OF_COLUMNS
 from treetap.commands.experiment.run import run_seed
 from treetap.commands.experiment.spread_labels import truth
 from treetap.commands.frontier.frontier_file import REFERENCE, FrontierFile, Training
@@ -68,7 +68,7 @@ def trained_by_federation(
         v_measure={
             party: {name: figures["v_measure"] for name, figures in attacks.items()}
             for party, attacks in (run.audit or {}).items()
-            if not attacks.keys() & set(local_job.OF_COLUMNS)
+            if not attacks.keys() & set(OF_COLUMNS)
         },
         classes=len(labels_of(experiment, table).classes),
         local_subtrees=(defended and defended.local_subtrees) or 0,
