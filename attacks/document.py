@@ -221,6 +221,13 @@ class Document(Findings):
         return {name: figures for party in self.parties.values() for name, figures in (party.victims or {}).items()}
 
     @property
+    def columns_read(self) -> dict[str, ColumnFigures]:
+        """Feature party → the label holder's attack on its columns by opened sums; of jobs of trees."""
+        return {
+            name: figures for party in self.parties.values() for name, figures in (party.columns_read or {}).items()
+        }
+
+    @property
     def on_labels(self) -> dict[str, Party]:
         """The parties whose attacks are on labels: all but a label holder whose attacks are on columns."""
         return {

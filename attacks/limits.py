@@ -64,6 +64,8 @@ def exceeded(document: Document, limits: Mapping[str, float]) -> list[str]:
             above += _on_scores(document, name, limit)
         elif name == "source_columns":
             above += _read_in_pivodl(document, limit)
+        elif needs == Needs.SUMS:
+            above += _by_sums(document, name, limit)
         # attacks on columns and on scores need no labels of the training; all others are scored by them
         elif document.classes is None:
             why = "the label is a number, not a class" if document.labelled else "no [label] is given"
@@ -173,6 +175,22 @@ def _on_columns(document: Document, name: str, limit: float) -> list[str]:
     ]
     none = f"--fail-above {name}: nothing is scored: the attack was not run, or [[victim]] has no truth = …"
     return _above(figures, limit, none)
+
+
+def _by_sums(document: Document, name: str, limit: float) -> list[str]:
+    """Shares above a limit of the cells that a label holder of trees placed by all that it read, per feature party."""
+    if not document.columns_read:
+        raise BadInput(
+            f"--fail-above {name}: no label holder's attack by opened sums is in this audit: let its policy record "
+            "sums, and name whose columns it attacks in [[victim]]"
+        )
+    shares = [
+        (f"{victim}: {document.label_holder} placed a share", figures.together.placed)
+        for victim, figures in document.columns_read.items()
+        if figures.together is not None
+    ]
+    said = "; ".join(why for figures in document.columns_read.values() for why in figures.reasons.values())
+    return _above(shares, limit, f"--fail-above {name}: nothing was attacked: {said}")
 
 
 def _on_scores(document: Document, name: str, limit: float) -> list[str]:

@@ -32,6 +32,7 @@ class AuditOptions:
         "party's cells that another one places right; gradient-clusters and gradient-labels, "
         "of splitnn: V-measure, and share of labels named right; attributes, decode, match and match-exact, of a "
         "label holder: accuracy or R² of any column, SSIM of images or share of the mean record's error removed; "
+        "columns, of a label holder of trees: share of a feature party's cells that it placed in their bins; "
         "path-decoding and prediction-inversion, of predictions: share of whole paths, of hidden weights.",
         metavar="LIMIT=V",
     )
