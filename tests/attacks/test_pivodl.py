@@ -394,7 +394,8 @@ def test_the_differential_attack_needs_a_source_that_is_its_own_split_party(forc
     assert {party for party, _ in chains} == {0, 1, 2}
     labels = np.full(len(here.y), UNKNOWN)
     for party, chain in chains:
-        counts = [counted(rows, sums, np.zeros(len(rows))) for rows, sums in chain]
+        first = np.full((1, 2), UNIT // 2)  # g of a negative at the base score
+        counts = [counted(rows, sums, first.repeat(len(rows), axis=0)) for rows, sums in chain]
         if None in counts:
             continue
         assert here.owners is not None
