@@ -162,11 +162,10 @@ TRAININGS: tuple[Exclusion, ...] = (
     Exclusion(F.OKAMOTO_UCHIYAMA, OTHERS, "it sums ciphertexts of paillier alone", "use scheme = 'paillier'"),
     Exclusion(
         F.GRADIENT_BITS,
-        "forest",
-        "it sums no gradients: of classes it counts records, which takes one bit each",
-        "leave it out",
+        OTHERS,
+        "it sums no gradients in trees, and counts of classes take one bit for each record as they are",
+        "train by boosting or pivodl, or leave it out",
     ),
-    Exclusion(F.GRADIENT_BITS, OTHERS, "it sums no gradients of trees", "train by boosting or pivodl, or leave it out"),
     Exclusion(F.MONOTONE, OTHERS, "they bound the weights of boosted trees, and it has none", "train by boosting"),
     Exclusion(
         F.MONOTONE,

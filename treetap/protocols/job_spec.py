@@ -108,7 +108,6 @@ def features_of(spec: setup_pb2.JobSpec) -> set[Feature]:
         used |= {
             Feature.REGRESSION: params.objective in REGRESSIONS,
             Feature.MAX_LEAVES: isinstance(params, BoostingParams) and params.max_leaves > 0,
-            Feature.GRADIENT_BITS: getattr(params, "gradient_bits", None) is not None,
             Feature.MULTI_OUTPUT: isinstance(params, BoostingParams) and params.outputs_per_tree(2) > 1,
             Feature.BOOTSTRAP: isinstance(params, TreeParams) and params.draws_twice,
         }

@@ -13,7 +13,7 @@ scores F′ of the repaired trees before it:
   next round on their leaves have the weights that clean labels give at F′. Other trees of the same round were computed
   at the round's start, which the repair does not change.
 
-All sums are of g and h in fixed point, as in training; of a training with `gradient_bits` too, since they leave no party.
+All sums are of g and h in fixed point, also where the training had `gradient_bits`: they leave no party.
 """
 
 from __future__ import annotations

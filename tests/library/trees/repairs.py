@@ -14,10 +14,12 @@ import numpy.typing as npt
 from tests.forest.oracle import _Tree as ForestTree
 from tests.library.trees.tables import Parties, encoded
 from tests.oracle import (
+    ONE,
     OracleLeaf,
     OracleModel,
     OracleSplit,
     OracleTree,
+    Summands,
     _derivatives,
     _leaf_of,
     _left,
@@ -25,7 +27,6 @@ from tests.oracle import (
     factors_of,
 )
 from tests.oracle import _Tree as BoostedTree
-from tests.oracle import ONE, Summands
 from treetap.trees import sampling
 from treetap.trees.candidates import Candidate
 from treetap.trees.centralised import train
