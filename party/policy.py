@@ -205,7 +205,7 @@ class Policy(Strict):
             )
 
     def check_summed_bits(self, party: str, bits: int | None) -> None:
-        """Raise `Refused` if this party would sum its columns over numbers of more bits than it accepts; None: exact."""
+        """Raise `Refused` if this party would sum numbers of more bits than it accepts by its columns; None: exact."""
         most = self.max_gradient_bits
         if most is not None and (bits is None or bits > most):
             sums = "exact numbers" if bits is None else f"gradient_bits = {bits}"

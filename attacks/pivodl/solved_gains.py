@@ -110,9 +110,8 @@ class SolvedGains:
                 continue
             inverted.tried += 1
             child, rows = side
-            solutions = self._likely(
-                rows, list(self._solutions(inverted.sums[node], gain, self.negative(tree.view.index, rows, scores)))
-            )
+            negative = self.negative(tree.view.index, rows, scores)
+            solutions = self._likely(rows, list(self._solutions(inverted.sums[node], gain, negative)))
             if len(solutions) == 1:
                 positives, sums = solutions[0]
                 inverted.solved.append((rows, positives))

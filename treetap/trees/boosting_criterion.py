@@ -13,8 +13,8 @@ Sums are int64 with slots (g_0..g_{K−1}, h_0..h_{K−1}, count). In this order
 In a tree with monotone constraints, of one output, w_k is then moved into the node's bounds, and gain_k is always that
 of w_k: XGBoost's −(2·G_k·w_k + (H_k+λ)·(w_k·w_k)). See `treetap.trees.monotone`.
 
-α is `reg_alpha`, λ `reg_lambda` and δ `max_delta_step`. With `gradient_bits` the weight of a leaf is of its exact G_k and
-H_k, and 0 where the rounded H_k is too small.
+α is `reg_alpha`, λ `reg_lambda` and δ `max_delta_step`. With `gradient_bits` the weight of a leaf is of its exact G_k
+and H_k, and 0 where the rounded H_k is too small.
 
 Rules taken from XGBoost 3.2 (each pinned by a test): a split is kept if its loss change is > 1e-6 and ≥
 gamma, before growing on (nothing is pruned afterwards); a tree of one output refuses a side with H < min_child_weight;

@@ -3,14 +3,14 @@
 With b = `gradient_bits`:
 
 1. An output of a tree has two steps: the largest |g| of its records, by 2^(b−1) − 1, and their largest h, by 2^b − 1.
-   They stay at the label holder. Owners of labels in PIVODL share the sums, so their steps follow from the largest g and
-   h that the loss permits, which all parties know.
-2. A number x becomes ⌊x / step + u⌋ (stochastic rounding), u uniform in [0, 1): its mean is x / step. u follows from the
-   seed of the job, the tree, the output, g or h, and the record's place in the aligned order. h of a record that counts
-   is at least 1, so that H = 0 still means that no record of a side counts; below one step its mean is too large.
-3. Splits are found by the rounded sums times their step, and stopping rules hold for these. A leaf has the weight of its
-   exact sums (the paper refits leaves so), or 0 where the rounded H is too small for one. No party of PIVODL opens exact
-   sums, so its leaf weights are those of the rounded ones.
+   They stay at the label holder. Owners of labels in PIVODL share the sums, so their steps follow from the largest g
+   and h that the loss permits, which all parties know.
+2. A number x becomes ⌊x / step + u⌋ (stochastic rounding), u uniform in [0, 1): its mean is x / step. u follows from
+   the seed of the job, the tree, the output, g or h, and the record's place in the aligned order. h of a record that
+   counts is at least 1, so that H = 0 still means that no record counts; below one step its mean is too large.
+3. Splits are found by the rounded sums times their step, and stopping rules hold for these. A leaf has the weight of
+   its exact sums (the paper refits leaves so), or 0 where the rounded H is too small for one. No party of PIVODL opens
+   exact sums, so its leaf weights are those of the rounded ones.
 
 Every party knows the seed, hence every u: rounding is a known function of g and h. It is no noise.
 """
