@@ -75,16 +75,14 @@ def record_bounds(objective: str, bits: int | None, factor: float = 1.0) -> tupl
     return loss_for(objective, 2).bounds(factor)  # the same for any number of classes
 
 
-def bits_faults(bits: int | None, largest: float, cause: str) -> list[str]:
-    """The faults of `gradient_bits` in a job.
+def lost_bits(bits: int | None, largest: float, cause: str) -> list[str]:
+    """The fault of `gradient_bits`, within their range, if they are too few for a job.
 
     `largest`: |g| that the job permits, in multiples of the largest that an ordinary record has, and the `cause` of it.
     Where an ordinary record has less than one unit even then, its g are rounded to nothing.
     """
     if bits is None:
         return []
-    if complaint := BITS.complaint(bits):
-        return [f"gradient_bits {complaint}"]
     most, _ = most_units(bits)
     if largest <= most:
         return []

@@ -19,7 +19,7 @@ from treetap.errors import ConfigError
 from treetap.trees import sampling
 from treetap.trees.early_stopping import EarlyStoppingParams
 from treetap.trees.expansion import GROW_POLICIES, ExpansionRules
-from treetap.trees.gradient_bits import bits_faults
+from treetap.trees.gradient_bits import BITS, lost_bits
 from treetap.trees.job_params import (
     BINARY,
     OBJECTIVES,
@@ -182,6 +182,8 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
         if self.base_score is not None:
             logistic = self.objective in BINARY
             ranges["base_score"] = Range(0, 1, open_low=True, open_high=True) if logistic else _ANY
+        if self.gradient_bits is not None:
+            ranges["gradient_bits"] = BITS
         wrong = not_a_choice(self, _BOOSTING_CHOICES)
         in_order = {field.name: ranges[field.name] for field in fields(self) if field.name in ranges}
         wrong += out_of_range(self, in_order) + self.bad_stopping() + self.common_faults()
@@ -192,7 +194,7 @@ class BoostingParams(EarlyStoppingParams, TreeParams):
             )
         if not wrong:
             cause = "max_sample_weight, times scale_pos_weight if that is above 1"
-            wrong += bits_faults(self.gradient_bits, self.largest_factor, cause)
+            wrong += lost_bits(self.gradient_bits, self.largest_factor, cause)
         if self.max_leaves == 1:
             wrong.append("max_leaves must be 0, which is no limit, or at least 2: a tree of one leaf splits nothing")
         if wrong:

@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from treetap.errors import ConfigError
-from treetap.trees.gradient_bits import bits_faults
+from treetap.trees.gradient_bits import BITS, lost_bits
 from treetap.trees.job_params import BINARY, OBJECTIVES, REGRESSIONS, Range, not_a_choice, out_of_range
 from treetap.trees.params import COMMON, Ints, TreeParams
 
@@ -32,6 +32,7 @@ _OPTIONAL = {
     "epsilon": Range(0, 1e6, open_low=True),
     "label_scale": Range(0, _LARGEST, open_low=True),
     "base_score": Range(-_LARGEST, _LARGEST),
+    "gradient_bits": BITS,
 }
 _CHOICES = {
     "objective": OBJECTIVES,
@@ -154,7 +155,8 @@ class PivodlParams(TreeParams):
         if not isinstance(self.as_published, bool):
             wrong.append(f"as_published must be true or false, not {self.as_published!r}")
         largest = GRADIENT_SCALE if self.regression else 1.0
-        wrong += bits_faults(self.gradient_bits, largest, "a regression permits gradients of 4096 label_scale")
+        if not wrong:
+            wrong = lost_bits(self.gradient_bits, largest, "a regression permits gradients of 4096 label_scale")
         if wrong:
             raise ConfigError("pivodl parameters: " + "; ".join(wrong))
 
