@@ -19,6 +19,7 @@ from treetap.errors import BadInput
 from treetap.tables.config import TableConfig
 from treetap.tables.opening import columns_of
 from treetap.tables.reading import Table, read_table
+from treetap.tables.record_ids import Ids
 from treetap.version import package_version
 
 #: Beside the label holder's transcript: results of finished steps, so that an audit can go on after an interruption.
@@ -62,7 +63,7 @@ def columns_read(
     return figures
 
 
-def _truth(victim: Victim, ids: list[str], view: View) -> Table:
+def _truth(victim: Victim, ids: Ids, view: View) -> Table:
     """The party's own table in the common order of the records; columns of text are numbered."""
     assert victim.truth is not None
     have = columns_of(victim.truth)
