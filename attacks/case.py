@@ -10,6 +10,9 @@ from attacks.audit_file import AuditFile
 from attacks.files import AuditedParty
 from attacks.id2graph.grouping import Outcome
 from attacks.id2graph.schema import AttackResult, Settings, usual_discount
+from attacks.known_labels.evidence import SignatureEvidence, of_others
+from attacks.known_labels.labels import labels_at_hand
+from attacks.known_labels.schema import KnownLabelFigures, KnownSettings
 from attacks.networks.schema import NetworkFigures, NetworkSettings
 from attacks.pivodl.evidence import SharedLabelEvidence, Weights
 from attacks.predictions.evidence import ScoreEvidence, read_scores
@@ -148,6 +151,18 @@ def shared_labels(case: Case, attacks: Mapping[str, Attack]) -> dict[str, Any]:
         case.view.pivodl, case.view.records, case.features, case.labels, case.exact, case.columns
     )
     return {name: row.run(evidence) for name, row in attacks.items()}
+
+
+def by_known_labels(case: Case, attacks: Mapping[str, Attack]) -> KnownLabelFigures:
+    """The attacks by known labels and the nodes of trees. Raises BadInput where the known labels cannot be read."""
+    view, file = case.view, case.file
+    known = labels_at_hand(view, case.table, case.labels, file.known)
+    if view.pivodl is not None:
+        known = of_others(known, view.pivodl.own)
+    settings = KnownSettings.read(file.known_labels)
+    evidence = SignatureEvidence(view.trees, known, case.features, settings, view.regression)
+    results = {**dict.fromkeys(rows(Needs.KNOWN_LABELS)), **{name: row.run(evidence) for name, row in attacks.items()}}
+    return KnownLabelFigures.model_validate({"drawn": evidence.described(), **results, "reasons": evidence.reasons})
 
 
 def on_network(case: Case, attacks: Mapping[str, Attack]) -> NetworkFigures:
