@@ -19,6 +19,7 @@ from attacks.predictions.evidence import ScoreEvidence, read_scores
 from attacks.predictions.schema import DecodingSettings, PredictionFigures
 from attacks.registry import Attack, Needs, attack, rows
 from attacks.scores import scores
+from attacks.view.known_trees import Ints
 from attacks.view.own_table import load_labels, load_own_table
 from attacks.view.view import View
 from treetap.errors import BadInput
@@ -40,6 +41,7 @@ class Case:
         labels: of these records, for scoring alone.
         classes: the number of groups to look for.
         exact: of PIVODL, exact weights that some audited party received.
+        columns: of PIVODL, the bins of all audited parties' columns, for scoring alone.
     """
 
     file: AuditFile
@@ -49,6 +51,7 @@ class Case:
     labels: Labels | None = field(repr=False)
     classes: int | None
     exact: Weights = field(default_factory=dict, repr=False)
+    columns: Mapping[str, Ints] = field(default_factory=dict, repr=False)
 
     @property
     def features(self) -> Any:
@@ -144,7 +147,9 @@ def _grouped(case: Case, name: str, *, by_tree: bool) -> AttackResult:
 def shared_labels(case: Case, attacks: Mapping[str, Attack]) -> dict[str, Any]:
     """The attacks on a PIVODL job, by name."""
     assert case.view.pivodl is not None
-    evidence = SharedLabelEvidence(case.view.pivodl, case.view.records, case.features, case.labels, case.exact)
+    evidence = SharedLabelEvidence(
+        case.view.pivodl, case.view.records, case.features, case.labels, case.exact, case.columns
+    )
     return {name: row.run(evidence) for name, row in attacks.items()}
 
 

@@ -29,7 +29,14 @@ from attacks.pivodl.differential import differential
 from attacks.pivodl.disclosed import disclosed
 from attacks.pivodl.gain_inversion import gain_inversion
 from attacks.pivodl.label_guess import label_guess
-from attacks.pivodl.schema import DifferentialFigures, DisclosedFigures, GainInversionFigures, LabelGuess
+from attacks.pivodl.schema import (
+    DifferentialFigures,
+    DisclosedFigures,
+    GainInversionFigures,
+    LabelGuess,
+    SourceColumns,
+)
+from attacks.pivodl.source_columns import source_columns
 from attacks.predictions.on_scores import path_decoding, prediction_inversion
 from attacks.predictions.schema import DecodedPaths, DecodingSettings, InvertedWeights
 from attacks.schema import Findings, RangedSettings
@@ -232,6 +239,14 @@ ROWS: tuple[Attack, ...] = (
         "counts of what the messages disclose: bins, records of nodes, sums",
         disclosed,
         DisclosedFigures,
+    ),
+    _on_shared_labels(
+        "source_columns",
+        "Columns of other parties",
+        "bins of records that a party does not label, from exact bins of those that it does, left sets and opened sums",
+        source_columns,
+        SourceColumns,
+        limit="the share of any party's cells, of records that another one does not label, that this one places right",
     ),
     _on_gradients(
         "gradient-clusters",

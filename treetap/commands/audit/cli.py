@@ -27,9 +27,9 @@ def audit(
     """Attack every feature party's transcript, and report what each of them could infer.
 
     RUN/audit.toml names the transcripts, the parties' own tables, and the labels that score the attacks:
-    docs/audit.md. Of a split network the label holder is an attacker too, on the columns of each feature party that
-    the file names as [[victim]]. `treetap demo --workdir` leaves one, and an experiment with an [audit] table, of which
-    all runs are audited.
+    docs/audit.md. The label holder is an attacker too, on the columns of each feature party that the file names as
+    [[victim]]: of a split network by embeddings, of trees by the sums that it opened, if it recorded them. `treetap
+    demo --workdir` leaves one, and an experiment with an [audit] table, of which all runs are audited.
 
     treetap audit runs/demo/federation --fail-above any=0.4
     """
@@ -49,9 +49,9 @@ def attack(
         typer.Argument(
             metavar="NAME",
             help="cl, uni, uni+cl, id2graph, id2graph-chunked, id2graph-quotient, known-neighbours or "
-            "known-regression; of pivodl also label_guess, gain_inversion, differential or disclosed; of splitnn cl, "
-            "gradient-clusters, gradient-labels, norm-scoring, direction-scoring or completion; of a prediction "
-            "path-decoding or prediction-inversion.",
+            "known-regression; of pivodl also label_guess, gain_inversion, differential, disclosed or source_columns; "
+            "of splitnn cl, gradient-clusters, gradient-labels, norm-scoring, direction-scoring or completion; of a "
+            "prediction path-decoding or prediction-inversion.",
         ),
     ],
     attacker: AttackerOptions,
@@ -95,6 +95,7 @@ def attack(
     gain_inversion     exact leaf weights from announced gains
     differential       labels from sums over sets that differ in few records
     disclosed          counts of what the messages disclose: bins, records of nodes, sums
+    source_columns     bins of records that the party does not label, by left sets and by sums that it opened
 
     Of a prediction, by the recipient of its scores, with --job, --model, --columns and --predictions:
 

@@ -43,6 +43,7 @@ def add_audit(
     label = LabelTable(path=labels_file(experiment, folder), column=experiment.data.label, id=ID)
     # of a network accuracies are compared
     evaluation, victims = None, _victims_of_trees(experiment, folder)
+    more |= {"sums": asked.sums} if victims else {}
     if not training(experiment.job.protocol).grows_trees:
         more |= {"network": asked.network, "accuracy": _accuracies(experiment, run.metrics)}
         parties = [

@@ -148,7 +148,7 @@ class AuditTable(Strict):
 
     `frontier`: a document of `treetap frontier`, by which the audit advises; a relative path is from the file's folder.
     `known_labels`: settings of the attacks by known labels. Of split networks `network`: settings of feature parties'
-    attacks; `features`: of the label holder's on columns.
+    attacks; `features`: of the label holder's on columns; of trees `sums`.
     """
 
     attacks: Annotated[list[str], Field(min_length=1)] | None = None
@@ -159,6 +159,7 @@ class AuditTable(Strict):
     known_labels: dict[str, Any] = {}
     network: dict[str, Any] = {}
     features: dict[str, Any] = {}
+    sums: dict[str, Any] = {}
     frontier: Path | None = None
 
     @model_validator(mode="after")
@@ -169,7 +170,7 @@ class AuditTable(Strict):
             raise ValueError(f"needs {missing.name}: pip install 'treetap[audit]'") from None
         if self.attacks is not None:
             known_attacks(self.attacks)
-        tables = ("settings", "known_labels", "network", "features")
+        tables = ("settings", "known_labels", "network", "features", "sums")
         check_settings({name: getattr(self, name) for name in tables})
         return self
 
