@@ -8,6 +8,8 @@ from typing import NoReturn
 from party.defences.clean_labels import LabelRules, Use
 from party.defences.settings import Defences
 from party.policy import Policy
+from party.runtime.context import StepContext
+from party.runtime.messages import Rows
 from treetap.errors import ConfigError, Refused
 from treetap.neural.params import SplitnnParams
 from treetap.protocols.exclusions import Feature, between
@@ -17,6 +19,9 @@ from treetap.tables.config import TableConfig
 from treetap.trees.job_params import JobParams
 from treetap.trees.params import TreeParams
 from treetap.wire.v2 import setup_pb2
+
+#: What a job's store notes of `min_cell_records`.
+CELLS = "min_cell_records"
 
 
 def check_own(
@@ -89,6 +94,25 @@ def _of_columns(party: str, defences: Defences, spec: setup_pb2.JobSpec) -> set[
         bottom = params.bottom_of(party)
         used |= {Feature.BATCH_NORM} if bottom.kind != "mlp" and bottom.norm == "batch" else set()
     return used
+
+
+def check_cells(context: StepContext, least: int, drawn: Rows) -> None:
+    """Check `min_cell_records` of this party, `least` (0: none), against the draws (N,) of a first tree.
+
+    Raises:
+        ConfigError: no column of so few records has two cells; or earlier trees of the job have other cells.
+    """
+    before, records = context.store.noted(CELLS), int((drawn > 0).sum())
+    if 2 * least > records:
+        raise ConfigError(
+            f"min_cell_records = {least} under [defences]: a tree draws {records} of the common records, and a split "
+            f"has {least} on either side; write at most {records // 2} in {context.party}'s file, or leave it out"
+        )
+    if (least or before is not None) and not context.store.bind(str(least), CELLS):
+        raise ConfigError(
+            f"min_cell_records = {least or 'none'} under [defences]: the stored trees of job {context.job} were grown "
+            f"with {before or 'none'}; bring that back in {context.party}'s file, or cancel the job and train again"
+        )
 
 
 def refuse_repair(parties: Sequence[str]) -> NoReturn:

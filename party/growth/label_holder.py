@@ -207,7 +207,8 @@ class LabelHolderGrowth:
         tree = self._growing(t)
         growing, own = tree.growing, [split.to_dict() for split in tree.splits]
         self._job.reached.keep(t, {leaf: growing.rows[leaf] for leaf in growing.leaves()}, len(growing.values))
-        self._job.stored.add(t, {"tree": required(tree.finished).to_dict(), "own": own})
+        cells = {"min_cell_records": tree.offered.cells} if tree.offered.cells else {}
+        self._job.stored.add(t, {"tree": required(tree.finished).to_dict(), "own": own, **cells})
         if metrics := tree.state.metrics:
             trees = tree.state.trees
             keep_round(self._context.store, trees // tree.state.trees_per_round - 1, trees, metrics)

@@ -7,7 +7,7 @@ and the trees.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -244,6 +244,7 @@ class LabelHolderJob:
             # a withdrawn leaf must not show by an entry that differs from record to record
             **({HIDES_CONSTANTS: True} if repaired or withheld else {}),
             **({VALUES: published_values(self._config.defences)} if repaired else {}),
+            **_cells(lines[self.base_trees :]),
             **(self._base.described() if self._base else {}),
             **state.summary(),
             "importance_by_party": {
@@ -286,3 +287,11 @@ class LabelHolderJob:
         for number, line in enumerate(lines):
             kept.put(line, number)
         return [Tree.from_dict(line[published_values(self._config.defences)]) for line in lines]
+
+
+def _cells(lines: Sequence[Line]) -> dict[str, dict[str, int]]:
+    """The part of the manifest that names feature parties which merge their bins: fewest drawn records of a cell."""
+    cells: dict[str, int] = {}
+    for line in lines:
+        cells |= line.get("min_cell_records", {})
+    return {"min_cell_records": cells} if cells else {}

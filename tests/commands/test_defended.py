@@ -164,7 +164,7 @@ def test_a_feature_partys_file_has_its_own(lab: dict[str, Any], tmp_path: Path) 
             "[defences] sensitivity: protects a feature party's columns, and this table is of labels; move it to "
             "[party.defences], below the [[party]]",
         ),
-        ({"clinic": NOISE}, "[party.defences] of clinic: the label holder sends no embeddings of its columns"),
+        ({"clinic": NOISE}, "[party.defences] of clinic: the label holder sends nothing of its columns"),
         ({"lab": GRADIENTS}, "[party.defences] of lab, dimip, gradient: protects labels; move it to [defences]"),
         ({"lab": SENSITIVITY | NOISE}, "party.[2].defences: sensitivity and dp_sgd do not go together"),
         ({"lab": {"dp_sgd": {"clip": 0, "noise": 1.0}}}, "party.[2].defences.dp_sgd.clip: "),

@@ -24,6 +24,11 @@ Floats = npt.NDArray[np.float64]
 class GlobalBins:
     """Columns `kept` of a party in the bins of the job. A candidate's `feature` is a place in `kept`."""
 
+    #: True if sums over a node are those over its children, candidate by candidate.
+    additive = True
+    #: The fewest drawn records in a cell that is summed; 0: any number.
+    min_cell_records = 0
+
     def __init__(self, table: BinnedTable, kept: Ints) -> None:
         self.kept = kept
         self._features: list[FeatureBins] = [table.features[j] for j in kept]
@@ -49,7 +54,10 @@ class GlobalBins:
         of_candidates: Ints = self._directions[features] * np.where(self.candidates.bin == last, MIRRORED, 1)
         return of_candidates
 
-    def candidate(self, place: int | Partition) -> Candidate:
+    def see(self, node: int, rows: Ints) -> None:
+        """All nodes have the bins of the job."""
+
+    def candidate_in(self, node: int, place: int | Partition) -> Candidate:  # noqa: ARG002
         """The candidate of a place; that of n + k is the mirror image of k: only missing values go left."""
         count = len(self.candidates)
         if isinstance(place, Partition) or place < count:
@@ -86,6 +94,9 @@ class NodeBins:
         max_bin: most bins of a column in a node.
         training: the number of records that may be drawn, the first ones, from which candidates follow; None: all.
     """
+
+    additive = False
+    min_cell_records = 0
 
     def __init__(
         self, values: npt.NDArray[Any], kept: Ints, drawn: Ints, max_bin: int, training: int | None = None
@@ -124,7 +135,7 @@ class NodeBins:
     def cut(self, node: int, candidate: Candidate) -> float:
         return _cut(self._cuts[node][candidate.feature], candidate.bin)
 
-    def candidate(self, place: int | Partition) -> Candidate:
+    def candidate_in(self, node: int, place: int | Partition) -> Candidate:  # noqa: ARG002
         """The candidate of a place; trees with bins per node have no mirror images."""
         return self.candidates.of(place)
 
@@ -145,7 +156,7 @@ def goes_left(bins: Bins, node: int, rows: Ints, candidate: Candidate) -> Bools:
 
 def left_sums_of(bins: Bins, values: Ints, nodes: Sequence[int], rows: Sequence[Ints]) -> npt.NDArray[np.int64]:
     """Left sums (nodes, candidates, S) of values (N, S) over each node's records; fresh bins are made of them first."""
-    if isinstance(bins, GlobalBins):
+    if isinstance(bins, GlobalBins) and bins.additive:
         return left_sums(bins.all_codes, bins.candidates, values, rows)
     sums = np.empty((len(nodes), len(bins.candidates), values.shape[1]), dtype=np.int64)
     for i, (node, here) in enumerate(zip(nodes, rows, strict=True)):
