@@ -99,8 +99,10 @@ def _of_columns(party: str, defences: Defences, spec: setup_pb2.JobSpec) -> set[
 def check_cells(context: StepContext, least: int, drawn: Rows) -> None:
     """Check `min_cell_records` of this party, `least` (0: none), against the draws (N,) of a first tree.
 
+    An interrupted tree is grown again: its sums by two settings together would show smaller groups.
+
     Raises:
-        ConfigError: no column of so few records has two cells; or earlier trees of the job have other cells.
+        ConfigError: no column of so few records has two cells; or an earlier attempt at the job had another setting.
     """
     before, records = context.store.noted(CELLS), int((drawn > 0).sum())
     if 2 * least > records:
@@ -108,10 +110,13 @@ def check_cells(context: StepContext, least: int, drawn: Rows) -> None:
             f"min_cell_records = {least} under [defences]: a tree draws {records} of the common records, and a split "
             f"has {least} on either side; write at most {records // 2} in {context.party}'s file, or leave it out"
         )
-    if (least or before is not None) and not context.store.bind(str(least), CELLS):
+    if before is None and least and context.store.bind(str(least), CELLS):
+        return
+    if before != (str(least) if least else None):
         raise ConfigError(
-            f"min_cell_records = {least or 'none'} under [defences]: the stored trees of job {context.job} were grown "
-            f"with {before or 'none'}; bring that back in {context.party}'s file, or cancel the job and train again"
+            f"min_cell_records of {context.party} is {least or 'not there'} and was {before or 'not there'} when job "
+            f"{context.job} began; bring that back under [defences] of {context.party}'s file, or cancel the job and "
+            "train again"
         )
 
 

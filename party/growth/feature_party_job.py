@@ -144,7 +144,7 @@ class FeaturePartyJob:
         """Raise `ConfigError` if this party merges bins, since the label holder asks for sums over undrawn records."""
         if self.min_cell_records:
             row = between(Feature.MIN_CELL_RECORDS, Feature.ID_LMID)
-            raise ConfigError(f"{self._context.party}: {self._spec.aggregator} has id_lmid, or withdraws sets: {row}")
+            raise ConfigError(f"{self._spec.aggregator} has id_lmid, or withdraws sets: {row}")
 
     @step()
     async def publish(self) -> None:

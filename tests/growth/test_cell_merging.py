@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -11,21 +13,28 @@ from typing import Any
 import numpy as np
 import pytest
 
+from party.defences.checks import check_own
 from party.defences.settings import Defences, IdLmid
 from party.growth.feature_party import FeaturePartyGrowth, OwnTree
 from party.growth.offered_candidates import OfferedCandidates
+from party.policy import Policy
 from tests.boosting.categories import categorical_world
 from tests.library.trees.repairs import by_number
-from tests.simulator import Federation, run
+from tests.pivodl.jobs import PARAMS as PIVODL
+from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, World, manifest, spec, world
+from treetap.errors import ConfigError
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import read_model
+from treetap.tables.config import TableConfig
 from treetap.trees import centralised
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.centralised import CentralTrees
 from treetap.trees.centralised_forest import train_forest
 from treetap.trees.ensemble import Tree
 from treetap.trees.params import BoostingParams, ForestParams, TreeParams
+from treetap.wire.frame import name_of
+from treetap.wire.v2 import exchange_pb2
 
 pytestmark = pytest.mark.filterwarnings("ignore:a 512-bit")
 LABEL_HOLDER, FEATURE, OTHER = PARTIES
@@ -229,3 +238,97 @@ def _differences(by_node: dict[int, list[set[int]]]) -> Iterator[int]:
                 if small < large and small:
                     yield len(large) - len(small)
                 yield from [len(large)] if large else []
+
+
+#: Parameters, the label holder's defences, `min_cell_records` of a feature party, the error, contents that were sent.
+REFUSED: dict[str, tuple[TreeParams, dict[str, Any], int, str, set[str]]] = {
+    "more than a tree draws": (BASE, {}, 31, "min_cell_records = 31 under .* a tree draws 60 .* at most 30", set()),
+    "more than a sampled tree draws": (replace(BASE, subsample=0.5), {}, 19, "a tree draws 36 .* at most 18", set()),
+    "sums over undrawn records": (
+        BASE,
+        {"id_lmid": IdLmid(xi=0.5)},
+        3,
+        "feature-c: label-holder has id_lmid, or withdraws sets: min_cell_records and id_lmid do not go together",
+        {"public_key"},
+    ),
+    "sums over undrawn records, forest": (
+        FOREST,
+        {"id_lmid": IdLmid(xi=0.5)},
+        3,
+        "feature-c: label-holder has id_lmid, .* leave one of them out",
+        {"public_key", "encrypted_labels", "sampled_records"},
+    ),
+}
+
+
+@pytest.mark.second_tier(but=3)
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_keep_it_is_refused_before_a_sum_is_sent(case: str, tmp_path: Path) -> None:
+    """By name, with what to change; the party that has the setting sends nothing of its columns."""
+    params, of_labels, least, fault, allowed = REFUSED[case]
+    here = world(60, seed=3)
+
+    async def main() -> None:
+        defences = {LABEL_HOLDER: Defences(**of_labels), OTHER: Defences(min_cell_records=least)}
+        federation, sent = Federation(tmp_path, here.tables, defences=defences), set()
+
+        def keep(sender: str, _: str, message: exchange_pb2.PeerMessage) -> exchange_pb2.PeerMessage:
+            if message.WhichOneof("body") != "alignment" and sender != FEATURE:
+                sent.add(name_of(message))
+            return message
+
+        federation.tamper = keep
+        status = await federation.train(spec(params, key_bits=512))
+        assert status.state in ("failed", "interrupted")
+        assert re.search(fault, status.error), status.error
+        assert sent <= allowed
+        await federation.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("params", "fault"),
+    [
+        (PIVODL, "protocol 'pivodl'.*have the bins of their records"),
+        (replace(FOREST, binning="per-node"), "binning = 'per-node' do not go together: the bins of a node"),
+    ],
+)
+def test_jobs_without_it_are_refused_by_name(params: TreeParams, fault: str) -> None:
+    """A file that asks for it is not overlooked."""
+    table = TableConfig(path=Path("t.csv"), id="id", columns=["a"])
+    with pytest.raises(ConfigError, match=f"min_cell_records and {fault}"):
+        check_own(FEATURE, Defences(min_cell_records=3), Policy(), table, None, spec(params))
+
+
+def test_a_resumed_job_keeps_the_setting(tmp_path: Path) -> None:
+    """Another one between two attempts is refused by name; with the first one the job goes on."""
+    here, seen = world(60, seed=3), []
+
+    async def main() -> None:
+        federation = Federation(tmp_path, here.tables, defences={FEATURE: Defences(min_cell_records=3)})
+
+        def restart(least: int | None) -> None:
+            federation.kill(FEATURE)
+            config = federation.configs[FEATURE]
+            own = Defences(min_cell_records=least)
+            federation.configs[FEATURE] = config.model_copy(update={"defences": own})
+            federation.start(FEATURE)
+
+        def change(message: Message) -> None:
+            if (message.to, message.word, message.served) == (FEATURE, "store_tree", False) and not seen:
+                seen.append(message)
+                restart(None)
+
+        federation.hook = change
+        assert (await federation.train(spec(BASE, key_bits=512))).state == "interrupted"
+        await asyncio.sleep(200)
+        refused = await federation.resume()
+        assert "min_cell_records of feature-b is not there and was 3 when job job began" in refused.error
+        restart(3)
+        await asyncio.sleep(200)
+        status = await federation.resume()
+        assert (status.state, status.error) == ("finished", "")
+        await federation.close()
+
+    run(main())

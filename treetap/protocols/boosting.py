@@ -33,7 +33,8 @@ def train_centrally(
 ) -> CentralModel:
     from treetap.trees.centralised import train
 
-    return train(_binned(tables, params), labels, params, classes or None, withholding, weights, min_cell_records=min_cell_records)
+    bins = _binned(tables, params)
+    return train(bins, labels, params, classes or None, withholding, weights, min_cell_records=min_cell_records)
 
 
 def predict_centrally(

@@ -148,26 +148,25 @@ class MergedBins(GlobalBins):
         """
         candidate = super().candidate_in(node, place)
         f, n_bins = candidate.feature, int(self._n_bins[candidate.feature])
-        together = bool(self._missing_merged(node)[f])
+        together, number = bool(self._missing_merged(node)[f]), self.merged(node)[f]
+        counts = self._counts[node][f]
+        here = counts[column_goes_left(number, candidate, n_bins)].sum()  # as the sums of the place are
+        if not 0 < here < counts.sum():
+            raise Malformed(f"node {node}: no record goes to one side of the split that won")
         if candidate.right is None:
             ends = np.flatnonzero(self._ends[node][f, : candidate.bin + 1])
             cut = int(ends[-1]) if len(ends) else -1
-            candidate = replace(candidate, bin=cut, missing_left=candidate.missing_left and not together)
-        else:
-            right = tuple(np.flatnonzero(np.isin(self.merged(node)[f, :n_bins], candidate.right)).tolist())
-            left = n_bins - 1 not in right if together else candidate.missing_left
-            candidate = replace(candidate, bin=min(right, default=0), right=right, missing_left=left)
-        counts = self._counts[node][f]
-        here = counts[column_goes_left(np.arange(self._width), candidate, n_bins)].sum()
-        if not 0 < here < counts.sum():
-            raise Malformed(f"node {node}: no record goes to one side of the split that won")
-        return candidate
+            return replace(candidate, bin=cut, missing_left=candidate.missing_left and not together)
+        right = tuple(np.flatnonzero(np.isin(number[:n_bins], candidate.right)).tolist())
+        left = n_bins - 1 not in right if together else candidate.missing_left
+        return replace(candidate, bin=right[0], right=right, missing_left=left)
 
     def _missing_merged(self, node: int) -> Bools:
         """True for columns whose missing values are in a cell with the last bin: (columns,)."""
         has_missing = self._last == self._n_bins
         separate = self._ends[node][np.arange(len(self._last)), self._n_bins - 1]
-        return has_missing & ~separate
+        together: Bools = has_missing & ~separate
+        return together
 
     @property
     def _every_bin(self) -> Bools:
