@@ -106,7 +106,7 @@ class AuditFile(Strict):
             if len(set(given)) < len(given):
                 raise ValueError(f"two [[{what}]] have one name")
         for victim in self.victim:
-            chosen(victim.attacks or [], "attack on columns", Needs.EMBEDDINGS)
+            chosen(victim.attacks or [], "attack on columns", Needs.EMBEDDINGS, Needs.SUMS)
         return self
 
 

@@ -51,16 +51,18 @@ class Needs(Enum):
     SHARED_LABELS = "pivodl"
     GRADIENTS = "splitnn"
     EMBEDDINGS = "label holders of splitnn, in an audit with [[victim]]"
+    SUMS = "label holders of trees that record their sums, in an audit with [[victim]]"
     SCORES = "predictions by masked sums"
 
     def given_by(self, view: View) -> bool:
         """True if the view of a training is of this kind."""
         return {
-            Needs.COLUMNS: view.embeddings is None,
-            Needs.SETS: training(view.protocol).grows_trees,
+            Needs.COLUMNS: not view.of_columns,
+            Needs.SETS: training(view.protocol).grows_trees and not view.of_columns,
             Needs.SHARED_LABELS: view.pivodl is not None,
             Needs.GRADIENTS: view.network is not None,
             Needs.EMBEDDINGS: view.embeddings is not None,
+            Needs.SUMS: view.opened is not None,
             Needs.SCORES: False,
         }[self]
 
