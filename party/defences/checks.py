@@ -120,6 +120,12 @@ def check_cells(context: StepContext, least: int, drawn: Rows) -> None:
         )
 
 
+def refuse_cells(label_holder: str) -> NoReturn:
+    """Refuse sums over records that a tree does not draw, at a party with `min_cell_records`."""
+    rows = [between(Feature.MIN_CELL_RECORDS, other) for other in (Feature.ID_LMID, Feature.WITHDRAW)]
+    raise ConfigError(f"{label_holder} withholds sets of records by one of these:\n" + "\n".join(map(str, rows)))
+
+
 def refuse_repair(parties: Sequence[str]) -> NoReturn:
     """Refuse constraints of these parties in trees whose leaves get new weights."""
     raise ConfigError(f"{', '.join(parties)}: {between(Feature.REFIT, Feature.MONOTONE)}")

@@ -8,6 +8,7 @@ import numpy as np
 
 from party.alignment.steps import ALIGNMENT
 from party.config import PartyConfig
+from party.defences.checks import refuse_cells
 from party.forest.layout import implied
 from party.growth.feature_party import (
     AFTER_HISTOGRAMS,
@@ -116,8 +117,8 @@ class FeatureParty:
         total = len(table.ids)
         series = self._context.mailbox.series(self._spec.aggregator, "sampled_records", t, 0)
         drawn, self._sums_of_all = await take_drawn(series, total)
-        if self._sums_of_all:
-            self._job.refuse_sums_of_undrawn()
+        if self._sums_of_all and self._job.min_cell_records:
+            refuse_cells(self._spec.aggregator)
         check_drawn(self._spec.aggregator, t, draws_evaluated=bool(drawn[split_table.training :].any()))
         self._drawn = drawn
         split_table.next_handle_is(self._job.stored.first_handle(t))

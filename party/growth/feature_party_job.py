@@ -10,7 +10,7 @@ from functools import partial
 
 from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, begin_alignment
 from party.config import PartyConfig
-from party.defences.checks import check_cells
+from party.defences.checks import check_cells, refuse_cells
 from party.growth.continuation import BaseModel
 from party.growth.feature_party import SITS_OUT, TAKES_PART
 from party.growth.split_table import SplitTable
@@ -30,9 +30,7 @@ from party.setup.steps import (
 )
 from treetap.additive.sums.public_keys import PublicKey
 from treetap.additive.sums.slots import Slots
-from treetap.errors import ConfigError
 from treetap.models.store import TREES
-from treetap.protocols.exclusions import Feature, between
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import members_of
@@ -136,15 +134,9 @@ class FeaturePartyJob:
         """The label holder's key and the layout of a record's plaintext, which must be the one that the job implies."""
         implied = partial(self._implied, self.split_table.training)
         self._key = await take_key(self._context, self._spec.aggregator, KeyKind.of(self._spec), implied)
-        if self._key.label_slots:
-            self.refuse_sums_of_undrawn()
+        if self.min_cell_records and self._key.label_slots:
+            refuse_cells(self._spec.aggregator)
         return self.key
-
-    def refuse_sums_of_undrawn(self) -> None:
-        """Raise `ConfigError` if this party merges bins, since the label holder asks for sums over undrawn records."""
-        if self.min_cell_records:
-            row = between(Feature.MIN_CELL_RECORDS, Feature.ID_LMID)
-            raise ConfigError(f"{self._spec.aggregator} has id_lmid, or withdraws sets: {row}")
 
     @step()
     async def publish(self) -> None:

@@ -199,14 +199,14 @@ class TreeColumns:
             if self.candidates.grouped[[order[place % count] for place in places]].any():
                 raise self._not_offered(node)
             lowest = min(int(order[k % count]) + k // count * count for k in places)
-            tied.append(self.bins.candidate_in(node, lowest))
+            tied.append(self.bins.candidate(lowest))
         for partition in partitions:
             group = self.candidates.groups.index(self._groups_sent[partition.group])
-            tied.append(self.bins.candidate_in(node, replace(partition, group=group)))
+            tied.append(self.candidates.of(replace(partition, group=group)))
         if not tied:
             raise self._not_offered(node)
         # a cut and a partition tie by the number of their column, as centrally
-        candidate = min(tied, key=lambda option: option.feature)
+        candidate = self.bins.at_border(node, min(tied, key=lambda option: option.feature))
         left = goes_left(self.bins, node, rows, candidate)
         own = replace(candidate, feature=int(self.bins.kept[candidate.feature]))
         return self._table.keep(node, own, self.bins.cut(node, candidate)), rows[left]

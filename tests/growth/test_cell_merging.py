@@ -248,14 +248,14 @@ REFUSED: dict[str, tuple[TreeParams, dict[str, Any], int, str, set[str]]] = {
         BASE,
         {"id_lmid": IdLmid(xi=0.5)},
         3,
-        "feature-c: label-holder has id_lmid, or withdraws sets: min_cell_records and id_lmid do not go together",
+        "feature-c: label-holder withholds sets .*\nmin_cell_records and id_lmid do not go together",
         {"public_key"},
     ),
     "sums over undrawn records, forest": (
         FOREST,
         {"id_lmid": IdLmid(xi=0.5)},
         3,
-        "feature-c: label-holder has id_lmid, .* leave one of them out",
+        "feature-c: label-holder withholds sets .*\n.* leave one of them out",
         {"public_key", "encrypted_labels", "sampled_records"},
     ),
 }

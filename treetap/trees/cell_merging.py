@@ -40,7 +40,7 @@ import numpy.typing as npt
 
 from treetap.errors import Malformed
 from treetap.trees.binning import BinnedTable, Codes
-from treetap.trees.candidates import Candidate, Partition, column_goes_left
+from treetap.trees.candidates import Candidate, column_goes_left
 from treetap.trees.ensemble import ROOT
 from treetap.trees.tree_bins import GlobalBins
 
@@ -86,7 +86,7 @@ def closed_cells(left: Ints, right: Ints, within: Bools, last: Ints, least: int)
 class MergedBins(GlobalBins):
     """Columns in the bins of the job, merged in every node: see the head of this module.
 
-    A node must have been seen, and before it its parent, before its codes and candidates are asked for.
+    A node must have been seen, and before it its parent, before its codes and borders are asked for.
 
     Args:
         table: the party's columns.
@@ -140,13 +140,12 @@ class MergedBins(GlobalBins):
         number = np.where(with_missing, self._n_bins[:, None] - 1, np.minimum(cell, self._last[:, None]))
         return number.astype(self.all_codes.dtype)
 
-    def candidate_in(self, node: int, place: int | Partition) -> Candidate:
-        """The candidate of a place with the border of its cell; missing values go with bins that they are merged with.
+    def at_border(self, node: int, candidate: Candidate) -> Candidate:
+        """A candidate with the border of its cell; missing values go with the bins that they are merged with.
 
         Raises:
-            Malformed: no drawn record of the node would go to one of its sides, so that the place cannot have won.
+            Malformed: no drawn record of the node would go to one of its sides, so that it cannot have won.
         """
-        candidate = super().candidate_in(node, place)
         f, n_bins = candidate.feature, int(self._n_bins[candidate.feature])
         together, number = bool(self._missing_merged(node)[f]), self.merged(node)[f]
         counts = self._counts[node][f]

@@ -57,7 +57,11 @@ class GlobalBins:
     def see(self, node: int, rows: Ints) -> None:
         """All nodes have the bins of the job."""
 
-    def candidate_in(self, node: int, place: int | Partition) -> Candidate:  # noqa: ARG002
+    def at_border(self, node: int, candidate: Candidate) -> Candidate:  # noqa: ARG002 - all bins have a border
+        """The split that a candidate is in a node."""
+        return candidate
+
+    def candidate(self, place: int | Partition) -> Candidate:
         """The candidate of a place; that of n + k is the mirror image of k: only missing values go left."""
         count = len(self.candidates)
         if isinstance(place, Partition) or place < count:
@@ -118,6 +122,9 @@ class NodeBins:
         times = self._drawn[rows]
         self._cuts[node] = [self._quantiles(self._values[rows, j], times) for j in range(len(self.kept))]
 
+    def at_border(self, node: int, candidate: Candidate) -> Candidate:  # noqa: ARG002
+        return candidate
+
     def codes(self, node: int, rows: Ints) -> Codes:
         codes = np.empty((len(rows), len(self.kept)), dtype=np.int32, order="F")
         for j in range(len(self.kept)):
@@ -135,7 +142,7 @@ class NodeBins:
     def cut(self, node: int, candidate: Candidate) -> float:
         return _cut(self._cuts[node][candidate.feature], candidate.bin)
 
-    def candidate_in(self, node: int, place: int | Partition) -> Candidate:  # noqa: ARG002
+    def candidate(self, place: int | Partition) -> Candidate:
         """The candidate of a place; trees with bins per node have no mirror images."""
         return self.candidates.of(place)
 

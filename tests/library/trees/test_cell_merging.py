@@ -142,15 +142,15 @@ def test_cuts_are_at_the_borders_of_cells() -> None:
     assert sums[:3] == [4, 4, 4]
     assert sums[3:8] == [4, 4, 4, 4, 11]
     assert sums[8:] == [4, 0, 7]
-    for k, candidate in enumerate(offered[:7]):
-        cut = bins.candidate_in(1, k)
+    for candidate in offered[:7]:
+        cut = bins.at_border(1, candidate)
         assert (cut.feature, cut.bin, cut.missing_left) == (candidate.feature, 0, False)
         assert goes_left(bins, 1, rows, cut).sum() == 4
-    partition = bins.candidate_in(1, Partition(0, (2,), missing_left=True))
+    partition = bins.at_border(1, bins.candidate(Partition(0, (2,), missing_left=True)))
     assert (partition.right, partition.missing_left) == ((1, 2), False)
     for won in (7, Partition(0, (1,), missing_left=True)):  # all records go left, whatever a receiver may say
         with pytest.raises(Malformed, match="node 1: no record goes to one side of the split that won"):
-            bins.candidate_in(1, won)
+            bins.at_border(1, bins.candidate(won))
 
 
 def test_no_side_of_an_own_split_is_smaller() -> None:

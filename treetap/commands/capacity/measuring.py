@@ -32,7 +32,6 @@ from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import JobSizes, Members, MessageRow, each_round, to_feature_parties
 from treetap.trees.binning import bin_table
 from treetap.trees.boosting_criterion import BoostingCriterion
-from treetap.trees.ensemble import ROOT
 from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.loss import loss_for
 from treetap.trees.params import BoostingParams
@@ -292,7 +291,7 @@ def _arrays() -> dict[str, float]:
         growing.choose()
         return growing
 
-    candidate = bins.candidate_in(ROOT, chosen().choices[1].candidates[0])
+    candidate = bins.candidate(chosen().choices[1].candidates[0])
 
     def left() -> Any:
         return everything[goes_left(bins, 1, everything, candidate)]
