@@ -40,9 +40,7 @@ COLUMNS = {
 }
 
 
-def experiment(
-    obfuscation: str, key_bits: int, scheme: str = PAILLIER, min_cell_records: int = 0
-) -> ExperimentFile:
+def experiment(obfuscation: str, key_bits: int, scheme: str = PAILLIER, min_cell_records: int = 0) -> ExperimentFile:
     """The benchmark's federation."""
     defences = {"defences": {"min_cell_records": min_cell_records}} if min_cell_records else {}
     return ExperimentFile.model_validate(

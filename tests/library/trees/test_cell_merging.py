@@ -36,7 +36,7 @@ def sums_sent(bins: MergedBins, nodes: dict[int, Rows], total: int) -> list[np.n
             np.concatenate([cells, whole[None]])
             for cells, whole in zip(of_column, wholes, strict=True)
             # a column all of whose sums are over none or all records tells nothing of itself
-            if grouped and (cells.any(axis=1).sum() > 1) or any(0 < cell.sum() < whole.sum() for cell in cells)
+            if (grouped and cells.any(axis=1).sum() > 1) or any(0 < cell.sum() < whole.sum() for cell in cells)
         ]
         columns.append(np.concatenate(told) if told else np.zeros((0, total), dtype=np.int64))
     return columns
@@ -56,7 +56,7 @@ def smallest(sets: np.ndarray[Any, Any], most: int) -> int:
 
 
 def random_tree(rng: np.random.Generator, total: int, depth: int) -> dict[int, Rows]:
-    """Nodes with their records, parents first; a node has none, one or both of its children, as any columns split it."""
+    """Nodes with their records, parents first; a node has none, one or both of its children, split in any way."""
     nodes, lean = {1: np.sort(rng.permutation(total)[: rng.integers(total // 2, total + 1)])}, rng.normal(size=total)
     for node in range(1, 1 << depth):
         if node in nodes and len(nodes[node]) > 1:
