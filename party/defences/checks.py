@@ -11,6 +11,7 @@ from party.policy import Policy
 from party.runtime.context import StepContext
 from party.runtime.messages import Rows
 from treetap.errors import ConfigError, Refused
+from treetap.models.store import CELLS
 from treetap.neural.params import SplitnnParams
 from treetap.protocols.exclusions import Feature, between
 from treetap.protocols.job_spec import broken_by, features_of, params_of
@@ -19,9 +20,6 @@ from treetap.tables.config import TableConfig
 from treetap.trees.job_params import JobParams
 from treetap.trees.params import TreeParams
 from treetap.wire.v2 import setup_pb2
-
-#: What a job's store notes of `min_cell_records`.
-CELLS = "min_cell_records"
 
 
 def check_own(

@@ -30,7 +30,7 @@ from party.setup.steps import (
 )
 from treetap.additive.sums.public_keys import PublicKey
 from treetap.additive.sums.slots import Slots
-from treetap.models.store import TREES
+from treetap.models.store import CELLS, TREES
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import members_of
@@ -148,7 +148,7 @@ class FeaturePartyJob:
                 "trees": self.stored.count,
                 **manifest_of(self._context, self._spec, self.table, self._params.missing),
                 **described(self._spec),
-                **({"min_cell_records": self.min_cell_records} if self.min_cell_records else {}),
+                **({CELLS: self.min_cell_records} if self.min_cell_records else {}),
             }
             self._context.store.publish(manifest, (TREES,))
 

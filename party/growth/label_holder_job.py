@@ -33,7 +33,17 @@ from treetap.errors import OutOfOrder
 from treetap.models.durable import write_whole
 from treetap.models.history import read_history
 from treetap.models.line_file import Line
-from treetap.models.store import CLEAN_METRICS, CONTINUATION, HIDES_CONSTANTS, HISTORY, LEAKAGE, REPAIRED, TREES, VALUES
+from treetap.models.store import (
+    CELLS,
+    CLEAN_METRICS,
+    CONTINUATION,
+    HIDES_CONSTANTS,
+    HISTORY,
+    LEAKAGE,
+    REPAIRED,
+    TREES,
+    VALUES,
+)
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import members_of
@@ -293,5 +303,5 @@ def _cells(lines: Sequence[Line]) -> dict[str, dict[str, int]]:
     """The part of the manifest that names feature parties which merge their bins: fewest drawn records of a cell."""
     cells: dict[str, int] = {}
     for line in lines:
-        cells |= line.get("min_cell_records", {})
-    return {"min_cell_records": cells} if cells else {}
+        cells |= line.get(CELLS, {})
+    return {CELLS: cells} if cells else {}

@@ -23,6 +23,8 @@ from tests.library.trees.repairs import by_number
 from tests.pivodl.jobs import PARAMS as PIVODL
 from tests.simulator import Federation, Message, run
 from tests.worlds import PARTIES, World, manifest, spec, world
+from treetap.commands.model.tree_view import label_holder_headline
+from treetap.commands.model.view import describe
 from treetap.errors import ConfigError
 from treetap.models.own_split import OwnSplit
 from treetap.models.store import read_model
@@ -217,7 +219,10 @@ def test_the_federation_finds_the_joined_tables_trees(
             OwnSplit.of(handle, expected[handle], *central.splits[party][handle]) for handle in sorted(expected)
         ]
     assert central.splits != free.splits
-    assert manifest(states[LABEL_HOLDER])["min_cell_records"] == own
+    shown = describe(states[LABEL_HOLDER] / "models" / "job")
+    assert shown["min_cell_records"] == own
+    named = ", ".join(f"{party} {least}" for party, least in own.items())
+    assert f"fewest drawn records in a bin that is summed: {named}" in label_holder_headline(shown)
     for party in PARTIES[1:]:
         assert manifest(states[party]).get("min_cell_records", 0) == own.get(party, 0)
     groups = 0
