@@ -5,17 +5,20 @@ order of their codes. The cells of a node are made of whole cells of its parent,
 are closed from the left as soon as the rule holds for them; a rest that cannot be closed joins the cells before it.
 
 **Rule.** At the root a cell holds no drawn record, or at least m. Let p be split into l and r, and let D be a cell of
-l and r, made of the cells C ⊂ D of p. With |l ∩ c| the drawn records of l in bin cell c of the root, D fulfils one of
+l and r, made of the cells C ⊂ D of p. With |l ∩ c| the drawn records of l in a cell c of the root, D fulfils one of
 
     (i)   Σ over the root's cells c ⊂ D of min(|l ∩ c|, |r ∩ c|) ≥ m,
     (ii)  no cell C ⊂ D of p has drawn records on both sides.
 
+Where no division fulfils this the column has one cell in l and r, and below. Its sums there are those of no record or
+of the whole node, which the receiver knows from the node's records.
+
 **Theorem.** Let V be spanned by the indicators of all cells of one column, over the drawn records, in all nodes of one
-tree whose sums are sent. Every vector of V is zero, or not zero on at least m records.
+tree in which it has two or more. Every vector of V is zero, or not zero on at least m records.
 
 *Proof*, by adding pairs of siblings one after the other. At the root V holds the functions that are constant on cells
 of no or at least m records. Let it hold before l and r come, and let f be in V plus the new indicators. The indicator
-of p ∩ D is in V, because D is made of cells of p, so f = v − Σ x_D · 1[l ∩ D] with v in V. Let x_D ≠ 0.
+of p ∩ D is in V, because D is made of cells of p, so f = v − Σ x_D · 1[l ∩ D] with v in V. Of a D with x_D ≠ 0:
 
 1. D fulfils (ii): l ∩ D is a union of cells of p, its indicator is in V, and the term can be counted to v.
 2. D fulfils (i): on p, v depends on the root's cell alone, since all cells are made of these. In a root's cell c ⊂ D, v
@@ -27,7 +30,7 @@ If no D is left after 1, f is in V.  ∎
 So no sum over fewer than m drawn records follows from any additions and subtractions of the sums of a column in a tree:
 of a node, its parent, its sibling, a node without its last cell, or any further ones. A bin that is merged looks to the
 receiver as one in which the node has no record: its candidate repeats the sums of the next border on its left, and that
-is where its owner cuts. Where a column can have one cell only, all its candidates have an empty side.
+is where its owner cuts.
 """
 
 from __future__ import annotations

@@ -84,12 +84,7 @@ def defended(
         "parties": {name: own.model_dump(exclude_unset=True) for name, own in experiment.of_columns.items()},
         "says": sentences,
     }
-    sentences += [
-        f"{name} sums no fewer than {own.min_cell_records} drawn records of a column: smaller bins are merged with "
-        "their neighbours, in every node."
-        for name, own in experiment.of_columns.items()
-        if own.min_cell_records
-    ]
+    sentences += says_of_cells(experiment.min_cell_records)
     if not isinstance(params, TreeParams):
         assert isinstance(params, SplitnnParams)  # the only protocol without trees
         for name, own in experiment.of_columns.items():
@@ -160,6 +155,15 @@ def says(defences: Defences, label_holder: str) -> list[str]:
             f"{' + '.join(name for name in ('grafting', 'refit') if getattr(defences, name))}."
         )
     return sentences
+
+
+def says_of_cells(min_cell_records: Mapping[str, int]) -> list[str]:
+    """The meaning of that setting of feature parties, as sentences."""
+    return [
+        f"No sums of one column of {name} in one tree, added or subtracted, are over fewer than {least} drawn records: "
+        "smaller bins are merged with their neighbours. The sets of its splits, and many trees together, tell more."
+        for name, least in min_cell_records.items()
+    ]
 
 
 def says_of_columns(defences: FeatureDefences, party: str, params: SplitnnParams) -> list[str]:
