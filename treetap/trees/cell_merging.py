@@ -41,7 +41,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from treetap.errors import Malformed
+from treetap.errors import Malformed, OutOfOrder
 from treetap.trees.binning import BinnedTable, Codes
 from treetap.trees.candidates import Candidate, column_goes_left
 from treetap.trees.ensemble import ROOT
@@ -111,7 +111,11 @@ class MergedBins(GlobalBins):
         self._ends: dict[int, Bools] = {}
 
     def see(self, node: int, rows: Ints) -> None:
-        """Fix the cells of a node, whose records are `rows`; those of the root are the records that the tree draws."""
+        """Fix the cells of a node, whose records are `rows`; those of the root are the records that the tree draws.
+
+        Raises:
+            OutOfOrder: the parent has no cells.
+        """
         if node in self._counts:
             return
         if node == ROOT:
@@ -121,7 +125,10 @@ class MergedBins(GlobalBins):
             self._ends[node] = closed_cells(counts, counts, self._every_bin, self._last, self.min_cell_records)
             self._counts[node] = self._counted(self.codes(node, rows))
             return
-        counts, parent, sibling = self._counted(self.codes(ROOT, rows[self._drawn[rows]])), node >> 1, node ^ 1
+        parent, sibling = node >> 1, node ^ 1
+        if parent not in self._ends:
+            raise OutOfOrder(f"node {node} cannot be summed before node {parent}")
+        counts = self._counted(self.codes(ROOT, rows[self._drawn[rows]]))
         self._counts[node] = counts
         if sibling not in self._ends:
             rest = self._counts[parent] - counts

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from treetap.errors import Malformed
+from treetap.errors import Malformed, OutOfOrder
 from treetap.trees.binning import BinnedTable, FeatureBins, bin_table
 from treetap.trees.candidates import Kind, Partition
 from treetap.trees.cell_merging import MergedBins, closed_cells
@@ -135,6 +135,8 @@ def test_cuts_are_at_the_borders_of_cells() -> None:
     ]
     bins = MergedBins(BinnedTable(codes.astype(np.uint8), features), np.arange(3), 3)
     rows = np.arange(11)
+    with pytest.raises(OutOfOrder, match="node 2 cannot be summed before node 1"):
+        bins.see(2, rows)
     bins.see(1, rows)  # cells: 0, and 1 to 3
     offered = [bins.candidates.at(k) for k in range(len(bins.candidates) - 3)]
     sums = left_sums_of(bins, np.ones((11, 1), dtype=np.int64), [1], [rows])[0, :, 0].tolist()
