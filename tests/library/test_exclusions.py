@@ -43,6 +43,7 @@ GIVEN: dict[F, dict[str, dict[str, Any]]] = {
     F.EXPERIMENT: {},
     F.BASE_MODEL: {"job": {"base_model": "before"}},
     F.MAX_LEAVES: {"params": {"max_leaves": 4}},
+    F.GRADIENT_BITS: {},
     F.MULTI_OUTPUT: {"params": {"objective": "multi:softprob", "multi_strategy": "multi_output_tree"}},
     F.BOOTSTRAP: {"params": {"bootstrap": True}},
     F.BATCH_NORM: {"params": {"bottom": {"default": Bottom("resnet", norm="batch", channels=(2,), blocks=(1,))}}},
@@ -73,6 +74,11 @@ GIVEN: dict[F, dict[str, dict[str, Any]]] = {
 }
 #: Features of the files of an experiment.
 OF_EXPERIMENTS = {F.EXPERIMENT, F.EVALUATE_ROUNDS, F.EARLY_STOPPING}
+#: Features that a job has by its file alone, and their lines.
+OF_JOB_FILES = {
+    F.VALIDATION_SHARE: {"eval_table": "eval", "validation_share": 0.2},
+    F.GRADIENT_BITS: {"gradient_bits": 5},
+}
 #: Features of networks alone.
 OF_NETWORKS = {F.NETWORK, F.BATCH_NORM}
 #: Feature of a prediction → how it is asked for.
@@ -170,9 +176,9 @@ def _named(row: Exclusion) -> str:
 
 def _job_file(protocol: str, *features: F) -> None:
     """Read the file of a job with these features."""
-    share = {"validation_share": 0.2} if F.VALIDATION_SHARE in features else {}
-    named = {"label_holder": "a", "feature_parties": ["b"], "eval_table": "eval"}
-    JobTableOfFederation.model_validate({"protocol": protocol, **named, **share})
+    lines = {name: value for feature in features for name, value in OF_JOB_FILES.get(feature, {}).items()}
+    named = {"label_holder": "a", "feature_parties": ["b"]}
+    JobTableOfFederation.model_validate({"protocol": protocol, **named, **lines})
 
 
 @pytest.mark.parametrize("row", TRAININGS, ids=_named)
@@ -182,7 +188,7 @@ def test_every_row_of_trainings_is_raised(row: Exclusion) -> None:
     wanted = {name for each in features if each is not F.REGRESSION for name in GIVEN[each].get("params", {})}
     protocols = [each for each in _protocols(row, TRAININGS) if wanted <= set(vars(jobs_of(each).PARAMS))]
     assert protocols or row.other == OTHERS
-    check = _job_file if F.VALIDATION_SHARE in features else _train
+    check = _job_file if OF_JOB_FILES.keys() & set(features) else _train
     if OF_EXPERIMENTS.intersection(features):
         check, protocols = _experiment, [each for each in protocols if not missing_library(each, training(each))]
     for protocol in protocols:

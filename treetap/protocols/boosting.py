@@ -76,6 +76,6 @@ PROTOCOL = TrainingProtocol(
     centrally=Centrally(predict_centrally, train_centrally),
     trees=Trees(sequential=True),
     permissions=_permissions,
-    capabilities=OF_GROWN_TREES | {Feature.BASE_MODEL, Feature.MONOTONE, Feature.WEIGHT},
+    capabilities=OF_GROWN_TREES | {Feature.BASE_MODEL, Feature.GRADIENT_BITS, Feature.MONOTONE, Feature.WEIGHT},
     noise=Noise(by_own_trees),
 )

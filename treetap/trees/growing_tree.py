@@ -358,4 +358,5 @@ class GrowingTree:
 
     def _weights(self, leaf: int, sums: Ints) -> Floats:
         """The value (outputs,) of a leaf with these sums (S,)."""
-        return self._criterion.leaf(sums) if self.monotone is None else self.monotone.leaf(leaf, sums)
+        rows = self.rows[leaf]
+        return self._criterion.leaf(sums, rows) if self.monotone is None else self.monotone.leaf(leaf, sums, rows)
