@@ -11,7 +11,7 @@ import pytest
 
 from coordinator.prediction import opening_of
 from party.config import PartyConfig
-from party.defences.checks import check_own
+from party.defences.checks import check_own, refuse_cells
 from party.defences.settings import Defences
 from party.policy import Policy
 from party.prediction.opened_model import check_private_values
@@ -69,6 +69,8 @@ GIVEN: dict[F, dict[str, dict[str, Any]]] = {
     F.GRADIENT: {"defences": {"gradient": {"kind": "noise", "scale": 0.1}}},
     F.SENSITIVITY: {"defences": {"sensitivity": 0.1}},
     F.DP_SGD: {"defences": {"dp_sgd": {"clip": 1.0, "noise": 1.0}}},
+    F.MIN_CELL_RECORDS: {"defences": {"min_cell_records": 3}},
+    F.BINS_PER_NODE: {"params": {"binning": "per-node"}},
 }
 #: Features of the files of an experiment.
 OF_EXPERIMENTS = {F.EXPERIMENT, F.EVALUATE_ROUNDS, F.EARLY_STOPPING}
@@ -109,7 +111,9 @@ def _train(protocol: str, *features: F) -> None:
         params = {"criterion": "squared_error"}
     job = spec(replace(jobs_of(protocol).PARAMS, **params), **given.get("job", {}))
     check_spec(job)
-    of_columns = {F.SENSITIVITY, F.DP_SGD} & set(features)
+    of_columns = {F.SENSITIVITY, F.DP_SGD, F.MIN_CELL_RECORDS} & set(features)
+    if of_columns and {F.ID_LMID, F.WITHDRAW}.intersection(features):  # of two parties' files: the one finds the other
+        refuse_cells(HOLDER)
     party = FEATURE_PARTY if of_columns else HOLDER
     own = TABLE.model_copy(update={**({"label": None} if of_columns else {}), **given.get("table", {})})
     defences, policy = Defences(**given.get("defences", {})), Policy(**given.get("policy", {}))
