@@ -10,6 +10,7 @@ from functools import partial
 
 from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, begin_alignment
 from party.config import PartyConfig
+from party.defences.column_account import ColumnAccount
 from party.growth.continuation import BaseModel
 from party.growth.feature_party import SITS_OUT, TAKES_PART
 from party.growth.split_table import SplitTable
@@ -49,6 +50,7 @@ class FeaturePartyJob:
         alignment: this party's part in finding the common records.
         conditions: those of the rows of a tree's steps.
         stored: the trees on disk.
+        account: of what the label holder can read in the columns.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class FeaturePartyJob:
         self._config, self._context, self._spec, self._params = config, context, spec, params
         self._implied = implied
         self.stored = StoredTrees(context, "splits")
+        self.account = ColumnAccount(context, config.state, spec.aggregator, spec.table, params)
         self._records: JobRecords | None = None
         self._base = BaseModel.of(context, spec, params)
         members, rounds = members_of(spec, context.coordinator), self.base_trees + trees
@@ -112,13 +115,19 @@ class FeaturePartyJob:
         )
 
     async def bin(self) -> Outcome:
-        """Select the common records, and bin their columns once for the job; store the trees of its base model."""
+        """Select the common records, and bin their columns once for the job; store the trees of its base model.
+
+        Raises:
+            Refused: the label holder could read more of the columns already than the policy lets it.
+        """
         base, store = self._base, self._context.store
         if base is not None and self.stored.count < base.trees:
             await self._context.offload(lambda: base.seed(store, kinds=(TREES,)))
             await self.stored.read()
         records = self._take(required(self._records).take(self.alignment.records))
         table = records.table
+        account, ids = self.account, table.ids[: records.training]
+        await self._context.offload(lambda: account.open(ids, table.columns))
         binned = await bin_features(self._context, table, self._params, records.training)
         self._split_table = SplitTable(self._context.party, table.columns, binned, records.training)
         # missing values on either side of each cut, and against all others; the sides of any may be exchanged
