@@ -56,6 +56,7 @@ GIVEN: dict[F, dict[str, dict[str, Any]]] = {
     F.WEIGHT: {"table": {"weight": "w"}},
     F.NO_COLUMNS: {"table": {"columns": []}},
     F.MAX_LEAKAGE: {"policy": {"max_leakage": 0.3}},
+    F.MAX_COLUMN_LEAKAGE: {"policy": {"max_column_leakage": 0.3}},
     F.WITHDRAW: {"policy": {"max_leakage": 0.3, "on_max_leakage": "withdraw"}},
     F.ID_LMID: {"defences": {"id_lmid": {"xi": 1.0}}},
     F.ID_LMID_PAPER: {"defences": {"id_lmid": {"xi": 1.0, "counts": "paper"}}},
@@ -103,7 +104,7 @@ def _train(protocol: str, *features: F) -> None:
         params = {"criterion": "squared_error"}
     job = spec(replace(jobs_of(protocol).PARAMS, **params), **given.get("job", {}))
     check_spec(job)
-    of_columns = {F.SENSITIVITY, F.DP_SGD} & set(features)
+    of_columns = {F.SENSITIVITY, F.DP_SGD, F.MAX_COLUMN_LEAKAGE} & set(features)
     party = FEATURE_PARTY if of_columns else HOLDER
     own = TABLE.model_copy(update={**({"label": None} if of_columns else {}), **given.get("table", {})})
     defences, policy = Defences(**given.get("defences", {})), Policy(**given.get("policy", {}))

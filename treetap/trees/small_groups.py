@@ -12,7 +12,10 @@ A group is *derivable* if its sum is a difference of sums over nested sets of on
    bin between cuts of the parent that divide the node's records as some cut of the node does; of a sibling whose sums
    are sent too, a bin between the cuts of both kinds.
 
-Nothing is derived over trees or columns, and no cell that was solved is taken out of a larger group.
+With the bins of the job these are all groups whose sum is any linear combination of the sums of a tree's columns, each
+column by itself (the tests compare with every subset of a small table). With bins of their own a few more follow, from
+cuts of nodes further up. Nothing is derived over trees or columns, and no cell that was solved is taken out of a larger
+group.
 """
 
 from __future__ import annotations
