@@ -86,6 +86,7 @@ class CountedCells:
         columns: names of the C columns that a job has trained on.
         bits: way → (C, ⌈R / 8⌉), a bit for each cell.
         jobs: job → the number of cells that it has added, by way.
+        stopped: the limit at which a job was stopped; None: none was.
     """
 
     key: bytes = field(default_factory=lambda: secrets.token_bytes(16))
@@ -93,6 +94,7 @@ class CountedCells:
     columns: list[str] = field(default_factory=list)
     bits: dict[str, Bits] = field(default_factory=lambda: {way: np.zeros((0, 0), dtype=np.uint8) for way in WAYS})
     jobs: dict[str, dict[str, int]] = field(default_factory=dict)
+    stopped: float | None = None
 
     @property
     def cells(self) -> int:
@@ -139,7 +141,7 @@ class CountedCells:
 
     def to_bytes(self) -> bytes:
         """The content of a file."""
-        described = json.dumps({"columns": self.columns, "jobs": self.jobs}).encode()
+        described = json.dumps({"columns": self.columns, "jobs": self.jobs, "stopped": self.stopped}).encode()
         content = io.BytesIO()
         key, texts = (np.frombuffer(text, dtype=np.uint8) for text in (self.key, described))
         np.savez(content, allow_pickle=False, key=key, described=texts, records=self.records, **self.bits)
@@ -152,7 +154,8 @@ class CountedCells:
         try:
             described = json.loads(arrays["described"].tobytes())
             bits = {way: arrays[way] for way in WAYS}
-            read = cls(arrays["key"].tobytes(), arrays["records"], described["columns"], bits, described["jobs"])
+            columns, *more = (described[name] for name in ("columns", "jobs", "stopped"))
+            read = cls(arrays["key"].tobytes(), arrays["records"], columns, bits, *more)
         except (KeyError, TypeError, RecursionError):
             raise ValueError("not an account") from None
         shape = len(read.columns), -(-len(read.records) // 8)
@@ -229,7 +232,7 @@ class ColumnAccount:
 
         Raises:
             DataError: the account is damaged.
-            Refused: more cells are counted than the policy's `max_column_leakage` lets be.
+            Refused: more cells are counted than the policy's `max_column_leakage` lets be, or a job was stopped by it.
         """
         self._ids, self._columns = ids, list(columns)
         with _one_at_a_time:
@@ -309,26 +312,29 @@ class ColumnAccount:
     def _check(self, total: int, of_job: int, when: str) -> None:
         """Raise `Refused` if these counts exceed the limit: of all cells of the table, and among those of the job.
 
-        Otherwise a label holder could have many records counted of which it wants few. No figure is in the error, which
+        Otherwise a label holder could have many records counted of which it wants few. A limit that has stopped a job
+        lets no other begin: the moment of each stop would tell of the columns anew. No figure is in the error, which
         others get.
         """
-        most, all_cells, cells = self._context.policy.max_column_leakage, self._cells.cells, self._cells_of_job
-        if most is None or not cells or max(total / all_cells, of_job / cells) <= most:
+        most, kept, cells = self._context.policy.max_column_leakage, self._cells, len(self._ids) * len(self._columns)
+        if most is None or not cells:
+            return
+        before = kept.stopped is not None and most <= kept.stopped
+        if not before and max(total / kept.cells, of_job / cells) <= most:
             return
         party, job, label_holder = self._context.party, self._context.job, self._file.label_holder
         log.error(
             "job %s: stopped %s: %s could read up to %d of the %d cells of table %s, %d of them among the job's %d; "
-            "the policy says max_column_leakage = %g",
-            job, when, label_holder, total, all_cells, self._file.table, of_job, cells, most,
+            "the policy says max_column_leakage = %g%s",
+            job, when, label_holder, total, kept.cells, self._file.table, of_job, cells, most,
+            ", by which a job was stopped before" if before else "",
         )  # fmt: skip
+        if not before:
+            self._file.write(replace(kept, stopped=most))
         raise Refused(
             f"{party} has stopped job {job}: its policy has a limit on what sums and left sets may tell of its "
             f"columns; {party}'s own log has more"
         )
-
-    @property
-    def _cells_of_job(self) -> int:
-        return len(self._ids) * len(self._columns)
 
 
 def _known(tree: Grown, node: int) -> bool:
