@@ -21,6 +21,7 @@ from attacks.label_holder_audit import attacked, label_holder, read_holder
 from attacks.networks.schema import GainFigures
 from attacks.pivodl.evidence import exact_weights
 from attacks.registry import Needs, rows
+from attacks.sums.victims import columns_read
 from attacks.view.view import View, read_view
 from treetap.errors import BadInput
 from treetap.protocols.registry import training
@@ -135,6 +136,8 @@ def _attacked(case: Case, say: Say, *, by_tree: bool) -> dict[str, Any]:
         fields["network"] = on_network(case, rows(Needs.GRADIENTS))
     if Needs.EMBEDDINGS.given_by(case.view):
         fields["victims"] = attacked(case.file, case.party, case.view, say)
+    if Needs.SUMS.given_by(case.view):
+        fields["columns_read"] = columns_read(case.file, case.party, case.view, say)
     return fields
 
 

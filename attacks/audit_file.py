@@ -24,6 +24,7 @@ SETTINGS = {
     "settings": Needs.SETS,
     "network": Needs.GRADIENTS,
     "features": Needs.EMBEDDINGS,
+    "sums": Needs.SUMS,
     "decoding": Needs.SCORES,
 }
 
@@ -52,7 +53,8 @@ class AuditFile(Strict):
 
     Of a split network: `known`: labels that each party is assumed to know, otherwise drawn from [label]; `evaluation`:
     labels of the records in the parties' `evaluation` tables; `network`: settings of the attacks; `accuracy`; `victim`:
-    the feature parties whose columns the label holder attacks; `features`: settings of these attacks.
+    the feature parties whose columns the label holder attacks; `features`: settings of these attacks. Of trees
+    `victim` too, and `sums`: settings of that attack.
 
     `prediction`: predictions whose scores their recipients attack; `decoding`: settings of these attacks.
     """
@@ -74,6 +76,7 @@ class AuditFile(Strict):
     accuracy: Accuracies = Accuracies()
     victim: list[Victim] = []
     features: dict[str, Any] = {}
+    sums: dict[str, Any] = {}
     prediction: list[ScoredPrediction] = []
     decoding: dict[str, Any] = {}
     party: Annotated[list[AuditedParty], Field(min_length=1)]
@@ -106,7 +109,7 @@ class AuditFile(Strict):
             if len(set(given)) < len(given):
                 raise ValueError(f"two [[{what}]] have one name")
         for victim in self.victim:
-            chosen(victim.attacks or [], "attack on columns", Needs.EMBEDDINGS)
+            chosen(victim.attacks or [], "attack on columns", Needs.EMBEDDINGS, Needs.SUMS)
         return self
 
 

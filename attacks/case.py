@@ -84,7 +84,7 @@ def held(party: AuditedParty, view: View, file: AuditFile) -> tuple[Table | None
     Raises:
         BadInput: a file cannot be used, or labels are given and no table by whose ids to find them.
     """
-    if view.embeddings is not None:  # the attacks of a label holder are on others' columns
+    if view.of_columns:  # the attacks of a label holder are on others' columns
         return None, None
     if party.table is None:
         if file.label is not None:

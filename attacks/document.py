@@ -19,6 +19,7 @@ from attacks.pivodl.schema import DifferentialFigures, DisclosedFigures, GainInv
 from attacks.predictions.schema import PredictionFigures
 from attacks.registry import GROUPING, Needs, rows
 from attacks.schema import Count, Findings
+from attacks.sums.schema import ColumnFigures
 from treetap.errors import BadInput
 from treetap.protocols.registry import TRAINING
 from treetap.wire.disclosure import CLASSES
@@ -143,10 +144,10 @@ class Party(Findings):
 
     `signed`: what the transcript's signatures show. Of a PIVODL job, and only of such a one, `label_guess` and the
     fields after it up to `disclosed`; of a feature party of a split network, and only of such a one, `network`; of a
-    label holder `victims`: feature party → attacks on its columns.
+    label holder `victims`: feature party → attacks on its columns; of one of trees `columns_read`.
     """
 
-    OMITTED: ClassVar = (*PIVODL_ATTACKS, "network", "victims")
+    OMITTED: ClassVar = (*PIVODL_ATTACKS, "network", "victims", "columns_read")
 
     transcript: str
     columns: list[str]
@@ -164,6 +165,7 @@ class Party(Findings):
     disclosed: DisclosedFigures | None = None
     network: NetworkFigures | None = None
     victims: dict[str, VictimFigures] | None = None
+    columns_read: dict[str, ColumnFigures] | None = None
 
 
 class Document(Findings):
@@ -211,7 +213,9 @@ class Document(Findings):
     @property
     def on_labels(self) -> dict[str, Party]:
         """The parties whose attacks are on labels: all but a label holder whose attacks are on columns."""
-        return {name: party for name, party in self.parties.items() if party.victims is None}
+        return {
+            name: party for name, party in self.parties.items() if party.victims is None and party.columns_read is None
+        }
 
     @model_validator(mode="after")
     def _named(self) -> Document:

@@ -1,4 +1,4 @@
-"""The part of an audit in which the label holder attacks: the columns of feature parties of a split network."""
+"""The part of an audit in which the label holder attacks the columns of feature parties."""
 
 from __future__ import annotations
 
@@ -28,13 +28,21 @@ from treetap.wire.v2 import control_pb2, setup_pb2
 if TYPE_CHECKING:
     from attacks.features.party_audit import Received
 
+#: Keys of [[victim]] that a job of trees does not have.
+_OF_NETWORKS = ("auxiliary", "victims", "model", "attributes", "epoch", "predicted", "records")
+#: Key of [[victim]] that a job needs → the words for it.
+_NEEDED = {
+    "auxiliary": "…, a table of records whose columns the label holder knows",
+    "truth": "…, the table of that party, by which claims are scored",
+}
+
 
 def label_holder(file: AuditFile) -> str | None:
     """The [[party]] that attacks the columns of [[victim]]; None without any.
 
     Raises:
-        BadInput: no [[party]] is the label holder, it has no table, the job is of trees, or a [[victim]] is none of its
-            feature parties or names an epoch that it has not.
+        BadInput: no [[party]] is the label holder, it has no table, all parties of the job have one role, or a
+            [[victim]] is none of its feature parties, names an epoch that it has not, lacks a key or has another job's.
     """
     if not file.victim:
         return None
@@ -43,21 +51,31 @@ def label_holder(file: AuditFile) -> str | None:
     if spec is None:
         return None  # the error is that of reading a transcript without a training
     holder = next((name for name, job in specs.items() if job is not None and job.aggregator == name), None)
-    params = _network(spec)
+    if training(training_name(spec)).one_role:
+        raise BadInput(
+            f"[[victim]]: the job is of protocol {training_name(spec)!r}, in which all parties have one role: leave "
+            "[[victim]] out"
+        )
     if holder is None:
         raise BadInput(
             f"[[victim]] {file.victim[0].name}: the label holder {spec.aggregator} attacks its columns, and no "
             f'[[party]] is that: add one with name = "{spec.aggregator}", transcript = … and table = …'
         )
+    params = params_of(spec)
+    network = params if isinstance(params, SplitnnParams) else None
     if next(party for party in file.party if party.name == holder).table is None:
-        raise BadInput(f"[[party]] {holder}: embeddings are found by the ids of its own table: say table = …")
+        what = "records" if network is None else "embeddings"
+        raise BadInput(f"[[party]] {holder}: {what} are found by the ids of its own table: say table = …")
     for victim in file.victim:
-        _check(victim, holder, spec, params)
+        _check(victim, holder, spec, network)
     return holder
 
 
 def read_holder(file: AuditFile, party: AuditedParty) -> View:
-    """The label holder's view, with the embeddings of the last whole epoch, or else of those that are named."""
+    """The label holder's view: of trees with the opened sums, of a split network with embeddings.
+
+    These are of the last whole epoch, or else of those that are named.
+    """
     named = _epochs(file)
     last = any(victim.epoch is None for victim in file.victim)
     return read_label_holder(
@@ -138,25 +156,27 @@ def _epochs(file: AuditFile) -> set[int]:
     return {victim.epoch - 1 for victim in file.victim if victim.epoch is not None}
 
 
-def _network(spec: setup_pb2.JobSpec) -> SplitnnParams:
-    """The parameters of a job of a split network; BadInput of another one."""
-    params = params_of(spec)
-    if not isinstance(params, SplitnnParams):
-        raise BadInput(
-            f"[[victim]]: the job is of protocol {training_name(spec)!r}, in which no party sends embeddings of its "
-            "columns: leave [[victim]] out"
-        )
-    return params
-
-
-def _check(victim: Victim, holder: str, spec: setup_pb2.JobSpec, params: SplitnnParams) -> None:
+def _check(victim: Victim, holder: str, spec: setup_pb2.JobSpec, network: SplitnnParams | None) -> None:
+    """Raise BadInput for a [[victim]] that does not fit the job. `network`: None of a job of trees."""
     where, parties = f"[[victim]] {victim.name}", ", ".join(spec.feature_parties)
     if victim.name == holder:
         raise BadInput(f"{where}: is the label holder itself; name the feature party that it attacks: {parties}")
     if victim.name not in spec.feature_parties:
         raise BadInput(f"{where}: is no feature party of the job; name one of {parties}")
-    if victim.epoch is not None and victim.epoch > params.epochs:
-        raise BadInput(f"{where}: epoch = {victim.epoch}: the job has {params.epochs}; name one from 1 to that")
+    protocol = training_name(spec)
+    needed = "truth" if network is None else "auxiliary"
+    if getattr(victim, needed) is None:
+        raise BadInput(f"{where}: a job of protocol {protocol!r} needs {needed} = {_NEEDED[needed]}")
+    if network is None and (wrong := [key for key in _OF_NETWORKS if getattr(victim, key) is not None]):
+        raise BadInput(f"{where}: {wrong[0]} is of split networks, and the job is of {protocol!r}: leave it out")
+    fitting = Needs.SUMS if network is None else Needs.EMBEDDINGS
+    if unfit := [name for name in victim.attacks or [] if name not in rows(fitting)]:
+        raise BadInput(
+            f"{where}: attack {unfit[0]!r} is not on jobs of protocol {protocol!r}; those are "
+            f"{', '.join(rows(fitting)) or 'none'}"
+        )
+    if network is not None and victim.epoch is not None and victim.epoch > network.epochs:
+        raise BadInput(f"{where}: epoch = {victim.epoch}: the job has {network.epochs}; name one from 1 to that")
 
 
 def recorded_job(path: Path, job: str | None = None) -> setup_pb2.JobSpec | None:

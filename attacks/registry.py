@@ -31,6 +31,8 @@ from attacks.pivodl.schema import DifferentialFigures, DisclosedFigures, GainInv
 from attacks.predictions.on_scores import path_decoding, prediction_inversion
 from attacks.predictions.schema import DecodedPaths, DecodingSettings, InvertedWeights
 from attacks.schema import Findings, RangedSettings
+from attacks.sums.attack import read_columns
+from attacks.sums.schema import ColumnFigures, SumsSettings
 from attacks.view.view import View
 from treetap.errors import BadInput
 from treetap.names import did_you_mean
@@ -51,16 +53,18 @@ class Needs(Enum):
     SHARED_LABELS = "pivodl"
     GRADIENTS = "splitnn"
     EMBEDDINGS = "label holders of splitnn, in an audit with [[victim]]"
+    SUMS = "label holders of trees that record their sums, in an audit with [[victim]]"
     SCORES = "predictions by masked sums"
 
     def given_by(self, view: View) -> bool:
         """True if the view of a training is of this kind."""
         return {
-            Needs.COLUMNS: view.embeddings is None,
-            Needs.SETS: training(view.protocol).grows_trees,
+            Needs.COLUMNS: not view.of_columns,
+            Needs.SETS: training(view.protocol).grows_trees and not view.of_columns,
             Needs.SHARED_LABELS: view.pivodl is not None,
             Needs.GRADIENTS: view.network is not None,
             Needs.EMBEDDINGS: view.embeddings is not None,
+            Needs.SUMS: view.opened is not None,
             Needs.SCORES: False,
         }[self]
 
@@ -111,6 +115,7 @@ _grouping = partial(Attack, needs=Needs.SETS, findings=AttackResult, settings=Se
 _on_shared_labels = partial(Attack, needs=Needs.SHARED_LABELS)
 _on_gradients = partial(Attack, needs=Needs.GRADIENTS, settings=NetworkSettings)
 _on_columns = partial(Attack, needs=Needs.EMBEDDINGS, settings=FeatureSettings)
+_on_sums = partial(Attack, needs=Needs.SUMS, settings=SumsSettings)
 _on_scores = partial(Attack, needs=Needs.SCORES, settings=DecodingSettings)
 #: All attacks, in the order of a report.
 ROWS: tuple[Attack, ...] = (
@@ -243,6 +248,14 @@ ROWS: tuple[Attack, ...] = (
         lambda attacker: attacker.match_exact(),
         Reconstruction,
         limit=f"by the feature party's published model: {_RECORDS}",
+    ),
+    _on_sums(
+        "columns",
+        "Columns by opened sums",
+        "bins of a feature party's records, from the sums and left sets that the label holder of trees gets",
+        read_columns,
+        ColumnFigures,
+        limit="the share of a feature party's cells that the label holder placed in their bins",
     ),
     _on_scores(
         "path-decoding",

@@ -73,7 +73,7 @@ def run(task: Task) -> Done:
         Malformed: the transcript was changed.
     """
     asked = row(task.name)
-    if asked.needs == Needs.EMBEDDINGS:
+    if asked.needs in (Needs.EMBEDDINGS, Needs.SUMS):
         raise BadInput(
             f"attack {task.name} is on columns of a [[victim]]: name it in audit.toml, and run treetap audit"
         )

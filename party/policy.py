@@ -40,6 +40,7 @@ class Policy(Strict):
     peers: list[ProcessName] = []
     addresses: dict[ProcessName | Literal["*"], list[Reachable]] = {}
     record: Literal["received", "both", "off"] = "off"
+    record_sums: bool = False
     schemes: Annotated[list[Literal[tuple(SCHEMES)]], Field(min_length=1)] = [PAILLIER]  # type: ignore[valid-type]
     min_key_bits: Annotated[int, Field(ge=512)] = 2048
     expansion_order: bool = False
@@ -76,6 +77,15 @@ class Policy(Strict):
                         f"{PARTIES!r}, {CLIENTS!r} or {EVERYBODY!r}"
                     )
         return emits
+
+    @model_validator(mode="after")
+    def _recorded(self) -> Policy:
+        if self.record_sums and self.record == "off":
+            raise ValueError(
+                'record_sums = true, but record = "off" keeps no transcript for the sums: say record = "received" or '
+                '"both", or take record_sums out'
+            )
+        return self
 
     @model_validator(mode="after")
     def _apart(self) -> Policy:

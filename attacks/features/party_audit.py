@@ -89,6 +89,7 @@ def audited_victim(
     """
     embeddings = view.embeddings
     assert embeddings is not None  # the view is a label holder's
+    assert files.auxiliary is not None  # `attacks.label_holder_audit` checks it
     auxiliary = _table(files.auxiliary, files, view.missing, files.columns)
     received.check(files.auxiliary, "auxiliary", auxiliary.ids)
     truth = None if files.truth is None else _table(files.truth, files, view.missing, auxiliary.sources)

@@ -6,8 +6,6 @@ from pathlib import Path
 
 from attacks.view.replay import TranscriptReplay
 from treetap.errors import BadInput, Malformed
-from treetap.neural.params import SplitnnParams
-from treetap.protocols.job_spec import params_of
 from treetap.protocols.registry import training, training_name
 from treetap.wire.v2 import setup_pb2
 
@@ -27,8 +25,10 @@ def feature_party(path: Path, replay: TranscriptReplay, spec: setup_pb2.JobSpec,
             raise BadInput(f"{path}: does not say whose transcript it is; name one of {', '.join(possible)}")
         return chosen
     if chosen == spec.aggregator and (party or len(possible) == 1):
-        fix = "; it attacks other parties' columns: add [[victim]]" if _of_network(spec) else ""
-        raise BadInput(f"{path}: is the transcript of {chosen}, the label holder, which knows the labels{fix}")
+        raise BadInput(
+            f"{path}: is the transcript of {chosen}, the label holder, which knows the labels; it attacks other "
+            "parties' columns: add [[victim]]"
+        )
     features = [name for name in possible if name != spec.aggregator]
     if party is None and len(features) > 1:
         raise BadInput(f"{path}: does not say whose transcript it is; name one of {', '.join(features)}")
@@ -36,17 +36,16 @@ def feature_party(path: Path, replay: TranscriptReplay, spec: setup_pb2.JobSpec,
 
 
 def label_holder(path: Path, replay: TranscriptReplay, spec: setup_pb2.JobSpec, party: str | None) -> str:
-    """The transcript's party, which is the label holder of a split network; `party`: its name, where it is given.
+    """The transcript's party, which is a label holder; `party`: its name, where it is given.
 
     Raises:
-        BadInput: it is another party's, or of another protocol.
+        BadInput: it is another party's, or of a protocol in which all parties label records.
         Malformed: it is several parties'.
     """
     possible, holder = _possible(path, replay, spec, party), spec.aggregator
-    if not _of_network(spec):
+    if training(training_name(spec)).one_role:
         raise BadInput(
-            f"{path}: is of protocol {training_name(spec)}, in which no party sends the label holder embeddings of its "
-            "columns: leave [[victim]] out"
+            f"{path}: is of protocol {training_name(spec)}, in which all parties have one role: leave [[victim]] out"
         )
     if holder not in possible or party not in (None, holder):
         raise BadInput(
@@ -54,11 +53,6 @@ def label_holder(path: Path, replay: TranscriptReplay, spec: setup_pb2.JobSpec, 
             f"other parties are attacked by that of the label holder, {holder}"
         )
     return holder
-
-
-def _of_network(spec: setup_pb2.JobSpec) -> bool:
-    """True for a split network, whose label holder receives numbers computed from the others' columns."""
-    return isinstance(params_of(spec), SplitnnParams)
 
 
 def _possible(path: Path, replay: TranscriptReplay, spec: setup_pb2.JobSpec, party: str | None) -> list[str]:

@@ -18,12 +18,13 @@ from google.protobuf.message import Message
 from attacks.view.kept_messages import MemoryBudget, Series
 from attacks.view.known_trees import Ints, KnownNode, OwnSplit, TreeView, known_nodes
 from attacks.view.network_messages import NetworkMessages
+from attacks.view.opened_sums import ENTRIES, OpenedEntries, Place
 from attacks.view.pivodl_messages import OF_TREES, SENT, JobMessages
 from treetap.errors import BadInput, Malformed
 from treetap.wire.frame import content_of, name_of
 from treetap.wire.records import rows_of
 from treetap.wire.signed_heads import Anchor
-from treetap.wire.transcript import TranscriptReader, counted, open_message
+from treetap.wire.transcript import OWN_STEPS, TranscriptReader, counted, open_message
 from treetap.wire.transcript_writer import Kind
 from treetap.wire.v2 import control_pb2, exchange_pb2, prediction_pb2, serving_pb2, setup_pb2, transcript_pb2, types_pb2
 from treetap.wire.v2.transcript_pb2 import TranscriptRecord
@@ -36,11 +37,11 @@ _KINDS: Mapping[Kind, Mapping[type[Message], str]] = {
         serving_pb2.PredictRecords: "predict",
     },
     TranscriptRecord.SENT: {exchange_pb2.PeerMessage: "", serving_pb2.PredictedRecords: "predict"},
-    TranscriptRecord.OWN: {transcript_pb2.OwnSplit: "own_split", transcript_pb2.OwnAlignment: "own_alignment"},
+    TranscriptRecord.OWN: OWN_STEPS,
 }
 _MOST_ROWS = 2**62
 #: Steps of a tree whose messages are kept where the party receives them.
-_RECEIVED = ("sampled_records", "instance_spaces", *OF_TREES)
+_RECEIVED = ("sampled_records", "instance_spaces", "children", *OF_TREES)
 #: The messages of one kind from one sender for one stage.
 Messages = Series[exchange_pb2.PeerMessage]
 #: A set of records as it was sent: chunks, in the order of the messages.
@@ -58,14 +59,15 @@ class TreeReplay:
     series: dict[tuple[str, str, int], Messages] = field(default_factory=dict)
     sent: dict[tuple[str, str, int], Messages] = field(default_factory=dict)
     own: dict[int, transcript_pb2.OwnSplit] = field(default_factory=dict)
+    opened: OpenedEntries = field(default_factory=OpenedEntries)
     stored: bool = False
 
     def totals(self) -> set[int]:
-        """The numbers of records N according to the sets of this tree: the end of each set's last chunk."""
+        """The numbers of records N according to the sets of this tree, the end of each set's last chunk, and others."""
         sets = [chunks for _, chunks in self._sets()]
         for split in self.own.values():
             sets += [list(split.left), list(split.right)]
-        return {chunks[-1].start + chunks[-1].span for chunks in sets if chunks}
+        return {chunks[-1].start + chunks[-1].span for chunks in sets if chunks} | self.opened.records
 
     def of(self, step: str, *, sent: bool = False) -> list[tuple[str, int, Messages]]:
         """Peer, stage and messages of each complete series of one step."""
@@ -82,6 +84,16 @@ class TreeReplay:
                 for space in content.spaces:
                     by_node[space.node].append(space.records)
             yield from by_node.items()
+
+    def children(self) -> dict[Place, dict[int, Chunks]]:
+        """The records that feature parties sent left, as their label holder gets them: by party and stage, by node."""
+        children: dict[Place, dict[int, Chunks]] = {}
+        for peer, stage, series in self.of("children"):
+            by_node = children.setdefault((peer, stage), {})
+            for message in series.in_order():
+                for child in message.growth.children.children:
+                    by_node.setdefault(child.node, []).append(child.left)
+        return children
 
     def view(self, everybody: Ints, budget: MemoryBudget) -> TreeView:
         """The party's view of this tree among all records, which `everybody` holds.
@@ -150,6 +162,8 @@ class TreeReplay:
                 sets[-1].append(chunk)
             yield from ((None, chunks) for chunks in sets)
         yield from self.spaces("instance_spaces")
+        for sent_left in self.children().values():
+            yield from ((2 * node, chunks) for node, chunks in sent_left.items())
         may_be_split = self._may_be_split()
         yield from ((node, chunks) for node, chunks in self.spaces("node_records") if node in may_be_split)
 
@@ -258,6 +272,8 @@ class TranscriptReplay:
             self.budget.take(len(record.message))
             if self.tree(record.round, record.attempt).own.setdefault(message.node, message) != message:
                 raise Malformed(f"tree {record.round}: node {message.node} was split twice")
+        elif isinstance(message, ENTRIES):
+            self.tree(record.round, record.attempt).opened.take(record.stage, message, self.budget)
 
     def _take_step(self, record: TranscriptRecord, request: control_pb2.StepRequest) -> None:
         if record.step == "publish":
@@ -281,6 +297,9 @@ class TranscriptReplay:
             tree = self.tree(record.round, record.attempt)
             where = (record.peer, record.step, record.stage)
             (tree.sent if sent else tree.series).setdefault(where, Messages()).add(message, message)
+        elif record.step == "candidate_sums" and not sent:
+            summed = self.tree(record.round, record.attempt).opened.received
+            summed.setdefault((record.peer, record.stage), set()).update(message.growth.candidate_sums.nodes)
         elif record.step in ("labelled_records", "record_bins", "candidate_records") and not sent:
             self.budget.take(len(record.message) if record.step == "labelled_records" else 0)
             self.shared.take(record.peer, message, record.step)

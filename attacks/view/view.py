@@ -18,6 +18,7 @@ import numpy as np
 
 from attacks.view.known_trees import Ints, TreeView
 from attacks.view.network_messages import EMBEDDINGS, NetworkMessages
+from attacks.view.opened_sums import OpenedSums, opened_sums
 from attacks.view.owner import feature_party, label_holder
 from attacks.view.pivodl_view import PivodlView, pivodl_view
 from attacks.view.received_rows import EmbeddingsView, ReceivedRows, embeddings_view, lost_batches
@@ -47,7 +48,7 @@ class Traffic(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """The knowledge of one party about one training job: a feature party, or the label holder of a split network.
+    """The knowledge of one party about one training job: a feature party, or a label holder that attacks columns.
 
     `path`: the transcript's folder or file. `records`: N, the records common to all parties; positions in trees are in
     their common order. `rows`: (N,) their rows in the party's own table, from 0; None if the transcript
@@ -58,7 +59,8 @@ class View:
     `sent` is empty unless the party recorded both directions. `faults`: gaps of the transcript that limit every result.
     `anchor`: what its signatures show. `pivodl`: what it knows beside, of a PIVODL job; there `label_holder` has all
     parties that label records. `network`: its gradients, of a split network, which has no trees (`max_depth` 0).
-    `embeddings`: of the label holder of a split network those of the feature parties, and no `network`.
+    `embeddings`: of the label holder of a split network those of the feature parties, and no `network`. `opened`: of
+    the label holder of trees the sums over the feature parties' columns.
     """
 
     path: Path
@@ -84,6 +86,12 @@ class View:
     pivodl: PivodlView | None = field(default=None, repr=False)
     network: ReceivedRows | None = field(default=None, repr=False)
     embeddings: EmbeddingsView | None = field(default=None, repr=False)
+    opened: OpenedSums | None = field(default=None, repr=False)
+
+    @property
+    def of_columns(self) -> bool:
+        """True of a label holder's, whose attacks are on the feature parties' columns."""
+        return self.embeddings is not None or self.opened is not None
 
     @property
     def regression(self) -> bool:
@@ -166,6 +174,9 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
         if base := continued_from(spec):
             why += f", or they are of model {base!r}, from which the job continues and whose own transcript has them"
         faults.append(f"{path}: trees {gaps} are not in the transcript: {why}")
+    opened, unrecorded = _opened(path, spec, params, replay, trees, total)
+    if unrecorded:
+        faults.append(f"{path}: sums of trees {unrecorded} were opened and not recorded: record_sums was off")
     network, embeddings, lost, done = _numbers(path, name, spec, params, replay)
     faults += [f"{path}: {gap}" for gap in lost]
     if not replay.finished:
@@ -201,7 +212,25 @@ def _view(path: Path, replay: TranscriptReplay, party: str | None, anchor: Ancho
         pivodl=pivodl,
         network=network,
         embeddings=embeddings,
+        opened=opened,
     )
+
+
+def _opened(
+    path: Path, spec: setup_pb2.JobSpec, params: JobParams, replay: TranscriptReplay, trees: list[TreeView], total: int
+) -> tuple[OpenedSums | None, str]:
+    """The sums that a label holder of trees opened, and the trees without a record of theirs; none of another party."""
+    if replay.network.kind != EMBEDDINGS or not isinstance(params, TreeParams):
+        return None, ""
+    grown = []
+    for tree in trees:
+        as_recorded = replay.trees_by_attempt[tree.index, tree.attempt]
+        grown.append((tree, as_recorded.opened, as_recorded.children()))
+    try:
+        opened, lost = opened_sums(grown, list(spec.feature_parties), params, total)
+    except BadInput as fault:
+        raise BadInput(f"{path}: {fault}") from None
+    return opened, ", ".join(map(str, lost))
 
 
 def _numbers(
@@ -319,15 +348,15 @@ def read_label_holder(
     *,
     epochs: Collection[int] | None = None,
 ) -> View:
-    """Read the view of the label holder of a split network, with `embeddings`, in one pass.
+    """Read a label holder's view, in one pass: `embeddings` of a split network, `opened` sums of a job of trees.
 
     `epochs`: those, from 0, whose embeddings are held; None: the last one of which the transcript has all. The other
     arguments, and what else is read and reported: see `read_view`.
 
     Raises:
-        BadInput: there is no such transcript, it is not one of the label holder's training of a split network, it holds
-            no embeddings, or it takes up too much memory: name fewer epochs.
-        Malformed: see `read_view`; also where a party that is no feature party has sent embeddings.
+        BadInput: there is no such transcript, it is not one of a label holder's training, it holds no embeddings or
+            opened sums, or it takes up too much memory: name fewer epochs.
+        Malformed: see `read_view`; also where a party that is no feature party has sent embeddings or sums.
     """
     kept = None if epochs is None else frozenset(epochs)
     return read_view(path, job, party, ca, revoked, lambda: NetworkMessages(EMBEDDINGS, kept, newest=kept is None))

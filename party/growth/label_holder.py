@@ -13,6 +13,7 @@ from party.growth.label_holder_job import LabelHolderJob
 from party.growth.label_state import LabelState, keep_round
 from party.growth.messages import leaf_paths, take_children
 from party.growth.offered_candidates import OfferedCandidates, OpenSums
+from party.growth.recorded_sums import RecordedSums
 from party.growth.shown_spaces import ShownSpaces
 from party.growth.split_table import TreeColumns
 from party.runtime.context import StepContext, required
@@ -76,6 +77,7 @@ class LabelHolderGrowth:
         self._parties = [spec.aggregator, *self._feature_parties]
         self._tree: PlantedTree | None = None
         self.shown = ShownSpaces(context, spec)
+        self._recorded = RecordedSums(context)
 
     def plant(
         self,
@@ -101,6 +103,8 @@ class LabelHolderGrowth:
         offered = OfferedCandidates(self._context, self._job.sizes, self._open_sums, growing)
         self._tree = PlantedTree(t, growing, columns, state, offered)
         self.shown.open_tree()
+        if not alone:
+            self._recorded.values(t, values)
         return ALONE if alone else SHARED
 
     @step(
@@ -125,13 +129,14 @@ class LabelHolderGrowth:
         # places of parties are their numbers in ties, so that one that sits the tree out offers none of its own
         offers, there = [own], taking_part(self._spec, t)
         for party in self._feature_parties:
-            offers.append(await tree.offered.take(party, t, stage) if party in there else own[:, :0])
+            offers.append(await self._taken(tree, party, stage) if party in there else own[:, :0])
         if stage == 0:
             self._constrain(tree)
         groups = [tree.columns.candidates.groups, *map(tree.offered.groups_of, self._feature_parties)]
         growing.take_candidates(offers, groups)
         choices = await self._context.offload(growing.choose)
         won = {party: [c for c in choices if self._parties[c.party] == party] for party in self._feature_parties}
+        self._recorded.won(t, stage, won)
         await together(*(tree.offered.send_won(party, t, stage, won[party]) for party in won if won[party]))
         decisions = [growth_pb2.Decision(node=c.node, owner=self._parties[c.party]) for c in choices]
         # the own splits are applied by a step of their own, which the coordinator must not call in vain
@@ -150,6 +155,7 @@ class LabelHolderGrowth:
                 split, left = tree.columns.split_as(choice, tree.growing.rows[node])
                 tree.splits.append(split)
                 tree.growing.split(node, split.handle, left)
+                self._recorded.own_split(request.round, request.stage, split, tree.columns, tree.growing)
 
     @step(Next("choose_splits", NEXT_STAGE, SPLITTABLE), Next("finish_tree", THIS_ROUND, NONE_SPLITTABLE))
     async def relay_children(self, request: control_pb2.StepRequest) -> Outcome:
@@ -214,6 +220,13 @@ class LabelHolderGrowth:
         tree.state.save()
         self._tree = None
         self._context.mailbox.forget(t)
+
+    async def _taken(self, tree: PlantedTree, party: str, stage: int) -> Ints:
+        """The decrypted candidate sums of a feature party at a stage."""
+        sums = await tree.offered.take(party, tree.index, stage)
+        sizes = [group.size for group in tree.offered.groups_of(party)]
+        self._recorded.offered(tree.index, stage, party, tree.growing.build, sums, sizes)
+        return sums
 
     def _finished(self, tree: PlantedTree) -> tuple[Tree, Floats]:
         """The tree with the subtrees of withdrawn nodes, and the values that it gives to the records."""

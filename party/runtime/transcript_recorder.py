@@ -1,6 +1,6 @@
 """The transcript recorder of a party, which models an honest-but-curious party.
 
-The node passes the steps and messages that it has admitted, the outbox those sent, and the roles the party's own splits
+The node passes the steps and messages that it has admitted, the outbox those sent, and the roles the party's own acts
 to the `Recorder`. The recorder has no access to the party's secret key of any encryption, and records only what the
 party's own policy enables (`record`). Its files are signed with the party's TLS key.
 """
@@ -19,6 +19,7 @@ from google.protobuf.message import Message
 from treetap.errors import Interrupted, Malformed
 from treetap.wire.frame import name_of
 from treetap.wire.signed_heads import Signer
+from treetap.wire.transcript import OWN_STEPS
 from treetap.wire.transcript_writer import Kind, TranscriptWriter
 from treetap.wire.v2 import control_pb2, exchange_pb2, serving_pb2, transcript_pb2
 
@@ -56,9 +57,9 @@ class Recorder:
         if self._mode == "both":
             self._append(transcript_pb2.TranscriptRecord.SENT, client, "predict", attempt, 0, 0, answer)
 
-    def own(self, round: int, stage: int, attempt: int, split: transcript_pb2.OwnSplit) -> None:
-        """Record a split of this party's own."""
-        self._append(transcript_pb2.TranscriptRecord.OWN, "", "own_split", attempt, round, stage, split)
+    def own(self, round: int, stage: int, attempt: int, entry: Message) -> None:
+        """Record an act of this party's own, of a type in `OWN_STEPS`."""
+        self._append(transcript_pb2.TranscriptRecord.OWN, "", OWN_STEPS[type(entry)], attempt, round, stage, entry)
 
     def own_alignment(self, attempt: int, rows: npt.NDArray[np.int64]) -> None:
         """Record the row in this party's file of each aligned record; positions in messages refer to these."""
@@ -66,7 +67,7 @@ class Recorder:
             return
         for first in range(0, len(rows), ROWS_PER_RECORD):
             part = transcript_pb2.OwnAlignment(first=first, rows=rows[first : first + ROWS_PER_RECORD].tolist())
-            self._append(transcript_pb2.TranscriptRecord.OWN, "", "own_alignment", attempt, 0, 0, part)
+            self.own(0, 0, attempt, part)
 
     def _write(
         self, kind: Kind, peer: str, step: str, message: control_pb2.StepRequest | exchange_pb2.PeerMessage

@@ -154,6 +154,7 @@ def test_floors() -> None:
         ("min_prediction_records = 0", "min_prediction_records"),
         ("min_candidate_bits = -1", "min_candidate_bits"),
         ('record = "sometimes"', "record"),
+        ("record_sums = true", 'record_sums = true, but record = "off" keeps no transcript for the sums: say record'),
         ("forbid = 1", "forbid: unknown key"),
     ],
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,17 @@ from treetap.wire.disclosure import bytes_by_class_of
 from treetap.wire.revoked import read_lists
 from treetap.wire.signed_heads import Anchor, Heads
 from treetap.wire.tap_file import ORIGIN, TAP, files_of, frames, opened
-from treetap.wire.v2.transcript_pb2 import TranscriptRecord
+from treetap.wire.v2.growth_pb2 import WonSplits
+from treetap.wire.v2.transcript_pb2 import OwnAlignment, OwnSplit, OwnSums, OwnValues, TranscriptRecord
 
+#: Type of a record of kind OWN → its step. Splits that other parties won are recorded as the label holder sent them.
+OWN_STEPS: Mapping[type[Message], str] = {
+    OwnAlignment: "own_alignment",
+    OwnSplit: "own_split",
+    OwnValues: "own_values",
+    OwnSums: "own_sums",
+    WonSplits: "own_won",
+}
 _BELOW, _NAMED = 3, 10  # a state folder's parent has transcripts three levels below; how many of them are named
 
 

@@ -302,6 +302,10 @@ def test_the_file_of_the_pages(tmp_path: Path) -> None:
 IDS = [f"r{number:05d}" for number in range(RECORDS)]
 NUMBERS = {"b0": [0.5] * 20, "b1": [0.5] * 20, "job": ["nurse"] * 20}
 BAD: dict[str, tuple[Callable[[Path], dict[str, Any]], str]] = {
+    "no auxiliary records": (
+        lambda folder: content(victim(B, auxiliary=None)),
+        r"\[\[victim\]\] feature-b: a job of protocol 'splitnn' needs auxiliary = …, a table of records whose columns",
+    ),
     "unknown ids": (
         lambda folder: content(victim(B, auxiliary=table(folder, "x.parquet", [*IDS[:19], "zz"], **NUMBERS))),
         r"x\.parquet: 1 of its ids, such as 'zz', are not among the common records of job 'job'.* out of auxiliary",
@@ -406,7 +410,7 @@ def test_logs_that_do_not_serve(folder: Path, tmp_path: Path) -> None:
     for log, epoch, said in (
         ("none/transcript", None, 'holds no embeddings of the feature parties.*record = "received"'),
         ("first/transcript", 3, r"\[\[victim\]\] feature-b: epoch = 3: .* has no embeddings of that epoch"),
-        ("trees", None, "the job is of protocol 'boosting', in which no party sends embeddings .* leave .* out"),
+        ("trees", None, "feature-b: auxiliary is of split networks, and the job is of 'boosting': leave it out"),
     ):
         party = {"name": HOLDER, "transcript": str(tmp_path / log), "table": "logged.parquet"}
         with pytest.raises(BadInput, match=said):

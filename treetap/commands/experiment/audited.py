@@ -28,7 +28,7 @@ _KNOWN, _LEAST_KNOWN, _MOST_KNOWN = 0.1, 10, 2000
 def add_audit(
     run: RunResult, experiment: ExperimentFile, asked: AuditTable, table: pa.Table, drawn: Split, folder: Path
 ) -> None:
-    """Audit the transcripts of all parties but the label holder; of a network its own too, if it records.
+    """Audit the transcripts of all parties but the label holder; its own too, if it records, for attacks on columns.
 
     `run`: gets the results; from its metrics an audit of networks has the gain over alone. `table`: the joined one.
     """
@@ -41,8 +41,8 @@ def add_audit(
     if asked.frontier is not None:
         more["frontier"] = os.path.relpath(asked.frontier, folder)
     label = LabelTable(path=labels_file(experiment, folder), column=experiment.data.label, id=ID)
-    # of a network accuracies are compared, and the label holder is an attacker too
-    evaluation, victims = None, list[Victim]()
+    # of a network accuracies are compared
+    evaluation, victims = None, _victims_of_trees(experiment, folder)
     if not training(experiment.job.protocol).grows_trees:
         more |= {"network": asked.network, "accuracy": _accuracies(experiment, run.metrics)}
         parties = [
@@ -56,9 +56,9 @@ def add_audit(
         ]
         evaluation = label.model_copy(update={"path": folder / experiment.in_order[0] / "predict.parquet"})
         victims = _victims(experiment, table, drawn, run.seed, folder)
-        if victims:
-            parties.append(_files(folder, next(party.name for party in experiment.party if party.labels)))
-            more |= {"features": asked.features}
+        more |= {"features": asked.features} if victims else {}
+    if victims:
+        parties.append(_files(folder, next(party.name for party in experiment.party if party.labels)))
     started = time.monotonic()
     file = local_job.write_file(folder, parties, label, more, evaluation, victims)
     document = local_job.run(folder, file, by_tree=asked.by_tree)
@@ -71,6 +71,14 @@ def _files(folder: Path, name: str, columns: list[str] | None = None) -> Audited
     own = folder / name
     transcript = own / "state" / "transcripts" / "experiment"
     return AuditedParty(name=name, transcript=transcript, table=own / "train.parquet", id=ID, columns=columns)
+
+
+def _victims_of_trees(experiment: ExperimentFile, folder: Path) -> list[Victim]:
+    """The feature parties of a job of trees, if the label holder records the sums over their columns."""
+    if not any(map(experiment.record_sums, experiment.party)):
+        return []
+    names = [party.name for party in experiment.party if not party.labels]
+    return [Victim(name=name, truth=folder / name / "train.parquet", id=ID) for name in names]
 
 
 def _victims(experiment: ExperimentFile, table: pa.Table, drawn: Split, seed: int, folder: Path) -> list[Victim]:

@@ -304,6 +304,12 @@ class ExperimentFile(Strict):
         usual = "received" if self.audit is not None and not party.labels else "off"
         return party.record or usual
 
+    def record_sums(self, party: PartyTable) -> bool:
+        """True for a label holder of trees under audit that records: attacks on columns are by the sums it opens."""
+        kind = training(self.job.protocol)
+        attacks = self.audit is not None and party.labels and self.record(party) != "off"
+        return attacks and kind.grows_trees and not kind.one_role
+
     @model_validator(mode="after")
     def _together(self) -> ExperimentFile:
         used = {Feature.EXPERIMENT, *named_in(vars(self.job), vars(self.data))}

@@ -48,6 +48,7 @@ def write_tables(experiment: ExperimentFile, table: pa.Table, drawn: Split, fold
         # The operator of an experiment acts for all parties: their policies allow what the job needs.
         policy = {
             "record": experiment.record(party),
+            "record_sums": experiment.record_sums(party),
             "schemes": [experiment.job.scheme],
             "min_key_bits": experiment.job.key_bits,
             "min_common_records": 1,

@@ -41,7 +41,9 @@ class TranscriptRecord(google.protobuf.message.Message):
         SENT: TranscriptRecord._Kind.ValueType  # 2
         """A message that this party sent."""
         OWN: TranscriptRecord._Kind.ValueType  # 3
-        """An act of this party itself: a split handle with its feature, bin and children, or the rows of its aligned records."""
+        """An act of this party itself: a split handle with its feature, bin and children, the rows of its aligned records, or
+        what a label holder summed and opened.
+        """
         HEAD: TranscriptRecord._Kind.ValueType  # 4
         """A signature of this party for all records before this one: a TranscriptHead."""
 
@@ -52,7 +54,9 @@ class TranscriptRecord(google.protobuf.message.Message):
     SENT: TranscriptRecord.Kind.ValueType  # 2
     """A message that this party sent."""
     OWN: TranscriptRecord.Kind.ValueType  # 3
-    """An act of this party itself: a split handle with its feature, bin and children, or the rows of its aligned records."""
+    """An act of this party itself: a split handle with its feature, bin and children, the rows of its aligned records, or
+    what a label holder summed and opened.
+    """
     HEAD: TranscriptRecord.Kind.ValueType  # 4
     """A signature of this party for all records before this one: a TranscriptHead."""
 
@@ -238,3 +242,74 @@ class OwnSplit(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["bin", b"bin", "categories", b"categories", "feature", b"feature", "feature_name", b"feature_name", "handle", b"handle", "left", b"left", "missing_left", b"missing_left", "node", b"node", "right", b"right", "threshold", b"threshold"]) -> None: ...
 
 Global___OwnSplit: typing_extensions.TypeAlias = OwnSplit
+
+@typing.final
+class OwnValues(google.protobuf.message.Message):
+    """The values of one tree, which its sums are over, in part: of a label holder whose policy records them."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RECORDS_FIELD_NUMBER: builtins.int
+    SLOTS_FIELD_NUMBER: builtins.int
+    FIRST_FIELD_NUMBER: builtins.int
+    VALUES_FIELD_NUMBER: builtins.int
+    records: builtins.int
+    """N, of which those that the tree does not draw have zeros, and S."""
+    slots: builtins.int
+    first: builtins.int
+    """Place of the first of these numbers among the N times S."""
+    values: builtins.bytes
+    """The numbers of a record follow each other: int64, little-endian."""
+    def __init__(
+        self,
+        *,
+        records: builtins.int = ...,
+        slots: builtins.int = ...,
+        first: builtins.int = ...,
+        values: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["first", b"first", "records", b"records", "slots", b"slots", "values", b"values"]) -> None: ...
+
+Global___OwnValues: typing_extensions.TypeAlias = OwnValues
+
+@typing.final
+class OwnSums(google.protobuf.message.Message):
+    """The sums that one feature party offered for the nodes of a stage, opened by the label holder that records them, in part."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PARTY_FIELD_NUMBER: builtins.int
+    NODES_FIELD_NUMBER: builtins.int
+    CANDIDATES_FIELD_NUMBER: builtins.int
+    SLOTS_FIELD_NUMBER: builtins.int
+    PARTITIONED_FIELD_NUMBER: builtins.int
+    FIRST_FIELD_NUMBER: builtins.int
+    SUMS_FIELD_NUMBER: builtins.int
+    party: builtins.str
+    candidates: builtins.int
+    """Candidates of one node, and S."""
+    slots: builtins.int
+    first: builtins.int
+    """Place of the first of these numbers among those of all nodes."""
+    sums: builtins.bytes
+    """The numbers of a candidate follow each other, and so do the candidates of a node: int64, little-endian."""
+    @property
+    def nodes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    @property
+    def partitioned(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """As in CandidateSums, of every stage."""
+
+    def __init__(
+        self,
+        *,
+        party: builtins.str = ...,
+        nodes: collections.abc.Iterable[builtins.int] | None = ...,
+        candidates: builtins.int = ...,
+        slots: builtins.int = ...,
+        partitioned: collections.abc.Iterable[builtins.int] | None = ...,
+        first: builtins.int = ...,
+        sums: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "first", b"first", "nodes", b"nodes", "partitioned", b"partitioned", "party", b"party", "slots", b"slots", "sums", b"sums"]) -> None: ...
+
+Global___OwnSums: typing_extensions.TypeAlias = OwnSums

@@ -1,0 +1,158 @@
+"""A label holder's attack on the columns of one feature party, by the sums that it opened in a training of trees.
+
+1. Link candidates of all trees, and put those of one column in order (`linking`).
+2. Read cells that follow exactly, from left sets and from differences of few records (`propagation`).
+3. Estimate the others by least squares over all equations (`least_squares`).
+
+The audit scores what is claimed (`scoring`), and repeats 2 and 3 with links given: a bound for better links.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from attacks.sums.kept import Kept
+from attacks.sums.least_squares import SURE, shares
+from attacks.sums.linking import Identities, chains
+from attacks.sums.propagation import Knowledge, Linked, differences, left_sets
+from attacks.sums.schema import CellsRead, ColumnFigures, SumsSettings
+from attacks.sums.scoring import TrueColumns, Truth, best_column, cells_read, links_right
+from attacks.sums.sketches import Floats, Ints, sums_of
+from attacks.view.opened_sums import OpenedSums
+from treetap.tables.reading import Table
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, eq=False)
+class SumsEvidence:
+    """The view of the label holder on one feature party, and, for the audit's scores alone, that party's table.
+
+    Attributes:
+        truth: in the common order of the records.
+        kept: results of steps that a run before has finished.
+    """
+
+    party: str
+    opened: OpenedSums = field(repr=False)
+    truth: Table = field(repr=False)
+    settings: SumsSettings
+    say: Say
+    kept: Kept
+
+
+@dataclass(frozen=True, eq=False)
+class Claims:
+    """Claims of one way of reading.
+
+    Attributes:
+        cells: (N, chains) the cell of its chain in which each record is, −1: no claim.
+        positions: of each chain (N,) the expected place of each record.
+    """
+
+    cells: Ints
+    positions: list[Floats]
+
+
+def read_columns(evidence: SumsEvidence) -> ColumnFigures:
+    """Attack, and score.
+
+    Raises:
+        BadInput: the table is not the one that the party trained on.
+    """
+    with threadpool_limits(1):  # the products are small: threads would wait for each other
+        return _read_columns(evidence)
+
+
+def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
+    begun, opened, say = time.process_time(), evidence.opened, evidence.say
+    params, records = opened.params, opened.records
+    trees = sums_of(evidence.party, opened.trees, lambda tree: params.drawn(tree, records))
+    columns = TrueColumns.of(evidence.truth, params.max_bin)
+    reasons: dict[str, str] = {}
+    if params.bins_per_node:
+        reasons["sums"] = "bins are made anew in every node, in an order of its own, so that no sums can be linked"
+        trees = []
+    elif not trees:
+        reasons["sums"] = "the party offered no sums"
+    size = records * (max((tree.candidates for tree in trees), default=0) + len(columns.names))
+    if size > evidence.settings.most_cells:
+        reasons["sums"] = f"{size} cells are to be kept at a time: most_cells = {evidence.settings.most_cells}"
+        trees = []
+    truth = Truth.of(columns, trees, evidence.party) if trees else None
+    nothing = CellsRead(placed=0.0, claims=0, wrong=0)
+    figures = ColumnFigures(
+        party=evidence.party,
+        records=records,
+        columns=len(columns.names),
+        trees=len(trees),
+        candidates=max((tree.candidates for tree in trees), default=0),
+        equations=sum(tree.equations[0].shape[0] for tree in trees),
+        left_sets=nothing,
+        differences=None,
+        together=None,
+        given=None,
+        links=None,
+        contradictions=0,
+        best=None,
+        rank_correlation=None,
+        picture=None,
+        seconds=0.0,
+        reasons=reasons,
+    )
+    if truth is None:
+        return figures
+    say("links between trees")
+    identities = Identities.given(
+        evidence.kept.array("places", lambda: Identities(trees, sampled=params.colsample_bytree < 1).places)
+    )
+    own = Linked(trees, identities, chains(trees, identities))
+    named = truth.named(own.identities, own.chains)
+    by_differences, together, contradictions = _claims(own, evidence, "own")
+    given = Linked(trees, *truth.given_links())
+    given_named = truth.named(given.identities, given.chains)
+    floor = Knowledge.nothing(records, given.chains)
+    left_sets(given, floor)
+    _, bound, _ = _claims(given, evidence, "given")
+    best = best_column(together.positions, named, columns, evidence.settings.pictured)
+    return figures.model_copy(
+        update={
+            "left_sets": cells_read(floor.known, given_named, columns),
+            "differences": cells_read(by_differences, named, columns),
+            "together": cells_read(together.cells, named, columns),
+            "given": cells_read(bound.cells, given_named, columns),
+            "links": links_right(named, columns),
+            "contradictions": contradictions,
+            "best": best and best[0],
+            "rank_correlation": best and best[1],
+            "picture": best and best[2],
+            "seconds": time.process_time() - begun,
+        }
+    )
+
+
+def _claims(linked: Linked, evidence: SumsEvidence, links: str) -> tuple[Ints, Claims, int]:
+    """Claims by differences, those of all equations together, and contradictions."""
+
+    def say(what: str) -> None:
+        evidence.say(f"{what} ({links} links)")
+
+    def read() -> Knowledge:
+        knowledge = Knowledge.nothing(linked.records, linked.chains)
+        left_sets(linked, knowledge)
+        differences(linked, knowledge, say)
+        return knowledge
+
+    knowledge = evidence.kept.knowledge(f"differences-{links}", linked.chains, read)
+    estimate = evidence.kept.array(f"shares-{links}", lambda: shares(linked, knowledge, evidence.settings.seconds, say))
+    cells, positions = knowledge.known.copy(), []
+    for chain, (start, end) in enumerate(zip(knowledge.first[:-1], knowledge.first[1:], strict=True)):
+        part = estimate[:, start:end]
+        cells[:, chain] = np.where(part.max(axis=1) > SURE, part.argmax(axis=1), -1)
+        positions.append((part @ np.arange(end - start)).astype(np.float64))
+    return knowledge.known, Claims(cells, positions), knowledge.contradictions

@@ -1,0 +1,149 @@
+"""Cells that follow from all equations together: least squares over the possible cells of every record.
+
+In each chain a record is in one cell: its indicators are at least 0 and sum to 1. Among such numbers those that fit the
+equations of all trees best are found by accelerated projected gradients (Beck and Teboulle, "A fast iterative
+shrinkage-thresholding algorithm for linear inverse problems", SIAM J. Imaging Sciences 2009, with restarts). Rounded
+values lower nothing here: an equation with coarse coefficients is an equation. What it gives is an estimate.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array, vstack
+
+from attacks.sums.propagation import Knowledge, Linked
+from attacks.sums.sketches import Floats, Ints
+
+#: A cell is claimed if its share is larger.
+SURE = 0.9
+#: Steps, at most, and those after which it ends if they changed no more than this share of the claims.
+STEPS, LOOK, SETTLED = 600, 40, 1e-3
+_POWER_STEPS = 40
+
+Singles = npt.NDArray[np.float32]
+
+
+class _Equations(NamedTuple):
+    """A X = B where `used` (equations, chains) says so; cells of chains as in `Knowledge`."""
+
+    matrix: csr_array
+    sums: Singles
+    used: npt.NDArray[np.bool_]
+
+
+def shares(linked: Linked, knowledge: Knowledge, seconds: float, say: Callable[[str], None]) -> Singles:
+    """Of each record the share (N, cells) of every cell of a chain; those known are 1 or 0.
+
+    `seconds`: of processor time, after which the last estimate counts.
+    """
+    possible = knowledge.possible
+    open_records = np.flatnonzero((knowledge.known < 0).any(axis=1))
+    result = _even(possible, knowledge.first)
+    if not len(open_records):
+        return result
+    equations = _equations(linked, knowledge.first)
+    fixed = np.ones(len(possible), dtype=bool)
+    fixed[open_records] = False
+    sums = equations.sums - equations.matrix @ np.where(fixed[:, None], result, 0)
+    matrix = equations.matrix[:, open_records].tocsr()
+    wide = np.repeat(equations.used, np.diff(knowledge.first), axis=1)
+    result[open_records] = _solve(
+        matrix, sums, wide, result[open_records], _Cells(possible[open_records], knowledge.first), seconds, say
+    )
+    return result
+
+
+class _Cells(NamedTuple):
+    possible: npt.NDArray[np.bool_]
+    first: Ints
+
+    def project(self, shares: Singles) -> Singles:
+        """The nearest shares of possible cells, at least 0, that sum to 1 in each chain (Duchi et al. 2008)."""
+        for start, end in zip(self.first[:-1], self.first[1:], strict=True):
+            part = np.where(self.possible[:, start:end], shares[:, start:end], np.float32(-1e6))
+            ordered = -np.sort(-part, axis=1)
+            above = np.cumsum(ordered, axis=1) - 1
+            places = np.arange(1, end - start + 1, dtype=np.float32)
+            last = (ordered * places > above).sum(axis=1) - 1
+            level = above[np.arange(len(part)), last] / (last + 1)
+            shares[:, start:end] = np.maximum(part - level[:, None].astype(np.float32), 0)
+        return shares
+
+
+def _solve(
+    matrix: csr_array,
+    sums: Singles,
+    used: npt.NDArray[np.bool_],
+    start: Singles,
+    cells: _Cells,
+    seconds: float,
+    say: Callable[[str], None],
+) -> Singles:
+    transposed = matrix.T.tocsr()
+    step = np.float32(1 / max(_norm(matrix, transposed), 1e-30))
+    masked = not used.all()
+    now, ahead, pace = start, start.copy(), 1.0
+    begun, claims = time.process_time(), now > SURE
+    for number in range(1, STEPS + 1):
+        rest = matrix @ ahead - sums
+        if masked:
+            rest[~used] = 0
+        following = cells.project(ahead - step * (transposed @ rest))
+        if float(np.vdot(ahead - following, following - now)) > 0:
+            pace = 1.0  # it overshot: begin to gather speed anew
+        faster = (1 + np.sqrt(1 + 4 * pace * pace)) / 2
+        ahead = following + np.float32((pace - 1) / faster) * (following - now)
+        now, pace = following, faster
+        if number % LOOK == 0:
+            before, claims = claims, now > SURE
+            say(f"least squares: step {number}, {claims.sum() / max(len(now), 1):.2f} cells claimed of a record")
+            if (before != claims).sum() <= SETTLED * max(int(claims.sum()), 1) and number > LOOK:
+                break
+            if time.process_time() - begun > seconds:
+                break
+    return now
+
+
+def _equations(linked: Linked, first: Ints) -> _Equations:
+    """All equations of a job; of a chain those of trees that offer all its candidates."""
+    matrices, sums, used = [], [], []
+    for number, tree in enumerate(linked.trees):
+        matrix, lefts = tree.equations
+        whole = matrix @ np.ones(linked.records)
+        of_tree = np.zeros((len(whole), int(first[-1])), dtype=np.float32)
+        there = np.zeros(len(linked.chains), dtype=bool)
+        for chain, candidates in enumerate(linked.chains):
+            _, places = linked.borders(number, chain)
+            there[chain] = len(places) == len(candidates)
+            if there[chain]:
+                ends = np.concatenate([lefts[:, places], whole[:, None]], axis=1)
+                of_tree[:, first[chain] : first[chain + 1]] = np.diff(ends, axis=1, prepend=0)
+        matrices.append(matrix.astype(np.float32))
+        sums.append(of_tree)
+        used.append(np.broadcast_to(there, (len(whole), len(there))))
+    return _Equations(vstack(matrices).tocsr(), np.concatenate(sums), np.concatenate(used))
+
+
+def _even(possible: npt.NDArray[np.bool_], first: Ints) -> Singles:
+    """Equal shares of the possible cells of each chain."""
+    counts = np.add.reduceat(possible, first[:-1], axis=1, dtype=np.float32)
+    even: Singles = possible / np.repeat(counts, np.diff(first), axis=1)
+    return even
+
+
+def _norm(matrix: csr_array, transposed: csr_array) -> float:
+    """The largest eigenvalue of AᵀA, a little more than power iteration finds."""
+    vector: Floats = np.random.default_rng(0).normal(size=matrix.shape[1])
+    length = 0.0
+    for _ in range(_POWER_STEPS):
+        vector = transposed @ (matrix @ vector)
+        length = float(np.linalg.norm(vector))
+        if not length:
+            return 0.0
+        vector /= length
+    return 1.05 * length

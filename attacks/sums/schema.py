@@ -1,0 +1,82 @@
+"""Findings of a label holder's attack on the columns of a feature party, by the sums that it opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from attacks.features.schema import PictureUrl
+from attacks.schema import Count, Findings, RangedSettings
+from treetap.trees.job_params import Range
+
+
+@dataclass(frozen=True)
+class SumsSettings(RangedSettings):
+    """Settings of the attack on columns by opened sums.
+
+    Attributes:
+        seconds: processor time of each of the two runs of least squares, after which the last estimate counts.
+        most_cells: records times cells of all linked candidates, of which each takes up some 20 bytes.
+        pictured: records of a picture.
+    """
+
+    ATTACKS: ClassVar = "the attack on columns by sums"
+    RANGES: ClassVar = {
+        "seconds": Range(1, 1_000_000),
+        "most_cells": Range(1_000, 10_000_000_000, integer=True),
+        "pictured": Range(16, 65_536, integer=True),
+    }
+
+    seconds: float = 150.0
+    most_cells: int = 50_000_000
+    pictured: int = 1024
+
+
+class CellsRead(Findings):
+    """Cells (record, column) that were claimed to lie in one bin.
+
+    `placed`: the share of all cells whose claim is right. `claims`: their number; `wrong`: of these the wrong ones, as
+    the audit alone knows, by the party's table.
+    """
+
+    placed: float
+    claims: Count
+    wrong: Count
+
+
+class ColumnPicture(Findings):
+    """Ranks of a column's values, a pixel a record from dark to light, beside those that were read: data URLs."""
+
+    truth: PictureUrl
+    read: PictureUrl
+
+
+class ColumnFigures(Findings):
+    """The attack on one feature party's columns.
+
+    `left_sets`: by the left sets of its won splits alone, with links given: a floor that no noise on sums lowers.
+    `differences`: by differences of few records too, with links that the attacker found. `together`: and by all
+    equations together. `given`: the same as `together` with links given by the audit, which bounds what better links
+    would read. `links`: the share of the candidates that the attacker put next to their true neighbour.
+    `contradictions`: sums that no set of records had, by which an attacker sees that links are wrong.
+    `best`: the column whose order was read best, and its `rank_correlation` (Spearman); null where no column of numbers
+    was read. `equations`: of all trees.
+    """
+
+    party: str
+    records: Count
+    columns: Count
+    trees: Count
+    candidates: Count
+    equations: Count
+    left_sets: CellsRead
+    differences: CellsRead | None
+    together: CellsRead | None
+    given: CellsRead | None
+    links: float | None
+    contradictions: Count
+    best: str | None
+    rank_correlation: float | None
+    picture: ColumnPicture | None
+    seconds: float
+    reasons: dict[str, str]

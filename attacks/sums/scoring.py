@@ -1,0 +1,255 @@
+"""The audit's part of the attack on columns: the party's table gives the true bins, and scores what was claimed.
+
+No part of the attack gets anything of this module but the links of its bound, `given_links`. Candidates have no names
+on the wire; the audit finds what each one is by computing sums of the true left sets, and comparing them with the
+opened ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from attacks.features.schema import png_url
+from attacks.sums.linking import Identities
+from attacks.sums.propagation import Keys, keys_of
+from attacks.sums.schema import CellsRead, ColumnPicture
+from attacks.sums.sketches import Bools, Floats, Ints, PartySums
+from treetap.errors import BadInput
+from treetap.tables.reading import Table
+from treetap.trees.binning import fit
+
+
+@dataclass(frozen=True, eq=False)
+class TrueColumns:
+    """The bins of a party's columns, and the left sets that its candidates can have.
+
+    Attributes:
+        names: of the d columns.
+        values: (N, d) as the party's table has them, NaN where missing.
+        codes: (N, d) bins; missing values are in a last one.
+        first: (d + 1,) the number of each column's first code among all.
+        lefts: (sets, codes) the codes that are left of each possible candidate.
+        feature: (sets,) the column of each.
+        cuts: (sets,) those that divide a column of numbers in their order, missing values on the right.
+    """
+
+    names: Sequence[str]
+    values: Floats = field(repr=False)
+    codes: Ints = field(repr=False)
+    first: Ints
+    lefts: Bools = field(repr=False)
+    feature: Ints
+    cuts: Bools
+
+    @classmethod
+    def of(cls, table: Table, max_bin: int) -> TrueColumns:
+        """The columns of a table in the common order, in which columns of text are numbered."""
+        codes, sizes, texts = [], [], []
+        for number, name in enumerate(table.columns):
+            column = table.features[:, number]
+            category = table.categories.get(name)
+            if category is not None and not category.of_dates:
+                size, code = len(category.values), np.where(np.isnan(column), len(category.values), column)
+            else:
+                bins = fit(column, max_bin, name, may_be_constant=True)
+                size, code = bins.n_bins, bins.codes(column)
+            codes.append(code.astype(np.int64))
+            sizes.append(size)
+            texts.append(category is not None and not category.of_dates)
+        first = np.concatenate([[0], np.cumsum([size + 1 for size in sizes])]).astype(np.int64)
+        lefts, feature, cuts = [], [], []
+        for number, size in enumerate(sizes):
+            missing = bool((codes[number] == size).any())
+            for here, cut in _left_sets(size, missing=missing, text=texts[number]):
+                row = np.zeros(int(first[-1]), dtype=bool)
+                row[first[number] : first[number + 1]] = here
+                lefts.append(row)
+                feature.append(number)
+                cuts.append(cut)
+        return cls(
+            table.columns,
+            table.features,
+            np.stack(codes, axis=1),
+            first,
+            np.array(lefts, dtype=bool).reshape(-1, int(first[-1])),
+            np.array(feature, dtype=np.int64),
+            np.array(cuts, dtype=bool),
+        )
+
+    def keys(self, tree: PartySums) -> Keys:
+        """A key (sets,) of the sums of each possible candidate over all nodes of a tree."""
+        sums = np.zeros((len(tree.nodes), len(self.lefts), tree.values.shape[1]), dtype=np.int64)
+        for node, rows in enumerate(tree.drawn):
+            cells = np.zeros((self.lefts.shape[1], tree.values.shape[1]), dtype=np.int64)
+            for column in range(self.codes.shape[1]):
+                np.add.at(cells, self.first[column] + self.codes[rows, column], tree.values[rows])
+            sums[node] = self.lefts.astype(np.int64) @ cells
+        return _key(sums)
+
+
+def _left_sets(size: int, *, missing: bool, text: bool) -> list[tuple[Bools, bool]]:
+    """The left sets of a column of `size` bins, over these and missing values; and whether each is a cut of numbers.
+
+    A column of text is one of categories in whatever way: one against the rest, one alone, or numbered.
+    """
+    codes = np.arange(size + 1)
+    sides = (False, True) if missing else (False,)
+    last = size if missing else size - 1
+    sets = [((codes <= cut) | (left & (codes == size)), not left and not text) for left in sides for cut in range(last)]
+    if text:
+        ones = [codes == category for category in range(size)]
+        sets += [(one, False) for one in ones]
+        sets += [(~one & ((codes < size) | left), False) for left in (False, True) for one in ones]
+    return sets
+
+
+def _key(sums: Ints) -> Keys:
+    """A key of sums (nodes, candidates, S) of each candidate."""
+    return keys_of(np.ascontiguousarray(sums.transpose(1, 0, 2)).reshape(sums.shape[1], -1))
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """The true columns, and which of the possible left sets each place of each tree has.
+
+    Attributes:
+        equal: of each tree (candidates, sets): the sums are the same.
+    """
+
+    columns: TrueColumns
+    equal: Sequence[Bools] = field(repr=False)
+
+    @classmethod
+    def of(cls, columns: TrueColumns, trees: Sequence[PartySums], party: str) -> Truth:
+        """Compare the sums of the true columns with the opened ones.
+
+        Raises:
+            BadInput: the table is not the one that the party trained on, as most sums show.
+        """
+        equal = [_key(tree.lefts)[:, None] == columns.keys(tree)[None] for tree in trees]
+        known = float(np.mean([of_tree.any(axis=1).mean() for of_tree in equal]))
+        if known < 1 / 2:
+            raise BadInput(
+                f"[[victim]] {party}: {1 - known:.0%} of the sums that the label holder opened are of no column of "
+                "truth = …: it is not the table that the party trained on, or lacks columns of it"
+            )
+        return cls(columns, equal)
+
+    def given_links(self) -> tuple[Identities, list[Ints]]:
+        """True links: each possible left set has its places, and cuts of a column of numbers are a chain."""
+        places = np.stack([np.where(of_tree.any(axis=0), of_tree.argmax(axis=0), -1) for of_tree in self.equal])
+        offered = np.flatnonzero((places >= 0).any(axis=0))
+        feature, cuts = self.columns.feature[offered], self.columns.cuts[offered]
+        chains = [np.flatnonzero(cuts & (feature == number)) for number in range(len(self.columns.names))]
+        chains += [np.array([single]) for single in np.flatnonzero(~cuts)]
+        return Identities.given(places[:, offered]), [chain for chain in chains if len(chain)]
+
+    def named(self, identities: Identities, chains: Sequence[Ints]) -> list[Named]:
+        """Each chain with the column that most of its candidates are of, and their left sets there."""
+        votes = np.zeros((identities.places.shape[1], len(self.columns.lefts)), dtype=np.int64)
+        for row, equal in zip(identities.places, self.equal, strict=True):
+            there = np.flatnonzero(row >= 0)
+            votes[there] += equal[row[there]]
+        result = []
+        for chain in chains:
+            of_columns = np.stack(
+                [
+                    votes[chain][:, self.columns.feature == c].max(axis=1, initial=0)
+                    for c in range(self.columns.codes.shape[1])
+                ]
+            )
+            column = int(of_columns.sum(axis=1).argmax())
+            inside = np.where(self.columns.feature == column, votes[chain], 0)
+            best = inside.argmax(axis=1)
+            strongest = votes[chain].max(axis=1)
+            # one whose sums are mostly those of another column's sets is not of this column
+            sets = np.where(2 * inside.max(axis=1) > strongest, best, -1)
+            result.append(Named(column, sets))
+        return result
+
+
+@dataclass(frozen=True, eq=False)
+class Named:
+    """A chain as the audit knows it: its column, and the left set of each candidate, −1: of another column."""
+
+    column: int
+    sets: Ints
+
+    def cells(self, columns: TrueColumns) -> Bools:
+        """(cells, codes) the codes of the column in each cell of the chain; none where a border is another column's."""
+        start, end = columns.first[self.column], columns.first[self.column + 1]
+        lefts = columns.lefts[self.sets, start:end]
+        none, every = np.zeros((1, end - start), dtype=bool), np.ones((1, end - start), dtype=bool)
+        upper, lower = np.concatenate([lefts, every]), np.concatenate([none, lefts])
+        cells: Bools = upper & ~lower
+        wrong = np.concatenate([self.sets < 0, [False]]) | np.concatenate([[False], self.sets < 0])
+        cells[wrong] = False
+        return cells
+
+
+def cells_read(claimed: Ints, chains: Sequence[Named], columns: TrueColumns) -> CellsRead:
+    """The score of claims (N, chains): the cell of its chain in which each record is, −1: no claim.
+
+    A right claim places a record in its bin if the cell holds one bin.
+    """
+    placed = np.zeros(columns.codes.shape, dtype=bool)
+    claims = wrong = 0
+    for number, chain in enumerate(chains):
+        rows = np.flatnonzero(claimed[:, number] >= 0)
+        cells, codes = chain.cells(columns), columns.codes[:, chain.column]
+        occurs = np.bincount(codes, minlength=cells.shape[1]) > 0
+        right = cells[claimed[rows, number], codes[rows]]
+        single = (cells & occurs).sum(axis=1) == 1
+        claims += len(rows)
+        wrong += int((~right).sum())
+        placed[rows[right & single[claimed[rows, number]]], chain.column] = True
+    return CellsRead(placed=float(placed.mean()) if placed.size else 0.0, claims=claims, wrong=wrong)
+
+
+def links_right(chains: Sequence[Named], columns: TrueColumns) -> float | None:
+    """The share of neighbours in chains between which one bin lies; None without any."""
+    neighbours = right = 0
+    for chain in chains:
+        inner = chain.cells(columns)[1:-1]
+        codes = columns.codes[:, chain.column]
+        occurs = np.bincount(codes, minlength=inner.shape[1]) > 0
+        neighbours += len(inner)
+        right += int(((inner & occurs).sum(axis=1) == 1).sum())
+    return right / neighbours if neighbours else None
+
+
+def best_column(
+    positions: Sequence[Floats], chains: Sequence[Named], columns: TrueColumns, pictured: int
+) -> tuple[str, float, ColumnPicture] | None:
+    """The column of numbers whose order was read best: name, Spearman's correlation, picture.
+
+    `positions`: of each chain (N,) the expected place of each record.
+    """
+    best: tuple[float, int, Floats] | None = None
+    for place, chain in zip(positions, chains, strict=True):
+        values = columns.values[:, chain.column]
+        here = ~np.isnan(values)
+        if len(chain.sets) < 2 or np.ptp(values[here]) == 0 or np.ptp(place[here]) == 0:
+            continue
+        correlation = float(spearmanr(place[here], values[here]).statistic)
+        if best is None or correlation > best[0]:
+            best = correlation, chain.column, place
+    if best is None:
+        return None
+    correlation, column, place = best
+    values = columns.values[:, column]
+    picture = ColumnPicture(truth=_pixels(values, pictured), read=_pixels(place, pictured))
+    return columns.names[column], correlation, picture
+
+
+def _pixels(values: Floats, pictured: int) -> str:
+    """Ranks of the first records as grey pixels, row by row; missing values are white."""
+    side = int(np.sqrt(min(len(values), pictured)))
+    part = values[: side * side]
+    ranks = np.unique(part, return_inverse=True)[1].reshape(-1).astype(np.float32)
+    shades = np.where(np.isnan(part), 1.0, ranks / max(float(ranks.max(initial=0)), 1.0))
+    return png_url(shades.reshape(1, side, side).astype(np.float32))

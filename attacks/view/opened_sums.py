@@ -1,0 +1,267 @@
+"""The sums over feature parties' columns that a label holder opened, as its own entries in its transcript have them.
+
+They are the input of attacks on the columns. A label holder records them if its policy says `record_sums`; nothing here
+is computed from a feature party's table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from attacks.view.kept_messages import MemoryBudget
+from attacks.view.known_trees import Ints, TreeView
+from treetap.errors import BadInput, Malformed
+from treetap.trees.params import TreeParams
+from treetap.wire.v2 import growth_pb2, transcript_pb2
+
+#: A message's place in a tree: the feature party's name, stage.
+Place = tuple[str, int]
+#: Types of the entries that are kept.
+ENTRIES = (transcript_pb2.OwnValues, transcript_pb2.OwnSums, growth_pb2.WonSplits)
+_BYTES = np.dtype("<i8").itemsize
+
+
+@dataclass(frozen=True, eq=False)
+class WonSplit:
+    """A split of a feature party.
+
+    `places`: the tied candidates that won, as in `OpenedTree.sums`; a place k beyond the number of candidates n is the
+    mirror image of k − n, of a column with a monotone constraint; none where a partition of categories won.
+    `left`: all records of the node, drawn or not, that went left, ascending.
+    """
+
+    node: int
+    party: str
+    places: tuple[int, ...]
+    left: Ints = field(repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class OpenedTree:
+    """One tree as its label holder knows it. Nodes have heap numbers: root 1, children of u are 2u and 2u + 1.
+
+    `values`: (N, S) int64, as they were summed; a record that the tree does not draw has zeros, but in the slots of
+    classes that ID-LMID adds at the end. `nodes`: records, ascending, of every node, leaves too; a node that is
+    withdrawn from the feature parties is a leaf.
+    `sums`: feature party → node whose sums it sent → (candidates, S) int64, in the order that the party drew for the
+    tree, or with bins of their own for each node. A candidate's are those of its left side; the last ones, of
+    categories that are partitioned, are sums over one category each: `partitioned` has the numbers of these, column
+    by column. A party that sat the tree out has none.
+    `won`: the splits of feature parties, by node.
+    """
+
+    index: int
+    values: Ints = field(repr=False)
+    nodes: Mapping[int, Ints] = field(repr=False)
+    sums: Mapping[str, Mapping[int, Ints]] = field(repr=False)
+    won: tuple[WonSplit, ...] = field(repr=False)
+    partitioned: Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class OpenedSums:
+    """The opened sums of a job: of each tree of which feature parties sent sums, in the order of the trees.
+
+    `parties`: the feature parties of the job. `records`: N. `params`: the job's.
+    """
+
+    trees: tuple[OpenedTree, ...] = field(repr=False)
+    parties: tuple[str, ...]
+    records: int
+    params: TreeParams = field(repr=False)
+
+
+@dataclass
+class _Numbers:
+    """One array, of which parts come in order. `shape`: what its entries say of it."""
+
+    shape: tuple[int, ...]
+    nodes: tuple[int, ...] = ()
+    partitioned: tuple[int, ...] = ()
+    parts: list[Ints] = field(default_factory=list)
+
+    def take(self, first: int, numbers: bytes) -> None:
+        if first != sum(map(len, self.parts)) or (self.parts and not first) or len(numbers) % _BYTES:
+            raise Malformed("parts of its numbers are missing, came twice or were cut")
+        self.parts.append(np.frombuffer(numbers, dtype="<i8"))
+
+    def whole(self) -> Ints:
+        """The array; Malformed if numbers are missing, or there are too many."""
+        flat = self.parts[0] if len(self.parts) == 1 else np.concatenate(self.parts)
+        if len(flat) != np.prod(self.shape, dtype=object):
+            raise Malformed(f"{len(flat)} numbers are recorded, where there are {' · '.join(map(str, self.shape))}")
+        return np.asarray(flat, dtype=np.int64).reshape(self.shape)
+
+
+@dataclass
+class OpenedEntries:
+    """The entries of one tree as it was grown in one attempt.
+
+    `received`: the nodes of which a party's encrypted sums were received, by party and stage.
+    """
+
+    received: dict[Place, set[int]] = field(default_factory=dict)
+    _values: _Numbers | None = None
+    _sums: dict[Place, _Numbers] = field(default_factory=dict)
+    _won: dict[Place, dict[int, tuple[int, ...]]] = field(default_factory=dict)
+
+    @property
+    def there(self) -> bool:
+        """True if the label holder recorded what the tree sums."""
+        return self._values is not None
+
+    @property
+    def records(self) -> set[int]:
+        """The number of records, N, if an entry says it."""
+        return set() if self._values is None else {self._values.shape[0]}
+
+    def take(
+        self,
+        stage: int,
+        entry: transcript_pb2.OwnValues | transcript_pb2.OwnSums | growth_pb2.WonSplits,
+        budget: MemoryBudget,
+    ) -> None:
+        """Take the next entry. Raises Malformed if it does not follow those before it, BadInput beyond the budget."""
+        budget.take(entry.ByteSize())
+        if isinstance(entry, transcript_pb2.OwnValues):
+            shape: tuple[int, ...] = entry.records, entry.slots
+            self._values = _same(self._values, _Numbers(shape), "values")
+            self._values.take(entry.first, entry.values)
+        elif isinstance(entry, transcript_pb2.OwnSums):
+            place, nodes, partitioned = (entry.party, stage), tuple(entry.nodes), tuple(entry.partitioned)
+            shape = len(nodes), entry.candidates, entry.slots
+            sums = _same(self._sums.get(place), _Numbers(shape, nodes, partitioned), f"sums of {entry.party}")
+            self._sums[place] = sums
+            sums.take(entry.first, entry.sums)
+        else:
+            won = self._won.setdefault((entry.owner, stage), {})
+            for split in entry.splits:
+                if won.setdefault(split.node, places := tuple(split.candidates)) != places:
+                    raise Malformed(f"node {split.node} was won twice")
+
+    def of_tree(self, tree: TreeView, children: Mapping[Place, Iterable[int]]) -> OpenedTree:
+        """The complete tree that the entries are of.
+
+        `children`: the nodes whose children a party sent at a stage.
+
+        Raises:
+            Malformed: entries are missing, or contradict each other, the tree or its messages.
+        """
+        assert self._values is not None  # `there`
+        values = self._values.whole()
+        if len(values) != tree.total:
+            raise Malformed(f"its values are of {len(values)} records, its sets of {tree.total}")
+        nodes = {node: known.records for node, known in tree.nodes.items()}
+        sums: dict[str, dict[int, Ints]] = {}
+        partitioned: dict[str, tuple[int, ...]] = {}
+        _agree("sums", self._sums, self.received)
+        for (party, stage), numbers in sorted(self._sums.items()):
+            _agree(f"nodes of the sums of {party}", numbers.nodes, self.received[party, stage])
+            if numbers.shape[2] != values.shape[1]:
+                raise Malformed(f"sums of {party} have {numbers.shape[2]} slots, the values {values.shape[1]}")
+            if partitioned.setdefault(party, numbers.partitioned) != numbers.partitioned:
+                raise Malformed(f"{party} changed its number of categories")
+            _add(sums.setdefault(party, {}), party, numbers, nodes)
+        _agree("won splits", self._won, children)
+        won = []
+        for (party, stage), of_stage in sorted(self._won.items()):
+            _agree(f"won splits of {party}", of_stage, children[party, stage])
+            won += [WonSplit(node, party, places, nodes[2 * node]) for node, places in of_stage.items()]
+        opened = OpenedTree(
+            tree.index,
+            values,
+            nodes,
+            sums,
+            tuple(sorted(won, key=lambda split: split.node)),
+            {party: sizes for party, sizes in partitioned.items() if sizes},
+        )
+        for split in opened.won:
+            _check_won(opened, split)
+        return opened
+
+
+def opened_sums(
+    grown: Sequence[tuple[TreeView, OpenedEntries, Mapping[Place, Iterable[int]]]],
+    parties: Sequence[str],
+    params: TreeParams,
+    records: int,
+) -> tuple[OpenedSums, list[int]]:
+    """The opened sums of the complete trees, and the trees whose sums were received and not recorded.
+
+    `grown`: each tree with its entries and the nodes whose children a party sent at a stage.
+
+    Raises:
+        Malformed: see `OpenedEntries.of_tree`.
+        BadInput: sums were received and none recorded.
+    """
+    trees, lost = [], []
+    for tree, entries, children in grown:
+        if entries.there:
+            try:
+                if foreign := sorted({party for party, _ in entries.received} - set(parties)):
+                    raise Malformed(f"{foreign[0]}, which is no feature party, has sent sums")
+                trees.append(entries.of_tree(tree, children))
+            except Malformed as fault:
+                raise Malformed(f"tree {tree.index}, attempt {tree.attempt}: {fault}") from None
+        elif entries.received:
+            lost.append(tree.index)
+    if lost and not trees:
+        raise BadInput(
+            "holds no opened sums of feature parties' columns: the label holder's policy needs record_sums = true, "
+            "beside record, while the job trains"
+        )
+    return OpenedSums(tuple(trees), tuple(parties), records, params), lost
+
+
+def _same(known: _Numbers | None, said: _Numbers, what: str) -> _Numbers:
+    """The array that an entry is a part of. Malformed if another part says otherwise."""
+    if known is None:
+        return said
+    if (known.shape, known.nodes, known.partitioned) != (said.shape, said.nodes, said.partitioned):
+        raise Malformed(f"parts of the {what} are of different shapes")
+    return known
+
+
+def _agree(what: str, recorded: Iterable[object], received: Iterable[object]) -> None:
+    if set(recorded) != set(received):
+        raise Malformed(f"the {what} that it recorded are not those of the messages that it received")
+
+
+def _add(sums: dict[int, Ints], party: str, numbers: _Numbers, nodes: Mapping[int, Ints]) -> None:
+    """Add the sums of a stage to those of the party's other nodes. A node that waits may be summed again."""
+    if sum(numbers.partitioned) > numbers.shape[1]:
+        raise Malformed(f"{party} has fewer candidates than categories")
+    for node, of_node in zip(numbers.nodes, numbers.whole(), strict=True):
+        if node not in nodes:
+            raise Malformed(f"{party} has sums of node {node}, which the tree does not have")
+        known = next(iter(sums.values()), of_node)
+        if known.shape != of_node.shape or not np.array_equal(sums.setdefault(node, of_node), of_node):
+            raise Malformed(f"sums of {party} at node {node} do not agree with others of the tree")
+
+
+def _check_won(tree: OpenedTree, split: WonSplit) -> None:
+    """Malformed if no place that won has the sums of the records that went left."""
+    sums = _candidates(tree.sums.get(split.party, {}), split.node)
+    if sums is None:
+        raise Malformed(f"{split.party} won node {split.node}, of which it sent no sums")
+    if not split.places:
+        return
+    if max(split.places) >= 2 * len(sums):
+        raise Malformed(f"{split.party} won node {split.node} by a candidate that it has not")
+    left, whole = tree.values[split.left].sum(axis=0), tree.values[tree.nodes[split.node]].sum(axis=0)
+    count = len(sums)
+    offered = [sums[place] if place < count else whole - sums[place - count] for place in split.places]
+    # its owner may have taken a partition that tied with them
+    if split.party not in tree.partitioned and not any(np.array_equal(left, one) for one in offered):
+        raise Malformed(f"the records that went left at node {split.node} do not have the sums by which it was won")
+
+
+def _candidates(sums: Mapping[int, Ints], node: int) -> Ints | None:
+    """The sums of a node's candidates; of one that was not summed they follow from parent and sibling."""
+    if node in sums:
+        return sums[node]
+    parent, sibling = (_candidates(sums, node >> 1), sums.get(node ^ 1)) if node > 1 else (None, None)
+    return None if parent is None or sibling is None else parent - sibling
