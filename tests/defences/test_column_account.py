@@ -262,9 +262,13 @@ def _account(
     job: str = "job",
     most: float | None = None,
     table: str = "train",
+    metrics: PartyMetrics | None = None,
 ) -> ColumnAccount:
     context: Any = SimpleNamespace(
-        party=FEATURE, job=job, policy=Policy(max_column_leakage=most), metrics=PartyMetrics(FEATURE)
+        party=FEATURE,
+        job=job,
+        policy=Policy(max_column_leakage=most),
+        metrics=metrics or PartyMetrics(FEATURE),
     )
     account = ColumnAccount(context, state, HOLDER, table, STUMP)
     account.open(Ids.of(ids), columns)
@@ -299,13 +303,17 @@ def test_cells_are_added_up_over_jobs_by_ids_and_names(tmp_path: Path) -> None:
     """Another order, further records and columns: a cell that is counted again counts once."""
     first = _account(tmp_path, IDS[:4], ["a", "b"])
     first.charge_left_sets(_tree({2: [0, 1], 3: [2, 3]}, 4), [_split(1, 0)])
-    second = _account(tmp_path, [IDS[7], *IDS[3:1:-1]], ["c", "a"], job="second")
+    metrics = PartyMetrics(FEATURE)
+    second = _account(tmp_path, [IDS[7], *IDS[3:1:-1]], ["c", "a"], job="second", metrics=metrics)
     second.charge_left_sets(_tree({2: [0], 3: [1, 2]}, 3), [_split(1, 1)])
     own = counted(tmp_path, IDS, ["a", "b", "c"])
     assert np.flatnonzero(own[LEFT_SETS][:, 0]).tolist() == [0, 1, 2, 3, 7]
     assert not own[LEFT_SETS][:, 1:].any()
     kept = AccountFile(tmp_path, HOLDER, "train").read()
     assert (kept.cells, kept.count(), kept.count(SUMS)) == (5 * 3, 5, 0)
+    for by, share in (("any", 5 / 15), ("sums", 0.0), ("left_sets", 5 / 15)):
+        labels = {"peer": HOLDER, "table": "train", "by": by}
+        assert metrics.registry.get_sample_value("treetap_column_leakage_share", labels) == pytest.approx(share)
     assert kept.jobs == {"job": {SUMS: 0, LEFT_SETS: 4}, "second": {SUMS: 0, LEFT_SETS: 1}}
 
 

@@ -42,7 +42,7 @@ def cells_of_sums(bins: Bins, built: Collection[int], spaces: Mapping[int, Ints]
 
     Args:
         bins: the effective ones of the tree: the code of a record in a node is the group in which it is summed there.
-            Those of `GlobalBins` are the same in all nodes.
+            Those of `GlobalBins` itself are the same in all nodes; any others are asked for by node.
         built: the nodes whose sums are sent.
         spaces: node → its records, of these nodes and, as far as they are known, their siblings and parents.
         summed: (N,) the records that sums hold.
@@ -50,18 +50,15 @@ def cells_of_sums(bins: Bins, built: Collection[int], spaces: Mapping[int, Ints]
     offered = [f for f, shape in enumerate(bins.candidates.shapes) if shape.sums]
     reached = {*built, *(node ^ 1 for node in built if node ^ 1 in spaces and node >> 1 in spaces)}
     drawn = {node: spaces[node][summed[spaces[node]]] for node in sorted(reached)}
-    if isinstance(bins, GlobalBins):
+    if type(bins) is GlobalBins:
         yield from _in_the_same_bins(bins, offered, list(drawn.values()))
         return
     for node, rows in drawn.items():
         subtracted = node ^ 1 in built and node >> 1 in spaces
+        own = bins.codes(node, rows) if node in built else np.zeros((len(rows), len(bins.kept)), dtype=np.int64)
+        derived = _left_over(bins, node, rows, drawn[node ^ 1]) if subtracted else np.zeros_like(own, dtype=np.int64)
         for f in offered:
-            groups = np.zeros(len(rows), dtype=np.int64)
-            if node in built:
-                groups += bins.column(node, rows, f)
-            if subtracted:
-                derived = _left_over(bins, f, node, rows, drawn[node ^ 1])
-                groups = groups * (derived.max(initial=0) + 1) + derived
+            groups = own[:, f].astype(np.int64) * (derived[:, f].max(initial=0) + 1) + derived[:, f]
             yield f, rows[_small(np.unique(groups, return_inverse=True)[1])]
 
 
@@ -84,16 +81,15 @@ def _small(groups: Ints) -> Bools:
     return mask
 
 
-def _left_over(bins: Bins, f: int, node: int, rows: Ints, others: Ints) -> Ints:
-    """Groups (n,) of a node's records in the parent's bins less the sums of the sibling, whose records are `others`."""
-    n_bins, _, kind = bins.candidates.shapes[f]
-    codes = bins.column(node >> 1, rows, f).astype(np.int64)
-    if kind is not Kind.NUMBERS:
-        return codes
-    # left sets of one column are nested: those of equal size are the same
-    parents, own = (bins.column(of, others, f) for of in (node >> 1, node ^ 1))
-    lefts = [np.cumsum(np.bincount(part, minlength=n_bins + 1)[:n_bins]) for part in (parents, own)]
-    derivable = np.isin(lefts[0], [0, *lefts[1]])
-    groups = np.concatenate([[0], np.cumsum(derivable[:-1]), [n_bins]])
-    of_records: Ints = groups[codes]
-    return of_records
+def _left_over(bins: Bins, node: int, rows: Ints, others: Ints) -> Ints:
+    """Groups (n, columns) of a node's records by the parent's sums less the sibling's, whose records are `others`."""
+    groups = bins.codes(node >> 1, rows).astype(np.int64)
+    codes = [bins.codes(of, others) for of in (node >> 1, node ^ 1)]
+    for f, (n_bins, _, kind) in enumerate(bins.candidates.shapes):
+        if kind is not Kind.NUMBERS:
+            continue
+        lefts = [np.cumsum(np.bincount(part[:, f], minlength=n_bins + 1)[:n_bins]) for part in codes]
+        # left sets of one column are nested: those of equal size are the same
+        derivable = np.isin(lefts[0], [0, *lefts[1]])
+        groups[:, f] = np.concatenate([[0], np.cumsum(derivable[:-1]), [n_bins]])[groups[:, f]]
+    return groups
