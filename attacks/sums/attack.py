@@ -24,7 +24,6 @@ from attacks.sums.schema import CellsRead, ColumnFigures, SumsSettings
 from attacks.sums.scoring import TrueColumns, Truth, best_column, cells_read, links_right
 from attacks.sums.sketches import Floats, Ints, sums_of
 from attacks.view.opened_sums import OpenedSums
-from treetap.tables.reading import Table
 
 Say = Callable[[str], None]
 
@@ -34,13 +33,13 @@ class SumsEvidence:
     """The view of the label holder on one feature party, and, for the audit's scores alone, that party's table.
 
     Attributes:
-        truth: in the common order of the records.
+        truth: of the records in the common order.
         kept: results of steps that a run before has finished.
     """
 
     party: str
     opened: OpenedSums = field(repr=False)
-    truth: Table = field(repr=False)
+    truth: TrueColumns = field(repr=False)
     settings: SumsSettings
     say: Say
     kept: Kept
@@ -71,9 +70,8 @@ def read_columns(evidence: SumsEvidence) -> ColumnFigures:
 
 def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
     begun, opened, say = time.process_time(), evidence.opened, evidence.say
-    params, records = opened.params, opened.records
+    params, records, columns = opened.params, opened.records, evidence.truth
     trees = sums_of(evidence.party, opened.trees, lambda tree: params.drawn(tree, records))
-    columns = TrueColumns.of(evidence.truth, params.max_bin)
     reasons: dict[str, str] = {}
     if params.bins_per_node:
         reasons["sums"] = "bins are made anew in every node, in an order of its own, so that no sums can be linked"

@@ -60,8 +60,8 @@ def _taken(trees: Sequence[PartySums], rows: list[Ints], number: int, count: int
     cost = np.full((count, trees[number].candidates), np.inf)
     patterns: dict[tuple[int, ...], list[int]] = {}
     for candidate in range(count):
-        there = np.flatnonzero(known[:, candidate] >= 0)[-BEFORE:]
-        patterns.setdefault(tuple(there.tolist()), []).append(candidate)
+        last = np.flatnonzero(known[:, candidate] >= 0)[-BEFORE:]
+        patterns.setdefault(tuple(last.tolist()), []).append(candidate)
     for there, candidates in patterns.items():
         cost[candidates] = _distance(
             [trees[before] for before in there], [known[before, candidates] for before in there], trees[number]

@@ -7,7 +7,7 @@ opened ones.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -48,31 +48,41 @@ class TrueColumns:
     @classmethod
     def of(cls, table: Table, max_bin: int) -> TrueColumns:
         """The columns of a table in the common order, in which columns of text are numbered."""
-        codes, sizes, texts = [], [], []
-        for number, name in enumerate(table.columns):
-            column = table.features[:, number]
-            category = table.categories.get(name)
-            if category is not None and not category.of_dates:
-                size, code = len(category.values), np.where(np.isnan(column), len(category.values), column)
+        texts = {
+            number: len(table.categories[name].values)
+            for number, name in enumerate(table.columns)
+            if name in table.categories and not table.categories[name].of_dates
+        }
+        return cls.of_numbers(table.columns, table.features, max_bin, texts)
+
+    @classmethod
+    def of_numbers(
+        cls, names: Sequence[str], values: Floats, max_bin: int, texts: Mapping[int, int] | None = None
+    ) -> TrueColumns:
+        """Columns (N, d) of numbers; `texts`: the number of one of categories → how many these are."""
+        codes, sizes, texts = [], [], texts or {}
+        for number, name in enumerate(names):
+            column = values[:, number]
+            if number in texts:
+                size, code = texts[number], np.where(np.isnan(column), texts[number], column)
             else:
                 bins = fit(column, max_bin, name, may_be_constant=True)
                 size, code = bins.n_bins, bins.codes(column)
             codes.append(code.astype(np.int64))
             sizes.append(size)
-            texts.append(category is not None and not category.of_dates)
         first = np.concatenate([[0], np.cumsum([size + 1 for size in sizes])]).astype(np.int64)
         lefts, feature, cuts = [], [], []
         for number, size in enumerate(sizes):
             missing = bool((codes[number] == size).any())
-            for here, cut in _left_sets(size, missing=missing, text=texts[number]):
+            for here, cut in _left_sets(size, missing=missing, text=number in texts):
                 row = np.zeros(int(first[-1]), dtype=bool)
                 row[first[number] : first[number + 1]] = here
                 lefts.append(row)
                 feature.append(number)
                 cuts.append(cut)
         return cls(
-            table.columns,
-            table.features,
+            names,
+            values,
             np.stack(codes, axis=1),
             first,
             np.array(lefts, dtype=bool).reshape(-1, int(first[-1])),

@@ -47,7 +47,7 @@ class PartySums:
     @property
     def candidates(self) -> int:
         """Their number."""
-        return self.lefts.shape[1]
+        return int(self.lefts.shape[1])
 
     @cached_property
     def draws(self) -> Ints:
@@ -93,7 +93,8 @@ class PartySums:
                 if child in place:
                     rest[number] -= self.lefts[place[child]]
         groups = [np.flatnonzero(finest == number) for number in range(len(self.nodes))]
-        rows, columns, entries, sums = [], [], [], []
+        rows, columns, entries = list[Ints](), list[Ints](), list[Floats]()
+        sums = list[Floats]()
         for number, records in enumerate(groups):
             if not len(records):
                 continue

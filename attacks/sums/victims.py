@@ -12,12 +12,14 @@ from attacks.registry import Needs, rows
 from attacks.sums.attack import SumsEvidence
 from attacks.sums.kept import Kept
 from attacks.sums.schema import ColumnFigures, SumsSettings
+from attacks.sums.scoring import TrueColumns
 from attacks.view.own_table import as_numbers, check_names, load_own_table
 from attacks.view.view import View
 from treetap.errors import BadInput
 from treetap.tables.config import TableConfig
 from treetap.tables.opening import columns_of
 from treetap.tables.reading import Table, read_table
+from treetap.tables.record_ids import Ids
 from treetap.version import package_version
 
 #: Beside the label holder's transcript: results of finished steps, so that an audit can go on after an interruption.
@@ -52,7 +54,8 @@ def columns_read(
             settings,
             [(tree.index, int(tree.values.sum()), sorted(tree.nodes)) for tree in view.opened.trees],
         )
-        evidence = SumsEvidence(victim.name, view.opened, _truth(victim, ids, view), settings, of_victim, kept)
+        truth = TrueColumns.of(_truth(victim, ids, view), view.opened.params.max_bin)
+        evidence = SumsEvidence(victim.name, view.opened, truth, settings, of_victim, kept)
         for row in rows(Needs.SUMS).values():
             if victim.attacks is None or row.name in victim.attacks:
                 figures[victim.name] = row.run(evidence)
@@ -60,7 +63,7 @@ def columns_read(
     return figures
 
 
-def _truth(victim: Victim, ids: list[str], view: View) -> Table:
+def _truth(victim: Victim, ids: Ids, view: View) -> Table:
     """The party's own table in the common order of the records; columns of text are numbered."""
     assert victim.truth is not None
     have = columns_of(victim.truth)

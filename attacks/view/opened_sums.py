@@ -48,8 +48,8 @@ class OpenedTree:
     withdrawn from the feature parties is a leaf.
     `sums`: feature party → node whose sums it sent → (candidates, S) int64, in the order that the party drew for the
     tree, or with bins of their own for each node. A candidate's are those of its left side; the last ones, of
-    categories that are partitioned, are sums over one category each: `partitioned` has the numbers of these, column
-    by column. A party that sat the tree out has none.
+    categories that the label holder partitions, are sums over one category each: `categories` has the numbers of these,
+    column by column. A party that sat the tree out has none.
     `won`: the splits of feature parties, by node.
     """
 
@@ -58,7 +58,7 @@ class OpenedTree:
     nodes: Mapping[int, Ints] = field(repr=False)
     sums: Mapping[str, Mapping[int, Ints]] = field(repr=False)
     won: tuple[WonSplit, ...] = field(repr=False)
-    partitioned: Mapping[str, tuple[int, ...]]
+    categories: Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +80,7 @@ class _Numbers:
 
     shape: tuple[int, ...]
     nodes: tuple[int, ...] = ()
-    partitioned: tuple[int, ...] = ()
+    categories: tuple[int, ...] = ()
     parts: list[Ints] = field(default_factory=list)
 
     def take(self, first: int, numbers: bytes) -> None:
@@ -131,9 +131,9 @@ class OpenedEntries:
             self._values = _same(self._values, _Numbers(shape), "values")
             self._values.take(entry.first, entry.values)
         elif isinstance(entry, transcript_pb2.OwnSums):
-            place, nodes, partitioned = (entry.party, stage), tuple(entry.nodes), tuple(entry.partitioned)
+            place, nodes, categories = (entry.party, stage), tuple(entry.nodes), tuple(entry.categories)
             shape = len(nodes), entry.candidates, entry.slots
-            sums = _same(self._sums.get(place), _Numbers(shape, nodes, partitioned), f"sums of {entry.party}")
+            sums = _same(self._sums.get(place), _Numbers(shape, nodes, categories), f"sums of {entry.party}")
             self._sums[place] = sums
             sums.take(entry.first, entry.sums)
         else:
@@ -156,13 +156,13 @@ class OpenedEntries:
             raise Malformed(f"its values are of {len(values)} records, its sets of {tree.total}")
         nodes = {node: known.records for node, known in tree.nodes.items()}
         sums: dict[str, dict[int, Ints]] = {}
-        partitioned: dict[str, tuple[int, ...]] = {}
+        categories: dict[str, tuple[int, ...]] = {}
         _agree("sums", self._sums, self.received)
         for (party, stage), numbers in sorted(self._sums.items()):
             _agree(f"nodes of the sums of {party}", numbers.nodes, self.received[party, stage])
             if numbers.shape[2] != values.shape[1]:
                 raise Malformed(f"sums of {party} have {numbers.shape[2]} slots, the values {values.shape[1]}")
-            if partitioned.setdefault(party, numbers.partitioned) != numbers.partitioned:
+            if categories.setdefault(party, numbers.categories) != numbers.categories:
                 raise Malformed(f"{party} changed its number of categories")
             _add(sums.setdefault(party, {}), party, numbers, nodes)
         _agree("won splits", self._won, children)
@@ -176,7 +176,7 @@ class OpenedEntries:
             nodes,
             sums,
             tuple(sorted(won, key=lambda split: split.node)),
-            {party: sizes for party, sizes in partitioned.items() if sizes},
+            {party: sizes for party, sizes in categories.items() if sizes},
         )
         for split in opened.won:
             _check_won(opened, split)
@@ -220,7 +220,7 @@ def _same(known: _Numbers | None, said: _Numbers, what: str) -> _Numbers:
     """The array that an entry is a part of. Malformed if another part says otherwise."""
     if known is None:
         return said
-    if (known.shape, known.nodes, known.partitioned) != (said.shape, said.nodes, said.partitioned):
+    if (known.shape, known.nodes, known.categories) != (said.shape, said.nodes, said.categories):
         raise Malformed(f"parts of the {what} are of different shapes")
     return known
 
@@ -232,7 +232,7 @@ def _agree(what: str, recorded: Iterable[object], received: Iterable[object]) ->
 
 def _add(sums: dict[int, Ints], party: str, numbers: _Numbers, nodes: Mapping[int, Ints]) -> None:
     """Add the sums of a stage to those of the party's other nodes. A node that waits may be summed again."""
-    if sum(numbers.partitioned) > numbers.shape[1]:
+    if sum(numbers.categories) > numbers.shape[1]:
         raise Malformed(f"{party} has fewer candidates than categories")
     for node, of_node in zip(numbers.nodes, numbers.whole(), strict=True):
         if node not in nodes:
@@ -255,7 +255,7 @@ def _check_won(tree: OpenedTree, split: WonSplit) -> None:
     count = len(sums)
     offered = [sums[place] if place < count else whole - sums[place - count] for place in split.places]
     # its owner may have taken a partition that tied with them
-    if split.party not in tree.partitioned and not any(np.array_equal(left, one) for one in offered):
+    if split.party not in tree.categories and not any(np.array_equal(left, one) for one in offered):
         raise Malformed(f"the records that went left at node {split.node} do not have the sums by which it was won")
 
 

@@ -36,11 +36,11 @@ class RecordedSums:
             self._own(t, 0, transcript_pb2.OwnValues(records=records, slots=slots, first=first, values=part))
 
     def offered(
-        self, t: int, stage: int, party: str, nodes: Sequence[int], sums: Ints, partitioned: Sequence[int]
+        self, t: int, stage: int, party: str, nodes: Sequence[int], sums: Ints, categories: Sequence[int]
     ) -> None:
         """Record a feature party's opened sums of a stage: (nodes, candidates, S) int64.
 
-        `partitioned`: the numbers of categories of the columns whose categories are the last candidates.
+        `categories`: the numbers of categories of the columns whose categories are the last candidates.
         """
         if not self._on:
             return
@@ -50,7 +50,7 @@ class RecordedSums:
                 nodes=nodes,
                 candidates=sums.shape[1],
                 slots=sums.shape[2],
-                partitioned=partitioned,
+                categories=categories,
                 first=first,
                 sums=part,
             )

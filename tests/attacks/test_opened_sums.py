@@ -113,11 +113,11 @@ def assert_as_summed(opened: OpenedTree, kept: Summed, holder: GrowingTree) -> N
         assert 1 in opened.sums[name]
         for node, sums in opened.sums[name].items():
             assert np.array_equal(sums, expected(own, node, opened.values)), (name, node)
-        assert opened.partitioned.get(name, ()) == tuple(own.columns.group_sizes)
+        assert opened.categories.get(name, ()) == tuple(own.columns.group_sizes)
         won = {split.node: split for split in opened.won if split.party == name}
         assert {split.node for split in own.splits} == won.keys()
         assert all(np.array_equal(np.sort(own.rows[2 * node]), won[node].left) for node in won)
-        assert any(split.places for split in won.values()) or not won or opened.partitioned
+        assert any(split.places for split in won.values()) or not won or opened.categories
 
 
 CASES: dict[str, tuple[World, TreeParams, dict[str, Any]]] = {

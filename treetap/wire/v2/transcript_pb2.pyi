@@ -282,7 +282,7 @@ class OwnSums(google.protobuf.message.Message):
     NODES_FIELD_NUMBER: builtins.int
     CANDIDATES_FIELD_NUMBER: builtins.int
     SLOTS_FIELD_NUMBER: builtins.int
-    PARTITIONED_FIELD_NUMBER: builtins.int
+    CATEGORIES_FIELD_NUMBER: builtins.int
     FIRST_FIELD_NUMBER: builtins.int
     SUMS_FIELD_NUMBER: builtins.int
     party: builtins.str
@@ -296,8 +296,8 @@ class OwnSums(google.protobuf.message.Message):
     @property
     def nodes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
     @property
-    def partitioned(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """As in CandidateSums, of every stage."""
+    def categories(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """The numbers of categories of columns that the label holder partitions: as in CandidateSums, at every stage."""
 
     def __init__(
         self,
@@ -306,10 +306,10 @@ class OwnSums(google.protobuf.message.Message):
         nodes: collections.abc.Iterable[builtins.int] | None = ...,
         candidates: builtins.int = ...,
         slots: builtins.int = ...,
-        partitioned: collections.abc.Iterable[builtins.int] | None = ...,
+        categories: collections.abc.Iterable[builtins.int] | None = ...,
         first: builtins.int = ...,
         sums: builtins.bytes = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "first", b"first", "nodes", b"nodes", "partitioned", b"partitioned", "party", b"party", "slots", b"slots", "sums", b"sums"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "categories", b"categories", "first", b"first", "nodes", b"nodes", "party", b"party", "slots", b"slots", "sums", b"sums"]) -> None: ...
 
 Global___OwnSums: typing_extensions.TypeAlias = OwnSums
