@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from party.runtime.job_store import CELLS
+from party.runtime.job_store import COLUMN_LEAKAGE
 from treetap.errors import DataError, Refused
 from treetap.models.arrays import read_arrays
 from treetap.models.checksums import bytes_with_checksum, bytes_without_checksum
@@ -173,12 +173,12 @@ class AccountFile:
 
     def __init__(self, state: Path, label_holder: str, table: str) -> None:
         self.label_holder, self.table = label_holder, table
-        self.path = state / CELLS / f"{label_holder}.{table}.npz"
+        self.path = state / COLUMN_LEAKAGE / f"{label_holder}.{table}.npz"
 
     @classmethod
     def all(cls, state: Path) -> list[AccountFile]:
         """Those of a state folder, in the order of their names."""
-        names = sorted(path.stem for path in (state / CELLS).glob("*.*.npz"))
+        names = sorted(path.stem for path in (state / COLUMN_LEAKAGE).glob("*.*.npz"))
         return [cls(state, *name.split(".", 1)) for name in names]
 
     @property
