@@ -135,7 +135,12 @@ def brute_force(here: World, params: TreeParams, sent: Sums) -> Counted:
         for f, column in enumerate(bins.kept):
             if not bins.candidates.shapes[f].sums:
                 continue
-            known = [rows for node in built for rows in (members[node], *_left_sets(bins, node, members[node], f))]
+            known = []
+            for node in built:
+                shown = [members[node], *_left_sets(bins, node, members[node], f)]
+                # in bins of its own a node without any cut shows nothing
+                if type(bins) is GlobalBins or len({drawn[rows].sum() for rows in shown} - {0.0}) > 1:
+                    known += shown
             vectors = np.zeros((len(known), n))
             for vector, rows in zip(vectors, known, strict=True):
                 vector[rows] = drawn[rows]

@@ -10,12 +10,12 @@ A group is *derivable* if its sum is a difference of sums over nested sets of on
 1. a bin of a node whose sums are sent;
 2. a bin of its sibling, as the parent's sum less the node's. With bins of their own, where the nodes' cuts differ, a
    bin between cuts of the parent that divide the node's records as some cut of the node does; of a sibling whose sums
-   are sent too, a bin between the cuts of both kinds.
+   are sent too, a bin between the cuts of both kinds. A node whose records are all in one bin of its own shows nothing.
 
 With the bins of the job these are all groups whose sum is any linear combination of the sums of a tree's columns, each
-column by itself (the tests compare with every subset of a small table). With bins of their own a few more follow, from
-cuts of nodes further up. Nothing is derived over trees or columns, and no cell that was solved is taken out of a larger
-group.
+column by itself (the tests compare with every subset of a small table). With bins of their own more may follow from cuts
+of nodes further up: in 9 of 40 forests of two trees on 26 records, 2 to 30 % of the cells. Nothing is derived over trees
+or columns, and no cell that was solved is taken out of a larger group.
 """
 
 from __future__ import annotations
@@ -54,12 +54,15 @@ def cells_of_sums(bins: Bins, built: Collection[int], spaces: Mapping[int, Ints]
         yield from _in_the_same_bins(bins, offered, list(drawn.values()))
         return
     for node, rows in drawn.items():
-        subtracted = node ^ 1 in built and node >> 1 in spaces
-        own = bins.codes(node, rows) if node in built else np.zeros((len(rows), len(bins.kept)), dtype=np.int64)
-        derived = _left_over(bins, node, rows, drawn[node ^ 1]) if subtracted else np.zeros_like(own, dtype=np.int64)
+        kinds = []
+        if node in built:
+            kinds.append(_own_groups(bins, node, rows))
+        if node ^ 1 in built and node >> 1 in spaces:
+            kinds.append(_left_over(bins, node, rows, drawn[node ^ 1]))
         for f in offered:
-            groups = own[:, f].astype(np.int64) * (derived[:, f].max(initial=0) + 1) + derived[:, f]
-            yield f, rows[_small(np.unique(groups, return_inverse=True)[1])]
+            groups = [of_columns[:, f] for of_columns, shown in kinds if shown[f]]
+            if groups:
+                yield f, rows[_small(np.unique(np.column_stack(groups), axis=0, return_inverse=True)[1].ravel())]
 
 
 def _in_the_same_bins(bins: GlobalBins, offered: Collection[int], spaces: list[Ints]) -> Iterator[Cells]:
@@ -81,15 +84,26 @@ def _small(groups: Ints) -> Bools:
     return mask
 
 
-def _left_over(bins: Bins, node: int, rows: Ints, others: Ints) -> Ints:
-    """Groups (n, columns) of a node's records by the parent's sums less the sibling's, whose records are `others`."""
-    groups = bins.codes(node >> 1, rows).astype(np.int64)
-    codes = [bins.codes(of, others) for of in (node >> 1, node ^ 1)]
+def _own_groups(bins: Bins, node: int, rows: Ints) -> tuple[Ints, Bools]:
+    """Groups (n, columns) in a node's own bins; which columns it shows: (columns,), those that divide its records."""
+    codes = bins.codes(node, rows).astype(np.int64)
+    return codes, (codes != codes[:1]).any(axis=0)
+
+
+def _left_over(bins: Bins, node: int, rows: Ints, others: Ints) -> tuple[Ints, Bools]:
+    """The same by the parent's sums less the sibling's, whose records are `others`.
+
+    It takes both of these: of an undivided sibling, a bin of the parent's without its records is shown already.
+    """
+    parent = node >> 1
+    of_sibling, shown = _own_groups(bins, node ^ 1, others)
+    of_all, divided = _own_groups(bins, parent, np.concatenate([rows, others]))
+    groups, of_others = of_all[: len(rows)], of_all[len(rows) :]
     for f, (n_bins, _, kind) in enumerate(bins.candidates.shapes):
         if kind is not Kind.NUMBERS:
             continue
-        lefts = [np.cumsum(np.bincount(part[:, f], minlength=n_bins + 1)[:n_bins]) for part in codes]
+        lefts = [np.cumsum(np.bincount(part[:, f], minlength=n_bins + 1)) for part in (of_others, of_sibling)]
         # left sets of one column are nested: those of equal size are the same
         derivable = np.isin(lefts[0], [0, *lefts[1]])
-        groups[:, f] = np.concatenate([[0], np.cumsum(derivable[:-1]), [n_bins]])[groups[:, f]]
-    return groups
+        groups[:, f] = np.concatenate([[0], np.cumsum(derivable[:-1])])[groups[:, f]]
+    return groups, shown & divided
