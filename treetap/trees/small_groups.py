@@ -13,9 +13,9 @@ A group is *derivable* if its sum is a difference of sums over nested sets of on
    are sent too, a bin between the cuts of both kinds. A node whose records are all in one bin of its own shows nothing.
 
 With the bins of the job these are all groups whose sum is any linear combination of the sums of a tree's columns, each
-column by itself (the tests compare with every subset of a small table). With bins of their own more may follow from cuts
-of nodes further up: in 9 of 40 forests of two trees on 26 records, 2 to 30 % of the cells. Nothing is derived over trees
-or columns, and no cell that was solved is taken out of a larger group.
+column by itself (the tests compare with every subset of a small table). With bins of their own more may follow from
+cuts of nodes further up: in 9 of 40 forests of two trees on 26 records, 2 to 30 % of the cells. Nothing is derived over
+trees or columns, and no cell that was solved is taken out of a larger group.
 """
 
 from __future__ import annotations
