@@ -99,12 +99,12 @@ def account(job: str | None, config: Path) -> Account | ColumnAccounts:
         return labels
     if (columns := _of_columns(job, config)).tables:
         return columns
-    state, where = read(config).state, "a feature party of boosting or of a forest has one from its first sums on"
+    state, where = read(config).state, "a feature party has one of columns, from its first candidate sums on"
     if job is None:
         raise BadInput(f"{state}: there is no account of columns; {where}; of labels, name the JOB")
     raise BadInput(
         f"{state}: there is no account of a job {job!r}; the label holder has one of jobs whose labels are classes, "
-        f"from the first stored tree on; {where}; of PIVODL and split networks there is none of columns"
+        f"from the first stored tree on; {where}; parties of a job without such sums have none"
     )
 
 
