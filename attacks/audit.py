@@ -15,11 +15,12 @@ from attacks import sections
 from attacks.advice.advise import AdvisedJob, advise
 from attacks.advice.frontiers_at_hand import given
 from attacks.audit_file import AuditFile
-from attacks.case import Case, Say, grouped, held, on_network, scored_predictions, shared_labels
+from attacks.case import Case, Say, by_known_labels, grouped, held, on_network, scored_predictions, shared_labels
 from attacks.document import Document
 from attacks.label_holder_audit import attacked, label_holder, read_holder
 from attacks.networks.schema import GainFigures
 from attacks.pivodl.evidence import exact_weights
+from attacks.pivodl.source_columns import true_columns
 from attacks.registry import Needs, rows
 from attacks.sums.victims import columns_read
 from attacks.view.view import View, read_view
@@ -52,6 +53,8 @@ def audit(file: AuditFile, *, by_tree: bool, progress: Progress) -> Document:
     progress(len(cases), len(cases), "")
     classes = _classes(cases)
     of_trees = training(first.protocol).grows_trees
+    on_labels = [case for case in cases if not case.view.of_columns]
+    advised = of_trees and on_labels and not first.regression
     return Document.model_validate(
         {
             "job": first.job,
@@ -62,7 +65,7 @@ def audit(file: AuditFile, *, by_tree: bool, progress: Progress) -> Document:
             "classes": None if classes is None else len(classes),
             "class_names": classes,
             # without classes: a regression, whose labels no attack on classes can be scored by, or no labels at all
-            "labelled": file.label is not None and any(case.view.embeddings is None for case in cases),
+            "labelled": file.label is not None and bool(on_labels),
             "trees": max(len(case.view.trees) for case in cases),
             "max_depth": first.max_depth,
             "discount": cases[0].settings.discount,
@@ -70,7 +73,7 @@ def audit(file: AuditFile, *, by_tree: bool, progress: Progress) -> Document:
             "treetap": package_version(),
             "parties": parties,
             "traffic": _traffic({case.party.name: case.view for case in cases}),
-            "advice": advise(_advised(cases, parties), frontier) if of_trees and not first.regression else None,
+            "advice": advise(_advised(on_labels, parties), frontier) if advised else None,
             "gain": None if of_trees else GainFigures.of(**file.accuracy.model_dump()),
             "predictions": predictions or None,
         }
@@ -98,13 +101,16 @@ def _cases(file: AuditFile) -> list[Case]:
     of_parties = [held(party, views[party.name], file) for party in file.party]
     known = next((labels for _, labels in of_parties if labels is not None), None)
     classes = file.classes if known is None else len(known.classes)
-    if classes is None and not first.regression and training(first.protocol).grows_trees:
+    groups = training(first.protocol).grows_trees and not all(view.of_columns for view in views.values())
+    if classes is None and groups and not first.regression:
         raise BadInput("the number of groups to look for is not given: say [label], or classes = 2 or more")
     # what one party of a PIVODL job got exactly tells what noise hides from the others: for scoring alone
-    exact = exact_weights({name: view.pivodl for name, view in views.items() if view.pivodl is not None})
+    shared = {name: view.pivodl for name, view in views.items() if view.pivodl is not None}
+    tables = {party.name: table for party, (table, _) in zip(file.party, of_parties, strict=True) if table is not None}
+    exact, columns = exact_weights(shared), true_columns(shared, tables)
     cases = [
-        Case(file, party, views[party.name], *tables, classes, exact)
-        for party, tables in zip(file.party, of_parties, strict=True)
+        Case(file, party, views[party.name], *held_by, classes, exact, columns)
+        for party, held_by in zip(file.party, of_parties, strict=True)
     ]
     for case in cases:
         if "cl" in case.grouping() and case.table is None:
@@ -128,6 +134,9 @@ def _views(file: AuditFile) -> dict[str, View]:
 def _attacked(case: Case, say: Say, *, by_tree: bool) -> dict[str, Any]:
     """The findings of all attacks whose view this one is, under the fields of the document that hold them."""
     fields: dict[str, Any] = {"attacks": grouped(case, case.grouping(), say, by_tree=by_tree)}
+    if Needs.KNOWN_LABELS.given_by(case.view):
+        say("known labels")
+        fields["known_labels"] = by_known_labels(case, rows(Needs.KNOWN_LABELS))
     if Needs.SHARED_LABELS.given_by(case.view):
         say("leaf weights and gains")
         fields |= shared_labels(case, rows(Needs.SHARED_LABELS))
@@ -142,7 +151,7 @@ def _attacked(case: Case, say: Say, *, by_tree: bool) -> dict[str, Any]:
 
 
 def _advised(cases: list[Case], parties: Mapping[str, Mapping[str, Any]]) -> AdvisedJob:
-    """The job for advice, with the scores of the party that the training tells most."""
+    """The job for advice, with the scores of the party that the training tells most; cases: attackers on labels."""
     scored = []
     for party in parties.values():
         reached = {name: result.v_measure for name, result in party["attacks"].items()}
@@ -155,7 +164,7 @@ def _advised(cases: list[Case], parties: Mapping[str, Mapping[str, Any]]) -> Adv
     return AdvisedJob(
         protocol=view.protocol,
         label_holder=view.label_holder,
-        feature_parties=list(parties),
+        feature_parties=[case.party.name for case in cases],
         classes=None if classes is None else len(classes),
         v_measure=top,
         own=own,

@@ -23,6 +23,7 @@ _VARYING = {
     r"certificate [0-9A-F#:]+": "certificate",
     r"(arithmetic:)(?: \S+ \w+,?){3}": r"\1",
     r"# [kM]?B\b": "# B",
+    r"(The order of) \S+ (is read best)": r"\1 … \2",
 }
 
 

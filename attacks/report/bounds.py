@@ -71,8 +71,8 @@ TOP_HEADS = ("tree", "node", "depth", "records", "known by", "bound", "node", "c
 
 def ceiling(document: Document) -> float:
     """The top of all axes in nats: the same for all parties."""
-    values = [row.nats for party in document.parties.values() for row in party.bounds]
-    values += [party.signature.label_entropy or 0.0 for party in document.parties.values()]
+    values = [row.nats for party in document.on_labels.values() for row in party.bounds]
+    values += [party.signature.label_entropy or 0.0 for party in document.on_labels.values()]
     return max(values, default=0.0) * 1.06 or 1.0
 
 

@@ -13,7 +13,7 @@ from attacks.document import Document, Party
 from attacks.features.schema import VictimFigures
 from attacks.id2graph.schema import AttackResult
 from attacks.networks.schema import CompletionFigures, LabelFigures, NetworkFigures
-from attacks.report import pivodl
+from attacks.report import known_labels, pivodl, sums
 from attacks.report.columns import words
 from attacks.report.glossary import ATTACKS, count, score, share, unscored
 from attacks.report.scores import best
@@ -123,6 +123,8 @@ def sentences(document: Document) -> list[Sentence]:
     said = [_sentence(document, name, party) for name, party in document.on_labels.items()]
     for holder, party in document.parties.items():
         said += [_of_columns(holder, name, figures) for name, figures in (party.victims or {}).items()]
+        read = party.columns_read or {}
+        said += [Sentence(holder, sums.words(name, figures), False) for name, figures in read.items()]
     return said
 
 
@@ -134,7 +136,8 @@ def _of_columns(holder: str, victim: str, figures: VictimFigures) -> Sentence:
 def _sentence(document: Document, name: str, party: Party) -> Sentence:
     if party.network is not None:
         return _of_network(name, party, party.network)
-    parts = [part for part in (_of_groups(document, party), pivodl.sentence(party)) if part]
+    said = (_of_groups(document, party), known_labels.sentence(party), pivodl.sentence(party))
+    parts = [part for part in said if part]
     return Sentence(name, " It ".join(parts) or _unscored(document, party), bool(parts))
 
 

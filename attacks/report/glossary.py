@@ -55,6 +55,10 @@ SENTENCE_TERMS = {
         "several attacks the best by it."
     ),
     "The largest class": "the share of records that naming all of them after it gets right.",
+    "AUC by known labels": (
+        "the chance that of two records of different classes the right one comes first; 0.5 is guessing. Labels "
+        "reassigned after the training follow the party's own columns alone: what they give was there before it."
+    ),
 }
 #: Defence of an advice → its name, and what it does.
 DEFENCES: dict[Defence, tuple[str, str]] = {
@@ -113,6 +117,20 @@ COLUMN_TERMS = {
     "R²": "the share of a number's variance that the guess explains; below 0 the mean would be nearer.",
     "macro F1, precision, recall": "means over the classes, so that rare ones count as much as frequent ones.",
 }
+#: Terms of a label holder's attack on columns by opened sums.
+SUMS_TERMS = {
+    "Cell placed": "a record's value in one column is claimed to lie in one bin, rightly.",
+    "Left sets alone": "the records that went left at the splits that the feature party won. They are sent as they "
+    "are, so no noise on sums lowers this figure.",
+    "Differences": "two sums that differ in few records say which records these are, once candidates of one column "
+    "are put in order.",
+    "All equations": "what does not follow exactly is estimated by least squares over all sums.",
+    "Links": "the attacker has to find out which candidates, of all trees, are neighbours on one column. Links right: "
+    "the share of its neighbours that are. With all links given by the audit: a bound on what a better attacker "
+    "would read.",
+    "Contradictions": "sums that no set of records had, by which the attacker itself sees that links are wrong.",
+    "Rank correlation": "Spearman's, of a column's values and their estimates; 1: their order was read.",
+}
 #: Word beside the figure of a guess that is right where it is inverted.
 INVERTED = "inverted"
 NOT_A_PROOF = (
@@ -157,6 +175,8 @@ def unscored(document: Document) -> str:
     """The reason why there are no scores, bounds and class counts; empty where there are."""
     if not document.on_labels and document.parties:
         return ""
+    # what a label holder of trees read is scored by the feature parties' tables, without a label
+    nothing = "no attack on labels is scored" if document.columns_read else "nothing is scored"
     if document.of_network and not document.labelled:
         if any(party.network and party.network.gradient_labels for party in document.parties.values()):
             return "Only labels that a party is assumed to know were given: figures are on the records that have one."
@@ -166,13 +186,13 @@ def unscored(document: Document) -> str:
         )
     if not document.labelled:
         return (
-            "No labels were given, so nothing is scored: V-measure, bounds and information compare with the true "
+            f"No labels were given, so {nothing}: V-measure, bounds and information compare with the true "
             "labels. Who received what and which nodes each party knows need none. The attacks themselves never "
             "see labels."
         )
     if document.classes is None:
         return (
-            "The label is a number, not a class (regression), so nothing is scored: V-measure, bounds and "
+            f"The label is a number, not a class (regression), so {nothing}: V-measure, bounds and "
             "information are defined for classes."
         )
     return ""

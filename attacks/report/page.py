@@ -12,11 +12,13 @@ from attacks.report import (
     columns,
     glance,
     glossary,
+    known_labels,
     matrix,
     networks,
     pivodl,
     predictions,
     scores,
+    sums,
     trees,
 )
 from treetap.pages.page import render
@@ -35,7 +37,7 @@ def html(document: Document | Mapping[str, Any]) -> str:
     """
     content = parse(document)
     v_top, nats_top, chosen = scores.ceiling(content), bounds.ceiling(content), trees.choose(content)
-    largest, parties = glance.largest_class(content), content.parties.items()
+    largest, parties = glance.largest_class(content), content.on_labels.items()
     return render(
         "attacks.report",
         "page.html.j2",
@@ -59,8 +61,9 @@ def html(document: Document | Mapping[str, Any]) -> str:
         bounds={name: bounds.bounds(content, party, nats_top) for name, party in parties},
         joints={name: bounds.joint(content, party) for name, party in parties},
         overviews={name: trees.overview(party) for name, party in parties},
-        drawings={name: [trees.draw(content, tree) for tree in chosen[name]] for name in content.parties},
+        drawings={name: [trees.draw(content, tree) for tree in chosen[name]] for name in content.on_labels},
         box=(trees.BOX, trees.BOX_HEIGHT),
+        known=known_labels.known_labels(content),
         shared=pivodl.shared_labels(content),
         network=networks.networks(content),
         network_dots=networks.DOTS.values(),
@@ -68,6 +71,9 @@ def html(document: Document | Mapping[str, Any]) -> str:
         columns=columns.columns(content),
         column_dots=columns.DOTS.values(),
         column_rescaled=columns.RESCALED,
+        read=sums.columns_read(content),
+        read_glance=sums.glance_table(content),
+        who_knows=sums.WHO_KNOWS,
         paths=predictions.paths(content),
         weights=predictions.weights(content),
         prediction_terms=predictions.TERMS,

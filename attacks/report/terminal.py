@@ -13,7 +13,7 @@ from rich.text import Text
 
 from attacks.document import Document, parse
 from attacks.report import columns as on_columns
-from attacks.report import networks, pivodl, predictions
+from attacks.report import known_labels, networks, pivodl, predictions, sums
 from attacks.report.advice import terminal_lines
 from attacks.report.glance import glances, sentences
 from attacks.report.glossary import ATTACKS, NOT_A_PROOF, count, rank, unscored
@@ -56,6 +56,8 @@ def print_summary(document: Document | Mapping[str, Any], console: Console) -> N
         _columns(content, console)
     else:
         _attacks(content, console)
+        _known_labels(content, console)
+        _sums(content, console)
         _shared(content, console)
         _leaks(content, console)
     _predictions(content, console)
@@ -65,7 +67,8 @@ def print_summary(document: Document | Mapping[str, Any], console: Console) -> N
         said = [networks.COVERED] * bool(content.on_labels) + [on_columns.RESCALED] * bool(content.victims)
         _say(console, *_wrapped(" ".join([*said, NOT_A_PROOF]), console))
         return
-    words = (
+    words = "" if content.on_labels or not content.parties else NOT_A_PROOF
+    words = words or (
         "V-measure: 0 if groups are independent of the classes, 1 if they are the classes. It is the largest over the "
         "number of trees, since an attacker may stop after any of them. CL uses the party's own columns alone. Bounds "
         "are per node, not joint. " + NOT_A_PROOF
@@ -101,14 +104,25 @@ def _amount(it: Amount) -> str:
 def _attacks(document: Document, console: Console) -> None:
     rows = [
         [name, ATTACKS[attack].label, *figures(it)]
-        for name, party in document.parties.items()
+        for name, party in document.on_labels.items()
         for attack, it in party.attacks.items()
     ]
     if rows:
         _table(console, "Attacks on the labels", ["party", "attack", *SCORE_HEADS], rows, names=2)
-    for name, party in document.parties.items():
+    for name, party in document.on_labels.items():
         if not party.attacks:
             _say(console, f"No attack was run on the view of {name}.")
+
+
+def _known_labels(document: Document, console: Console) -> None:
+    """The attacks by few known labels."""
+    if (section := known_labels.known_labels(document)) is None:
+        return
+    rows = [row for row, _ in section.figures.rows]
+    if rows:
+        _table(console, section.title, section.figures.heads, rows, 3)
+    for whose, what, why in section.reasons.rows:
+        _say(console, *_wrapped(f"{whose}: {what} is left out: {why}.", console, "  "))
 
 
 def _shared(document: Document, console: Console) -> None:
@@ -121,6 +135,7 @@ def _shared(document: Document, console: Console) -> None:
         ("Gain inversion", shared.inversions),
         ("Differential attack", shared.differentials),
         ("What the messages disclose", shared.disclosed),
+        ("Columns of other parties, as far as they are read", shared.columns),
     ):
         _table(console, title, table.heads, table.rows)
 
@@ -133,7 +148,7 @@ def _networks(document: Document, console: Console) -> None:
         for title, heads, rows, names in (
             ("Gradients: clusters", section.clusters.heads, section.clusters.rows, 2),
             ("Gradients: inferred labels", section.labels.heads, section.labels.rows, 1),
-            ("Gradients: length and direction", section.scores.heads, section.scores.rows, 2),
+            ("Gradients: norm-based and direction-based scoring", section.scores.heads, section.scores.rows, 2),
             ("Model completion", section.completions.heads, completions, 4),
         ):
             if rows:
@@ -171,6 +186,17 @@ def _columns(document: Document, console: Console) -> None:
             _say(console, *_wrapped(f"{victim.name}: {what}: {why}.", console, "  "))
 
 
+def _sums(document: Document, console: Console) -> None:
+    """The label holder's attacks on columns by opened sums."""
+    read = sums.columns_read(document)
+    if rows := [[it.name, *row] for it in read for row in it.ways.rows]:
+        _table(console, "Columns of feature parties, read by opened sums", ("of", *sums.WAY_HEADS), rows, names=2)
+        _say(console, *_wrapped(sums.WHO_KNOWS, console))
+    for it in read:
+        for what, why in it.reasons.rows:
+            _say(console, *_wrapped(f"{it.name}: {what}: {why}.", console, "  "))
+
+
 def _predictions(document: Document, console: Console) -> None:
     """The attacks on scores of predictions."""
     for title, table, names in (
@@ -188,7 +214,7 @@ def _leaks(document: Document, console: Console) -> None:
     heads = ["party", "nodes known", "hidden", "largest bound, nats", "label entropy, nats"]
     heads += ["known by all nodes together", "by chance", "signatures"]
     rows = []
-    for name, it in zip(document.parties, glances(document), strict=True):
+    for name, it in zip(document.on_labels, glances(document), strict=True):
         entropy = document.parties[name].signature.label_entropy
         shown = "–" if entropy is None else f"{entropy:.3f}"
         rows.append([name, it.known, it.hidden, it.bound, shown, it.information, it.chance, it.signatures])

@@ -72,10 +72,10 @@ STYLES = ("received", "own", "difference", "hidden")
 
 def choose(document: Document) -> dict[str, list[SeenTree]]:
     """The trees that are drawn: each party's first ones, taken in turn while they fit into `MOST_NODES`."""
-    chosen: dict[str, list[SeenTree]] = {name: party.trees[:1] for name, party in document.parties.items()}
+    chosen: dict[str, list[SeenTree]] = {name: party.trees[:1] for name, party in document.on_labels.items()}
     spent = sum(len(tree.nodes) for trees in chosen.values() for tree in trees)
     for k in range(1, MOST_TREES):
-        for name, party in document.parties.items():
+        for name, party in document.on_labels.items():
             if k < len(party.trees):
                 spent += len(party.trees[k].nodes)
                 if spent > MOST_NODES:

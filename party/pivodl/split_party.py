@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from party.growth.recorded_sums import RecordedSums
 from party.pivodl.growing_tree import GrowingTree
 from party.pivodl.participant import Participant
 from party.pivodl.party_keys import PartyKeys
@@ -48,6 +49,7 @@ class SplitParty:
 
     def __init__(self, me: Participant, keys: PartyKeys, tree: GrowingTree, scale: float) -> None:
         self._me, self._keys, self._tree, self._scale = me, keys, tree, scale
+        self._recorded = RecordedSums(me.context)
         self.opened: dict[int, Opened] = {}
 
     async def open(self, level: int) -> None:
@@ -84,6 +86,7 @@ class SplitParty:
             packed = b"".join(parts[node])
             empty = np.zeros((0, width), dtype=np.int64)
             opened[node] = await self._keys.holder.open(packed, counts[node]) if counts[node] else empty
+            self._recorded.offered(self._tree.index, level, source, [node], opened[node][np.newaxis], [])
             me.context.costs.operations["decryptions"] += len(packed) // self._keys.of(me.name).ciphertext_bytes
         return opened
 

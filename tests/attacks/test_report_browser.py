@@ -14,6 +14,7 @@ from attacks.advice.advise import AdvisedJob, advise
 from attacks.report import html
 from tests.attacks.browser import BROKEN, OVERLAPS, Browser, found
 from tests.attacks.documents import made
+from tests.attacks.sums_documents import both_directions, figures
 
 pytestmark = [
     pytest.mark.second_tier,
@@ -119,6 +120,24 @@ def test_nothing_scrolls_sideways_unseen(protocol: str, tmp_path: Path, browser:
     assert browser.evaluate(OVERLAPS) == []
     assert browser.evaluate(BROKEN) == []
     assert browser.evaluate('document.querySelectorAll("#lowers .wide:has(.cards)").length') == 0
+
+
+def test_both_directions(tmp_path: Path, browser: Browser) -> None:
+    """Of a label holder that attacked columns too, on a telephone: both pictures, and nothing wider than the screen."""
+    path = tmp_path / "audit.html"
+    path.write_text(html(both_directions(figures("lab-north"), figures("insurer"), trees=3)), encoding="utf-8")
+    browser.open(path, width=400)
+    assert browser.complaints == []
+    sizes = browser.evaluate(
+        '[...document.querySelectorAll("#columns img")].map(it => [it.naturalWidth, it.getBoundingClientRect().width])'
+    )
+    assert len(sizes) == 4
+    assert all(pixels == 4 and shown > 100 for pixels, shown in sizes)
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 400
+    found = browser.evaluate(SIDEWAYS)
+    assert [found[name] for name in ("unsaid", "narrow", "outside")] == [[], [], []]
+    assert browser.evaluate(OVERLAPS) == []
+    assert browser.evaluate(BROKEN) == []
 
 
 def test_dark_is_dark(page: Path, browser: Browser) -> None:

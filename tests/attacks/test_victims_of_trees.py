@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ import pytest
 
 from attacks import audit_file
 from attacks.audit import audit
+from attacks.document import parse
 from attacks.label_holder_audit import label_holder, read_holder
 from attacks.registry import Needs
+from tests.commands.command import treetap_here
 from tests.simulator import Federation, run
 from tests.trainings import fitting, jobs_of, policies
 from tests.worlds import PARTIES, spec, world
@@ -83,8 +86,40 @@ def test_feature_parties_are_audited_beside_it(folder: Path) -> None:
     document = audit(file, by_tree=False, progress=lambda *_: None)
     assert document.parties[B].attacks.keys() == {"uni"}
     assert document.parties[HOLDER].attacks == {}
+    assert document.parties[HOLDER].columns_read is not None
+    assert document.columns_read.keys() == {C}
+    assert document.advice is not None
     assert document.labelled
     assert document.trees == PARAMS.n_estimators
+
+
+def test_an_audit_of_columns_judged_by_a_limit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without labels and feature parties' transcripts: the document has both victims, and the status is the limit's."""
+    _file(folder, _victim(B), _victim(C))
+    status = treetap_here("audit", str(folder), "--json", "--fail-above", "columns=0.01")
+    printed = capsys.readouterr()
+    document = parse(json.loads(printed.out))
+    read = {name: figures.together for name, figures in document.columns_read.items()}
+    assert read.keys() == {B, C}
+    assert (document.labelled, document.classes, document.advice) == (False, None, None)
+    above = [name for name, figures in read.items() if figures is not None and figures.placed > 0.01]
+    assert above
+    assert status == 1
+    for name in above:
+        assert f"{name}: {HOLDER} placed a share of" in printed.err
+    assert treetap_here("audit", str(folder), "--fail-above", "columns=1") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"{HOLDER} placed " in said
+    assert "left sets alone (floor)" in said
+    assert f"<bdi>{HOLDER}</bdi> placed " in (folder / "audit.html").read_text(encoding="utf-8")
+    assert not [*folder.glob("**/audit-steps/*")]  # an audit that has ended leaves no steps
+
+
+def test_one_attack_by_name_is_referred_to_the_audit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It needs the victim's table for its scores, which `treetap attack` is not given."""
+    assert treetap_here("attack", "columns", str(folder / HOLDER)) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "attack columns is on columns of a [[victim]]: name it in audit.toml, and run treetap audit" in said
 
 
 BAD: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.attacks.sums_documents import both_directions, figures
 from tests.commands.command import refused, treetap
 from tests.commands.experiment_documents import run
 from tests.needs import needs_library_of
 from treetap.commands import demo
+from treetap.commands.audit.local_job import scores
 from treetap.commands.experiment.joined_table import read_table, split
+from treetap.commands.experiment.report import print_run
 
 
 @pytest.mark.parametrize(
@@ -37,6 +40,27 @@ def test_an_unknown_protocol() -> None:
     assert "--protocol forest: must be one of boosting, pivodl, splitnn" in refused(
         treetap("demo", "--protocol", "forest")
     )
+
+
+def test_a_report_of_both_directions(capsys: pytest.CaptureFixture[str]) -> None:
+    """The demo's audit says what feature parties read of labels, and what the label holder reads of columns."""
+    row = {"auc": 0.9}
+    result = run(metrics={"train": row, "test": row, "centralised, test": row})
+    demo.report(result, both_directions(figures("lab-north"), trees=2).plain(), noisy=False)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "lab-north can sort the records into groups that agree with the label for" in printed
+    assert "clinic placed 84.2 % of lab-north's cells (900 records × 8 columns) in their bins" in printed
+
+
+def test_the_terminal_report_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """An experiment's: the attacks on labels in a table, those on columns in words and in no row of it."""
+    document = both_directions(figures("lab-north"), trees=2)
+    audit = scores(document.plain())
+    assert "picture" not in audit["clinic"]["columns_read"]["lab-north"]
+    print_run(run(audit=audit, audit_report="audit.html"))
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "clinic placed 84.2 % of lab-north's cells (900 records × 8 columns) in their bins" in printed
+    assert "columns_read" not in printed
 
 
 @pytest.mark.parametrize("noisy", [True, False])

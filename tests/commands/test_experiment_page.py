@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 
 from tests.attacks.browser import BROKEN, OVERLAPS, Browser, found
+from tests.attacks.sums_documents import both_directions, unread
+from tests.attacks.sums_documents import figures as figures_of
 from tests.commands.experiment_documents import REGRESSION, TWO, experiment, run
+from treetap.commands.audit.local_job import scores
 from treetap.commands.experiment import page as figures
 from treetap.commands.experiment.page import html
 from treetap.commands.experiment.results import Prediction, RunResult, histories_csv
@@ -152,6 +155,18 @@ def test_weighted_measures_are_told_from_counts() -> None:
     """Where rows have weights, the page says which figures weigh them."""
     assert "weigh each row by column <bdi>w</bdi>" in html(experiment(weight="w"), "exp", [run(0)])
     assert "weigh each row" not in html(experiment(), "exp", [run(0)])
+
+
+def test_an_audit_has_both_directions() -> None:
+    """What feature parties read of labels, and the label holder of trees of columns, for each run."""
+    document = both_directions(figures_of("lab-north"), unread("insurer", "no sums"), trees=2).plain()
+    page = html(experiment(), "exp", [run(seed, audit=scores(document), audit_report="a.html") for seed in (0, 1)])
+    text = " ".join(" ".join(_Reader(page).text).split())
+    assert text.count("placed 84.2 % of lab-north's cells (900 records × 8 columns) in their bins") == 2
+    assert text.count("columns of insurer was not measured as a reader of insurer's columns: no sums.") == 2
+    strongest = max(it["v_measure"] for it in document["parties"]["lab-north"]["attacks"].values())
+    assert text.count(f"lab-north labels its groups of records have a V-measure of {strongest:.4f} (id2graph") == 2
+    assert "columns of" not in " ".join(_Reader(html(experiment(), "exp", [run(0)])).text)
 
 
 def test_hostile_names_stay_text() -> None:

@@ -79,6 +79,11 @@ def test_the_audit_file_names_the_victims(tmp_path: Path) -> None:
     assert done.status == 0, done.err
     (found,) = json.loads(done.out)["runs"]
     assert set(found["audit"]) == {"clinic", "lab", "shop"}
+    assert set(found["audit"]["clinic"]) == {"columns_read"}
+    assert set(found["audit"]["clinic"]["columns_read"]) == {"lab", "shop"}
+    page = next((tmp_path / "work").glob("*.html")).read_text(encoding="utf-8")
+    assert "placed " in page
+    assert "of lab&#39;s cells" in page
     file = audit_file.read(tmp_path / "work" / "seed-0")
     assert [victim.name for victim in file.victim] == ["lab", "shop"]
     assert label_holder(file) == "clinic"

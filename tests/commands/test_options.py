@@ -16,6 +16,7 @@ from attacks.id2graph.schema import Settings
 from attacks.networks.schema import NetworkSettings
 from attacks.predictions.schema import DecodingSettings
 from attacks.registry import ROWS
+from attacks.sums.schema import SumsSettings
 from treetap.commands.audit.options import LabelOptions, SettingOptions
 from treetap.commands.cli import app, predict
 from treetap.commands.jobs.serve import serve
@@ -85,7 +86,8 @@ def test_the_help_of_attack_names_every_setting_with_its_default() -> None:
     grouping, rest = shown[shown.index("Settings, with") :].split("Changed:")[0].split("known  ")
     networks, predictions = rest.split("\n records  ")
     lists = {Settings: grouping, NetworkSettings: f" known  {networks}", DecodingSettings: f" records  {predictions}"}
-    assert {row.settings for row in ROWS} == {*lists, FeatureSettings, None}  # an audit alone attacks columns
+    of_columns = {FeatureSettings, SumsSettings}  # which an audit alone attacks
+    assert {row.settings for row in ROWS} == {*lists, *of_columns, None}
     for kind, text in lists.items():
         said = dict[str, str]()
         for names, defaults in re.findall(r"^ ([a-z_, ]+?)  .*; (.*?)\s*$", text, re.MULTILINE):

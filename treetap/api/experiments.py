@@ -16,7 +16,7 @@ from treetap.api.models import LoadedModel, PartyModel, load_model
 from treetap.commands.experiment.all_runs import PAGE, TABLE, run_experiment
 from treetap.commands.experiment.command import RUNS
 from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.results import Results, RunResult
+from treetap.commands.experiment.results import OF_COLUMNS, Results, RunResult
 from treetap.commands.jobs import progress_view
 from treetap.strict import load, text_of
 from treetap.tables.written import written
@@ -217,9 +217,11 @@ class ExperimentResult:
 
 
 def _attacks(parties: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[dict[str, Any]]:
-    """A row per party and attack."""
+    """A row per party and attack on labels."""
     for party, attacks in parties.items():
         for name, figures in attacks.items():
+            if name in OF_COLUMNS:
+                continue
             yield {"party": party, "attack": name, **{key: figures.get(key) for key in _ATTACKS[2:]}}
 
 

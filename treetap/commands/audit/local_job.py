@@ -68,24 +68,26 @@ def audit_folder(folder: Path, *, attacks: Sequence[str] | None = None, by_tree:
 
 
 def scores(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Party → attack → its figures; of PIVODL also what its messages disclose; of a label holder `victims`, by party,
-    without pictures.
+    """Party → attack → its figures; of PIVODL also what its messages disclose; of a label holder `victims`, of trees
+    `columns_read`, by party, without pictures.
     """
     from attacks.registry import Needs, rows
 
     return {
         name: {
             **party["attacks"],
+            **{key: known[key] for key in rows(Needs.KNOWN_LABELS) if known.get(key) is not None},
             **{key: party[key] for key in rows(Needs.SHARED_LABELS) if key in party},
             **{key: network[key] for key in rows(Needs.GRADIENTS) if network.get(key) is not None},
-            **({"victims": _without_pictures(party["victims"])} if "victims" in party else {}),
+            **{key: _without_pictures(party[key]) for key in ("victims", "columns_read") if key in party},
         }
         for name, party in document["parties"].items()
-        for network in [party.get("network", {})]
+        for network, known in [(party.get("network", {}), party.get("known_labels", {}))]
     }
 
 
 def _without_pictures(victims: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     return {
-        name: {key: value for key, value in victim.items() if key != "pictures"} for name, victim in victims.items()
+        name: {key: value for key, value in victim.items() if key not in ("pictures", "picture")}
+        for name, victim in victims.items()
     }

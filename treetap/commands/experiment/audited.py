@@ -34,7 +34,7 @@ def add_audit(
     """
     feature_parties = [party.name for party in experiment.party if not party.labels]
     parties = [_files(folder, name, columns=drawn.columns[name]) for name in feature_parties]
-    more = asked.model_dump(include={"attacks", "classes", "drawn_only", "settings"}, exclude_none=True)
+    more = asked.model_dump(include={"attacks", "classes", "drawn_only", "settings", "known_labels"}, exclude_none=True)
     more |= {"ca": "certs/ca.crt", "data_digest": content_digest(table)}
     if training(experiment.job.protocol).grows_trees:
         more["defences"] = experiment.defences.model_dump(exclude_defaults=True)
@@ -43,6 +43,7 @@ def add_audit(
     label = LabelTable(path=labels_file(experiment, folder), column=experiment.data.label, id=ID)
     # of a network accuracies are compared
     evaluation, victims = None, _victims_of_trees(experiment, folder)
+    more |= {"sums": asked.sums} if victims else {}
     if not training(experiment.job.protocol).grows_trees:
         more |= {"network": asked.network, "accuracy": _accuracies(experiment, run.metrics)}
         parties = [

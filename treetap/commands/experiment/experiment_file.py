@@ -147,7 +147,8 @@ class AuditTable(Strict):
     """The attacks on the feature parties' transcripts after each run; by default those of `treetap audit`.
 
     `frontier`: a document of `treetap frontier`, by which the audit advises; a relative path is from the file's folder.
-    Of split networks `network`: settings of feature parties' attacks; `features`: of the label holder's on columns.
+    `known_labels`: settings of the attacks by known labels. Of split networks `network`: settings of feature parties'
+    attacks; `features`: of the label holder's on columns; of trees `sums`.
     """
 
     attacks: Annotated[list[str], Field(min_length=1)] | None = None
@@ -155,8 +156,10 @@ class AuditTable(Strict):
     by_tree: bool = True
     drawn_only: bool = False
     settings: dict[str, Any] = {}
+    known_labels: dict[str, Any] = {}
     network: dict[str, Any] = {}
     features: dict[str, Any] = {}
+    sums: dict[str, Any] = {}
     frontier: Path | None = None
 
     @model_validator(mode="after")
@@ -167,7 +170,8 @@ class AuditTable(Strict):
             raise ValueError(f"needs {missing.name}: pip install 'treetap[audit]'") from None
         if self.attacks is not None:
             known_attacks(self.attacks)
-        check_settings({"settings": self.settings, "network": self.network, "features": self.features})
+        tables = ("settings", "known_labels", "network", "features", "sums")
+        check_settings({name: getattr(self, name) for name in tables})
         return self
 
 

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from treetap import terminal
 from treetap.commands.experiment.experiment_file import ExperimentFile
-from treetap.commands.experiment.report import received, written
+from treetap.commands.experiment.report import readings, received, written
 from treetap.commands.experiment.results import Bin, RunResult, Spread, measures, spread, summary
 from treetap.pages.page import render
 from treetap.pages.pictures import Bar, Cell, Frame, Matrix, Table, heat, percent, polyline, short
@@ -198,6 +198,7 @@ def html(experiment: ExperimentFile, name: str, runs: Sequence[RunResult]) -> st
         says=list(dict.fromkeys(line for run in runs for line in run.says)),
         faults=[(run.planned.title, run.audit_fault) for run in runs if run.audit_fault is not None],
         audits=[(run.planned.title, _near(run.audit_report)) for run in runs if run.audit_report],
+        readings=readings(runs),
         metrics=metric_table(runs),
         by_run=run_table(runs),
         confusion=confusion(runs),

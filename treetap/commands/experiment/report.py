@@ -11,6 +11,7 @@ from rich.table import Table
 
 from treetap import terminal
 from treetap.commands.experiment.results import (
+    OF_COLUMNS,
     Importance,
     Measures,
     Prediction,
@@ -223,8 +224,8 @@ def print_run(run: RunResult) -> None:
                 for label, figures in _attack_rows(name, results):
                     scored.add_row(party, label, *figures)
         terminal.out.print(scored)
-        for line in _read_columns(run.audit):
-            terminal.out.print(terminal.text(line), soft_wrap=True)
+        for holder, _, said in _columns_read(run.audit):
+            terminal.out.print(terminal.text(f"{holder} {said}"), soft_wrap=True)
         terminal.out.print(f"audit: {run.audit_report}", soft_wrap=True)
     peak = max(run.peak_rss_mb.items(), key=lambda item: item[1], default=("", 0.0))
     terminal.out.print(f"largest process: {peak[0]}, {peak[1]:.0f} MiB")
@@ -245,31 +246,64 @@ def _exported(run: RunResult) -> list[str]:
     return [] if run.xgboost is None else [f"model for XGBoost: {run.xgboost}"]
 
 
-def _read_columns(audit: dict[str, Any]) -> list[str]:
-    """The columns of each party that a label holder could read, a line each."""
-    if not any("victims" in attacks for attacks in audit.values()):
+def _columns_read(audit: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, str]]:
+    """The attacks on columns: label holder, feature party, and sentences, which follow the label holder's name."""
+    if not any(key in attacks for attacks in audit.values() for key in OF_COLUMNS):
         return []
     from attacks.features.schema import VictimFigures  # the attacks need an extra
-    from attacks.report.columns import words
+    from attacks.report import columns, sums
+    from attacks.sums.schema import ColumnFigures
+
+    def by_embeddings(name: str, figures: dict[str, Any]) -> str:
+        said = columns.words(VictimFigures.model_validate({**figures, "pictures": []}))
+        return f"read embeddings of {name}. {' '.join(said)}"
+
+    def by_sums(name: str, figures: dict[str, Any]) -> str:
+        return sums.words(name, ColumnFigures.model_validate({**figures, "picture": None}))
 
     return [
-        f"{holder} read embeddings of {name}. "
-        + " ".join(words(VictimFigures.model_validate({**figures, "pictures": []})))
+        (holder, name, say(name, figures))
         for holder, attacks in audit.items()
-        for name, figures in attacks.get("victims", {}).items()
+        for key, say in zip(OF_COLUMNS, (by_embeddings, by_sums), strict=True)
+        for name, figures in attacks.get(key, {}).items()
     ]
+
+
+def readings(runs: Sequence[RunResult]) -> list[list[str]]:
+    """The audits in both directions, labels by feature parties and columns by a label holder: run, reader, of, how."""
+    rows = []
+    for run in runs:
+        title, audit = run.planned.title, run.audit or {}
+        rows += [[title, name, "labels", said] for name, attacks in audit.items() if (said := _strongest(attacks))]
+        rows += [[title, holder, f"columns of {name}", said] for holder, name, said in _columns_read(audit)]
+    return rows
+
+
+def _strongest(attacks: Mapping[str, Any]) -> str:
+    """A party's attack on labels with the largest V-measure beside CL; empty where none has one."""
+    scored = {
+        name: figures["v_measure"]
+        for name, figures in attacks.items()
+        if name not in OF_COLUMNS and figures.get("v_measure") is not None
+    }
+    own = scored.pop("cl", None)
+    best = max(scored, key=scored.__getitem__, default=None)
+    if best is None:
+        return ""
+    beside = "" if own is None else f"; by its own columns alone {written(own)}"
+    return f"its groups of records have a V-measure of {written(scored[best])} ({best}{beside})."
 
 
 def _attack_rows(name: str, results: dict[str, Any]) -> list[tuple[str, tuple[str, ...]]]:
     """Rows of an attack: its name, V-measure, trees or epoch, accuracy and groups; none without such a figure."""
-    if name == "victims":  # on columns, not on labels
+    if name in OF_COLUMNS:
         return []
     if name == "gradient-clusters":
         epoch = "all" if results["epoch"] is None else str(results["epoch"] + 1)
         measures = (written(results["v_measure"]), epoch, written(results["accuracy"]), str(results["clusters"]))
         return [(name, measures)]
-    if name == "gradient-labels":
-        return [(name, ("", "", written((results["inferred"] or {}).get("accuracy")), ""))]
+    if name in ("gradient-labels", "known-neighbours", "known-regression"):
+        return [(name, ("", "", _by_known_labels(results), ""))]
     if name == "completion":
         return [
             (
@@ -289,6 +323,14 @@ def _attack_rows(name: str, results: dict[str, Any]) -> list[tuple[str, tuple[st
     return (
         [(name, ("", "", _either_way(results["accuracy"], results["inverted"]), ""))] if "accuracy" in results else []
     )
+
+
+def _by_known_labels(results: dict[str, Any]) -> str:
+    """The accuracy by known labels and gradients, or nodes of trees beside the party's own columns."""
+    if "nodes" not in results:
+        return written((results["inferred"] or {}).get("accuracy"))
+    own = "" if results["columns"] is None else f" ({written(results['columns']['accuracy']['mean'])} alone)"
+    return written(results["nodes"]["accuracy"]["mean"]) + own
 
 
 def _either_way(accuracy: float | None, inverted: float | None) -> str:

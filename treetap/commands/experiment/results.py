@@ -29,6 +29,8 @@ Figure = Annotated[
 Measures = dict[str, Figure]
 #: Trees or epochs of the job, of the training, and of predictions.
 Rounds = Annotated[dict[Literal["planned", "grown", "used"], int], Field(min_length=3)]
+#: Keys of an audit under which a label holder has its results by the party whose columns it attacks.
+OF_COLUMNS = ("victims", "columns_read")
 #: Measures in the order of all tables; others follow as they come.
 _ORDER = ("auc", "ks", "accuracy", "logloss", "rmse")
 

@@ -25,6 +25,7 @@ from treetap.commands.experiment.experiment_file import AuditTable
 from treetap.commands.experiment.joined_table import ID, labels_of, split
 from treetap.commands.experiment.joint_model import REPAIRED, Meaning
 from treetap.commands.experiment.party_tables import read_as_party, write_tables
+from treetap.commands.experiment.results import OF_COLUMNS
 from treetap.commands.experiment.run import run_seed
 from treetap.commands.experiment.spread_labels import truth
 from treetap.commands.frontier.frontier_file import REFERENCE, FrontierFile, Training
@@ -65,8 +66,9 @@ def trained_by_federation(
     return TrainingResult(
         test={name: kept(tested[name]) for name in training.plan.points},
         v_measure={
-            party: {name: figures["v_measure"] for name, figures in attacks.items()}
+            party: {name: attacks[name]["v_measure"] for name in names if name in attacks}
             for party, attacks in (run.audit or {}).items()
+            if not attacks.keys() & set(OF_COLUMNS)
         },
         classes=len(labels_of(experiment, table).classes),
         local_subtrees=(defended and defended.local_subtrees) or 0,

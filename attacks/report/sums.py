@@ -1,0 +1,122 @@
+"""The columns of feature parties in jobs of trees: what the label holder read of them by the sums that it opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from attacks.document import Document
+from attacks.report.glossary import count, score, seconds, share
+from attacks.sums.schema import CellsRead, ColumnFigures, ColumnPicture
+from treetap.pages.pictures import Table
+
+#: Way of reading → its name in tables; each way but the last has what those before it have.
+WAYS: dict[Literal["left_sets", "differences", "together", "given"], str] = {
+    "left_sets": "left sets alone (floor)",
+    "differences": "and differences",
+    "together": "and all equations",
+    "given": "all links given (bound)",
+}
+WAY_HEADS = ("reading", "cells placed", "claims", "wrong", "wrong, of claims")
+GLANCE_HEADS = ("of", "cells placed", "wrong, of claims", "left sets alone", "all links given", "best column", "rank")
+REASON_HEADS = ("what", "reason")
+#: The sentence that a reader of the figures must have.
+WHO_KNOWS = (
+    "Which cells are placed and which claims are wrong the audit alone knows, by the feature party's table; the label "
+    "holder has the claims."
+)
+
+
+@dataclass(frozen=True)
+class ColumnsRead:
+    """The section's part on one feature party."""
+
+    name: str
+    holder: str
+    words: str
+    facts: list[tuple[str, str]]
+    ways: Table
+    best: str | None
+    picture: ColumnPicture | None
+    reasons: Table
+
+
+def columns_read(document: Document) -> list[ColumnsRead]:
+    """The section of a label holder's attacks by opened sums; empty where no label holder of trees is audited."""
+    return [
+        ColumnsRead(
+            name=name,
+            holder=holder,
+            words=words(name, figures),
+            facts=_facts(figures),
+            ways=Table(WAY_HEADS, way_rows(figures)),
+            best=figures.best,
+            picture=figures.picture,
+            reasons=Table(REASON_HEADS, list(figures.reasons.items())),
+        )
+        for holder, party in document.parties.items()
+        for name, figures in (party.columns_read or {}).items()
+    ]
+
+
+def words(name: str, figures: ColumnFigures) -> str:
+    """A label holder's reading of one feature party's columns; the sentences follow the label holder's name."""
+    if figures.together is None:
+        why = "; ".join(figures.reasons.values())
+        return f"was not measured as a reader of {name}'s columns: {why}."
+    read, size = figures.together, f"{count(figures.records)} records × {count(figures.columns)} columns"
+    floor = share(figures.left_sets.placed, 1)
+    bound = "" if figures.given is None else f"; with all links given it would place {share(figures.given.placed, 1)}"
+    said = [
+        f"placed {share(read.placed, 1)} of {name}'s cells ({size}) in their bins, by the sums that it opened in "
+        f"{count(figures.trees)} trees; {count(read.wrong)} of its {count(read.claims)} claims are wrong, which the "
+        "audit alone knows.",
+        f"The left sets of splits that {name} won, which no noise on sums hides, place {floor} by themselves{bound}.",
+    ]
+    if figures.best is not None:
+        said.append(
+            f"The order of {figures.best} is read best: its rank correlation is {score(figures.rank_correlation)}."
+        )
+    return " ".join(said)
+
+
+def way_rows(figures: ColumnFigures) -> list[list[str]]:
+    """The figures under `WAY_HEADS`, a row for each way of reading that was carried out."""
+    read: list[tuple[str, CellsRead | None]] = [(label, getattr(figures, way)) for way, label in WAYS.items()]
+    return [
+        [label, share(it.placed, 1), count(it.claims), count(it.wrong), share(it.wrong, it.claims)]
+        for label, it in read
+        if it is not None and figures.together is not None
+    ]
+
+
+def glance_table(document: Document) -> Table:
+    """The attacks in a line each, under `GLANCE_HEADS`."""
+    return Table(GLANCE_HEADS, [_glance(name, figures) for name, figures in document.columns_read.items()])
+
+
+def _glance(name: str, figures: ColumnFigures) -> list[str]:
+    placed = [None if it is None else it.placed for it in (figures.together, figures.left_sets, figures.given)]
+    reached, floor, bound = ("–" if value is None else share(value, 1) for value in placed)
+    read = figures.together
+    if read is None:
+        return [name, *["–"] * (len(GLANCE_HEADS) - 1)]
+    return [
+        *(name, reached, share(read.wrong, read.claims), floor, bound),
+        *(figures.best or "–", score(figures.rank_correlation)),
+    ]
+
+
+def _facts(figures: ColumnFigures) -> list[tuple[str, str]]:
+    """The size of what was opened, and the quality of the links."""
+    return [
+        ("records", count(figures.records)),
+        ("columns", count(figures.columns)),
+        ("trees", count(figures.trees)),
+        ("candidates of a tree, at most", count(figures.candidates)),
+        ("equations", count(figures.equations)),
+        ("links right", "–" if figures.links is None else share(figures.links, 1)),
+        ("contradictions", count(figures.contradictions)),
+        ("rank correlation of the best-read column", score(figures.rank_correlation)),
+        ("processor time", seconds(figures.seconds)),
+    ]
