@@ -310,8 +310,8 @@ def test_documents_that_are_none(made: tuple[Path, FrontierDocument], tmp_path: 
     """A newer version, another file and no file are refused with the path."""
     _, document = made
     newer = tmp_path / "newer.json"
-    newer.write_text(json.dumps(document.model_dump() | {"version": 2}))
-    with pytest.raises(BadInput, match=r"newer\.json: is no frontier of version 1 \(version: "):
+    newer.write_text(json.dumps(document.model_dump() | {"version": 3}))
+    with pytest.raises(BadInput, match=r"newer\.json: is no frontier of version 2 \(version: "):
         load_frontier(newer)
     with pytest.raises(BadInput, match="cannot be read"):
         load_frontier(tmp_path / "absent.json")

@@ -34,7 +34,7 @@ NOISY = (
 )
 REPAIRED = (
     "label_dp, label_dp + refit, grafting and grafting + refit are one training each: feature parties saw the same, "
-    "hence their V-measures are equal."
+    "hence their V-measures are equal, and so are the cells read."
 )
 CELLS_READ = (
     "Cells read: the share of the cells (record, column) of a feature party that the label holder placed in their bins "
