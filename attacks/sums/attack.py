@@ -100,7 +100,7 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
         columns=len(columns.names),
         trees=len(trees),
         candidates=max((tree.candidates for tree in trees), default=0),
-        equations=sum(tree.equations[0].shape[0] for tree in trees),
+        equations=sum(len(tree.equations.nodes) for tree in trees),
         left_sets=nothing,
         differences=None,
         together=None,
