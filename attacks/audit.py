@@ -17,12 +17,11 @@ from attacks.advice.frontiers_at_hand import given
 from attacks.audit_file import AuditFile
 from attacks.case import Case, Say, by_known_labels, grouped, held, on_network, scored_predictions, shared_labels
 from attacks.document import Document
-from attacks.label_holder_audit import attacked, label_holder, read_holder
+from attacks.label_holder_audit import attacked, columns_read, label_holder, read_holder
 from attacks.networks.schema import GainFigures
 from attacks.pivodl.evidence import exact_weights
 from attacks.pivodl.source_columns import true_columns
 from attacks.registry import Needs, rows
-from attacks.sums.victims import columns_read
 from attacks.view.view import View, read_view
 from treetap.errors import BadInput
 from treetap.protocols.registry import training

@@ -269,6 +269,9 @@ def _cell(name: str, value: Any) -> str:
 
 def _figure(name: str, value: Any) -> str:
     """A figure of a report; an AUC below one half as that of the opposite guess, which knows as much."""
+    if isinstance(value, dict):  # over draws
+        spread = "" if value["deviation"] is None else f" ± {value['deviation']:.4f}"
+        return f"{value['mean']:.4f}{spread}"
     if name == "auc" and value is not None and value < 0.5:
         return f"{1 - value:.4f} (inverted)"
     return "–" if value is None else f"{value:.4f}" if isinstance(value, float) else str(value)

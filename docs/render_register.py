@@ -13,6 +13,7 @@ import argparse
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -161,7 +162,8 @@ def _alone(others: list[dict[str, Any]]) -> str:
     shared = {name for other in others for name in other["here"]}
     lines = []
     for kind, names in (("Attacks", [row.name for row in ROWS]), ("Defences", [row.key for row in DEFENCES])):
-        lines.append(f"- {kind}: {', '.join(f'`{name}`' for name in names if name not in shared)}.")
+        words = f"- {kind}: {', '.join(f'`{name}`' for name in names if name not in shared)}."
+        lines += textwrap.wrap(words, 138, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines) + "\n"
 
 
@@ -169,7 +171,10 @@ def _papers() -> str:
     """All papers, by year and authors."""
     named = [(row.published, row.paper) for row in ROWS] + [(row.published, row.paper) for row in DEFENCES]
     papers = sorted({paper for _, paper in named if paper is not None}, key=lambda it: (it.year, it.authors))
-    return "".join(f"- {it.authors} ({it.year}): {it.title}. {it.where}.\n" for it in papers)
+    lines: list[str] = []
+    for it in papers:
+        lines += textwrap.wrap(f"- {it.authors} ({it.year}): {it.title}. {it.where}.", 138, subsequent_indent="  ")
+    return "\n".join(lines) + "\n"
 
 
 def _table(heads: tuple[str, ...], rows: Any, last: Iterator[str], head: str = "") -> str:

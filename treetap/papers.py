@@ -45,7 +45,7 @@ SENSFL = Paper(
     2024,
     "Computer Modeling in Engineering & Sciences 142(1)",
 )
-LABEL_DP = Paper(
+NOISY_LABELS = Paper(
     "Deep Learning with Label Differential Privacy",
     "Ghazi, Golowich, Kumar, Manurangsi, Zhang",
     2021,

@@ -175,7 +175,7 @@ class SignatureEvidence:
         if not self.nodes:
             return "the party knows no node but roots"
         if len(np.unique(self.known.truth[self.known.scored])) < 2:
-            return "labels of two classes or more are needed: say [label], or [known]"
+            return "labels of two classes or more are needed: give [label] or [known], --labels or --known-labels"
         if not self.draws:
             return "no label is known: say [label], or [known]"
         if not all(len(named) for _, named in self.drawn):

@@ -10,6 +10,7 @@ from functools import partial
 
 from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, begin_alignment
 from party.config import PartyConfig
+from party.defences.checks import check_cells, refuse_cells
 from party.defences.column_account import ColumnAccount
 from party.growth.continuation import BaseModel
 from party.growth.feature_party import SITS_OUT, TAKES_PART
@@ -30,7 +31,7 @@ from party.setup.steps import (
 )
 from treetap.additive.sums.public_keys import PublicKey
 from treetap.additive.sums.slots import Slots
-from treetap.models.store import TREES
+from treetap.models.store import CELLS, TREES
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import members_of
@@ -49,6 +50,7 @@ class FeaturePartyJob:
         sizes: those of the job, as far as they are known.
         alignment: this party's part in finding the common records.
         conditions: those of the rows of a tree's steps.
+        min_cell_records: the fewest drawn records of a cell that this party sums; 0: any number.
         stored: the trees on disk.
         account: of what the label holder can read in the columns.
     """
@@ -69,6 +71,7 @@ class FeaturePartyJob:
         """
         self._config, self._context, self._spec, self._params = config, context, spec, params
         self._implied = implied
+        self.min_cell_records = config.defences.min_cell_records or 0
         self.stored = StoredTrees(context, "splits")
         self.account = ColumnAccount(context, config.state, spec.aggregator, spec.table, params)
         self._records: JobRecords | None = None
@@ -121,10 +124,11 @@ class FeaturePartyJob:
             Refused: the label holder could read more of the columns already than the policy lets it.
         """
         base, store = self._base, self._context.store
+        records = self._take(required(self._records).take(self.alignment.records))
+        check_cells(self._context, self.min_cell_records, self._params.drawn(0, records.training))
         if base is not None and self.stored.count < base.trees:
             await self._context.offload(lambda: base.seed(store, kinds=(TREES,)))
             await self.stored.read()
-        records = self._take(required(self._records).take(self.alignment.records))
         table = records.table
         account, ids = self.account, table.ids[: records.training]
         await self._context.offload(lambda: account.open(ids, table.columns))
@@ -139,6 +143,8 @@ class FeaturePartyJob:
         """The label holder's key and the layout of a record's plaintext, which must be the one that the job implies."""
         implied = partial(self._implied, self.split_table.training)
         self._key = await take_key(self._context, self._spec.aggregator, KeyKind.of(self._spec), implied)
+        if self.min_cell_records and self._key.label_slots:
+            refuse_cells(self._spec.aggregator)
         return self.key
 
     @step()
@@ -151,6 +157,7 @@ class FeaturePartyJob:
                 "trees": self.stored.count,
                 **manifest_of(self._context, self._spec, self.table, self._params.missing),
                 **described(self._spec),
+                **({CELLS: self.min_cell_records} if self.min_cell_records else {}),
             }
             self._context.store.publish(manifest, (TREES,))
 

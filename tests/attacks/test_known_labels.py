@@ -28,6 +28,7 @@ from attacks.view.known_trees import KnownNode, TreeView
 from tests.attacks.documents import made
 from tests.attacks.recorded import train, transcript
 from tests.attacks.worlds import Ints, planted, random_trees
+from tests.commands.command import refused, treetap
 from tests.worlds import World, world
 from treetap.errors import BadInput
 from treetap.tables.labels import Labels
@@ -263,6 +264,27 @@ def test_known_ones_of_the_file_and_settings(file: AuditFile, tmp_path: Path) ->
         assert (said.known, said.draws, said.records, said.first) == (20, 1, 130, 7)
     with pytest.raises(ValueError, match="settings of attacks by known labels: unknown: knwn"):
         AuditFile.model_validate({**file.model_dump(exclude_none=True), "known_labels": {"knwn": 3}})
+
+
+@pytest.mark.second_tier
+def test_the_command_runs_one_attack(file: AuditFile, document: Document) -> None:
+    """`treetap attack` prints the figures of the document; without labels it says what is needed."""
+    one = file.party[0]
+    assert file.label is not None
+    assert one.table is not None
+    words = ("attack", "known-regression", one.transcript, "--party", one.name)
+    given = ("--columns", one.table, *(word for column in one.columns or [] for word in ("--use", column)))
+    scored = ("--labels", file.label.path, "--label", "y")
+    found = treetap(*words, *given, *scored, "--json")
+    assert found.status == 0, found.err
+    known, report = document.plain()["parties"][one.name]["known_labels"], json.loads(found.out)
+    assert report["drawn"] == known["drawn"]
+    assert report["both"] == known["known-regression"]["both"]
+    shown = treetap(*words, *given, *scored, "--set", "known=7").out
+    assert "drawn known" in shown
+    assert "nodes auc" in shown
+    assert " ± " in shown
+    assert "give [label] or [known], --labels or --known-labels" in refused(treetap(*words))
 
 
 def test_a_regression_is_refused_with_the_reason(tmp_path: Path) -> None:

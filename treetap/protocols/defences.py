@@ -75,7 +75,7 @@ DEFENCES: tuple[Defence, ...] = (
         "party/defences/noisy_labels.py",
         Feature.LABEL_DP,
         published="LP-MST",
-        paper=papers.LABEL_DP,
+        paper=papers.NOISY_LABELS,
     ),
     Defence(
         "grafting",

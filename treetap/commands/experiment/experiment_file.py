@@ -259,6 +259,11 @@ class ExperimentFile(Strict):
         return {party.name: party.defences for party in self.party if party.defences.named(columns=True)}
 
     @property
+    def min_cell_records(self) -> dict[str, int]:
+        """That setting of the feature parties that have it, by name."""
+        return {name: own.min_cell_records for name, own in self.of_columns.items() if own.min_cell_records}
+
+    @property
     def defended(self) -> bool:
         """True if labels or columns have a defence."""
         return bool(self.defences.named() or self.of_columns)
