@@ -9,7 +9,8 @@ folder with credit_default.parquet and obesity.parquet); texts are numbered. The
 feature party the others. The centralised trainer gives the federation's trees and hence its sums; the attack is that of
 `treetap audit` (attacks/sums), which is told nothing but these.
 
-A line for each number of trees: cells that were placed in their bins by left sets alone, by differences of few records,
+A line for each number of trees: cells that the party's own account counts by sums, which lay in groups of at most three
+records (`treetap leakage`); and those that were placed in their bins by left sets alone, by differences of few records,
 by all equations together, and with the links between candidates given.
 """
 
@@ -43,6 +44,7 @@ from treetap.trees.cell_merging import bins_of
 from treetap.trees.centralised import CentralModel, train
 from treetap.trees.ensemble import Split, Tree, route
 from treetap.trees.params import BoostingParams
+from treetap.trees.small_groups import cells_of_sums
 from treetap.trees.tree_bins import GlobalBins, left_sums_of
 
 HOLDER, PARTY = "label-holder", "feature-party"
@@ -111,8 +113,8 @@ def opened_sums(case: Case, params: BoostingParams, least: int = 0) -> tuple[Ope
     for index, tree in enumerate(model.ensemble.trees):
         values, _, _ = rounds.derivatives(index)
         reached = _leaf_of(model, tree, tables)
-        columns = bins_of(binned, params.columns(index, PARTY, len(binned.features)), least)
-        opened.append(_opened(index, tree, values, reached, params, columns, model, generator))
+        bins = bins_of(binned, params.columns(index, PARTY, len(binned.features)), least)
+        opened.append(_opened(index, tree, values, reached, params, bins, model, generator))
         rounds.add(tree, tree.values(reached))
     return OpenedSums(tuple(opened), (PARTY,), len(case.labels), params), binned
 
@@ -132,7 +134,6 @@ def _opened(
     split = {one.node for one in tree.splits}
     children = {child for node in split for child in (2 * node, 2 * node + 1)}
     nodes = {node: _at_or_below(reached, node) for node in sorted(split | children)}
-    # of merged bins the sums of siblings do not follow from each other, so that both are sent, or none
     summed = [node for node in nodes if node < 2**params.max_depth]
     order = generator.permutation(len(candidates))
     drawn = {node: nodes[node][values[nodes[node], -1] > 0] for node in summed}
@@ -178,8 +179,21 @@ def attacked(case: Case, params: BoostingParams, steps: list[int], least: int = 
     for trees in sorted({min(step, len(opened.trees)) for step in steps}):
         part = OpenedSums(opened.trees[:trees], opened.parties, opened.records, params)
         figures = read_columns(SumsEvidence(PARTY, part, truth, SumsSettings(), lambda _: None, Kept()))
-        rows.append({"set": case.name, "trees": trees, **_row(figures)})
+        rows.append({"set": case.name, "trees": trees, "counted": counted(part, binned, least), **_row(figures)})
     return rows
+
+
+def counted(opened: OpenedSums, binned: BinnedTable, least: int) -> float:
+    """The share of the party's cells that lay in small groups which these sums show."""
+    cells = np.zeros(binned.codes.shape, dtype=bool)
+    for tree in opened.trees:
+        bins = bins_of(binned, opened.params.columns(tree.index, PARTY, len(binned.features)), least)
+        drawn = opened.params.drawn(tree.index, opened.records) > 0
+        for node in sorted(tree.sums[PARTY]):
+            bins.see(node, tree.nodes[node][drawn[tree.nodes[node]]])
+        for column, rows in cells_of_sums(bins, list(tree.sums[PARTY]), tree.nodes, drawn):
+            cells[rows, bins.kept[column]] = True
+    return float(cells.mean())
 
 
 def _row(figures: ColumnFigures) -> dict[str, Any]:
@@ -188,7 +202,7 @@ def _row(figures: ColumnFigures) -> dict[str, Any]:
 
 def report(rows: list[dict[str, Any]]) -> None:
     """The figures for a person."""
-    heads = ("set", "records", "columns", "trees", "left sets", "differences", "together", "of claims wrong")
+    heads = ("set", "records", "columns", "trees", "counted", "left sets", "differences", "together", "of claims wrong")
     table = terminal.table(*heads, "links given", "links right", "best column", "CPU s")
     for row in rows:
         shares = [f"{row[way]['placed']:.1%}" for way in ("left_sets", "differences", "together")]
@@ -196,7 +210,7 @@ def report(rows: list[dict[str, Any]]) -> None:
         rest = (f"{wrong:.1%}", f"{row['given']['placed']:.1%}", f"{row['links'] or 0:.1%}")
         best = "" if row["rank_correlation"] is None else f"{row['rank_correlation']:.3f}"
         counts = (str(row[name]) for name in ("records", "columns", "trees"))
-        table.add_row(row["set"], *counts, *shares, *rest, best, f"{row['seconds']:.0f}")
+        table.add_row(row["set"], *counts, f"{row['counted']:.1%}", *shares, *rest, best, f"{row['seconds']:.0f}")
     terminal.out.print(table)
 
 
