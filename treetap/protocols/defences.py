@@ -179,7 +179,7 @@ DEFENCES: tuple[Defence, ...] = (
         _FEATURE_PARTY_POLICY,
         "an account of the cells that lay in groups of few records, over jobs; the job stops above it",
         "party/defences/column_account.py",
-        protocols=("boosting", "forest"),
+        Feature.MAX_COLUMN_LEAKAGE,
     ),
     Defence(
         "sensitivity",
