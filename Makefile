@@ -7,7 +7,7 @@ PROTOS := $(wildcard protos/treetap/wire/v2/*.proto)
 
 PYTEST = $(BIN)/python -m pytest --numprocesses auto --dist loadgroup --durations 10
 
-.PHONY: demo test test-all lint weight campaign campaign-sockets soak security assurance bench protos threats orders exclusions clean
+.PHONY: demo test test-all lint weight campaign campaign-sockets soak security assurance bench protos threats orders exclusions register clean
 
 $(VENV)/.demo: pyproject.toml $(BUILT)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -91,6 +91,9 @@ threats: $(VENV)/.dev  ## render the disclosure table of docs/threats.md from th
 orders: $(VENV)/.dev  ## render the tables of steps of docs/protocol-*.md from those that the parties execute; draw the roles of PIVODL
 	$(BIN)/python docs/render_orders.py
 	$(BIN)/python docs/render_roles.py
+
+register: $(VENV)/.dev  ## render the tables of docs/register.md from the registries of attacks and defences, and pages with figures
+	$(BIN)/python docs/render_register.py
 
 exclusions: $(VENV)/.dev  ## render the tables of docs/exclusions.md from what every process refuses
 	$(BIN)/python docs/render_exclusions.py

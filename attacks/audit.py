@@ -15,13 +15,13 @@ from attacks import sections
 from attacks.advice.advise import AdvisedJob, advise
 from attacks.advice.frontiers_at_hand import given
 from attacks.audit_file import AuditFile
-from attacks.case import Case, Say, grouped, held, on_network, scored_predictions, shared_labels
+from attacks.case import Case, Say, by_known_labels, grouped, held, on_network, scored_predictions, shared_labels
 from attacks.document import Document
-from attacks.label_holder_audit import attacked, label_holder, read_holder
+from attacks.label_holder_audit import attacked, columns_read, label_holder, read_holder
 from attacks.networks.schema import GainFigures
 from attacks.pivodl.evidence import exact_weights
+from attacks.pivodl.source_columns import true_columns
 from attacks.registry import Needs, rows
-from attacks.sums.victims import columns_read
 from attacks.view.view import View, read_view
 from treetap.errors import BadInput
 from treetap.protocols.registry import training
@@ -104,10 +104,12 @@ def _cases(file: AuditFile) -> list[Case]:
     if classes is None and groups and not first.regression:
         raise BadInput("the number of groups to look for is not given: say [label], or classes = 2 or more")
     # what one party of a PIVODL job got exactly tells what noise hides from the others: for scoring alone
-    exact = exact_weights({name: view.pivodl for name, view in views.items() if view.pivodl is not None})
+    shared = {name: view.pivodl for name, view in views.items() if view.pivodl is not None}
+    tables = {party.name: table for party, (table, _) in zip(file.party, of_parties, strict=True) if table is not None}
+    exact, columns = exact_weights(shared), true_columns(shared, tables)
     cases = [
-        Case(file, party, views[party.name], *tables, classes, exact)
-        for party, tables in zip(file.party, of_parties, strict=True)
+        Case(file, party, views[party.name], *held_by, classes, exact, columns)
+        for party, held_by in zip(file.party, of_parties, strict=True)
     ]
     for case in cases:
         if "cl" in case.grouping() and case.table is None:
@@ -131,6 +133,9 @@ def _views(file: AuditFile) -> dict[str, View]:
 def _attacked(case: Case, say: Say, *, by_tree: bool) -> dict[str, Any]:
     """The findings of all attacks whose view this one is, under the fields of the document that hold them."""
     fields: dict[str, Any] = {"attacks": grouped(case, case.grouping(), say, by_tree=by_tree)}
+    if Needs.KNOWN_LABELS.given_by(case.view):
+        say("known labels")
+        fields["known_labels"] = by_known_labels(case, rows(Needs.KNOWN_LABELS))
     if Needs.SHARED_LABELS.given_by(case.view):
         say("leaf weights and gains")
         fields |= shared_labels(case, rows(Needs.SHARED_LABELS))

@@ -22,6 +22,7 @@ FILE = "audit.toml"
 #: Table of an audit file → the attacks whose settings it has.
 SETTINGS = {
     "settings": Needs.SETS,
+    "known_labels": Needs.KNOWN_LABELS,
     "network": Needs.GRADIENTS,
     "features": Needs.EMBEDDINGS,
     "sums": Needs.SUMS,
@@ -51,10 +52,12 @@ class AuditFile(Strict):
     it, by which the audit knows that the frontier is of this table. `defences`: the table [defences] of the label
     holder's file, which no transcript has, so that the advice does not repeat it.
 
-    Of a split network: `known`: labels that each party is assumed to know, otherwise drawn from [label]; `evaluation`:
-    labels of the records in the parties' `evaluation` tables; `network`: settings of the attacks; `accuracy`; `victim`:
-    the feature parties whose columns the label holder attacks; `features`: settings of these attacks. Of trees
-    `victim` too, and `sums`: settings of that attack.
+    `known`: labels that each party is assumed to know, otherwise drawn from [label]; `known_labels`: settings of the
+    attacks by these and the nodes of trees.
+
+    Of a split network: `evaluation`: labels of the records in the parties' `evaluation` tables; `network`: settings of
+    the attacks; `accuracy`; `victim`: the feature parties whose columns the label holder attacks; `features`: settings
+    of these attacks. Of trees `victim` too, and `sums`: settings of that attack.
 
     `prediction`: predictions whose scores their recipients attack; `decoding`: settings of these attacks.
     """
@@ -71,6 +74,7 @@ class AuditFile(Strict):
     defences: dict[str, Any] | None = None
     settings: dict[str, Any] = {}
     known: LabelTable | None = None
+    known_labels: dict[str, Any] = {}
     evaluation: LabelTable | None = None
     network: dict[str, Any] = {}
     accuracy: Accuracies = Accuracies()

@@ -10,12 +10,16 @@ from attacks.audit_file import AuditFile
 from attacks.files import AuditedParty
 from attacks.id2graph.grouping import Outcome
 from attacks.id2graph.schema import AttackResult, Settings, usual_discount
+from attacks.known_labels.evidence import SignatureEvidence, of_others
+from attacks.known_labels.labels import labels_at_hand
+from attacks.known_labels.schema import KnownLabelFigures, KnownSettings
 from attacks.networks.schema import NetworkFigures, NetworkSettings
 from attacks.pivodl.evidence import SharedLabelEvidence, Weights
 from attacks.predictions.evidence import ScoreEvidence, read_scores
 from attacks.predictions.schema import DecodingSettings, PredictionFigures
 from attacks.registry import Attack, Needs, attack, rows
 from attacks.scores import scores
+from attacks.view.known_trees import Ints
 from attacks.view.own_table import load_labels, load_own_table
 from attacks.view.view import View
 from treetap.errors import BadInput
@@ -37,6 +41,7 @@ class Case:
         labels: of these records, for scoring alone.
         classes: the number of groups to look for.
         exact: of PIVODL, exact weights that some audited party received.
+        columns: of PIVODL, the bins of all audited parties' columns, for scoring alone.
     """
 
     file: AuditFile
@@ -46,6 +51,7 @@ class Case:
     labels: Labels | None = field(repr=False)
     classes: int | None
     exact: Weights = field(default_factory=dict, repr=False)
+    columns: Mapping[str, Ints] = field(default_factory=dict, repr=False)
 
     @property
     def features(self) -> Any:
@@ -141,8 +147,22 @@ def _grouped(case: Case, name: str, *, by_tree: bool) -> AttackResult:
 def shared_labels(case: Case, attacks: Mapping[str, Attack]) -> dict[str, Any]:
     """The attacks on a PIVODL job, by name."""
     assert case.view.pivodl is not None
-    evidence = SharedLabelEvidence(case.view.pivodl, case.view.records, case.features, case.labels, case.exact)
+    evidence = SharedLabelEvidence(
+        case.view.pivodl, case.view.records, case.features, case.labels, case.exact, case.columns
+    )
     return {name: row.run(evidence) for name, row in attacks.items()}
+
+
+def by_known_labels(case: Case, attacks: Mapping[str, Attack]) -> KnownLabelFigures:
+    """The attacks by known labels and the nodes of trees. Raises BadInput where the known labels cannot be read."""
+    view, file = case.view, case.file
+    known = labels_at_hand(view, case.table, case.labels, file.known)
+    if view.pivodl is not None:
+        known = of_others(known, view.pivodl.own)
+    settings = KnownSettings.read(file.known_labels)
+    evidence = SignatureEvidence(view.trees, known, case.features, settings, view.regression)
+    results = {**dict.fromkeys(rows(Needs.KNOWN_LABELS)), **{name: row.run(evidence) for name, row in attacks.items()}}
+    return KnownLabelFigures.model_validate({"drawn": evidence.described(), **results, "reasons": evidence.reasons})
 
 
 def on_network(case: Case, attacks: Mapping[str, Attack]) -> NetworkFigures:

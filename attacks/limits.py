@@ -62,6 +62,8 @@ def exceeded(document: Document, limits: Mapping[str, float]) -> list[str]:
             above += _on_columns(document, name, limit)
         elif needs == Needs.SCORES:
             above += _on_scores(document, name, limit)
+        elif name == "source_columns":
+            above += _read_in_pivodl(document, limit)
         elif needs == Needs.SUMS:
             above += _by_sums(document, name, limit)
         # attacks on columns and on scores need no labels of the training; all others are scored by them
@@ -70,6 +72,8 @@ def exceeded(document: Document, limits: Mapping[str, float]) -> list[str]:
             raise BadInput(f"--fail-above {name}: nothing is scored: {why}")
         elif name == "information":
             above += _informed(document, limit)
+        elif needs == Needs.KNOWN_LABELS:
+            above += _by_known_labels(document, name, limit)
         elif needs == Needs.SHARED_LABELS:
             above += _guessed(document, limit)
         elif needs == Needs.GRADIENTS or (document.of_network and name in GENERAL):
@@ -110,6 +114,18 @@ def _results(document: Document, name: str) -> list[tuple[str, AttackName, Attac
         was = "was run" if name in GENERAL else "was not run"
         raise BadInput(f"--fail-above {name}: {what} {was}; name attacks in --attacks or in audit.toml")
     return results
+
+
+def _by_known_labels(document: Document, name: str, limit: float) -> list[str]:
+    """AUCs above a limit by the nodes that a party knows, the larger of those with and without its own columns."""
+    figures = []
+    for whose, party in document.parties.items():
+        known = None if party.known_labels is None else party.known_labels.plain()
+        if known is not None and (result := known[name]) is not None:
+            aucs = [by["auc"]["mean"] for by in (result["nodes"], result["both"]) if by is not None]
+            figures.append((f"{whose}: {name} with {known['drawn']['known']} labels reaches an AUC", max(aucs)))
+    none = f"--fail-above {name}: the attack was run on no party; the document's reasons say why"
+    return _above(figures, limit, none)
 
 
 def _of_networks(document: Document, name: str, limit: float) -> list[str]:
@@ -223,6 +239,28 @@ def _guessed(document: Document, limit: float) -> Iterator[str]:
         way = max(strengths, key=strengths.__getitem__, default=None)
         if way is not None and strengths[way] > limit:
             yield f"{name}: label_guess {way} reaches an AUC of {strengths[way]:.3f}, above {limit:g}"
+
+
+def _read_in_pivodl(document: Document, limit: float) -> Iterator[str]:
+    """Shares of a party's cells that another one places right above a limit. Raises BadInput where none is scored."""
+    read = {name: party.source_columns for name, party in document.parties.items() if party.source_columns is not None}
+    if not read:
+        raise BadInput(f"--fail-above source_columns: job {document.job} is one of {document.protocol}, not of pivodl")
+    scored = [
+        (name, source, it)
+        for name, columns in read.items()
+        for source, it in columns.sources.items()
+        if it.wrong is not None
+    ]
+    if not scored:
+        raise BadInput(
+            "--fail-above source_columns: nothing is scored: claims on a party's columns are compared with its table: "
+            "say table = … in its [[party]]"
+        )
+    for name, source, it in scored:
+        share = (it.placed - (it.wrong or 0)) / max(1, it.cells)
+        if share > limit:
+            yield f"{name}: source_columns places {share:.3f} of the cells of {source}, above {limit:g}"
 
 
 def _informed(document: Document, limit: float) -> Iterator[str]:

@@ -19,7 +19,9 @@ from attacks.id2graph import grouping
 from attacks.id2graph.grouping import CHUNKS, KMEANS, LOUVAIN, GroupEvidence, Outcome
 from attacks.id2graph.leaves import Leaves
 from attacks.id2graph.schema import AttackResult, Settings
-from attacks.networks.binary_scores import cosine, norm
+from attacks.known_labels.naming import known_neighbours, known_regression
+from attacks.known_labels.schema import KnownLabelResult, KnownSettings
+from attacks.networks.binary_scores import direction_scoring, norm_scoring
 from attacks.networks.gradient_clusters import cluster_figures
 from attacks.networks.gradient_labels import label_figures
 from attacks.networks.schema import ClusterFigures, CompletionFigures, LabelFigures, NetworkSettings, ScoreFigures
@@ -27,15 +29,24 @@ from attacks.pivodl.differential import differential
 from attacks.pivodl.disclosed import disclosed
 from attacks.pivodl.gain_inversion import gain_inversion
 from attacks.pivodl.label_guess import label_guess
-from attacks.pivodl.schema import DifferentialFigures, DisclosedFigures, GainInversionFigures, LabelGuess
+from attacks.pivodl.schema import (
+    DifferentialFigures,
+    DisclosedFigures,
+    GainInversionFigures,
+    LabelGuess,
+    SourceColumns,
+)
+from attacks.pivodl.source_columns import source_columns
 from attacks.predictions.on_scores import path_decoding, prediction_inversion
 from attacks.predictions.schema import DecodedPaths, DecodingSettings, InvertedWeights
 from attacks.schema import Findings, RangedSettings
 from attacks.sums.attack import read_columns
 from attacks.sums.schema import ColumnFigures, SumsSettings
 from attacks.view.view import View
+from treetap import papers
 from treetap.errors import BadInput
 from treetap.names import did_you_mean
+from treetap.papers import Paper
 from treetap.protocols.registry import training
 
 if TYPE_CHECKING:
@@ -50,6 +61,7 @@ class Needs(Enum):
 
     COLUMNS = "any feature party's"
     SETS = "trainings of trees"
+    KNOWN_LABELS = "trainings of trees, by a party that knows some labels"
     SHARED_LABELS = "pivodl"
     GRADIENTS = "splitnn"
     EMBEDDINGS = "label holders of splitnn, in an audit with [[victim]]"
@@ -58,9 +70,11 @@ class Needs(Enum):
 
     def given_by(self, view: View) -> bool:
         """True if the view of a training is of this kind."""
+        grows_trees = training(view.protocol).grows_trees
         return {
             Needs.COLUMNS: not view.of_columns,
-            Needs.SETS: training(view.protocol).grows_trees and not view.of_columns,
+            Needs.SETS: grows_trees and not view.of_columns,
+            Needs.KNOWN_LABELS: grows_trees and not view.of_columns,
             Needs.SHARED_LABELS: view.pivodl is not None,
             Needs.GRADIENTS: view.network is not None,
             Needs.EMBEDDINGS: view.embeddings is not None,
@@ -82,6 +96,7 @@ class Attack:
         reads: of these settings those that its results name.
         limit: the figure that --fail-above is on, empty: it has none.
         usual_up_to: most records with which an audit runs it unasked; None: any number.
+        published: its name in its paper; empty: it is of this project.
     """
 
     name: str
@@ -94,6 +109,8 @@ class Attack:
     reads: tuple[str, ...] = ()
     limit: str = ""
     usual_up_to: int | None = None
+    published: str = ""
+    paper: Paper | None = None
 
     @property
     def groups(self) -> bool:
@@ -109,9 +126,13 @@ def _completion(evidence: Evidence) -> CompletionFigures | None:
 
 #: Figures of --fail-above of several attacks.
 _V_MEASURE, _RECORDS = "its V-measure", "SSIM of images; of tables the share of the mean record's error that is removed"
+_AUC = "its AUC by the nodes that a party knows, with or without the party's own columns"
 
 
 _grouping = partial(Attack, needs=Needs.SETS, findings=AttackResult, settings=Settings, limit=_V_MEASURE)
+_by_known_labels = partial(
+    Attack, needs=Needs.KNOWN_LABELS, findings=KnownLabelResult, settings=KnownSettings, limit=_AUC
+)
 _on_shared_labels = partial(Attack, needs=Needs.SHARED_LABELS)
 _on_gradients = partial(Attack, needs=Needs.GRADIENTS, settings=NetworkSettings)
 _on_columns = partial(Attack, needs=Needs.EMBEDDINGS, settings=FeatureSettings)
@@ -126,12 +147,25 @@ ROWS: tuple[Attack, ...] = (
         grouping.cl,
         needs=Needs.COLUMNS,
         reads=KMEANS,
+        published="CL",
+        paper=papers.ID2GRAPH,
     ),
     _grouping(
-        "uni", "UNI", "union–find: records that a chain of the attacker's leaves joins share a label", grouping.uni
+        "uni",
+        "UNI",
+        "union–find: records that a chain of the attacker's leaves joins share a label",
+        grouping.uni,
+        published="UNI",
+        paper=papers.ID2GRAPH,
     ),
     _grouping(
-        "uni+cl", "UNI+CL", "k-means on own features and the groups of uni", grouping.uni_cl, reads=("alpha", *KMEANS)
+        "uni+cl",
+        "UNI+CL",
+        "k-means on own features and the groups of uni",
+        grouping.uni_cl,
+        reads=("alpha", *KMEANS),
+        published="UNI+CL",
+        paper=papers.ID2GRAPH,
     ),
     _grouping(
         "id2graph",
@@ -141,6 +175,8 @@ ROWS: tuple[Attack, ...] = (
         reads=(*LOUVAIN, "max_entries"),
         limit="its V-measure, and those of its other forms",
         usual_up_to=EXACT_UP_TO,
+        published="ID2Graph",
+        paper=papers.ID2GRAPH,
     ),
     _grouping(
         "id2graph-chunked",
@@ -149,6 +185,8 @@ ROWS: tuple[Attack, ...] = (
         grouping.id2graph_chunked,
         reads=(*LOUVAIN, *CHUNKS),
         usual_up_to=0,
+        published="ID2Graph with chunks (Algorithm 3)",
+        paper=papers.ID2GRAPH,
     ),
     _grouping(
         "id2graph-quotient",
@@ -157,6 +195,18 @@ ROWS: tuple[Attack, ...] = (
         grouping.id2graph_quotient,
         reads=LOUVAIN,
     ),
+    _by_known_labels(
+        "known-neighbours",
+        "Known labels: nearest neighbours",
+        "the labels of the nearest known records, by the nodes that records lie in over all trees",
+        known_neighbours,
+    ),
+    _by_known_labels(
+        "known-regression",
+        "Known labels: logistic regression",
+        "a logistic regression on the nodes that records lie in over all trees, fitted to known labels",
+        known_regression,
+    ),
     _on_shared_labels(
         "label_guess",
         "Guesses of other parties' labels",
@@ -164,6 +214,8 @@ ROWS: tuple[Attack, ...] = (
         label_guess,
         LabelGuess,
         limit="the AUC of the guess of other parties' labels by received leaf weights",
+        published="guess by leaf weights (Definition 9)",
+        paper=papers.PIVODL,
     ),
     _on_shared_labels(
         "gain_inversion",
@@ -178,6 +230,8 @@ ROWS: tuple[Attack, ...] = (
         "labels from sums over sets that differ in few records",
         differential,
         DifferentialFigures,
+        published="differential attack (Theorem 2)",
+        paper=papers.PIVODL,
     ),
     _on_shared_labels(
         "disclosed",
@@ -185,6 +239,14 @@ ROWS: tuple[Attack, ...] = (
         "counts of what the messages disclose: bins, records of nodes, sums",
         disclosed,
         DisclosedFigures,
+    ),
+    _on_shared_labels(
+        "source_columns",
+        "Columns of other parties",
+        "bins of records that a party does not label, from exact bins of those that it does, left sets and opened sums",
+        source_columns,
+        SourceColumns,
+        limit="the share of any party's cells, of records that another one does not label, that this one places right",
     ),
     _on_gradients(
         "gradient-clusters",
@@ -202,13 +264,23 @@ ROWS: tuple[Attack, ...] = (
         LabelFigures,
         limit="the share of other training labels that follow from gradients and the known ones",
     ),
-    _on_gradients("norm", "Gradients: length", "two classes: AUC of the length of gradients", norm, ScoreFigures),
     _on_gradients(
-        "cosine",
-        "Gradients: direction",
-        "two classes: AUC of the cosine with the gradient of one known record of the second class",
-        cosine,
+        "norm-scoring",
+        "Gradients: norm-based scoring",
+        "two classes: AUC of the length of gradients",
+        norm_scoring,
         ScoreFigures,
+        published="norm-based scoring",
+        paper=papers.SPLIT_SCORING,
+    ),
+    _on_gradients(
+        "direction-scoring",
+        "Gradients: direction-based scoring",
+        "two classes: AUC of the cosine with the gradient of one known record of the second class",
+        direction_scoring,
+        ScoreFigures,
+        published="direction-based scoring",
+        paper=papers.SPLIT_SCORING,
     ),
     _on_gradients(
         "completion",
@@ -216,6 +288,8 @@ ROWS: tuple[Attack, ...] = (
         "a head on the own published bottom model, beside untrained bottoms and training from scratch",
         _completion,
         CompletionFigures,
+        published="passive model completion",
+        paper=papers.LABEL_INFERENCE,
     ),
     _on_columns(
         "attributes",
@@ -224,6 +298,8 @@ ROWS: tuple[Attack, ...] = (
         lambda attacker: attacker.attributes(),
         Attribute,
         limit="the accuracy of the guess of any column, of numbers its R²",
+        published="attribute inference (Equation 7)",
+        paper=papers.SENSFL,
     ),
     _on_columns(
         "decode",
@@ -232,6 +308,8 @@ ROWS: tuple[Attack, ...] = (
         lambda attacker: attacker.decode(),
         Reconstruction,
         limit=f"by an inverse network: {_RECORDS}",
+        published="inverse network (section 4.3)",
+        paper=papers.MODEL_INVERSION,
     ),
     _on_columns(
         "match",
@@ -240,6 +318,8 @@ ROWS: tuple[Attack, ...] = (
         lambda attacker: attacker.match(),
         Reconstruction,
         limit=f"by a surrogate of the feature party's model: {_RECORDS}",
+        published="reconstruction by a surrogate (Equations 5 and 6)",
+        paper=papers.SENSFL,
     ),
     _on_columns(
         "match-exact",
@@ -248,6 +328,8 @@ ROWS: tuple[Attack, ...] = (
         lambda attacker: attacker.match_exact(),
         Reconstruction,
         limit=f"by the feature party's published model: {_RECORDS}",
+        published="white-box inversion",
+        paper=papers.MODEL_INVERSION,
     ),
     _on_sums(
         "columns",

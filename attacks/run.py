@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from attacks.audit_file import SETTINGS, AuditFile
-from attacks.case import Case, held, on_network, on_scores, shared_labels
+from attacks.case import Case, by_known_labels, held, on_network, on_scores, shared_labels
 from attacks.files import AuditedParty, LabelTable, ScoredPrediction
 from attacks.id2graph.grouping import Outcome
 from attacks.predictions.evidence import read_scores
@@ -31,7 +31,7 @@ class Task:
     """The arguments of an attack. `labels`: (file, column, id column), for scoring alone.
 
     `settings`: those of the attack's own schema. `model`: the folder of the party's published model. `known`: labels
-    that a party of a split network is assumed to know, as (file, column, id column). `predictions`: the file that the
+    that the party is assumed to know, as (file, column, id column). `predictions`: the file that the
     recipient of a prediction wrote, whose scores are attacked.
     """
 
@@ -86,7 +86,8 @@ def run(task: Task) -> Done:
     case = _case(task, asked, view)
     if asked.needs in (Needs.COLUMNS, Needs.SETS):
         return _grouped(task, case)
-    figures = (_on_network if asked.needs == Needs.GRADIENTS else _on_shared_labels)(case, asked)
+    kinds = {Needs.GRADIENTS: _on_network, Needs.KNOWN_LABELS: _by_known_labels}
+    figures = kinds.get(asked.needs, _on_shared_labels)(case, asked)
     return Done({**_beginning(task, view), **figures, **_end(view)})
 
 
@@ -96,7 +97,7 @@ def _check(asked: Attack, view: View) -> None:
         return
     if view.network is not None:
         known = ", ".join(rows(Needs.GRADIENTS))
-        what = "has no leaves" if asked.needs == Needs.SETS else f"is not by {asked.needs.value}"
+        what = "has no leaves" if asked.needs in (Needs.SETS, Needs.KNOWN_LABELS) else f"is not by {asked.needs.value}"
         raise BadInput(f"job {view.job} trained a split network, which {what}: attacks on it are cl, {known}")
     raise BadInput(
         f"attack {asked.name} is on transcripts of {asked.needs.value}; job {view.job} is one of {view.protocol}"
@@ -169,6 +170,11 @@ def _grouped(task: Task, case: Case) -> Done:
 def _on_shared_labels(case: Case, asked: Attack) -> dict[str, Any]:
     figures: Findings = shared_labels(case, {asked.name: asked})[asked.name]
     return figures.plain()
+
+
+def _by_known_labels(case: Case, asked: Attack) -> dict[str, Any]:
+    figures = by_known_labels(case, {asked.name: asked})
+    return _named(asked, figures.plain(), figures.reasons, ("drawn",))
 
 
 def _on_network(case: Case, asked: Attack) -> dict[str, Any]:
@@ -263,6 +269,9 @@ def _cell(name: str, value: Any) -> str:
 
 def _figure(name: str, value: Any) -> str:
     """A figure of a report; an AUC below one half as that of the opposite guess, which knows as much."""
+    if isinstance(value, dict):  # over draws
+        spread = "" if value["deviation"] is None else f" ± {value['deviation']:.4f}"
+        return f"{value['mean']:.4f}{spread}"
     if name == "auc" and value is not None and value < 0.5:
         return f"{1 - value:.4f} (inverted)"
     return "–" if value is None else f"{value:.4f}" if isinstance(value, float) else str(value)

@@ -47,6 +47,30 @@ class RangedSettings:
         return {name: every[name] for name in names}
 
 
+@dataclass(frozen=True)
+class DrawingSettings(RangedSettings):
+    """The base of settings of attacks that know some labels.
+
+    Attributes:
+        known: labels that the party is assumed to know.
+        draws: draws of these records, over which figures are averaged.
+        most_records: records that an attack uses at most; which ones is drawn.
+        seed: of the draws, and of all else that is drawn.
+    """
+
+    RANGES: ClassVar = {
+        "known": Range(1, 1_000_000, integer=True),
+        "draws": Range(1, 100, integer=True),
+        "most_records": Range(10, 1_000_000, integer=True),
+        "seed": Range(0, 2**31 - 1, integer=True),
+    }
+
+    known: int = 40
+    draws: int = 5
+    most_records: int = 10_000
+    seed: int = 0
+
+
 Count = Annotated[int, Field(ge=0)]
 
 

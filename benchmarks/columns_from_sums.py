@@ -1,7 +1,8 @@
 """Cells of a feature party's columns that a curious label holder reads from the sums of a whole training.
 
     python benchmarks/columns_from_sums.py [--set breast_cancer diabetes credit obesity synthetic] [--records N]
-        [--trees 1 10 100] [--depth 6] [--bins 32] [--min-child-weight 1] [--subsample 1] [--json]
+        [--trees 1 10 100] [--depth 6] [--bins 32] [--min-child-weight 1] [--subsample 1]
+        [--gradient-bits N] [--json]
 
 breast_cancer and diabetes come with scikit-learn, synthetic is drawn, and credit and obesity need TREETAP_DATA (the
 folder with credit_default.parquet and obesity.parquet); texts are numbered. The label holder has the first columns, a
@@ -203,6 +204,7 @@ def main() -> None:
     parser.add_argument("--bins", type=int, default=32)
     parser.add_argument("--min-child-weight", type=float, default=1.0)
     parser.add_argument("--subsample", type=float, default=1.0)
+    parser.add_argument("--gradient-bits", type=int)
     parser.add_argument("--json", action="store_true", dest="as_json")
     given = parser.parse_args()
     rows = []
@@ -213,6 +215,7 @@ def main() -> None:
             max_bin=given.bins,
             min_child_weight=given.min_child_weight,
             subsample=given.subsample,
+            gradient_bits=given.gradient_bits,
             objective=case.objective,
         )
         of_round = params.trees_per_round(len(np.unique(case.labels)))

@@ -1,12 +1,14 @@
 """Credit default, three parties, 5 trees of depth 3: wall and processor time, where it goes, ratio to xgboost.
 
     python benchmarks/credit.py [--scheme NAME] [--obfuscation NAME …] [--key-bits 2048] [--repeat 3] [--json]
-                                [--arithmetic gmpy2|ifma|auto]
+                                [--arithmetic gmpy2|ifma|auto] [--gradient-bits N] [--min-cell-records M …]
 
 Needs TREETAP_DATA (the folder with credit_default.parquet) and the `bench` extra. xgboost's `hist` on the
 joined table runs in the same process, before each federation, so that both see the same machine. Without --arithmetic
 each backend that the machine has is measured in turn. Wall: prepare, bin, train, publish. CPU: all processes, the whole
 job with keys. Both are also scaled to a product of gmpy2 modulo 4,096 bits of 4.15 µs, which is measured before each.
+With --gradient-bits each run has another beside it whose g and h have so many bits, and the ratios of these pairs are
+printed. --min-cell-records: that of both feature parties, each in turn; 0, the default: they merge no bins.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import sys
 import time
 from pathlib import Path
@@ -39,13 +42,19 @@ COLUMNS = {
 }
 
 
-def experiment(obfuscation: str, key_bits: int, scheme: str = PAILLIER) -> ExperimentFile:
+def experiment(
+    obfuscation: str, key_bits: int, scheme: str = PAILLIER, bits: int | None = None, min_cell_records: int = 0
+) -> ExperimentFile:
     """The benchmark's federation."""
+    defences = {"defences": {"min_cell_records": min_cell_records}} if min_cell_records else {}
     return ExperimentFile.model_validate(
         {
             "data": {"path": "$TREETAP_DATA/credit_default.parquet", "label": "default.payment.next.month"},
             "party": [
-                {"name": name, "columns": names, "labels": name == "label-holder"} for name, names in COLUMNS.items()
+                {"name": name, "columns": names, "labels": True}
+                if name == "label-holder"
+                else {"name": name, "columns": names, **defences}
+                for name, names in COLUMNS.items()
             ],
             "job": {
                 "n_estimators": 5,
@@ -56,6 +65,7 @@ def experiment(obfuscation: str, key_bits: int, scheme: str = PAILLIER) -> Exper
                 "scheme": scheme,
                 "key_bits": key_bits,
                 "obfuscation": obfuscation,
+                **({} if bits is None else {"gradient_bits": bits}),
             },
         }
     )
@@ -78,9 +88,16 @@ def xgboost_on_joined(setting: ExperimentFile, table: pa.Table) -> dict[str, flo
     return {"seconds": seconds, "auc": metrics.auc(model.predict_proba(x[drawn.test])[:, 1], y[drawn.test])}
 
 
-def run(obfuscation: str, key_bits: int, backend: arithmetic.Name = "gmpy2", scheme: str = PAILLIER) -> dict[str, Any]:
+def run(
+    obfuscation: str,
+    key_bits: int,
+    backend: arithmetic.Name = "gmpy2",
+    scheme: str = PAILLIER,
+    bits: int | None = None,
+    min_cell_records: int = 0,
+) -> dict[str, Any]:
     """One pair: xgboost, then the federation."""
-    setting = experiment(obfuscation, key_bits, scheme)
+    setting = experiment(obfuscation, key_bits, scheme, bits, min_cell_records)
     table = read_table(setting, Path())
     reference = xgboost_on_joined(setting, table)
     found = measured(setting, table, backend)
@@ -88,6 +105,8 @@ def run(obfuscation: str, key_bits: int, backend: arithmetic.Name = "gmpy2", sch
         "scheme": scheme,
         "obfuscation": obfuscation,
         "key_bits": key_bits,
+        "gradient_bits": "exact" if bits is None else bits,
+        "min_cell_records": min_cell_records,
         **found,
         "xgboost_s": reference["seconds"],
         "ratio": found["wall_s"] / reference["seconds"],
@@ -97,7 +116,10 @@ def run(obfuscation: str, key_bits: int, backend: arithmetic.Name = "gmpy2", sch
 
 def report(runs: list[dict[str, Any]]) -> None:
     """The figures for a person: medians, and the last run's time by step."""
-    print_medians(runs, ("obfuscation", "key_bits", "arithmetic"), [("ratio", "÷ xgboost", ".0f")])
+    told_apart = ("obfuscation", "key_bits", "gradient_bits", "min_cell_records", "arithmetic")
+    print_medians(runs, told_apart, [("ratio", "÷ xgboost", ".0f")])
+    if ratios := few_to_exact(runs):
+        terminal.out.print("few bits ÷ exact: " + ", ".join(f"{what} {ratio:.3f}" for what, ratio in ratios.items()))
     for (obfuscation, backend), each in {(run["obfuscation"], run["arithmetic"]): run for run in runs}.items():
         title = f"{obfuscation}, {backend}: wall seconds by step and party"
         steps = Table("step", *each["seconds_by_step"], title=title)
@@ -109,6 +131,16 @@ def report(runs: list[dict[str, Any]]) -> None:
         terminal.out.print({"cpu_seconds": each["cpu_seconds"], "operations": each["operations"]})
 
 
+def few_to_exact(runs: list[dict[str, Any]]) -> dict[str, float]:
+    """Ratios of runs with few bits to those with exact numbers, as medians of pairs; empty without such runs."""
+    exact, few = ([run for run in runs if (run["gradient_bits"] == "exact") == is_exact] for is_exact in (True, False))
+    return {
+        what: statistics.median(a[name] / b[name] for a, b in zip(few, exact, strict=True))
+        for what, name in (("wall", "wall_s"), ("CPU", "cpu_s"), ("bytes", "bytes"))
+        if few
+    }
+
+
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -116,19 +148,23 @@ def main() -> None:
     parser.add_argument("--obfuscation", nargs="*", default=["short-exponent", "half-length"])
     add_arithmetic(parser)
     parser.add_argument("--key-bits", type=int, default=2048)
+    parser.add_argument("--gradient-bits", type=int)
+    parser.add_argument("--min-cell-records", type=int, nargs="+", default=[0])
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--json", action="store_true", dest="as_json")
     given = parser.parse_args()
     if "TREETAP_DATA" not in os.environ:
         sys.exit("credit: set TREETAP_DATA to the folder with credit_default.parquet")
     runs = [
-        run(name, given.key_bits, backend, given.scheme)
+        run(name, given.key_bits, backend, given.scheme, bits, least)
         for _ in range(given.repeat)
         for name in given.obfuscation
         for backend in backends(given.arithmetic)
+        for least in given.min_cell_records
+        for bits in ([None] if given.gradient_bits is None else [None, given.gradient_bits])
     ]
     if given.as_json:
-        print(json.dumps({"runs": runs}, indent=1))
+        print(json.dumps({"runs": runs, "few_to_exact": few_to_exact(runs)}, indent=1))
     else:
         report(runs)
 

@@ -19,12 +19,13 @@ from party.serving.registry import ServedModels
 from party.setup.membership import check_members
 from treetap.errors import BadInput, Refused
 from treetap.protocols.agreement import attempt_digest, job_digest
-from treetap.protocols.job_spec import check_spec, rows_of_training, sent_in_training
+from treetap.protocols.job_spec import check_spec, params_of, rows_of_training, sent_in_training
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.libraries import require_library
 from treetap.protocols.messages import members_of
 from treetap.protocols.prediction import check_prediction, rows_of_prediction, sent_in_prediction
 from treetap.protocols.registry import prediction, prediction_name, training, training_name
+from treetap.trees.params import TreeParams
 from treetap.wire.ports import Address, Dialer
 from treetap.wire.timeouts import Timeouts
 from treetap.wire.v2 import control_pb2, prediction_pb2, setup_pb2
@@ -99,6 +100,9 @@ class Opener:
         policy.check_permissions(name, protocol.permissions(spec), label_holder=name == spec.aggregator)
         if protocol.grows_trees:
             policy.check_key(name, KeyKind.of(spec))
+            params = params_of(spec)
+            if isinstance(params, TreeParams) and (protocol.one_role or name != spec.aggregator):
+                policy.check_summed_bits(name, params.summed_bits)
         policy.check_job(name, sent_in_training(spec, caller))
         own, further = self.config.table(spec.table), self.config.table(spec.eval_table)
         check_own(name, self.config.defences, policy, own, further, spec)

@@ -49,6 +49,7 @@ class Policy(Strict):
     min_evaluated_records: Annotated[int, Field(ge=2)] = 30
     min_instance_space: Annotated[int, Field(ge=1)] = 1
     min_candidate_bits: Annotated[float, Field(ge=0)] | None = None
+    max_gradient_bits: Annotated[int, Field(ge=2, le=32)] | None = None
     score_training_records: bool = False
     min_label_parties: Annotated[int, Field(ge=1)] = 3
     pivodl_as_published: bool = False
@@ -211,6 +212,16 @@ class Policy(Strict):
             raise Refused(
                 f"{party} takes no part in a job with a key of {key.bits} bits: its policy says min_key_bits = "
                 f"{self.min_key_bits}"
+            )
+
+    def check_summed_bits(self, party: str, bits: int | None) -> None:
+        """Raise `Refused` if this party would sum numbers of more bits than it accepts by its columns; None: exact."""
+        most = self.max_gradient_bits
+        if most is not None and (bits is None or bits > most):
+            sums = "exact numbers" if bits is None else f"gradient_bits = {bits}"
+            raise Refused(
+                f"{party} does not sum its columns over {sums} of the records: its policy says max_gradient_bits = "
+                f"{most}; train with gradient_bits = {most} or fewer"
             )
 
     def check_paths(self, party: str, spare: Floats, fault: str) -> None:

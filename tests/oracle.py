@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -137,9 +137,11 @@ def oracle_train(
             index = len(model) + len(grown)
             drawn = sampling.rows(params.seed, index, n, params.subsample, np.array(training))
             grower = _Tree(columns, cuts, params, index, [bool(flag) for flag in drawn])
-            grower.g = [[g[i][k] for k in range(first, first + width)] for i in range(n)]
-            grower.h = [[h[i][k] for k in range(first, first + width)] for i in range(n)]
-            grower.scale = scale
+            own_g, own_h = ([[each[i][k] for k in range(first, first + width)] for i in range(n)] for each in (g, h))
+            unit = [scale / ONE] * width, [1.0 / ONE] * width
+            grower.summed = grower.exact = Summands(own_g, own_h, *unit)
+            if params.gradient_bits is not None:
+                grower.summed = grower.rounded(params.gradient_bits, range(first, first + width), scale)
             grower.labels, grower.xi, grower.categories = y, xi, categories or {}
             grower.counted = grower.sampled if counts_drawn else [True] * n
             alone = index < own_trees
@@ -311,12 +313,20 @@ def within(rows: list[int], labels: Sequence[Any], xi: float) -> bool:
     return True
 
 
-class _Tree:
-    """Grows one tree by trying every candidate on every record."""
+class Summands(NamedTuple):
+    """g and h of each record and output as integers, and what one of them is worth, by output."""
 
     g: list[list[int]]
     h: list[list[int]]
-    scale: float
+    unit_g: list[float]
+    unit_h: list[float]
+
+
+class _Tree:
+    """Grows one tree by trying every candidate on every record."""
+
+    summed: Summands
+    exact: Summands  # by which leaves are weighed
     labels: list[float]
     counted: list[bool]
     xi: float | None = None
@@ -383,13 +393,31 @@ class _Tree:
         name = self.columns[candidate[0]][0]
         return self.directions[name][candidate[1]] if name in self.directions else 0
 
-    def sums(self, rows: list[int]) -> tuple[list[float], list[float]]:
+    def sums(self, rows: list[int], summands: Summands | None = None) -> tuple[list[float], list[float]]:
         """G and H of the sampled ones of `rows`: summed as integers, then turned into floats."""
-        rows = [i for i in rows if self.sampled[i]]
-        outputs = range(len(self.g[0]))
-        G = [float(sum(self.g[i][k] for i in rows)) * (self.scale / ONE) for k in outputs]
-        H = [float(sum(self.h[i][k] for i in rows)) * (1.0 / ONE) for k in outputs]
+        rows, of = [i for i in rows if self.sampled[i]], summands or self.summed
+        outputs = range(len(of.g[0]))
+        G = [float(sum(of.g[i][k] for i in rows)) * of.unit_g[k] for k in outputs]
+        H = [float(sum(of.h[i][k] for i in rows)) * of.unit_h[k] for k in outputs]
         return G, H
+
+    def rounded(self, bits: int, outputs: Sequence[int], scale: float) -> Summands:
+        """g and h in few bits: by the largest of the sampled records, up or down by the shared draws."""
+        parts: list[list[list[int]]] = []
+        units: list[list[float]] = []
+        for kind, values, most in (("g", self.exact.g, 2 ** (bits - 1) - 1), ("h", self.exact.h, 2**bits - 1)):
+            steps = []
+            part = [list(row) for row in values]
+            for k, output in enumerate(outputs):
+                steps.append(max([1, *(abs(values[i][k]) for i in range(len(part)) if self.sampled[i])]) / most)
+                draws = sampling.generator(self.params.seed, "rounding", self.index, kind, output).random(len(part))
+                for i, draw in enumerate(draws.tolist()):
+                    whole = math.floor(values[i][k] / steps[k] + draw)
+                    least = -most if kind == "g" else min(values[i][k], 1)
+                    part[i][k] = min(max(whole, least), most)
+            parts.append(part)
+            units.append([step * ((scale if kind == "g" else 1.0) / ONE) for step in steps])
+        return Summands(parts[0], parts[1], units[0], units[1])
 
     def gain(self, G: list[float], H: list[float]) -> float:
         total = 0.0
@@ -446,10 +474,10 @@ class _Tree:
 
         def reach(node: int) -> None:
             self.low, self.high = bounds[node]
-            G, H = self.sums(rows[node])
+            _, H = self.sums(rows[node])
             weights = [
-                self.weight(g, h) * self.params.learning_rate if h > 0 and h >= self.params.min_child_weight else 0.0
-                for g, h in zip(G, H, strict=True)
+                self.weight(g, h) * self.params.learning_rate if by > 0 and by >= self.params.min_child_weight else 0.0
+                for g, h, by in zip(*self.sums(rows[node], self.exact), H, strict=True)
             ]
             tree.nodes[node] = OracleLeaf(tuple(weights), sum(H))
             below = node.bit_length() - root.bit_length()

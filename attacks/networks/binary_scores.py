@@ -1,8 +1,8 @@
-"""`norm` and `cosine`: labels of two classes from the length and the direction of single gradients.
+"""`norm-scoring` and `direction-scoring`: labels of two classes from the length and the direction of single gradients.
 
 Li et al. (ICLR 2022, "Label leakage and protection in two-party split learning"): where one class is
-rare or harder its gradients are longer (the norm attack), and gradients of one class point the same way (the cosine
-attack, with one record of the second class known).
+rare or harder its gradients are longer (norm-based scoring), and gradients of one class point the same way
+(direction-based scoring by the cosine, with one record of the second class known).
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 
 
-def norm(evidence: Evidence) -> ScoreFigures | None:
+def norm_scoring(evidence: Evidence) -> ScoreFigures | None:
     """Figures of the lengths; None, with a reason, where there are not two classes."""
-    if not _of_two_classes(evidence, "norm"):
+    if not _of_two_classes(evidence, "norm-scoring"):
         return None
     return _figures(evidence, [[norm_auc(*_scored(evidence, rows))] for rows in evidence.rows], 1)
 
 
-def cosine(evidence: Evidence) -> ScoreFigures | None:
+def direction_scoring(evidence: Evidence) -> ScoreFigures | None:
     """Figures of the cosines; None, with a reason, where there are not two classes or no record is known."""
-    if not _of_two_classes(evidence, "cosine"):
+    if not _of_two_classes(evidence, "direction-scoring"):
         return None
     known = [places[evidence.known.truth[places] == 1][:1] for places in evidence.draws]
     positives = [int(places[0]) for places in known if len(places)]
     if not positives:
-        evidence.reasons["cosine"] = "no record of the second class is known"
+        evidence.reasons["direction-scoring"] = "no record of the second class is known"
         return None
     aucs = [[cosine_auc(*_scored(evidence, rows), positive) for positive in positives] for rows in evidence.rows]
     return _figures(evidence, aucs, len(positives))

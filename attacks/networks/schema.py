@@ -9,39 +9,27 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from attacks.schema import Count, Findings, RangedSettings
+from attacks.schema import Count, DrawingSettings, Findings
 from treetap.trees.job_params import Range
 
 
 @dataclass(frozen=True)
-class NetworkSettings(RangedSettings):
+class NetworkSettings(DrawingSettings):
     """Settings of all attacks on a feature party's log and model.
 
     Attributes:
-        known: labels that the party is assumed to know, by default of `gradient-labels` and `completion` 40.
-        draws: draws of these records, over which figures are averaged.
-        most_records: records that an attack uses at most; which ones is drawn.
         most_epochs: epochs whose gradients are attacked at most, evenly spread, with the first and the last.
         most_weights: weights of a bottom that is fitted again at most; of a larger one only heads are fitted.
-        seed: of the draws, of k-means and of the weights of heads.
     """
 
     ATTACKS: ClassVar = "attacks on networks"
-    RANGES: ClassVar = {
-        "known": Range(1, 1_000_000, integer=True),
-        "draws": Range(1, 100, integer=True),
-        "most_records": Range(10, 1_000_000, integer=True),
+    RANGES: ClassVar = DrawingSettings.RANGES | {
         "most_epochs": Range(1, 1000, integer=True),
         "most_weights": Range(0, 10**9, integer=True),
-        "seed": Range(0, 2**31 - 1, integer=True),
     }
 
-    known: int = 40
-    draws: int = 5
-    most_records: int = 10_000
     most_epochs: int = 10
     most_weights: int = 2_000_000
-    seed: int = 0
 
 
 class EpochClusters(Findings):
@@ -119,7 +107,7 @@ class LabelFigures(Findings):
 
 
 class EpochScore(Findings):
-    """The AUC of one epoch, null where one class has no gradient; `deviation` over the draws, of `cosine`."""
+    """The AUC of one epoch, null where one class has no gradient; of `direction-scoring` with the draws' deviation."""
 
     epoch: Count
     auc: float | None
@@ -186,8 +174,8 @@ class NetworkFigures(Findings):
     amplified: bool | None
     gradient_clusters: ClusterFigures | None = Field(alias="gradient-clusters")
     gradient_labels: LabelFigures | None = Field(alias="gradient-labels")
-    norm: ScoreFigures | None
-    cosine: ScoreFigures | None
+    norm_scoring: ScoreFigures | None = Field(alias="norm-scoring")
+    direction_scoring: ScoreFigures | None = Field(alias="direction-scoring")
     completion: CompletionFigures | None
     reasons: dict[str, str]
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from attacks.pivodl.evidence import SharedLabelEvidence
 from attacks.pivodl.schema import DifferentialFigures
+from attacks.pivodl.solved_gains import SolvedGains
 from attacks.scores import UNKNOWN
 from attacks.view.known_trees import Ints
 from attacks.view.pivodl_view import PivodlTree
@@ -29,13 +30,13 @@ Floats = npt.NDArray[np.float64]
 Count = tuple[Ints, int]
 
 
-def counted(records: Ints, sums: Ints, scores: Floats) -> Count | None:
-    """The records of the second class behind a sum (2,) of g and h over records with known scores (n,).
+def counted(records: Ints, sums: Ints, negative: Ints, one: int = UNIT) -> Count | None:
+    """The records of the second class behind a sum (2,) of g and h over records with known scores.
 
+    `negative`: (n, 2) their g and h if all were of the first class. `one`: the difference that the class makes to g.
     None where the sum is none of these records.
     """
-    p = np.rint(1.0 / (1.0 + np.exp(-scores)) * UNIT).sum()
-    positives = round((float(p) - float(sums[0])) / UNIT)
+    positives = round((int(negative[:, 0].sum()) - int(sums[0])) / one)
     return (records, positives) if 0 <= positives <= len(records) else None
 
 
@@ -85,12 +86,12 @@ def _sets(evidence: SharedLabelEvidence, *, inverted: bool) -> list[Count]:
     solved, counts = evidence.solved, []
     for tree, scores, solution in zip(evidence.view.trees, solved.scores, solved.trees, strict=True):
         sums = solution.sums if inverted else tree.sums
-        counts += [count for node in sums if (count := _of_node(tree, node, sums[node], scores)) is not None]
+        counts += [count for node in sums if (count := _of_node(solved, tree, node, sums[node], scores)) is not None]
     return counts
 
 
-def _of_node(tree: PivodlTree, node: int, sums: Ints, scores: Floats) -> Count | None:
+def _of_node(solved: SolvedGains, tree: PivodlTree, node: int, sums: Ints, scores: Floats) -> Count | None:
     rows = tree.records(node)
     if rows is None or np.isnan(scores[rows]).any():
         return None
-    return counted(rows, sums, scores[rows])
+    return counted(rows, sums, solved.negative(tree.view.index, rows, scores), solved.one)

@@ -28,6 +28,7 @@ class SharedLabelEvidence:
         features: the party's own columns (N, d), for a model of its own labels.
         labels: of all records, for scoring; the attacker's model is fitted on those that the party has itself.
         exact: exact weights of all leaves that some audited party received, to tell what the noise hides.
+        columns: the bins (N, d) of other audited parties' columns, for scoring alone.
     """
 
     view: PivodlView
@@ -35,6 +36,7 @@ class SharedLabelEvidence:
     features: Floats | None = field(default=None, repr=False)
     labels: Labels | None = field(default=None, repr=False)
     exact: Weights = field(default_factory=dict, repr=False)
+    columns: Mapping[str, Ints] = field(default_factory=dict, repr=False)
 
     @cached_property
     def truth(self) -> Ints | None:

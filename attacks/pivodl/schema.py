@@ -89,6 +89,38 @@ class DifferentialFigures(Findings):
     labels_right_by_inversion: Count | None
 
 
+class SourceFigures(Findings):
+    """One party's columns as another one reads them; `cells`: records that the reader does not label × columns.
+
+    `received`: cells of the records that it labels, whose bins it was sent. Claims on `cells`: `by_left_sets`, those
+    that follow from known left sets of splits, and `placed`, all; of them wrong ones, null without the party's table.
+    `opened`: sums of its candidates that the reader opened and recorded, of which `linked` were told apart.
+    `contradictions`: cells of which claims left no bin. `best_column`: by number, the one whose expected bins are most
+    like the true ones, by `rank_correlation`.
+    """
+
+    records: Count
+    columns: Count
+    cells: Count
+    received: Count
+    by_left_sets: Count
+    by_left_sets_wrong: Count | None
+    placed: Count
+    wrong: Count | None
+    opened: Count
+    linked: Count
+    contradictions: Count
+    best_column: Count | None
+    rank_correlation: float | None
+
+
+class SourceColumns(Findings):
+    """The columns of the other parties, by party; `reasons`: of one that is not scored."""
+
+    sources: dict[str, SourceFigures]
+    reasons: dict[str, str]
+
+
 class DisclosedFigures(Findings):
     """Counts over a job's complete trees, at one party.
 

@@ -13,7 +13,7 @@ from attacks.document import Document, Party
 from attacks.features.schema import VictimFigures
 from attacks.id2graph.schema import AttackResult
 from attacks.networks.schema import CompletionFigures, LabelFigures, NetworkFigures
-from attacks.report import pivodl, sums
+from attacks.report import known_labels, pivodl, sums
 from attacks.report.columns import words
 from attacks.report.glossary import ATTACKS, count, score, share, unscored
 from attacks.report.scores import best
@@ -136,7 +136,8 @@ def _of_columns(holder: str, victim: str, figures: VictimFigures) -> Sentence:
 def _sentence(document: Document, name: str, party: Party) -> Sentence:
     if party.network is not None:
         return _of_network(name, party, party.network)
-    parts = [part for part in (_of_groups(document, party), pivodl.sentence(party)) if part]
+    said = (_of_groups(document, party), known_labels.sentence(party), pivodl.sentence(party))
+    parts = [part for part in said if part]
     return Sentence(name, " It ".join(parts) or _unscored(document, party), bool(parts))
 
 

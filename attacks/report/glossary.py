@@ -55,6 +55,10 @@ SENTENCE_TERMS = {
         "several attacks the best by it."
     ),
     "The largest class": "the share of records that naming all of them after it gets right.",
+    "AUC by known labels": (
+        "the chance that of two records of different classes the right one comes first; 0.5 is guessing. Labels "
+        "reassigned after the training follow the party's own columns alone: what they give was there before it."
+    ),
 }
 #: Defence of an advice → its name, and what it does.
 DEFENCES: dict[Defence, tuple[str, str]] = {

@@ -119,7 +119,7 @@ def _score_rows(name: str, figures: NetworkFigures) -> list[list[str]]:
     """The AUCs of single gradients under `SCORE_HEADS`."""
     return [
         [name, what, either_way(scores.auc), _epoch(scores.epoch), count(scores.draws), count(scores.left_out)]
-        for what, scores in (("norm", figures.norm), ("cosine", figures.cosine))
+        for what, scores in (("norm-based", figures.norm_scoring), ("direction-based", figures.direction_scoring))
         if scores is not None
     ]
 

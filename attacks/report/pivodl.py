@@ -61,6 +61,12 @@ COUNTS: dict[str, tuple[tuple[str, str], ...]] = {
 }
 
 
+COLUMN_HEADS = (
+    *("reader", "columns of", "columns", "bins received", "other cells"),
+    *("placed by left sets", "placed by all", "of these wrong", "sums opened", "told apart", "best rank correlation"),
+)
+
+
 @dataclass(frozen=True)
 class SharedLabels:
     """The section's content. `noise`: the job has epsilon."""
@@ -73,6 +79,7 @@ class SharedLabels:
     inversions: Table
     differentials: Table
     disclosed: Table
+    columns: Table
 
 
 def shared_labels(document: Document) -> SharedLabels | None:
@@ -93,6 +100,7 @@ def shared_labels(document: Document) -> SharedLabels | None:
         inversions=_counts(parties, "gain_inversion"),
         differentials=_counts(parties, "differential"),
         disclosed=_counts(parties, "disclosed"),
+        columns=_columns(parties),
     )
 
 
@@ -183,6 +191,22 @@ def _counts(parties: Mapping[str, Party], attack: str) -> Table:
         for name, party in parties.items()
     ]
     return Table(("party", *heads), rows)
+
+
+def _columns(parties: Mapping[str, Party]) -> Table:
+    """The columns of each party as each other one reads them."""
+    rows = []
+    for name, party in parties.items():
+        for source, it in (party.source_columns.sources if party.source_columns is not None else {}).items():
+            best = "" if it.best_column is None else f" (column {it.best_column})"
+            rows.append(
+                [
+                    *(name, source, count(it.columns), count(it.received), count(it.cells)),
+                    *(share(it.by_left_sets, it.cells), share(it.placed, it.cells), count(it.wrong)),
+                    *(count(it.opened), count(it.linked), f"{score(it.rank_correlation)}{best}"),
+                ]
+            )
+    return Table(COLUMN_HEADS, rows)
 
 
 def _count(figures: Findings | None, field: str) -> str:

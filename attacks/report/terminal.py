@@ -13,7 +13,7 @@ from rich.text import Text
 
 from attacks.document import Document, parse
 from attacks.report import columns as on_columns
-from attacks.report import networks, pivodl, predictions, sums
+from attacks.report import known_labels, networks, pivodl, predictions, sums
 from attacks.report.advice import terminal_lines
 from attacks.report.glance import glances, sentences
 from attacks.report.glossary import ATTACKS, NOT_A_PROOF, count, rank, unscored
@@ -56,6 +56,7 @@ def print_summary(document: Document | Mapping[str, Any], console: Console) -> N
         _columns(content, console)
     else:
         _attacks(content, console)
+        _known_labels(content, console)
         _sums(content, console)
         _shared(content, console)
         _leaks(content, console)
@@ -113,6 +114,17 @@ def _attacks(document: Document, console: Console) -> None:
             _say(console, f"No attack was run on the view of {name}.")
 
 
+def _known_labels(document: Document, console: Console) -> None:
+    """The attacks by few known labels."""
+    if (section := known_labels.known_labels(document)) is None:
+        return
+    rows = [row for row, _ in section.figures.rows]
+    if rows:
+        _table(console, section.title, section.figures.heads, rows, 3)
+    for whose, what, why in section.reasons.rows:
+        _say(console, *_wrapped(f"{whose}: {what} is left out: {why}.", console, "  "))
+
+
 def _shared(document: Document, console: Console) -> None:
     """PIVODL's attacks."""
     if (shared := pivodl.shared_labels(document)) is None:
@@ -123,6 +135,7 @@ def _shared(document: Document, console: Console) -> None:
         ("Gain inversion", shared.inversions),
         ("Differential attack", shared.differentials),
         ("What the messages disclose", shared.disclosed),
+        ("Columns of other parties, as far as they are read", shared.columns),
     ):
         _table(console, title, table.heads, table.rows)
 
@@ -135,7 +148,7 @@ def _networks(document: Document, console: Console) -> None:
         for title, heads, rows, names in (
             ("Gradients: clusters", section.clusters.heads, section.clusters.rows, 2),
             ("Gradients: inferred labels", section.labels.heads, section.labels.rows, 1),
-            ("Gradients: length and direction", section.scores.heads, section.scores.rows, 2),
+            ("Gradients: norm-based and direction-based scoring", section.scores.heads, section.scores.rows, 2),
             ("Model completion", section.completions.heads, completions, 4),
         ):
             if rows:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -56,6 +58,14 @@ class Claims:
 
     cells: Ints
     positions: list[Floats]
+
+
+class Steps(NamedTuple):
+    """The frame of the steps of an attack: processor time of least squares, progress, results of finished steps."""
+
+    seconds: float
+    say: Say
+    kept: Kept
 
 
 def read_columns(evidence: SumsEvidence) -> ColumnFigures:
@@ -111,12 +121,13 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
     )
     own = Linked(trees, identities, chains(trees, identities))
     named = truth.named(own.identities, own.chains)
-    by_differences, together, contradictions = _claims(own, evidence, "own")
+    steps = Steps(evidence.settings.seconds, say, evidence.kept)
+    by_differences, together, contradictions = claims_of(own, steps, "own")
     given = Linked(trees, *truth.given_links())
     given_named = truth.named(given.identities, given.chains)
     floor = Knowledge.nothing(records, given.chains)
     left_sets(given, floor)
-    _, bound, _ = _claims(given, evidence, "given")
+    _, bound, _ = claims_of(given, steps, "given")
     best = best_column(together.positions, named, columns, evidence.settings.pictured)
     return figures.model_copy(
         update={
@@ -134,11 +145,14 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
     )
 
 
-def _claims(linked: Linked, evidence: SumsEvidence, links: str) -> tuple[Ints, Claims, int]:
-    """Claims by differences, those of all equations together, and contradictions."""
+def claims_of(linked: Linked, steps: Steps, links: str) -> tuple[Ints, Claims, int]:
+    """Claims by differences, those of all equations together, and contradictions.
+
+    `links`: the word for them. Nothing here has the victim's table.
+    """
 
     def say(what: str) -> None:
-        evidence.say(f"{what} ({links} links)")
+        steps.say(f"{what} ({links} links)")
 
     def read() -> Knowledge:
         knowledge = Knowledge.nothing(linked.records, linked.chains)
@@ -146,10 +160,10 @@ def _claims(linked: Linked, evidence: SumsEvidence, links: str) -> tuple[Ints, C
         differences(linked, knowledge, say)
         return knowledge
 
-    knowledge = evidence.kept.knowledge(f"differences-{links}", linked.chains, read)
-    estimate = evidence.kept.array(f"shares-{links}", lambda: shares(linked, knowledge, evidence.settings.seconds, say))
+    knowledge = steps.kept.knowledge(f"differences-{links}", linked.chains, read)
+    estimate = steps.kept.array(f"shares-{links}", lambda: shares(linked, knowledge, steps.seconds, say))
     cells, positions = knowledge.known.copy(), []
-    for chain, (start, end) in enumerate(zip(knowledge.first[:-1], knowledge.first[1:], strict=True)):
+    for chain, (start, end) in enumerate(pairwise(knowledge.first)):
         part = estimate[:, start:end]
         cells[:, chain] = np.where(part.max(axis=1) > SURE, part.argmax(axis=1), -1)
         positions.append((part @ np.arange(end - start)).astype(np.float64))

@@ -183,6 +183,29 @@ class OpenedEntries:
         return opened
 
 
+@dataclass
+class OpenedNodes:
+    """The sums that a party of PIVODL opened in one tree: as split party of a source, a node at a time.
+
+    Those of the root, which it opened as encryption party, stand under its own name.
+    """
+
+    _sums: dict[tuple[int, str], _Numbers] = field(default_factory=dict)
+
+    def take(self, entry: transcript_pb2.OwnSums, budget: MemoryBudget) -> None:
+        """Take the next entry. Raises Malformed if it does not follow those before it, BadInput beyond the budget."""
+        if len(entry.nodes) != 1 or entry.categories:
+            raise Malformed("the sums that a split party recorded are not of one node")
+        budget.take(entry.ByteSize())
+        place, shape = (entry.nodes[0], entry.party), (entry.candidates, entry.slots)
+        self._sums[place] = _same(self._sums.get(place), _Numbers(shape), f"sums of {entry.party}")
+        self._sums[place].take(entry.first, entry.sums)
+
+    def whole(self) -> dict[tuple[int, str], Ints]:
+        """(node, party) → (candidates, S). Raises Malformed where numbers are missing."""
+        return {place: numbers.whole() for place, numbers in self._sums.items()}
+
+
 def opened_sums(
     grown: Sequence[tuple[TreeView, OpenedEntries, Mapping[Place, Iterable[int]]]],
     parties: Sequence[str],

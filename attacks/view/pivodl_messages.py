@@ -14,9 +14,10 @@ import numpy as np
 
 from attacks.view.known_trees import Ints
 from treetap.errors import Malformed
+from treetap.trees.candidates import Shape
 from treetap.wire.frame import content_of
 from treetap.wire.records import rows_of
-from treetap.wire.v2 import exchange_pb2, types_pb2
+from treetap.wire.v2 import exchange_pb2, pivodl_pb2, types_pb2
 
 #: Steps of a tree whose messages are kept, by level and sender.
 OF_TREES = ("node_sums", "best_gains", "divided_nodes", "node_records", "leaf_weights")
@@ -26,12 +27,25 @@ SENT = ("node_sums", "best_gains", "leaf_weights")
 _ONE_BYTE = 256
 
 
+@dataclass(frozen=True, eq=False)
+class ReceivedBins:
+    """A source's columns, by number, for the m records that a party labels: shapes, and bins (m, columns).
+
+    Missing has the number of bins, as in `treetap.trees.binning`.
+    """
+
+    shapes: tuple[Shape, ...]
+    codes: Ints = field(repr=False)
+
+
 @dataclass
 class JobMessages:
     """Messages that a party received before the first tree, by attempt, and lists of records of wire form "paper"."""
 
     _labelled: dict[tuple[int, str], dict[int, list[types_pb2.RecordChunk]]] = field(default_factory=dict)
-    _bins: defaultdict[tuple[int, str], dict[tuple[int, int], int]] = field(default_factory=lambda: defaultdict(dict))
+    _bins: defaultdict[tuple[int, str], dict[tuple[int, int], pivodl_pb2.ColumnBins]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
     _listed: dict[tuple[str, int, int, int, int], int] = field(default_factory=dict)
 
     def take(self, peer: str, message: exchange_pb2.PeerMessage, step: str) -> None:
@@ -42,8 +56,7 @@ class JobMessages:
             parts[message.part] = list(content.chunks)
         elif step == "record_bins":
             for column in content.columns:
-                width = 1 if column.bins + column.has_missing <= _ONE_BYTE else 2
-                self._bins[message.attempt, peer][column.column, column.first] = len(column.codes) // width
+                self._bins[message.attempt, peer][column.column, column.first] = column
         elif step == "candidate_records":
             ids = sum(len(listed.records) for listed in content.sets)
             self._listed[peer, message.attempt, message.round, message.stage, message.part] = ids
@@ -72,11 +85,48 @@ class JobMessages:
 
     def bins(self) -> dict[str, int]:
         """Source → bins that it sent this party in its last attempt: records × columns."""
-        return {peer: sum(codes.values()) for (_, peer), codes in sorted(self._bins.items())}
+        return {
+            peer: sum(len(part.codes) // _code_type(part).itemsize for part in parts.values())
+            for (_, peer), parts in sorted(self._bins.items())
+        }
+
+    def columns(self, labelled: int) -> dict[str, ReceivedBins]:
+        """Source → bins of the `labelled` records of the transcript's party, where all of them came.
+
+        Raises Malformed for bins that are out of place or outside their column's.
+        """
+        # bins of every attempt are the same; an interrupted one may lack some
+        received = {peer: _whole(peer, parts, labelled) for (_, peer), parts in sorted(self._bins.items())}
+        return {peer: bins for peer, bins in received.items() if bins is not None}
 
     def listed(self) -> int:
         """Ids of records in the lists of candidates, of the paper's wire form."""
         return sum(self._listed.values())
+
+
+def _code_type(part: pivodl_pb2.ColumnBins) -> np.dtype[Any]:
+    """The type of a column's bins in a message."""
+    return np.dtype("u1" if part.bins + part.has_missing <= _ONE_BYTE else "<u2")
+
+
+def _whole(peer: str, parts: dict[tuple[int, int], pivodl_pb2.ColumnBins], labelled: int) -> ReceivedBins | None:
+    """The columns of one source; None where parts are missing, as of an attempt that was cut short."""
+    shapes: dict[int, Shape] = {}
+    codes: dict[int, list[Ints]] = {}
+    for (column, first), part in sorted(parts.items()):
+        kind, shape = _code_type(part), Shape(part.bins, part.has_missing)
+        if len(part.codes) % kind.itemsize or shapes.setdefault(column, shape) != shape:
+            raise Malformed(f"{peer} sent bins of column {column} that contradict each other")
+        numbers = np.frombuffer(part.codes, dtype=kind).astype(np.int64)
+        if len(numbers) and int(numbers.max()) >= part.bins + part.has_missing:
+            raise Malformed(f"{peer} sent a bin outside column {column}'s {part.bins} bins")
+        if first != sum(map(len, codes.setdefault(column, []))):
+            return None
+        codes[column].append(numbers)
+    columns = [np.concatenate(codes[column]) for column in sorted(codes)]
+    if sorted(codes) != list(range(len(codes))) or any(len(column) != labelled for column in columns):
+        return None
+    return ReceivedBins(tuple(shapes[column] for column in sorted(shapes)), np.stack(columns, axis=1))
 
 
 def contents(series: Any, kind: str) -> Iterator[Any]:

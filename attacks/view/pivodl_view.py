@@ -7,7 +7,8 @@ Every party knows the tree's shape: source and handle of each split, and the lea
     weights   of leaves, those below its own splits with noise where the job has epsilon
 
 A split party computes more from ciphertexts that it opens (sums of candidates, weights of leaves that it keeps). A
-transcript does not hold them, so that they count here only as far as the party sent them on and recorded what it sent.
+transcript does not hold them, so that they count here only as far as the party sent them on and recorded what it sent,
+or recorded what it opened (`opened`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from attacks.view.known_trees import Ints, TreeView
-from attacks.view.pivodl_messages import JobMessages, contents
+from attacks.view.pivodl_messages import JobMessages, ReceivedBins, contents
 from attacks.view.replay import TreeReplay
 from treetap.errors import Malformed
 from treetap.trees.ensemble import ROOT
@@ -61,6 +62,9 @@ class PivodlTree:
         opened_by_source: announcements of a gain by its own source, which no draw of an honest run permits.
         weights: leaf → its weight.
         labelled: leaf → those of its records that this party labels, of leaves below other parties' splits.
+        taken: node → the place of the winner among the opened sums, of nodes whose winner this party opened.
+        opened: (node, source) → (candidates, 2K) the sums that it opened as split party, in the source's secret order;
+            empty unless the party recorded them.
     """
 
     view: TreeView
@@ -70,6 +74,8 @@ class PivodlTree:
     opened_by_source: int
     weights: Mapping[int, Weight] = field(repr=False)
     labelled: Mapping[int, Ints] = field(repr=False)
+    taken: Mapping[int, int] = field(default_factory=dict, repr=False)
+    opened: Mapping[tuple[int, str], Ints] = field(default_factory=dict, repr=False)
 
     @property
     def leaves(self) -> list[int]:
@@ -103,6 +109,7 @@ class PivodlView:
         ownership: party → the records that it labels; empty where the transcript does not say.
         bins: source → the number of its bins that this party received.
         listed: ids of records in lists of candidates, of a job as published.
+        columns: source → its bins of the records that this party labels.
         trees: the complete trees that are in the transcript from their beginning, in order.
     """
 
@@ -113,6 +120,7 @@ class PivodlView:
     bins: Mapping[str, int]
     listed: int
     trees: tuple[PivodlTree, ...] = field(repr=False)
+    columns: Mapping[str, ReceivedBins] = field(default_factory=dict, repr=False)
 
     @property
     def own(self) -> Ints:
@@ -138,7 +146,8 @@ def pivodl_view(
     """Build it from the replay of one party's transcript. Raises Malformed if messages contradict each other."""
     ownership = job.ownership(party, parties, total)
     made = [_tree(party, params, ownership, *grown) for grown in trees] if ownership else []
-    return PivodlView(party, parties, params, ownership, job.bins(), job.listed(), tuple(made))
+    columns = job.columns(len(ownership[party])) if ownership else {}
+    return PivodlView(party, parties, params, ownership, job.bins(), job.listed(), tuple(made), columns)
 
 
 def _tree(
@@ -164,7 +173,17 @@ def _tree(
         node: Split(it.source, it.left_open, it.right_open, it.opener or keepers.get(node))
         for node, it in sorted(splits.items())
     }
-    tree = PivodlTree(view, splits, sums, gains, by_source, weights, labelled)
+    taken = {
+        it.node: it.place
+        for _, _, series in replay.of("divided_nodes")
+        for message in contents(series, "divided_nodes")
+        for it in message.nodes
+        if it.HasField("place")
+    }
+    opened = replay.opened_nodes.whole()
+    if (root := opened.pop((ROOT, party), None)) is not None:  # opened by this party, which told the others
+        sums.setdefault(ROOT, root.reshape(-1))
+    tree = PivodlTree(view, splits, sums, gains, by_source, weights, labelled, taken, opened)
     _check(tree, params.width)
     return tree
 
@@ -225,6 +244,9 @@ def _check(tree: PivodlTree, width: int) -> None:
     for node, sums in tree.sums.items():
         if node not in leaves | tree.splits.keys() or sums.shape != (2 * width,) or (np.abs(sums) > _MOST).any():
             raise Malformed(f"{where}: the sums of node {node} are none")
+    for (node, source), opened in tree.opened.items():
+        if node not in leaves | tree.splits.keys() or opened.shape[1:] != (2 * width,):
+            raise Malformed(f"{where}: the sums of {source} that it opened at node {node} are none")
 
 
 def _weights(replay: TreeReplay) -> Iterator[tuple[int, str | None, str | None, Floats]]:

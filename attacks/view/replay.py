@@ -18,9 +18,10 @@ from google.protobuf.message import Message
 from attacks.view.kept_messages import MemoryBudget, Series
 from attacks.view.known_trees import Ints, KnownNode, OwnSplit, TreeView, known_nodes
 from attacks.view.network_messages import NetworkMessages
-from attacks.view.opened_sums import ENTRIES, OpenedEntries, Place
+from attacks.view.opened_sums import ENTRIES, OpenedEntries, OpenedNodes, Place
 from attacks.view.pivodl_messages import OF_TREES, SENT, JobMessages
 from treetap.errors import BadInput, Malformed
+from treetap.protocols.registry import training_name
 from treetap.wire.frame import content_of, name_of
 from treetap.wire.records import rows_of
 from treetap.wire.signed_heads import Anchor
@@ -60,6 +61,7 @@ class TreeReplay:
     sent: dict[tuple[str, str, int], Messages] = field(default_factory=dict)
     own: dict[int, transcript_pb2.OwnSplit] = field(default_factory=dict)
     opened: OpenedEntries = field(default_factory=OpenedEntries)
+    opened_nodes: OpenedNodes = field(default_factory=OpenedNodes)
     stored: bool = False
 
     def totals(self) -> set[int]:
@@ -237,6 +239,11 @@ class TranscriptReplay:
         return self.trees_by_attempt.setdefault((index, attempt), TreeReplay(index, attempt))
 
     @property
+    def _of_split_parties(self) -> bool:
+        """True for a job in which any party may be drawn to open sums."""
+        return self.spec is not None and training_name(self.spec) == "pivodl"
+
+    @property
     def begun(self) -> bool:
         """True once the job, a training or a prediction, is known."""
         return self.spec is not None or self.prediction
@@ -273,7 +280,11 @@ class TranscriptReplay:
             if self.tree(record.round, record.attempt).own.setdefault(message.node, message) != message:
                 raise Malformed(f"tree {record.round}: node {message.node} was split twice")
         elif isinstance(message, ENTRIES):
-            self.tree(record.round, record.attempt).opened.take(record.stage, message, self.budget)
+            tree = self.tree(record.round, record.attempt)
+            if isinstance(message, transcript_pb2.OwnSums) and self._of_split_parties:
+                tree.opened_nodes.take(message, self.budget)
+            else:
+                tree.opened.take(record.stage, message, self.budget)
 
     def _take_step(self, record: TranscriptRecord, request: control_pb2.StepRequest) -> None:
         if record.step == "publish":
@@ -301,7 +312,7 @@ class TranscriptReplay:
             summed = self.tree(record.round, record.attempt).opened.received
             summed.setdefault((record.peer, record.stage), set()).update(message.growth.candidate_sums.nodes)
         elif record.step in ("labelled_records", "record_bins", "candidate_records") and not sent:
-            self.budget.take(len(record.message) if record.step == "labelled_records" else 0)
+            self.budget.take(len(record.message) if record.step != "candidate_records" else 0)
             self.shared.take(record.peer, message, record.step)
         elif record.step == self.network.kind and not sent:
             self.network.take(record.peer, message, self.budget)

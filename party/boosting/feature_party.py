@@ -26,6 +26,7 @@ from treetap.additive.sums.tree_sums import EncryptedSums
 from treetap.errors import Malformed
 from treetap.protocols.growth import MOST_CLASSES
 from treetap.protocols.job_spec import params_as
+from treetap.trees.ensemble import ROOT
 from treetap.trees.params import BoostingParams
 from treetap.wire.v2 import control_pb2, setup_pb2
 
@@ -69,7 +70,8 @@ class FeatureParty:
         sums = required(self._sums)
         before = dict(sums.operations) if stage else {}  # at the root, operations began with the first block
         spaces = [tree.rows_of(node) for node in nodes] if stage else None
-        packed = await sums.candidates(spaces, tree.columns.order(nodes[0]))
+        merged = None if spaces is None else tree.columns.seen(dict(zip(nodes, spaces, strict=True)))
+        packed = await sums.candidates(spaces, tree.columns.order(nodes[0]), merged)
         self._context.costs.operations.update(since(before, sums.operations))
         public, _ = self._job.key
         await self._growth.send_sums(tree, stage, nodes, packed, public.ciphertext_bytes)
@@ -88,9 +90,13 @@ class FeatureParty:
         public, slots = self._job.key
         split_table, mailbox, sender = self._job.split_table, self._context.mailbox, self._spec.aggregator
         split_table.next_handle_is(self._job.stored.first_handle(t))
-        columns = split_table.columns_of_tree(t, self._params, permuted=True)
+        columns = split_table.columns_of_tree(
+            t, self._params, permuted=True, min_cell_records=self._job.min_cell_records
+        )
+        total = len(self._job.table.ids)
+        sampled = await take_sampled(mailbox.series(sender, "sampled_records", t, 0), total)
+        columns.bins.see(ROOT, sampled)
         codes = columns.codes
-        sampled = await take_sampled(mailbox.series(sender, "sampled_records", t, 0), len(codes))
         check_drawn(sender, t, draws_evaluated=bool((sampled >= split_table.training).any()))
         token = f"{self._context.job}/{self._context.attempt}/{t}"
         sums = self._sums = EncryptedSums(self._context.engine, public, slots, codes, columns.candidates.shapes, token)

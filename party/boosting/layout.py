@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from treetap.additive.sums.slots import Slots, width_for
 from treetap.errors import Malformed
-from treetap.trees.loss import check_sums, loss_for
+from treetap.trees.gradient_bits import record_bounds
+from treetap.trees.loss import check_sums
 from treetap.trees.params import BoostingParams
 
 
@@ -17,7 +18,7 @@ def layout(params: BoostingParams, records: int, outputs: int, classes: int = 0)
         ConfigError: such sums need wider slots than there are.
     """
     check_sums(params.objective, records, params.largest_factor)
-    g_max, h_max = loss_for(params.objective, 2).bounds(params.largest_factor)  # the same for any number of classes
+    g_max, h_max = record_bounds(params.objective, params.gradient_bits, params.largest_factor)
     widths = [width_for(records, g_max)] * outputs + [width_for(records, h_max)] * outputs + [width_for(records, 1)]
     widths += [width_for(records, 1)] * classes
     return Slots(tuple(widths))

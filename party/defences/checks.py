@@ -8,7 +8,10 @@ from typing import NoReturn
 from party.defences.clean_labels import LabelRules, Use
 from party.defences.settings import Defences
 from party.policy import Policy
+from party.runtime.context import StepContext
+from party.runtime.messages import Rows
 from treetap.errors import ConfigError, Refused
+from treetap.models.store import CELLS
 from treetap.neural.params import SplitnnParams
 from treetap.protocols.exclusions import Feature, between
 from treetap.protocols.job_spec import broken_by, features_of, params_of
@@ -89,6 +92,36 @@ def _of_columns(party: str, defences: Defences, spec: setup_pb2.JobSpec) -> set[
         bottom = params.bottom_of(party)
         used |= {Feature.BATCH_NORM} if bottom.kind != "mlp" and bottom.norm == "batch" else set()
     return used
+
+
+def check_cells(context: StepContext, least: int, drawn: Rows) -> None:
+    """Check `min_cell_records` of this party, `least` (0: none), against the draws (N,) of a first tree.
+
+    An interrupted tree is grown again: its sums by two settings together would show smaller groups.
+
+    Raises:
+        ConfigError: no column of so few records has two cells; or an earlier attempt at the job had another setting.
+    """
+    before, records = context.store.noted(CELLS), int((drawn > 0).sum())
+    if 2 * least > records:
+        raise ConfigError(
+            f"min_cell_records = {least} under [defences]: a tree draws {records} of the common records, and a split "
+            f"has {least} on either side; write at most {records // 2} in {context.party}'s file, or leave it out"
+        )
+    if before is None and least and context.store.bind(str(least), CELLS):
+        return
+    if before != (str(least) if least else None):
+        raise ConfigError(
+            f"min_cell_records of {context.party} is {least or 'not there'} and was {before or 'not there'} when job "
+            f"{context.job} began; bring that back under [defences] of {context.party}'s file, or cancel the job and "
+            "train again"
+        )
+
+
+def refuse_cells(label_holder: str) -> NoReturn:
+    """Refuse sums over records that a tree does not draw, at a party with `min_cell_records`."""
+    rows = [between(Feature.MIN_CELL_RECORDS, other) for other in (Feature.ID_LMID, Feature.WITHDRAW)]
+    raise ConfigError(f"{label_holder} withholds sets of records by one of these:\n" + "\n".join(map(str, rows)))
 
 
 def refuse_repair(parties: Sequence[str]) -> NoReturn:

@@ -2,7 +2,7 @@
 
 No other party and no coordinator reads it, and nothing of it is in a job. Of labels: `id_lmid`, `grafting`, `refit` and
 `reduced_leakage` are of trees, `dimip` and `gradient` of split networks, `label_dp` of both. Of columns: `sensitivity`
-and `dp_sgd`, at a feature party of a split network.
+and `dp_sgd`, at a feature party of a split network, and `min_cell_records`, at one of trees.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class DpSgdTable(Strict):
 
 
 #: Defences of a feature party's columns; the others are of labels.
-OF_COLUMNS = ("sensitivity", "dp_sgd")
+OF_COLUMNS = ("sensitivity", "dp_sgd", "min_cell_records")
 #: Settings that say how a defence works.
 _OPTIONS = ("sensitivity_norm", "projections")
 
@@ -103,7 +103,7 @@ class Defences(Strict):
     `grafting`: trees that noisy labels have spoilt are repaired with clean ones by the label holder alone. `refit`:
     the weights of leaves that no repair replaces are computed from clean labels. `dimip`: λ of DIMIP by feature party
     (`treetap.neural.gradient_defences`). `sensitivity`: ε of SensFL, with its norm and projections, and `dp_sgd`: see
-    `treetap.neural.defences.FeatureDefences`.
+    `treetap.neural.defences.FeatureDefences`. `min_cell_records`: m of `treetap.trees.cell_merging`.
     """
 
     id_lmid: IdLmid | None = None
@@ -117,6 +117,7 @@ class Defences(Strict):
     sensitivity_norm: Literal[SENSITIVITY_NORMS] = "record"  # type: ignore[valid-type] # the mathematics has the list
     projections: Annotated[int, Field(ge=1, le=1000)] = 1
     dp_sgd: DpSgdTable | None = None
+    min_cell_records: Annotated[int, Field(ge=2, le=1_000_000)] | None = None
 
     @field_validator("dimip", mode="before")
     @classmethod

@@ -8,6 +8,7 @@ import numpy as np
 
 from party.alignment.steps import ALIGNMENT
 from party.config import PartyConfig
+from party.defences.checks import refuse_cells
 from party.forest.layout import implied
 from party.growth.feature_party import (
     AFTER_HISTOGRAMS,
@@ -29,7 +30,6 @@ from treetap.additive.sums.tree_sums import NodeTask, PooledSums
 from treetap.errors import Malformed
 from treetap.protocols.job_spec import params_as
 from treetap.trees.params import ForestParams
-from treetap.trees.tree_bins import NodeBins
 from treetap.wire.v2 import control_pb2, setup_pb2
 
 
@@ -117,20 +117,23 @@ class FeatureParty:
         total = len(table.ids)
         series = self._context.mailbox.series(self._spec.aggregator, "sampled_records", t, 0)
         drawn, self._sums_of_all = await take_drawn(series, total)
+        if self._sums_of_all and self._job.min_cell_records:
+            refuse_cells(self._spec.aggregator)
         check_drawn(self._spec.aggregator, t, draws_evaluated=bool(drawn[split_table.training :].any()))
         self._drawn = drawn
         split_table.next_handle_is(self._job.stored.first_handle(t))
         if self._params.binning == "per-node":
             columns = split_table.fresh_columns_of_tree(t, self._params, table.features, drawn, permuted=True)
         else:
-            columns = split_table.columns_of_tree(t, self._params, permuted=True)
+            columns = split_table.columns_of_tree(
+                t, self._params, permuted=True, min_cell_records=self._job.min_cell_records
+            )
         return self._growth.plant(t, columns, total)
 
     def _task(self, tree: OwnTree, node: int) -> NodeTask:
         """The drawn records of a node, each as often as it was drawn, in the bins of the job or of the node."""
         drawn, bins, rows = required(self._drawn), tree.columns.bins, tree.rows_of(node)
-        if isinstance(bins, NodeBins):
-            bins.see(node, rows)
+        bins.see(node, rows[drawn[rows] > 0])
         rows = np.repeat(rows, drawn[rows])
         return NodeTask(rows, bins.codes(node, rows), tree.columns.order(node))
 

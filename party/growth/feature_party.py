@@ -91,7 +91,8 @@ class FeaturePartyGrowth:
     ) -> None:
         """Send the packed candidate sums of these nodes, node by node, including empty candidates.
 
-        At the root also the marks of the candidates of constrained columns, if this party has any.
+        At the root also the marks of the candidates of constrained columns, if this party has any, and the fewest
+        records in a cell.
         """
         self._context.costs.ciphertexts["candidate_sums"] += len(packed) // ciphertext_bytes
         step = SUMS_BYTES // ciphertext_bytes * ciphertext_bytes
@@ -103,6 +104,7 @@ class FeaturePartyGrowth:
                 candidates=len(tree.columns.candidates),
                 ciphertexts=packed[start : start + step],
                 partitioned=tree.columns.group_sizes if stage == 0 and start == 0 else [],
+                min_cell_records=tree.columns.bins.min_cell_records if stage == 0 and start == 0 else 0,
             )
             for start in range(0, max(len(packed), 1), step)
         ]

@@ -10,6 +10,7 @@ from functools import partial
 
 from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, begin_alignment
 from party.config import PartyConfig
+from party.defences.checks import check_cells, refuse_cells
 from party.growth.continuation import BaseModel
 from party.growth.feature_party import SITS_OUT, TAKES_PART
 from party.growth.split_table import SplitTable
@@ -29,7 +30,7 @@ from party.setup.steps import (
 )
 from treetap.additive.sums.public_keys import PublicKey
 from treetap.additive.sums.slots import Slots
-from treetap.models.store import TREES
+from treetap.models.store import CELLS, TREES
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import members_of
@@ -48,6 +49,7 @@ class FeaturePartyJob:
         sizes: those of the job, as far as they are known.
         alignment: this party's part in finding the common records.
         conditions: those of the rows of a tree's steps.
+        min_cell_records: the fewest drawn records of a cell that this party sums; 0: any number.
         stored: the trees on disk.
     """
 
@@ -67,6 +69,7 @@ class FeaturePartyJob:
         """
         self._config, self._context, self._spec, self._params = config, context, spec, params
         self._implied = implied
+        self.min_cell_records = config.defences.min_cell_records or 0
         self.stored = StoredTrees(context, "splits")
         self._records: JobRecords | None = None
         self._base = BaseModel.of(context, spec, params)
@@ -114,10 +117,11 @@ class FeaturePartyJob:
     async def bin(self) -> Outcome:
         """Select the common records, and bin their columns once for the job; store the trees of its base model."""
         base, store = self._base, self._context.store
+        records = self._take(required(self._records).take(self.alignment.records))
+        check_cells(self._context, self.min_cell_records, self._params.drawn(0, records.training))
         if base is not None and self.stored.count < base.trees:
             await self._context.offload(lambda: base.seed(store, kinds=(TREES,)))
             await self.stored.read()
-        records = self._take(required(self._records).take(self.alignment.records))
         table = records.table
         binned = await bin_features(self._context, table, self._params, records.training)
         self._split_table = SplitTable(self._context.party, table.columns, binned, records.training)
@@ -130,6 +134,8 @@ class FeaturePartyJob:
         """The label holder's key and the layout of a record's plaintext, which must be the one that the job implies."""
         implied = partial(self._implied, self.split_table.training)
         self._key = await take_key(self._context, self._spec.aggregator, KeyKind.of(self._spec), implied)
+        if self.min_cell_records and self._key.label_slots:
+            refuse_cells(self._spec.aggregator)
         return self.key
 
     @step()
@@ -142,6 +148,7 @@ class FeaturePartyJob:
                 "trees": self.stored.count,
                 **manifest_of(self._context, self._spec, self.table, self._params.missing),
                 **described(self._spec),
+                **({CELLS: self.min_cell_records} if self.min_cell_records else {}),
             }
             self._context.store.publish(manifest, (TREES,))
 

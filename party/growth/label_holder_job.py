@@ -7,7 +7,7 @@ and the trees.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -33,7 +33,17 @@ from treetap.errors import OutOfOrder
 from treetap.models.durable import write_whole
 from treetap.models.history import read_history
 from treetap.models.line_file import Line
-from treetap.models.store import CLEAN_METRICS, CONTINUATION, HIDES_CONSTANTS, HISTORY, LEAKAGE, REPAIRED, TREES, VALUES
+from treetap.models.store import (
+    CELLS,
+    CLEAN_METRICS,
+    CONTINUATION,
+    HIDES_CONSTANTS,
+    HISTORY,
+    LEAKAGE,
+    REPAIRED,
+    TREES,
+    VALUES,
+)
 from treetap.protocols.growth import TreeSizes
 from treetap.protocols.key_options import KeyKind
 from treetap.protocols.messages import members_of
@@ -244,6 +254,7 @@ class LabelHolderJob:
             # a withdrawn leaf must not show by an entry that differs from record to record
             **({HIDES_CONSTANTS: True} if repaired or withheld else {}),
             **({VALUES: published_values(self._config.defences)} if repaired else {}),
+            **_cells(lines[self.base_trees :]),
             **(self._base.described() if self._base else {}),
             **state.summary(),
             "importance_by_party": {
@@ -286,3 +297,11 @@ class LabelHolderJob:
         for number, line in enumerate(lines):
             kept.put(line, number)
         return [Tree.from_dict(line[published_values(self._config.defences)]) for line in lines]
+
+
+def _cells(lines: Sequence[Line]) -> dict[str, dict[str, int]]:
+    """The part of the manifest that names feature parties which merge their bins: fewest drawn records of a cell."""
+    cells: dict[str, int] = {}
+    for line in lines:
+        cells |= line.get(CELLS, {})
+    return {CELLS: cells} if cells else {}

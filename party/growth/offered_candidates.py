@@ -28,12 +28,14 @@ class OfferedCandidates:
 
     Attributes:
         marks: by party with constraints, those of its candidates.
+        cells: by party that merges its bins, the fewest drawn records in a cell that it sums.
     """
 
     def __init__(self, context: StepContext, sizes: TreeSizes, open_sums: OpenSums, growing: GrowingTree) -> None:
         self._context, self._sizes, self._open_sums, self._growing = context, sizes, open_sums, growing
         self._groups: dict[str, list[Group]] = {}
         self.marks: dict[str, Ints] = {}
+        self.cells: dict[str, int] = {}
 
     async def take(self, party: str, t: int, stage: int) -> Ints:
         """The decrypted candidate sums of one feature party at a stage: (nodes, candidates, slots) int64."""
@@ -48,6 +50,8 @@ class OfferedCandidates:
             packed.append(body.ciphertexts)
             partitioned += body.partitioned
             candidates = body.candidates if candidates is None else candidates
+            if body.min_cell_records:
+                self._take_cells(party, t, stage, body.min_cell_records)
             if body.marks:
                 self._take_marks(party, t, stage, candidates, list(body.marks))
             if body.candidates != candidates:
@@ -97,6 +101,13 @@ class OfferedCandidates:
         self._context.policy.check_partitioned(self._context.party, party)
         starts = accumulate(sizes, initial=first)
         self._groups[party] = [Group(start, size) for start, size in zip(starts, sizes, strict=False)]
+
+    def _take_cells(self, party: str, t: int, stage: int, least: int) -> None:
+        """Note that a party merges its bins, so that its sums of a node do not follow from those of its sibling."""
+        if stage or party in self.cells:
+            raise Malformed(f"{party} says in the middle of tree {t} that it merges its bins")
+        self.cells[party] = least
+        self._growing.sum_both()
 
     def _take_marks(self, party: str, t: int, stage: int, candidates: int, marks: list[int]) -> None:
         """Take the marks of a party's candidates, which come once, at the root."""

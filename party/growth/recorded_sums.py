@@ -38,7 +38,7 @@ class RecordedSums:
     def offered(
         self, t: int, stage: int, party: str, nodes: Sequence[int], sums: Ints, categories: Sequence[int]
     ) -> None:
-        """Record a feature party's opened sums of a stage: (nodes, candidates, S) int64.
+        """Record a feature party's, or in PIVODL a source's, opened sums of a stage: (nodes, candidates, S) int64.
 
         `categories`: the numbers of categories of the columns whose categories are the last candidates.
         """

@@ -7,7 +7,7 @@ in the typed messages of the protocols, and is stored through `JobStore` field b
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NoReturn, TypeVar
 
@@ -17,6 +17,8 @@ from treetap.errors import Malformed
 from treetap.models.own_split import OwnSplit
 from treetap.trees.binning import BinnedTable, Codes
 from treetap.trees.candidates import MIRRORED, Candidate, Partition
+from treetap.trees.cell_merging import MergedBins, bins_of
+from treetap.trees.ensemble import ROOT
 from treetap.trees.growing_tree import Choice
 from treetap.trees.params import TreeParams
 from treetap.trees.tree_bins import GlobalBins, NodeBins, goes_left
@@ -57,9 +59,15 @@ class SplitTable:
         """Continue the numbering of handles, so that a regrown tree gets the same ones."""
         self._splits = handle
 
-    def columns_of_tree(self, tree: int, params: TreeParams, *, permuted: bool) -> TreeColumns:
-        """The columns that a tree may use; `permuted`: its candidates are in a random order."""
-        return TreeColumns(self, GlobalBins(self.binned, self._kept(tree, params)), permuted=permuted)
+    def columns_of_tree(
+        self, tree: int, params: TreeParams, *, permuted: bool, min_cell_records: int = 0
+    ) -> TreeColumns:
+        """The columns that a tree may use.
+
+        `permuted`: its candidates are in a random order. `min_cell_records`: bins of fewer drawn records are merged.
+        """
+        bins = bins_of(self.binned, self._kept(tree, params), min_cell_records)
+        return TreeColumns(self, bins, permuted=permuted)
 
     def fresh_columns_of_tree(
         self, tree: int, params: TreeParams, values: Floats, drawn: Rows, *, permuted: bool
@@ -117,9 +125,17 @@ class TreeColumns:
 
     @property
     def codes(self) -> Codes:
-        """(N, columns) bins of the job."""
+        """(N, columns) bins of the job, merged as in the root."""
         assert isinstance(self.bins, GlobalBins)
-        return self.bins.all_codes
+        return self.bins.all_codes if self.bins.additive else self.bins.codes(ROOT, np.arange(len(self.bins.all_codes)))
+
+    def seen(self, nodes: Mapping[int, Rows]) -> list[Codes] | None:
+        """Fix the merged bins of nodes, whose records are given; see `MergedBins.merged`. None: no bins are merged."""
+        if not isinstance(self.bins, MergedBins):
+            return None
+        for node, rows in nodes.items():
+            self.bins.see(node, rows)
+        return [self.bins.merged(node) for node in nodes]
 
     def own_record(self, split: OwnSplit, left: Rows, right: Rows, total: int) -> transcript_pb2.OwnSplit:
         """A split of these columns for the party's own transcript, with the rows of both children, of `total`."""
@@ -182,14 +198,15 @@ class TreeColumns:
             order = self.order(node)
             if self.candidates.grouped[[order[place % count] for place in places]].any():
                 raise self._not_offered(node)
-            tied.append(self.bins.candidate(min(int(order[k % count]) + k // count * count for k in places)))
+            lowest = min(int(order[k % count]) + k // count * count for k in places)
+            tied.append(self.bins.candidate(lowest))
         for partition in partitions:
             group = self.candidates.groups.index(self._groups_sent[partition.group])
             tied.append(self.candidates.of(replace(partition, group=group)))
         if not tied:
             raise self._not_offered(node)
         # a cut and a partition tie by the number of their column, as centrally
-        candidate = min(tied, key=lambda option: option.feature)
+        candidate = self.bins.at_border(node, min(tied, key=lambda option: option.feature))
         left = goes_left(self.bins, node, rows, candidate)
         own = replace(candidate, feature=int(self.bins.kept[candidate.feature]))
         return self._table.keep(node, own, self.bins.cut(node, candidate)), rows[left]

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from google.protobuf.message import Message
 
+from party.growth.recorded_sums import RecordedSums
 from party.pivodl.growing_tree import GrowingTree
 from party.pivodl.labels import Ownership, OwnLabels
 from party.pivodl.leaf_weights import received_sums
@@ -103,7 +104,9 @@ class JointSums:
             share = await self._sums.encrypt(key, own)
         joint = await self._joint(t, ("label_sums", "joint_sums"), share, 1, keys.slots.bits)
         if joint is not None:
-            tree.sums[ROOT] = (await keys.holder.open(joint, 1))[0]
+            sums_of_root = await keys.holder.open(joint, 1)
+            RecordedSums(me.context).offered(t, 0, me.name, [ROOT], sums_of_root[np.newaxis], [])
+            tree.sums[ROOT] = sums_of_root[0]
             opened = pivodl_pb2.SumsOfNode(node=ROOT, sums=[int(number) for number in tree.sums[ROOT]])
             await me.broadcast("node_sums", [pivodl_pb2.NodeSums(nodes=[opened])], t)
         else:

@@ -21,7 +21,7 @@ from treetap.additive.sums.slots import Slots, width_for
 from treetap.errors import BadInput, Malformed, PlaintextOverflow
 from treetap.privacy.masks import MaskKey, PairwiseMasks
 from treetap.protocols.key_options import KeyKind
-from treetap.trees.loss import loss_for
+from treetap.trees.gradient_bits import record_bounds
 from treetap.trees.pivodl_params import PivodlParams
 from treetap.trees.pivodl_rules import NONCE_BYTES, RoleDraws, commitment
 from treetap.wire.v2 import pivodl_pb2
@@ -142,7 +142,7 @@ def slots_of(params: PivodlParams, records: int) -> Slots:
     Raises:
         PlaintextOverflow: such sums need wider slots than there are.
     """
-    g_most, h_most = loss_for(params.objective, 2).bounds()  # the same for any number of classes
+    g_most, h_most = record_bounds(params.objective, params.gradient_bits)
     return Slots((width_for(records, g_most),) * params.width + (width_for(records, h_most),) * params.width)
 
 

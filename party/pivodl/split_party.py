@@ -13,10 +13,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from party.growth.recorded_sums import RecordedSums
 from party.pivodl.growing_tree import GrowingTree
 from party.pivodl.participant import Participant
 from party.pivodl.party_keys import PartyKeys
 from treetap.errors import Malformed
+from treetap.trees.gradient_bits import Scale
 from treetap.trees.pivodl_rules import Best, best_of, least_gain
 from treetap.wire.v2 import pivodl_pb2
 
@@ -43,11 +45,12 @@ class SplitParty:
     """The sums that this party has opened at the open nodes of the level.
 
     Args:
-        scale: that of g, see `treetap.trees.shared_label_loss`.
+        scale: that of sums, see `treetap.trees.shared_label_loss`.
     """
 
-    def __init__(self, me: Participant, keys: PartyKeys, tree: GrowingTree, scale: float) -> None:
+    def __init__(self, me: Participant, keys: PartyKeys, tree: GrowingTree, scale: Scale) -> None:
         self._me, self._keys, self._tree, self._scale = me, keys, tree, scale
+        self._recorded = RecordedSums(me.context)
         self.opened: dict[int, Opened] = {}
 
     async def open(self, level: int) -> None:
@@ -84,6 +87,7 @@ class SplitParty:
             packed = b"".join(parts[node])
             empty = np.zeros((0, width), dtype=np.int64)
             opened[node] = await self._keys.holder.open(packed, counts[node]) if counts[node] else empty
+            self._recorded.offered(self._tree.index, level, source, [node], opened[node][np.newaxis], [])
             me.context.costs.operations["decryptions"] += len(packed) // self._keys.of(me.name).ciphertext_bytes
         return opened
 

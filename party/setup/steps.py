@@ -205,11 +205,15 @@ async def send_key(
 
 @dataclass(frozen=True)
 class ReceivedKey:
-    """The label holder's key, the layout of a record's plaintext, and the rounds that the label holder does alone."""
+    """The label holder's key, the layout of a record's plaintext, and the rounds that the label holder does alone.
+
+    `label_slots`: those slots, the last ones, that hold a record's class beside what the protocol sums.
+    """
 
     public: PublicKey
     slots: Slots
     own_rounds: int
+    label_slots: int
 
 
 async def take_key(
@@ -242,7 +246,7 @@ async def take_key(
                 f"the key of {label_holder} cannot be used: it comes with slots of {_listed(slots)} bits, the job "
                 f"implies {_listed(layout)}"
             )
-        return ReceivedKey(public, slots, key.own_rounds)
+        return ReceivedKey(public, slots, key.own_rounds, key.label_slots)
     raise Malformed(f"{label_holder} sent no public key")
 
 

@@ -27,12 +27,17 @@ def shared_world(records: int = 400, parties: int = 4, seed: int = 3, **given: A
     return spread(here, np.random.default_rng(seed).integers(0, parties, records))
 
 
-def trained(folder: Path, here: World, params: PivodlParams, record: Any = "received") -> dict[str, Path]:
-    """Train with ciphertexts that hide nothing, which changes no plaintext message; the parties' states."""
+def trained(
+    folder: Path, here: World, params: PivodlParams, record: Any = "received", **policy: Any
+) -> dict[str, Path]:
+    """Train with ciphertexts that hide nothing, which changes no plaintext message; the parties' states.
+
+    `policy`: other lines of every party's policy.
+    """
 
     async def main() -> dict[str, Path]:
         job = job_of(here, params)
-        federation = Federation(folder, here.tables, record=record, policies=policies(job))
+        federation = Federation(folder, here.tables, record=record, policies=policies(job, **policy))
         status = await federation.train(job)
         assert (status.state, status.error) == ("finished", "")
         await federation.close()

@@ -166,8 +166,8 @@ def _network(draw: Draw) -> dict[str, Any]:
             **{"epochs": 2, "attacked": 2, "sat_out": 0, "width": 3, "amplified": None, "reasons": {}},
             "gradient-clusters": clusters if draw.random() < 0.8 else None,
             "gradient-labels": labels if draw.random() < 0.8 else None,
-            "norm": score,
-            "cosine": None,
+            "norm-scoring": score,
+            "direction-scoring": None,
             "completion": {"evaluated_on": "own table", **sizes, **figures("majority"), "rows": [row]}
             if draw.random() < 0.8
             else None,

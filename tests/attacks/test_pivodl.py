@@ -206,7 +206,8 @@ def test_sides_of_one_size_have_two_solutions(exact: Seen, sizes: tuple[int, int
         for size, positives in zip(sizes, (10, 30), strict=True)
     )
     gain = int(gains_of(left[np.newaxis], left + right, 1.0, PARAMS)[0])
-    found = SolvedGains(view, len(here.y))._solutions(left + right, gain, np.zeros(sizes[0]))
+    inversion = SolvedGains(view, len(here.y))
+    found = inversion._solutions(left + right, gain, inversion.negative(0, np.arange(sizes[0]), np.zeros(sizes[0])))
     assert [positives for positives, _ in found] == expected
 
 
@@ -225,7 +226,8 @@ def test_nearly_every_node_of_a_first_tree_has_one_solution() -> None:
             for each, few in zip(sizes, positives, strict=True)
         )
         gain = int(gains_of(left[np.newaxis], left + other, 1.0, view.params)[0])
-        found = [count for count, _ in inversion._solutions(left + other, gain, np.zeros(here))]
+        negative = inversion.negative(0, np.arange(here), np.zeros(here))
+        found = [count for count, _ in inversion._solutions(left + other, gain, negative)]
         assert positives[0] in found
         right += len(found) == 1
     assert right >= 0.95 * 400
@@ -394,7 +396,8 @@ def test_the_differential_attack_needs_a_source_that_is_its_own_split_party(forc
     assert {party for party, _ in chains} == {0, 1, 2}
     labels = np.full(len(here.y), UNKNOWN)
     for party, chain in chains:
-        counts = [counted(rows, sums, np.zeros(len(rows))) for rows, sums in chain]
+        first = np.full((1, 2), UNIT // 2)  # g of a negative at the base score
+        counts = [counted(rows, sums, first.repeat(len(rows), axis=0)) for rows, sums in chain]
         if None in counts:
             continue
         assert here.owners is not None

@@ -83,7 +83,7 @@ def test_an_experiment_has_them_by_party(document: Document) -> None:
     plain = document.plain()
     for name, found in scores(plain).items():
         assert found["label_guess"]["accuracy"] == plain["parties"][name]["label_guess"]["accuracy"]
-        assert set(found) == {"uni", "cl", *PIVODL_ATTACKS}
+        assert set(found) == {"uni", "cl", "known-neighbours", "known-regression", *PIVODL_ATTACKS}
 
 
 def test_a_limit_on_the_guess(document: Document) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from attacks.document import Party
 from attacks.features.schema import VictimFigures
+from attacks.known_labels.schema import KnownLabelFigures
 from attacks.networks.schema import NetworkFigures
 from attacks.predictions.schema import PredictionFigures
 from attacks.registry import ROWS, Needs, chosen, row, rows
@@ -30,6 +31,9 @@ def test_every_row_has_its_place_in_the_document() -> None:
     """Findings stand under the attack's name, of the schema that the row says."""
     places = {
         Needs.SHARED_LABELS: {name: str(field.annotation) for name, field in Party.model_fields.items()},
+        Needs.KNOWN_LABELS: {
+            it.alias or name: str(it.annotation) for name, it in KnownLabelFigures.model_fields.items()
+        },
         Needs.GRADIENTS: {it.alias or name: str(it.annotation) for name, it in NetworkFigures.model_fields.items()},
         Needs.SCORES: {
             name.replace("_", "-"): str(field.annotation) for name, field in PredictionFigures.model_fields.items()

@@ -23,6 +23,7 @@ from treetap.commands.local_federation import to_toml
 pytestmark = pytest.mark.xdist_group("audit")
 
 ROWS, COLUMNS = 120, 6
+GROUPING, KNOWING = ["cl", "id2graph", "id2graph-quotient"], ["known-neighbours", "known-regression"]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]
     experiment = {
         "data": {"path": "data.parquet", "label": "y", "seed": 3},
         "job": {"n_estimators": 3, "max_depth": 3, "max_bin": 8, "key_bits": 1024},
-        "audit": {"attacks": ["cl", "id2graph", "id2graph-quotient"]},
+        "audit": {"attacks": GROUPING},
         "party": [
             {"name": "bank", "columns": ["x0", "x1"], "labels": True},
             {"name": "shop", "columns": ["x2", "x3"]},
@@ -91,8 +92,9 @@ def test_an_experiment_scores_every_attack_on_every_feature_party(run: tuple[Pat
     folder, found = run
     assert set(found["audit"]) == {"shop", "telco"}
     for attacks in found["audit"].values():
-        assert set(attacks) == {"cl", "id2graph", "id2graph-quotient"}
-        for name, each in attacks.items():
+        assert set(attacks) == {*GROUPING, *KNOWING}
+        for name in GROUPING:
+            each = attacks[name]
             assert 0 <= each["v_measure"] <= 1
             assert len(each["by_tree"]) == 3
             assert max(each["by_tree"]) == each["v_measure"]
@@ -100,7 +102,8 @@ def test_an_experiment_scores_every_attack_on_every_feature_party(run: tuple[Pat
             assert each["accuracy_by_tree"][(each["after_trees"] or 1) - 1] == each["accuracy"]
     assert found["audit_report"] == str(folder / "audit.html")
     document = json.loads((folder / "audit.json").read_text())
-    assert document["parties"]["shop"]["attacks"] == found["audit"]["shop"]
+    shop = document["parties"]["shop"]
+    assert shop["attacks"] | {name: shop["known_labels"][name] for name in KNOWING} == found["audit"]["shop"]
     assert document["class_names"] == ["1", "2"]
     assert all(row["nats"] >= 0 for row in document["parties"]["shop"]["bounds"])
 
@@ -114,8 +117,11 @@ def test_audit_of_a_moved_folder_finds_the_same(run: tuple[Path, dict[str, Any]]
     assert done.status == 0, done.err
     document = json.loads(done.out)
     for party, attacks in found["audit"].items():
-        for name, each in attacks.items():
-            assert document["parties"][party]["attacks"][name]["by_tree"] == each["by_tree"]
+        for name in GROUPING:
+            assert document["parties"][party]["attacks"][name]["by_tree"] == attacks[name]["by_tree"]
+        for name in KNOWING:
+            again = document["parties"][party]["known_labels"][name]
+            assert again | {"seconds": 0} == attacks[name] | {"seconds": 0}
     assert "<svg" in (tmp_path / "report.html").read_text()
 
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from party.defences.settings import Defences
 from treetap.commands.experiment.baselines import Comparison
-from treetap.commands.experiment.defended import check, defended, says
+from treetap.commands.experiment.defended import check, defended, says, says_of_cells
 from treetap.commands.experiment.experiment_file import ExperimentFile
 from treetap.commands.experiment.joined_table import ID, Split
 from treetap.commands.experiment.party_tables import write_tables
@@ -164,7 +164,7 @@ def test_a_feature_partys_file_has_its_own(lab: dict[str, Any], tmp_path: Path) 
             "[defences] sensitivity: protects a feature party's columns, and this table is of labels; move it to "
             "[party.defences], below the [[party]]",
         ),
-        ({"clinic": NOISE}, "[party.defences] of clinic: the label holder sends no embeddings of its columns"),
+        ({"clinic": NOISE}, "[party.defences] of clinic: the label holder sends nothing of its columns"),
         ({"lab": GRADIENTS}, "[party.defences] of lab, dimip, gradient: protects labels; move it to [defences]"),
         ({"lab": SENSITIVITY | NOISE}, "party.[2].defences: sensitivity and dp_sgd do not go together"),
         ({"lab": {"dp_sgd": {"clip": 0, "noise": 1.0}}}, "party.[2].defences.dp_sgd.clip: "),
@@ -214,6 +214,18 @@ def test_jobs_without_defences_of_columns(lab: dict[str, Any], job: dict[str, An
     with pytest.raises(ConfigError) as raised:
         check(Path("exp.toml"), _experiment({}, lab, **job), DRAWN, 2)
     assert str(raised.value).startswith(expected)
+
+
+def test_defences_of_two_parties_that_exclude_each_other() -> None:
+    """Neither party's file has both; the experiment's has, and names them before any process starts."""
+    cells = {"min_cell_records": 3}
+    with pytest.raises(ConfigError, match=r"exp\.toml: min_cell_records and id_lmid do not go together: sums are over"):
+        check(Path("exp.toml"), _experiment({"id_lmid": {"xi": 1.0}}, cells), DRAWN, 2)
+    allowed = _experiment({"reduced_leakage": {"trees": 1}}, cells)
+    check(Path("exp.toml"), allowed, DRAWN, 2)
+    assert allowed.min_cell_records == {"lab": 3}
+    (said,) = says_of_cells(allowed.min_cell_records)
+    assert said.startswith("No sums of one column of lab in one tree, added or subtracted, are over fewer than 3 drawn")
 
 
 @pytest.mark.second_tier

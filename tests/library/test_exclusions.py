@@ -11,7 +11,7 @@ import pytest
 
 from coordinator.prediction import opening_of
 from party.config import PartyConfig
-from party.defences.checks import check_own
+from party.defences.checks import check_own, refuse_cells
 from party.defences.settings import Defences
 from party.policy import Policy
 from party.prediction.opened_model import check_private_values
@@ -43,6 +43,7 @@ GIVEN: dict[F, dict[str, dict[str, Any]]] = {
     F.EXPERIMENT: {},
     F.BASE_MODEL: {"job": {"base_model": "before"}},
     F.MAX_LEAVES: {"params": {"max_leaves": 4}},
+    F.GRADIENT_BITS: {},
     F.MULTI_OUTPUT: {"params": {"objective": "multi:softprob", "multi_strategy": "multi_output_tree"}},
     F.BOOTSTRAP: {"params": {"bootstrap": True}},
     F.BATCH_NORM: {"params": {"bottom": {"default": Bottom("resnet", norm="batch", channels=(2,), blocks=(1,))}}},
@@ -68,9 +69,16 @@ GIVEN: dict[F, dict[str, dict[str, Any]]] = {
     F.GRADIENT: {"defences": {"gradient": {"kind": "noise", "scale": 0.1}}},
     F.SENSITIVITY: {"defences": {"sensitivity": 0.1}},
     F.DP_SGD: {"defences": {"dp_sgd": {"clip": 1.0, "noise": 1.0}}},
+    F.MIN_CELL_RECORDS: {"defences": {"min_cell_records": 3}},
+    F.BINS_PER_NODE: {"params": {"binning": "per-node"}},
 }
 #: Features of the files of an experiment.
 OF_EXPERIMENTS = {F.EXPERIMENT, F.EVALUATE_ROUNDS, F.EARLY_STOPPING}
+#: Features that a job has by its file alone, and their lines.
+OF_JOB_FILES = {
+    F.VALIDATION_SHARE: {"eval_table": "eval", "validation_share": 0.2},
+    F.GRADIENT_BITS: {"gradient_bits": 5},
+}
 #: Features of networks alone.
 OF_NETWORKS = {F.NETWORK, F.BATCH_NORM}
 #: Feature of a prediction → how it is asked for.
@@ -103,7 +111,9 @@ def _train(protocol: str, *features: F) -> None:
         params = {"criterion": "squared_error"}
     job = spec(replace(jobs_of(protocol).PARAMS, **params), **given.get("job", {}))
     check_spec(job)
-    of_columns = {F.SENSITIVITY, F.DP_SGD} & set(features)
+    of_columns = {F.SENSITIVITY, F.DP_SGD, F.MIN_CELL_RECORDS} & set(features)
+    if of_columns and {F.ID_LMID, F.WITHDRAW}.intersection(features):  # of two parties' files: the one finds the other
+        refuse_cells(HOLDER)
     party = FEATURE_PARTY if of_columns else HOLDER
     own = TABLE.model_copy(update={**({"label": None} if of_columns else {}), **given.get("table", {})})
     defences, policy = Defences(**given.get("defences", {})), Policy(**given.get("policy", {}))
@@ -166,9 +176,9 @@ def _named(row: Exclusion) -> str:
 
 def _job_file(protocol: str, *features: F) -> None:
     """Read the file of a job with these features."""
-    share = {"validation_share": 0.2} if F.VALIDATION_SHARE in features else {}
-    named = {"label_holder": "a", "feature_parties": ["b"], "eval_table": "eval"}
-    JobTableOfFederation.model_validate({"protocol": protocol, **named, **share})
+    lines = {name: value for feature in features for name, value in OF_JOB_FILES.get(feature, {}).items()}
+    named = {"label_holder": "a", "feature_parties": ["b"]}
+    JobTableOfFederation.model_validate({"protocol": protocol, **named, **lines})
 
 
 @pytest.mark.parametrize("row", TRAININGS, ids=_named)
@@ -178,7 +188,7 @@ def test_every_row_of_trainings_is_raised(row: Exclusion) -> None:
     wanted = {name for each in features if each is not F.REGRESSION for name in GIVEN[each].get("params", {})}
     protocols = [each for each in _protocols(row, TRAININGS) if wanted <= set(vars(jobs_of(each).PARAMS))]
     assert protocols or row.other == OTHERS
-    check = _job_file if F.VALIDATION_SHARE in features else _train
+    check = _job_file if OF_JOB_FILES.keys() & set(features) else _train
     if OF_EXPERIMENTS.intersection(features):
         check, protocols = _experiment, [each for each in protocols if not missing_library(each, training(each))]
     for protocol in protocols:

@@ -98,6 +98,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         grow_policy: str = "depthwise",
         max_cat_to_onehot: int = 4,
         max_cat_threshold: int = 64,
+        gradient_bits: int | None = None,
         missing: float = math.nan,
         seed: int = 0,
         party_dropout: Mapping[str, float] | None = None,
@@ -140,6 +141,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc] # scikit-learn has no typ
         self.grow_policy = grow_policy
         self.max_cat_to_onehot = max_cat_to_onehot
         self.max_cat_threshold = max_cat_threshold
+        self.gradient_bits = gradient_bits
         self.missing = missing
         self.seed = seed
         self.party_dropout = party_dropout

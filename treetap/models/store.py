@@ -30,6 +30,8 @@ REPAIRED = "repaired.jsonl"
 
 #: Entry of a label holder's manifest: the repair in `REPAIRED` whose values predictions use.
 VALUES = "values"
+#: Entry of a manifest, of stored trees and of a job's notes: the fewest drawn records of a cell that is summed.
+CELLS = "min_cell_records"
 #: Entry of a label holder's manifest: true where no entry of an encrypted prediction may count as constant.
 HIDES_CONSTANTS = "hides_constants"
 

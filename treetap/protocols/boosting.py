@@ -15,7 +15,7 @@ from treetap.trees.params import BoostingParams
 from treetap.trees.withholding import NOTHING, Withholding
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from treetap.trees.binning import BinnedTable
     from treetap.trees.centralised import CentralModel
@@ -29,10 +29,12 @@ def train_centrally(
     params: BoostingParams,
     withholding: Withholding = NOTHING,
     weights: Floats | None = None,
+    min_cell_records: Mapping[str, int] | None = None,
 ) -> CentralModel:
     from treetap.trees.centralised import train
 
-    return train(_binned(tables, params), labels, params, classes or None, withholding, weights)
+    bins = _binned(tables, params)
+    return train(bins, labels, params, classes or None, withholding, weights, min_cell_records=min_cell_records)
 
 
 def predict_centrally(
@@ -43,11 +45,13 @@ def predict_centrally(
     params: BoostingParams,
     withholding: Withholding = NOTHING,
     weights: Floats | None = None,
+    min_cell_records: Mapping[str, int] | None = None,
 ) -> tuple[Floats, Floats]:
     from treetap.trees.centralised import train
 
     bins = _binned(before, params)
-    model, encoded = train(bins, labels, params, classes or None, withholding, weights), dict(bins)
+    model = train(bins, labels, params, classes or None, withholding, weights, min_cell_records=min_cell_records)
+    encoded = dict(bins)
     scores = model.predict([(name, encoded[name].encode(table.features)) for name, table in after])
     return scores, model.ensemble.outcome(scores)
 
@@ -72,6 +76,6 @@ PROTOCOL = TrainingProtocol(
     centrally=Centrally(predict_centrally, train_centrally),
     trees=Trees(sequential=True),
     permissions=_permissions,
-    capabilities=OF_GROWN_TREES | {Feature.BASE_MODEL, Feature.MONOTONE, Feature.WEIGHT},
+    capabilities=OF_GROWN_TREES | {Feature.BASE_MODEL, Feature.GRADIENT_BITS, Feature.MONOTONE, Feature.WEIGHT},
     noise=Noise(by_own_trees),
 )

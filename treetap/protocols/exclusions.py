@@ -22,8 +22,10 @@ class Feature(StrEnum):
     EARLY_STOPPING = "early_stopping_rounds"
     BASE_MODEL = "base_model"
     MAX_LEAVES = "max_leaves"
+    GRADIENT_BITS = "gradient_bits"
     MULTI_OUTPUT = "multi_strategy = 'multi_output_tree'"
     BOOTSTRAP = "bootstrap = true"
+    BINS_PER_NODE = "binning = 'per-node'"
     BATCH_NORM = "norm = 'batch'"
     REGRESSION = "a regression"
     NETWORK = "a network"
@@ -47,6 +49,7 @@ class Feature(StrEnum):
     GRADIENT = "gradient"
     SENSITIVITY = "sensitivity"
     DP_SGD = "dp_sgd"
+    MIN_CELL_RECORDS = "min_cell_records"
     # of an experiment
     EXPERIMENT = "an experiment"
     # of a prediction, and of its model
@@ -74,7 +77,12 @@ OTHERS = "other protocols"
 DEFENCES_OF_TREES = frozenset(
     {Feature.ID_LMID, Feature.LABEL_DP, Feature.GRAFTING, Feature.REFIT, Feature.REDUCED_LEAKAGE}
 )
-OF_GROWN_TREES = DEFENCES_OF_TREES | {Feature.EVAL_TABLE, Feature.MAX_LEAKAGE, Feature.OKAMOTO_UCHIYAMA}
+OF_GROWN_TREES = DEFENCES_OF_TREES | {
+    Feature.EVAL_TABLE,
+    Feature.MAX_LEAKAGE,
+    Feature.OKAMOTO_UCHIYAMA,
+    Feature.MIN_CELL_RECORDS,
+}
 _KEY = (Feature.SCHEME, Feature.KEY_BITS, Feature.OBFUSCATION)
 _OF_CLASSES = (Feature.ID_LMID, Feature.LABEL_DP, Feature.GRAFTING, Feature.REFIT, Feature.DIMIP)
 
@@ -159,6 +167,12 @@ TRAININGS: tuple[Exclusion, ...] = (
         "use scheme = 'paillier'",
     ),
     Exclusion(F.OKAMOTO_UCHIYAMA, OTHERS, "it sums ciphertexts of paillier alone", "use scheme = 'paillier'"),
+    Exclusion(
+        F.GRADIENT_BITS,
+        OTHERS,
+        "it sums no gradients in trees, and counts of classes take one bit for each record as they are",
+        "train by boosting or pivodl, or leave it out",
+    ),
     Exclusion(F.MONOTONE, OTHERS, "they bound the weights of boosted trees, and it has none", "train by boosting"),
     Exclusion(
         F.MONOTONE,
@@ -196,6 +210,36 @@ TRAININGS: tuple[Exclusion, ...] = (
         OTHERS,
         "it has no such defence of columns",
         "train a split network, or leave it out",
+    ),
+    Exclusion(
+        F.MIN_CELL_RECORDS,
+        "pivodl",
+        "the owners of labels have the bins of their records, and no sum hides these",
+        "train by boosting, or leave it out",
+    ),
+    Exclusion(
+        F.MIN_CELL_RECORDS,
+        OTHERS,
+        "it sums no bins of columns",
+        "train trees, or leave it out",
+    ),
+    Exclusion(
+        F.MIN_CELL_RECORDS,
+        F.BINS_PER_NODE,
+        "the bins of a node are none of its parent, and differences of both would show few records",
+        "set binning = 'global', or leave it out",
+    ),
+    Exclusion(
+        F.MIN_CELL_RECORDS,
+        F.ID_LMID,
+        "sums are over records that a tree does not draw too, of which a bin may have few",
+        "leave one of them out",
+    ),
+    Exclusion(
+        F.MIN_CELL_RECORDS,
+        F.WITHDRAW,
+        "sums are over records that a tree does not draw too, of which a bin may have few",
+        "leave min_cell_records out, or set on_max_leakage = 'stop'",
     ),
     *_each(
         _OF_CLASSES, F.REGRESSION, "it protects classes, and labels are numbers", "train on classes, or leave it out"

@@ -15,6 +15,8 @@ from treetap.trees.params import ForestParams
 from treetap.trees.withholding import NOTHING, Withholding
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from treetap.trees.centralised_forest import CentralForest
 
 
@@ -24,13 +26,14 @@ def train_centrally(
     classes: int,
     params: ForestParams,
     withholding: Withholding = NOTHING,
+    min_cell_records: Mapping[str, int] | None = None,
 ) -> CentralForest:
     from treetap.tables.binned import bin_columns
     from treetap.trees.centralised_forest import train_forest
 
     binned = [(name, bin_columns(table, params.max_bin, params.one_hot_below)) for name, table in tables]
     raw = [(name, table.features) for name, table in tables]
-    return train_forest(raw, labels, params, classes, binned, withholding)
+    return train_forest(raw, labels, params, classes, binned, withholding, min_cell_records)
 
 
 def predict_centrally(
@@ -40,8 +43,9 @@ def predict_centrally(
     classes: int,
     params: ForestParams,
     withholding: Withholding = NOTHING,
+    min_cell_records: Mapping[str, int] | None = None,
 ) -> tuple[Floats, Floats]:
-    forest = train_centrally(before, labels, classes, params, withholding)
+    forest = train_centrally(before, labels, classes, params, withholding, min_cell_records)
     scores = forest.predict([(name, table.features) for name, table in after])
     return scores, forest.ensemble.outcome(scores)
 

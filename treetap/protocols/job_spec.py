@@ -110,6 +110,7 @@ def features_of(spec: setup_pb2.JobSpec) -> set[Feature]:
             Feature.MAX_LEAVES: isinstance(params, BoostingParams) and params.max_leaves > 0,
             Feature.MULTI_OUTPUT: isinstance(params, BoostingParams) and params.outputs_per_tree(2) > 1,
             Feature.BOOTSTRAP: isinstance(params, TreeParams) and params.draws_twice,
+            Feature.BINS_PER_NODE: isinstance(params, TreeParams) and params.bins_per_node,
         }
     return {feature for feature, has in used.items() if has}
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from treetap.protocols import boosting
+from treetap.protocols.exclusions import Feature
 from treetap.protocols.growth import MOST_COLUMNS
 from treetap.protocols.messages import (
     JobSizes,
@@ -284,6 +285,7 @@ PROTOCOL = TrainingProtocol(
     trees=Trees(sequential=True),
     most_equals=10,
     permissions=lambda spec: ("pivodl_as_published",) if _of(spec).as_published else (),
+    capabilities=frozenset({Feature.GRADIENT_BITS}),
     noise=Noise(statement=_privacy),
     predicts=("masked",),
 )

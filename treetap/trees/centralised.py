@@ -11,7 +11,7 @@ stopping the validation loss decides whether another round follows. See `treetap
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from treetap.trees.binning import BinnedTable, FeatureBins
 from treetap.trees.boosting_criterion import BoostingCriterion
 from treetap.trees.boosting_rounds import TRAIN, VALIDATION, BoostingRounds, Start
 from treetap.trees.candidates import Candidate, column_goes_left
+from treetap.trees.cell_merging import bins_of
 from treetap.trees.ensemble import Ensemble, Split, Tree, route
 from treetap.trees.grower import Entry, grown
 from treetap.trees.growing_tree import GrowingTree
@@ -30,7 +31,6 @@ from treetap.trees.local_values import RowsLeft, reached_values
 from treetap.trees.loss import check_sums, loss_for
 from treetap.trees.missing_party import scores_without
 from treetap.trees.params import BoostingParams, TreeParams
-from treetap.trees.tree_bins import GlobalBins
 from treetap.trees.withholding import NOTHING, Withholding
 
 Ints = npt.NDArray[np.int64]
@@ -102,11 +102,13 @@ def train(
     withholding: Withholding = NOTHING,
     weights: Floats | None = None,
     base: CentralModel | None = None,
+    min_cell_records: Mapping[str, int] | None = None,
 ) -> CentralModel:
     """Train on the parties' tables, given in tie order, and labels (N,).
 
     `classes` defaults to the largest label plus one (softmax). `withholding`: by the first party. `weights`: of the
     records (N,). `base`: a model of the same parties and bins from which training continues, with all of its trees.
+    `min_cell_records`: of feature parties, by name; the first party's own columns need none.
     Raises ConfigError, or DataError if tables, labels, weights and base do not fit together.
     """
     params.validate()
@@ -120,6 +122,7 @@ def train(
         classes = int(y.max()) + 1 if params.objective == "multi:softprob" else 2
     loss_for(params.objective, classes).check(y)
     check_sums(params.objective, n, params.largest_factor)
+    least = min_cell_records or {}
     splits: dict[str, list[Entry]] = {name: [] for name, _ in tables} if base is None else _continued(base, tables)
     rounds = BoostingRounds(params, classes, y, weights, start=None if base is None else _start(base, tables))
     trees: list[Tree] = [] if base is None else list(base.ensemble.trees)
@@ -132,12 +135,13 @@ def train(
         # Parties are in tie order: the first is the label holder, whose columns such a tree has alone.
         alone = withholding.grows_alone(index)
         bins = [
-            (name, GlobalBins(table, params.columns(index, name, len(table.features))))
+            (name, bins_of(table, params.columns(index, name, len(table.features)), least.get(name, 0)))
             for name, table in tables
             if params.takes_part(index, name)
         ]
         criterion = BoostingCriterion(scale, params)
-        tree = GrowingTree(values, criterion, params.expansion, subtract=True, limit=limit, alone=alone)
+        subtract = all(own.additive for _, own in bins)
+        tree = GrowingTree(values, criterion, params.expansion, subtract=subtract, limit=limit, alone=alone)
         finished, added = grown(tree, bins[:1] if alone else bins, splits, index, outputs)
         rounds.add(finished, added)
         trees.append(finished)

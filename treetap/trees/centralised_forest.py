@@ -7,7 +7,7 @@ forest's prediction is the mean of its trees'.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,13 +17,14 @@ import numpy.typing as npt
 from treetap.errors import DataError
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.candidates import Bools
+from treetap.trees.cell_merging import bins_of
 from treetap.trees.centralised import CentralTrees
 from treetap.trees.ensemble import Ensemble, Split, Tree
 from treetap.trees.forest_criterion import ForestCriterion, check_labels, targets
 from treetap.trees.grower import Entry, grown
 from treetap.trees.growing_tree import GrowingTree
 from treetap.trees.params import ForestParams
-from treetap.trees.tree_bins import Bins, GlobalBins, NodeBins
+from treetap.trees.tree_bins import Bins, NodeBins
 from treetap.trees.withholding import NOTHING, Withholding
 
 Floats = npt.NDArray[np.float64]
@@ -59,12 +60,13 @@ def train_forest(
     classes: int | None = None,
     tables: Tables | None = None,
     withholding: Withholding = NOTHING,
+    min_cell_records: Mapping[str, int] | None = None,
 ) -> CentralForest:
     """Train on the parties' raw columns, given in tie order, and labels (N,).
 
     `classes` defaults to the largest label plus one (gini); `tables` are the columns in the bins of the job, made here
-    if they are not given; `withholding`: by the first party. Raises ConfigError, or DataError if columns and labels do
-    not fit together or a column cannot be binned.
+    if they are not given; `withholding`: by the first party; `min_cell_records`: of feature parties, by name. Raises
+    ConfigError, or DataError if columns and labels do not fit together or a column cannot be binned.
     """
     params.validate()
     y = np.asarray(labels)
@@ -81,6 +83,7 @@ def train_forest(
             (name, bin_table(block, [f"{name}, column {j}" for j in range(block.shape[1])], params.max_bin))
             for name, block in blocks
         ]
+    least = min_cell_records or {}
     splits: dict[str, list[Entry]] = {name: [] for name, _ in blocks}
     trees: list[Tree] = []
     divisible: list[frozenset[int]] = []
@@ -93,13 +96,15 @@ def train_forest(
             if not params.takes_part(index, name):
                 continue
             kept = params.columns(index, name, block.shape[1])
-            bins.append((name, NodeBins(block, kept, drawn, params.max_bin) if per_node else GlobalBins(table, kept)))
+            fresh = NodeBins(block, kept, drawn, params.max_bin) if per_node else None
+            bins.append((name, fresh or bins_of(table, kept, least.get(name, 0))))
         # Gini's own slots are the class counts that ID-LMID needs; a variance has to carry them beside its own.
         outputs, counts = tuple(range(params.outputs(classes))), params.criterion == "gini"
         values, limit = withholding.counted(values, y, classes, drawn > 0, has_counts=counts)
         alone = withholding.grows_alone(index)
         # With bins per node those of siblings differ, so that neither's sums follow from the parent's.
-        tree = GrowingTree(values, criterion, params.expansion, subtract=not per_node, limit=limit, alone=alone)
+        subtract = not per_node and all(own.additive for _, own in bins)
+        tree = GrowingTree(values, criterion, params.expansion, subtract=subtract, limit=limit, alone=alone)
         trees.append(grown(tree, bins[:1] if alone else bins, splits, index, outputs)[0])
         divisible.append(tree.divisible)
     ensemble = Ensemble(

@@ -39,7 +39,7 @@ def grow(tree: GrowingTree, bins: Sequence[Bins], enter: Enter) -> None:
         tree.take_candidates([left_sums_of(own, tree.values, nodes, rows) for own in bins], groups)
         for choice in tree.choose():
             own, node = bins[choice.party], choice.node
-            candidate = own.candidate(choice.tied[0])
+            candidate = own.at_border(node, own.candidate(choice.tied[0]))
             entry = replace(candidate, feature=int(own.kept[candidate.feature])), own.cut(node, candidate)
             mask = goes_left(own, node, tree.rows[node], candidate)
             tree.divide(node, enter(choice.party, node, entry), mask, choice.lefts[0])

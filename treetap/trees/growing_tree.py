@@ -2,7 +2,7 @@
 
 Nodes have heap numbers: root 1, children of u are 2u (left) and 2u+1 (right). Sums are exact integers. With the bins
 of the job only the smaller child of a pair is summed, its sibling's candidates are the parent's less its own; with bins
-of their own both children are summed.
+of their own, or merged ones of any party (`treetap.trees.cell_merging`), both children are summed.
 
 The label holder of a job gets the other parties' sums and the rows of their splits in messages. `treetap.trees.grower`
 grows a tree all of whose columns are at hand, and the parts of a tree that the label holder grows alone.
@@ -130,6 +130,10 @@ class GrowingTree:
         if not isinstance(self._criterion, BoostingCriterion) or self._width != 3:
             raise Malformed("monotone constraints are of boosted trees whose leaves have one weight")
         self.monotone = Monotone(self._criterion, marks)
+
+    def sum_both(self) -> None:
+        """Have the sums of both children made from now on: a party's do not follow from the parent's."""
+        self._subtract = False
 
     def summed(self) -> list[Rows]:
         """The records of each node in `build` that sums are to be made of."""
@@ -354,4 +358,5 @@ class GrowingTree:
 
     def _weights(self, leaf: int, sums: Ints) -> Floats:
         """The value (outputs,) of a leaf with these sums (S,)."""
-        return self._criterion.leaf(sums) if self.monotone is None else self.monotone.leaf(leaf, sums)
+        rows = self.rows[leaf]
+        return self._criterion.leaf(sums, rows) if self.monotone is None else self.monotone.leaf(leaf, sums, rows)

@@ -24,6 +24,11 @@ Floats = npt.NDArray[np.float64]
 class GlobalBins:
     """Columns `kept` of a party in the bins of the job. A candidate's `feature` is a place in `kept`."""
 
+    #: True if sums over a node are those over its children, candidate by candidate.
+    additive = True
+    #: The fewest drawn records in a cell that is summed; 0: any number.
+    min_cell_records = 0
+
     def __init__(self, table: BinnedTable, kept: Ints) -> None:
         self.kept = kept
         self._features: list[FeatureBins] = [table.features[j] for j in kept]
@@ -48,6 +53,13 @@ class GlobalBins:
         last = np.array([shape.n_bins - 1 for shape in shapes], dtype=np.int64)[features]
         of_candidates: Ints = self._directions[features] * np.where(self.candidates.bin == last, MIRRORED, 1)
         return of_candidates
+
+    def see(self, node: int, rows: Ints) -> None:
+        """All nodes have the bins of the job."""
+
+    def at_border(self, node: int, candidate: Candidate) -> Candidate:  # noqa: ARG002 - all bins have a border
+        """The split that a candidate is in a node."""
+        return candidate
 
     def candidate(self, place: int | Partition) -> Candidate:
         """The candidate of a place; that of n + k is the mirror image of k: only missing values go left."""
@@ -87,6 +99,9 @@ class NodeBins:
         training: the number of records that may be drawn, the first ones, from which candidates follow; None: all.
     """
 
+    additive = False
+    min_cell_records = 0
+
     def __init__(
         self, values: npt.NDArray[Any], kept: Ints, drawn: Ints, max_bin: int, training: int | None = None
     ) -> None:
@@ -106,6 +121,9 @@ class NodeBins:
         rows = rows[self._drawn[rows] > 0]
         times = self._drawn[rows]
         self._cuts[node] = [self._quantiles(self._values[rows, j], times) for j in range(len(self.kept))]
+
+    def at_border(self, node: int, candidate: Candidate) -> Candidate:  # noqa: ARG002
+        return candidate
 
     def codes(self, node: int, rows: Ints) -> Codes:
         codes = np.empty((len(rows), len(self.kept)), dtype=np.int32, order="F")
@@ -145,7 +163,7 @@ def goes_left(bins: Bins, node: int, rows: Ints, candidate: Candidate) -> Bools:
 
 def left_sums_of(bins: Bins, values: Ints, nodes: Sequence[int], rows: Sequence[Ints]) -> npt.NDArray[np.int64]:
     """Left sums (nodes, candidates, S) of values (N, S) over each node's records; fresh bins are made of them first."""
-    if isinstance(bins, GlobalBins):
+    if isinstance(bins, GlobalBins) and bins.additive:
         return left_sums(bins.all_codes, bins.candidates, values, rows)
     sums = np.empty((len(nodes), len(bins.candidates), values.shape[1]), dtype=np.int64)
     for i, (node, here) in enumerate(zip(nodes, rows, strict=True)):

@@ -12,8 +12,9 @@ pytest.importorskip("torch", reason="needs treetap[neural]")
 
 import torch
 
+from attacks.known_labels.labels import KnownLabels
 from attacks.networks.completion import Completions, Known, completions
-from attacks.networks.evidence import Evaluation, KnownLabels
+from attacks.networks.evidence import Evaluation
 from attacks.networks.schema import NetworkSettings
 from attacks.view.received_rows import attack_draws
 from treetap.errors import BadInput

@@ -112,9 +112,9 @@ def test_gradients_of_a_federation_give_labels_away(scored: tuple[Document, Netw
     assert found.gradient_labels.inferred.accuracy > 0.9
     assert found.gradient_labels.own_model is not None
     assert found.gradient_labels.own_model > 0.6
-    assert found.cosine is not None
-    assert found.cosine.auc is not None
-    assert found.cosine.auc > 0.8
+    assert found.direction_scoring is not None
+    assert found.direction_scoring.auc is not None
+    assert found.direction_scoring.auc > 0.8
 
 
 def test_completion_stands_beside_its_floors(scored: tuple[Document, NetworkFigures]) -> None:

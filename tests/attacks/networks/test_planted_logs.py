@@ -134,18 +134,18 @@ def _long_by_class(labels: Ints) -> Gradients:
 def test_length_and_direction_of_two_classes(tmp_path: Path) -> None:
     """Both scores part the classes where they were planted, and are at one half where nothing was."""
     found = figures(planted(tmp_path / "planted", _long_by_class, classes=2, objective="binary:logistic"))
-    assert found.norm is not None
-    assert found.cosine is not None
-    assert (found.norm.auc, found.cosine.auc) == (1.0, 1.0)
-    assert [row.epoch for row in found.norm.by_epoch] == [0, 1]
+    assert found.norm_scoring is not None
+    assert found.direction_scoring is not None
+    assert (found.norm_scoring.auc, found.direction_scoring.auc) == (1.0, 1.0)
+    assert [row.epoch for row in found.norm_scoring.by_epoch] == [0, 1]
     nothing = figures(planted(tmp_path / "random", at_random, records=400, classes=2, objective="binary:logistic"))
-    for scores in (nothing.norm, nothing.cosine):
+    for scores in (nothing.norm_scoring, nothing.direction_scoring):
         assert scores is not None
         assert scores.auc is not None
         assert abs(scores.auc - 0.5) < 0.15
     three = figures(planted(tmp_path / "three", by_class))
-    assert three.norm is None
-    assert three.reasons["cosine"] == "it is for two classes, and there are 3"
+    assert three.norm_scoring is None
+    assert three.reasons["direction-scoring"] == "it is for two classes, and there are 3"
 
 
 def test_the_number_of_clusters(tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ def test_one_attack(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(BadInput, match="needs the party's published model and its table"):
         run(replace(plain, name="completion"))
     with pytest.raises(BadInput, match="it is for two classes, and there are 3"):
-        run(replace(plain, name="norm"))
+        run(replace(plain, name="norm-scoring"))
     with pytest.raises(BadInput, match="settings of attacks on networks: unknown: alpha"):
         run(replace(plain, settings={"alpha": 1.0}))
     with pytest.raises(BadInput, match="attack disclosed has no settings; leave known out"):

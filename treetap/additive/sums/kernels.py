@@ -108,13 +108,21 @@ def root_bins(state: dict[str, Any], name: str) -> tuple[bytes, int]:
     return _written(worker.public, worker.root.bins())
 
 
-def node_bins(state: dict[str, Any], name: str, nodes: list[npt.NDArray[np.int64]]) -> tuple[bytes, int]:
-    """Part (a) below the root, from the places of each node's records: (bins node-major, products computed)."""
+def node_bins(
+    state: dict[str, Any], name: str, nodes: list[npt.NDArray[np.int64]], merged: Sequence[Codes] | None = None
+) -> tuple[bytes, int]:
+    """Part (a) below the root, from the places of each node's records: (bins node-major, products computed).
+
+    `merged`: for each node the bin in which the records of each bin are counted, (features, bins).
+    """
     worker: WorkerState = state[name]
     if len(worker.codes) > 1:
         worker.codes = [np.concatenate(worker.codes)]
     empty = np.empty((0, len(worker.tree.radices)), dtype=np.int64)
     tasks = [(places, worker.codes[0][places] if len(places) else empty) for places in nodes]
+    if merged is not None:
+        every = np.arange(len(worker.tree.radices))
+        tasks = [(places, bins[every, codes]) for (places, codes), bins in zip(tasks, merged, strict=True)]
     tree = worker.tree
     products = bin_products(worker.public.ring, worker.values, tasks, tree.radices, tree.joint_cells)
     return _written(worker.public, products)

@@ -129,12 +129,18 @@ class EncryptedSums(CandidateSums):
         self._under_way.append(asyncio.ensure_future(self._accumulate(worker, rows, ciphertexts)))
         await self._settle(self._engine.workers - 1)
 
-    async def candidates(self, nodes: Sequence[Rows] | None, permutation: npt.NDArray[np.integer]) -> bytes:
+    async def candidates(
+        self,
+        nodes: Sequence[Rows] | None,
+        permutation: npt.NDArray[np.integer],
+        merged: Sequence[npt.NDArray[np.integer]] | None = None,
+    ) -> bytes:
         """Packed, re-randomised left sums of every candidate of every node.
 
         Args:
             nodes: records of each node; only those whose ciphertexts came count. None is the root: all that came.
             permutation: candidate `permutation[k]` takes place k in each node.
+            merged: for each node the bin in which the records of each bin of a feature are counted, (features, bins).
 
         Returns:
             Concatenated ciphertexts of `groups_per_plaintext` candidates each, node-major.
@@ -146,7 +152,7 @@ class EncryptedSums(CandidateSums):
         count = 1 if nodes is None else len(nodes)
         if count == 0 or self.n_candidates == 0:
             return b""
-        partial = await self._sum_bins(nodes)
+        partial = await self._sum_bins(nodes, merged)
         came = int(np.count_nonzero(self._worker_of != _ABSENT))
         return await self.finish(partial, self._shapes, [permutation] * count, came)
 
@@ -196,7 +202,9 @@ class EncryptedSums(CandidateSums):
         await self.everywhere(open_tree, *[(tree,)] * self._engine.workers)
         self._opened = True
 
-    async def _sum_bins(self, nodes: Sequence[Rows] | None) -> list[tuple[bytes, int]]:
+    async def _sum_bins(
+        self, nodes: Sequence[Rows] | None, merged: Sequence[npt.NDArray[np.integer]] | None
+    ) -> list[tuple[bytes, int]]:
         """Part (a): per worker the products of its records, (node, feature, bin) in this order; their number."""
         workers = self._engine.workers
         if nodes is None:
@@ -206,7 +214,7 @@ class EncryptedSums(CandidateSums):
             worker_of = self._worker_of[rows]
             for worker in range(workers):
                 parts[worker].append(self._place_of[rows[worker_of == worker]])
-        return await self.everywhere(node_bins, *[(part,) for part in parts])
+        return await self.everywhere(node_bins, *[(part, merged) for part in parts])
 
 
 @dataclass(frozen=True)

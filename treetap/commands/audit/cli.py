@@ -48,9 +48,10 @@ def attack(
         str,
         typer.Argument(
             metavar="NAME",
-            help="cl, uni, uni+cl, id2graph, id2graph-chunked or id2graph-quotient; of pivodl also label_guess, "
-            "gain_inversion, differential or disclosed; of splitnn cl, gradient-clusters, gradient-labels, norm, "
-            "cosine or completion; of a prediction path-decoding or prediction-inversion.",
+            help="cl, uni, uni+cl, id2graph, id2graph-chunked, id2graph-quotient, known-neighbours or "
+            "known-regression; of pivodl also label_guess, gain_inversion, differential, disclosed or source_columns; "
+            "of splitnn cl, gradient-clusters, gradient-labels, norm-scoring, direction-scoring or completion; of a "
+            "prediction path-decoding or prediction-inversion.",
         ),
     ],
     attacker: AttackerOptions,
@@ -72,12 +73,19 @@ def attack(
     id2graph-chunked   the same in chunks, as the paper does for many records
     id2graph-quotient  the same with records in the same leaves merged: same modularity, any number of records
 
+    Of trees, by labels of few records that the party knows, without groups:
+
+    \b
+    known-neighbours   the labels of the nearest known records, by the nodes that records lie in over all trees
+    known-regression   a logistic regression on these nodes
+
     Of a job of splitnn, from the gradients that the party was sent, and its own model:
 
     \b
     gradient-clusters  k-means on the directions of gradients, without a label
     gradient-labels    labels of all training records from gradients and few known labels
-    norm, cosine       two classes: length and direction of single gradients
+    norm-scoring       two classes: length of single gradients
+    direction-scoring  two classes: cosine with the gradient of one known record
     completion         a head on the party's published model, beside models that need no federation
 
     Of a job of pivodl also, without groups:
@@ -87,6 +95,7 @@ def attack(
     gain_inversion     exact leaf weights from announced gains
     differential       labels from sums over sets that differ in few records
     disclosed          counts of what the messages disclose: bins, records of nodes, sums
+    source_columns     bins of records that the party does not label, by left sets and by sums that it opened
 
     Of a prediction, by the recipient of its scores, with --job, --model, --columns and --predictions:
 
@@ -95,7 +104,7 @@ def attack(
     prediction-inversion  of masked: exact leaf weights from scores, and then the leaves
 
     Settings, with --set NAME=VALUE or as lines NAME = VALUE of the TOML file --settings; of a network's attacks
-    the second list, of a prediction's the third, of pivodl's none:
+    the second list, of a prediction's the third, by known labels the fourth, of pivodl's none:
 
     \b
     discount          weight of each further tree; 0.6 of trees in sequence, else 1
@@ -126,6 +135,14 @@ def attack(
     work              sums on one side of a join, and combinations kept, at most; 262144
     rounds            random parts that are searched for two solutions; 4
     seed              of draws; 0
+
+    \b
+    known             labels that the attacker is assumed to know; 40
+    draws             draws of these, over which figures are averaged; 5
+    first             records of the rarest class that are named first, whose precision is measured; 100
+    neighbours        known records that vote on a label; 5
+    most_records      records that take part at most, drawn; 20000
+    seed              of draws and of the control; 0
 
     Changed: --discount, --alpha, --chunk-size, --chunk-weight, --chunk-edges, --seed and --known are settings: in the
     place of --chunk-size 500 type --set chunk_size=500.

@@ -76,12 +76,13 @@ def scores(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {
         name: {
             **party["attacks"],
+            **{key: known[key] for key in rows(Needs.KNOWN_LABELS) if known.get(key) is not None},
             **{key: party[key] for key in rows(Needs.SHARED_LABELS) if key in party},
             **{key: network[key] for key in rows(Needs.GRADIENTS) if network.get(key) is not None},
             **{key: _without_pictures(party[key]) for key in ("victims", "columns_read") if key in party},
         }
         for name, party in document["parties"].items()
-        for network in [party.get("network", {})]
+        for network, known in [(party.get("network", {}), party.get("known_labels", {}))]
     }
 
 

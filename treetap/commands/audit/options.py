@@ -27,7 +27,9 @@ class AuditOptions:
         None,
         "Exit with 1 above it; may be repeated. any: V-measure of every attack but cl; an attack's name: its "
         "own; accuracy: of every attack but cl; information: share of the label's entropy that all nodes tell; "
-        "label_guess, of pivodl: AUC of the guess of other parties' labels; gradient-clusters and gradient-labels, "
+        "known-neighbours and known-regression, of trees: AUC by the nodes that a party knows; "
+        "label_guess, of pivodl: AUC of the guess of other parties' labels; source_columns, of pivodl: share of a "
+        "party's cells that another one places right; gradient-clusters and gradient-labels, "
         "of splitnn: V-measure, and share of labels named right; attributes, decode, match and match-exact, of a "
         "label holder: accuracy or R² of any column, SSIM of images or share of the mean record's error removed; "
         "columns, of a label holder of trees: share of a feature party's cells that it placed in their bins; "
@@ -72,7 +74,7 @@ class LabelOptions:
     label_id: str | None = option(None, "The id column in it; by default as --id.")
     known_labels: Path | None = option(
         None,
-        "A table with ids and the column of --label, of splitnn: labels that the attacker is assumed to know. "
+        "A table with ids and the column of --label: labels that the attacker is assumed to know. "
         "Without it some of --labels.",
     )
 

@@ -34,7 +34,7 @@ def add_audit(
     """
     feature_parties = [party.name for party in experiment.party if not party.labels]
     parties = [_files(folder, name, columns=drawn.columns[name]) for name in feature_parties]
-    more = asked.model_dump(include={"attacks", "classes", "drawn_only", "settings"}, exclude_none=True)
+    more = asked.model_dump(include={"attacks", "classes", "drawn_only", "settings", "known_labels"}, exclude_none=True)
     more |= {"ca": "certs/ca.crt", "data_digest": content_digest(table)}
     if training(experiment.job.protocol).grows_trees:
         more["defences"] = experiment.defences.model_dump(exclude_defaults=True)

@@ -68,6 +68,7 @@ class Comparison:
         self._truth = truth(rows, ID, label, self._ids, self._learned)
         self._defences, self._defended = experiment.defences, experiment.defended
         self._of_columns = {name: own.of_columns for name, own in experiment.of_columns.items()}
+        self._min_cell_records = experiment.min_cell_records
         self._amplified = any(party.optimizer is not None for party in experiment.party)
         self._joined = self._predict(self._names, self._of_defences())
 
@@ -127,7 +128,7 @@ class Comparison:
         if not self._defended:
             return {}
         if self._protocol.grows_trees:
-            return {"withholding": self._defences.withholding}
+            return {"withholding": self._defences.withholding, "min_cell_records": self._min_cell_records}
         return {"defences": self._defences.of_networks, "of_columns": self._of_columns}
 
     def _predict(self, parties: Sequence[str], more: Mapping[str, Any] | None = None) -> tuple[Floats, Floats]:

@@ -26,6 +26,8 @@ from treetap.models.checksums import parse_json
 from treetap.models.store import CLEAN_METRICS, read_manifest
 from treetap.neural.defences import FeatureDefences, meaning_of
 from treetap.neural.params import SplitnnParams
+from treetap.protocols.exclusions import Feature
+from treetap.protocols.job_spec import broken_by
 from treetap.tables.config import TableConfig
 from treetap.tables.labels import Labels
 from treetap.trees import metrics
@@ -54,6 +56,9 @@ def check(file: Path, experiment: ExperimentFile, drawn: Split, classes: int) ->
         for name, given in experiment.of_columns.items():
             other = own.model_copy(update={"label": None, "weight": None, "columns": columns[name]})
             check_own(name, given, Policy(), other, None, spec)
+            both = {*experiment.defences.named(), *given.named(columns=True)}
+            if rows := broken_by(spec, set(map(Feature, both))):
+                raise ConfigError("\n".join(map(str, rows)))
     except ConfigError as refusal:
         raise ConfigError(f"{file}: {refusal}") from None
 
@@ -79,6 +84,7 @@ def defended(
         "parties": {name: own.model_dump(exclude_unset=True) for name, own in experiment.of_columns.items()},
         "says": sentences,
     }
+    sentences += says_of_cells(experiment.min_cell_records)
     if not isinstance(params, TreeParams):
         assert isinstance(params, SplitnnParams)  # the only protocol without trees
         for name, own in experiment.of_columns.items():
@@ -149,6 +155,15 @@ def says(defences: Defences, label_holder: str) -> list[str]:
             f"{' + '.join(name for name in ('grafting', 'refit') if getattr(defences, name))}."
         )
     return sentences
+
+
+def says_of_cells(min_cell_records: Mapping[str, int]) -> list[str]:
+    """The meaning of that setting of feature parties, as sentences."""
+    return [
+        f"No sums of one column of {name} in one tree, added or subtracted, are over fewer than {least} drawn records: "
+        "smaller bins are merged with their neighbours. The sets of its splits, and many trees together, tell more."
+        for name, least in min_cell_records.items()
+    ]
 
 
 def says_of_columns(defences: FeatureDefences, party: str, params: SplitnnParams) -> list[str]:

@@ -147,8 +147,8 @@ class AuditTable(Strict):
     """The attacks on the feature parties' transcripts after each run; by default those of `treetap audit`.
 
     `frontier`: a document of `treetap frontier`, by which the audit advises; a relative path is from the file's folder.
-    Of split networks `network`: settings of feature parties' attacks; `features`: of the label holder's on columns; of
-    trees `sums`.
+    `known_labels`: settings of the attacks by known labels. Of split networks `network`: settings of feature parties'
+    attacks; `features`: of the label holder's on columns; of trees `sums`.
     """
 
     attacks: Annotated[list[str], Field(min_length=1)] | None = None
@@ -156,6 +156,7 @@ class AuditTable(Strict):
     by_tree: bool = True
     drawn_only: bool = False
     settings: dict[str, Any] = {}
+    known_labels: dict[str, Any] = {}
     network: dict[str, Any] = {}
     features: dict[str, Any] = {}
     sums: dict[str, Any] = {}
@@ -169,7 +170,8 @@ class AuditTable(Strict):
             raise ValueError(f"needs {missing.name}: pip install 'treetap[audit]'") from None
         if self.attacks is not None:
             known_attacks(self.attacks)
-        check_settings({name: getattr(self, name) for name in ("settings", "network", "features", "sums")})
+        tables = ("settings", "known_labels", "network", "features", "sums")
+        check_settings({name: getattr(self, name) for name in tables})
         return self
 
 
@@ -255,6 +257,11 @@ class ExperimentFile(Strict):
     def of_columns(self) -> dict[str, Defences]:
         """The defences of feature parties' columns, by party; without those that have none."""
         return {party.name: party.defences for party in self.party if party.defences.named(columns=True)}
+
+    @property
+    def min_cell_records(self) -> dict[str, int]:
+        """That setting of the feature parties that have it, by name."""
+        return {name: own.min_cell_records for name, own in self.of_columns.items() if own.min_cell_records}
 
     @property
     def defended(self) -> bool:

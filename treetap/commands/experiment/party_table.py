@@ -105,7 +105,7 @@ def defence_faults(parties: Sequence[PartyTable], of_labels: Defences) -> list[s
     for party in parties:
         if party.labels and party.defences.model_fields_set:
             faults.append(
-                f"[party.defences] of {party.name}: the label holder sends no embeddings of its columns, and its "
+                f"[party.defences] of {party.name}: the label holder sends nothing of its columns, and its "
                 "defences of labels are in [defences]; leave it out"
             )
         elif labels := party.defences.named():

@@ -302,8 +302,8 @@ def _attack_rows(name: str, results: dict[str, Any]) -> list[tuple[str, tuple[st
         epoch = "all" if results["epoch"] is None else str(results["epoch"] + 1)
         measures = (written(results["v_measure"]), epoch, written(results["accuracy"]), str(results["clusters"]))
         return [(name, measures)]
-    if name == "gradient-labels":
-        return [(name, ("", "", written((results["inferred"] or {}).get("accuracy")), ""))]
+    if name in ("gradient-labels", "known-neighbours", "known-regression"):
+        return [(name, ("", "", _by_known_labels(results), ""))]
     if name == "completion":
         return [
             (
@@ -323,6 +323,14 @@ def _attack_rows(name: str, results: dict[str, Any]) -> list[tuple[str, tuple[st
     return (
         [(name, ("", "", _either_way(results["accuracy"], results["inverted"]), ""))] if "accuracy" in results else []
     )
+
+
+def _by_known_labels(results: dict[str, Any]) -> str:
+    """The accuracy by known labels and gradients, or nodes of trees beside the party's own columns."""
+    if "nodes" not in results:
+        return written((results["inferred"] or {}).get("accuracy"))
+    own = "" if results["columns"] is None else f" ({written(results['columns']['accuracy']['mean'])} alone)"
+    return written(results["nodes"]["accuracy"]["mean"]) + own
 
 
 def _either_way(accuracy: float | None, inverted: float | None) -> str:

@@ -66,7 +66,7 @@ def trained_by_federation(
     return TrainingResult(
         test={name: kept(tested[name]) for name in training.plan.points},
         v_measure={
-            party: {name: figures["v_measure"] for name, figures in attacks.items()}
+            party: {name: attacks[name]["v_measure"] for name in names if name in attacks}
             for party, attacks in (run.audit or {}).items()
             if not attacks.keys() & set(OF_COLUMNS)
         },
@@ -130,7 +130,14 @@ def trained_centrally(experiment: FrontierFile, table: pa.Table, training: Train
         learned = noisy_labels(holder, before[holder], labels, column, defences.label_dp, folder / "ledger")
     train_centrally = protocol_of(experiment.job.protocol).centrally.train
     assert train_centrally is not None  # a check of the file
-    model = train_centrally(list(before.items()), learned.values, count, params, defences.withholding)
+    model = train_centrally(
+        list(before.items()),
+        learned.values,
+        count,
+        params,
+        defences.withholding,
+        min_cell_records=experiment.min_cell_records,
+    )
     variants, meaning = {training.plan.name: model.ensemble}, _meaning(model)
     if defences.private_values:
         repairs, meaning = repaired(holder, before, model, learned, labels)

@@ -112,6 +112,7 @@ class _LabelHolder(_Model):
     used_trees: Count
     importance: dict[str, list[_Gain]]
     values: str | None = None
+    min_cell_records: dict[str, Count] = {}
     trees: list[_DrawnTree]
 
 

@@ -20,7 +20,7 @@ from rich.text import Text
 from rich.tree import Tree as Drawing
 
 from treetap.models.own_split import OwnSplit
-from treetap.models.store import VALUES, Names
+from treetap.models.store import CELLS, VALUES, Names
 from treetap.models.valued_trees import ValuedTrees
 from treetap.privacy.zcdp import statement
 from treetap.tables.typed import named_type, value_of
@@ -67,7 +67,7 @@ def label_holder_described(manifest: Json, trees: ValuedTrees, names: Names, mea
         "params": manifest["params"],
         "metrics": manifest["training_metrics"],
         **({"weighted": True} if manifest.get("weighted") else {}),
-        **({"base_model": manifest["base_model"]} if "base_model" in manifest else {}),
+        **{key: manifest[key] for key in ("base_model", CELLS) if key in manifest},
         "used_trees": len(used),
         "importance": importances,
         **({VALUES: manifest[VALUES]} if VALUES in manifest else {}),
@@ -137,6 +137,9 @@ def label_holder_headline(shown: Json) -> list[str]:
         lines[-1] += "; weighted by sample weights"
     if base := shown.get("base_model"):
         lines.append(f"continues {base['name']}, whose trees are the first {base['trees']}")
+    if CELLS in shown:
+        cells = ", ".join(f"{party} {least}" for party, least in sorted(shown[CELLS].items()))
+        lines.append(f"fewest drawn records in a bin that is summed: {cells}")
     if VALUES in shown:
         lines.append(f"values of leaves: {shown[VALUES]}, by clean labels, for the label holder alone")
     return lines

@@ -278,7 +278,7 @@ class RelayedChildren(google.protobuf.message.Message):
 
     @property
     def build(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Nodes whose candidates the feature parties are to build; their siblings follow by subtraction."""
+        """Nodes whose candidates the feature parties are to build; their siblings follow by subtraction, or are there too."""
 
     def __init__(
         self,
@@ -421,9 +421,12 @@ class CandidateSums(google.protobuf.message.Message):
     CIPHERTEXTS_FIELD_NUMBER: builtins.int
     MARKS_FIELD_NUMBER: builtins.int
     PARTITIONED_FIELD_NUMBER: builtins.int
+    MIN_CELL_RECORDS_FIELD_NUMBER: builtins.int
     candidates: builtins.int
     """Candidates of one node."""
     ciphertexts: builtins.bytes
+    min_cell_records: builtins.int
+    """At the root, of a party with `min_cell_records`: that setting. Sums of siblings do not follow by subtraction then."""
     @property
     def nodes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
     @property
@@ -447,8 +450,9 @@ class CandidateSums(google.protobuf.message.Message):
         ciphertexts: builtins.bytes = ...,
         marks: collections.abc.Iterable[builtins.int] | None = ...,
         partitioned: collections.abc.Iterable[builtins.int] | None = ...,
+        min_cell_records: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "ciphertexts", b"ciphertexts", "marks", b"marks", "nodes", b"nodes", "partitioned", b"partitioned"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "ciphertexts", b"ciphertexts", "marks", b"marks", "min_cell_records", b"min_cell_records", "nodes", b"nodes", "partitioned", b"partitioned"]) -> None: ...
 
 Global___CandidateSums: typing_extensions.TypeAlias = CandidateSums
 

@@ -1,0 +1,209 @@
+"""The evidence of an attacker who knows few labels: the nodes that each record lies in, and its own columns.
+
+The control asks whether the training told what an attack scores, or what was there before it: labels are reassigned
+after the training, so that its structure stays and knows nothing of them. It is in the spirit of the task reassignment
+of Liu, Xu, Guo, Cao and Wang, "Revisiting Label Inference Attacks in Vertical Federated Learning: Why They Are
+Vulnerable and How to Defend" (arXiv 2603.18680, 2026), which trains anew on other labels; an audit cannot train anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from attacks.known_labels.labels import KnownLabels
+from attacks.known_labels.schema import DrawnLabels, KnownSettings
+from attacks.scores import majority
+from attacks.view.known_trees import KnownNode, TreeView
+from attacks.view.received_rows import attack_draws, some_of
+from treetap.trees.ensemble import ROOT
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+#: Memberships of records in nodes that are in memory at most.
+_MOST_MEMBERSHIPS = 20_000_000
+#: Records between which the control exchanges labels, and parts of the records, each judged by a model of the others.
+_EXCHANGED, _PARTS = 20, 2
+
+
+@dataclass(frozen=True)
+class SignatureEvidence:
+    """All that the attacks use.
+
+    Attributes:
+        trees: those that the party knows nodes of.
+        known: labels at hand, and places of those that the party may know.
+        columns: (N, d) the party's own columns, NaN where missing; None where they are not at hand.
+        regression: the label is a number.
+        reasons: attack → why it is left out, which attacks write down.
+    """
+
+    trees: Sequence[TreeView] = field(repr=False)
+    known: KnownLabels
+    columns: Floats | None = field(repr=False)
+    settings: KnownSettings
+    regression: bool = False
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def nodes(self) -> list[KnownNode]:
+        """The known nodes of all trees that tell records apart."""
+        inner = [node for tree in self.trees for node in tree.nodes.values() if node.node != ROOT]
+        return [node for node in inner if 0 < len(node.records) < len(self.known.truth)]
+
+    @cached_property
+    def draws(self) -> list[Ints]:
+        """Places of the known labels, by draw."""
+        return self.known.draws(self.settings, np.zeros(0, dtype=np.int64))
+
+    @cached_property
+    def places(self) -> Ints:
+        """Places of the records that take part, ascending: all known ones, and as many others as bounds allow."""
+        total = len(self.known.truth)
+        memberships = sum(len(node.records) for node in self.nodes) / max(1, total)
+        most = min(self.settings.most_records, int(_MOST_MEMBERSHIPS / max(1.0, memberships)))
+        others = some_of(self.known.scored, most, attack_draws(self.settings.seed), "named")
+        return np.unique(np.concatenate([others, *self.draws])).astype(np.int64)
+
+    @cached_property
+    def truth(self) -> Ints:
+        """Classes (n,) of the records that take part."""
+        return self.known.truth[self.places]
+
+    @cached_property
+    def drawn(self) -> list[tuple[Ints, Ints]]:
+        """Of each draw the known and the named records, as places among those that take part."""
+        pairs = []
+        for places in self.draws:
+            known = np.searchsorted(self.places, places)
+            # a party that labels records itself names those of the others
+            own = np.searchsorted(self.places, self.known.pool[np.isin(self.known.pool, self.places)])
+            kept = known if len(self.known.pool) == len(self.known.scored) else np.union1d(known, own)
+            pairs.append((known, np.setdiff1d(np.arange(len(self.places)), kept)))
+        return pairs
+
+    @cached_property
+    def memberships(self) -> Any:
+        """Sparse (n, nodes): rows of length 1, in which a node weighs √ln(N ÷ its records) before.
+
+        The squared distance of two rows is thus a weighted Hamming distance, in which small nodes count most.
+        """
+        from scipy import sparse
+        from sklearn.preprocessing import normalize
+
+        at = np.full(len(self.known.truth), -1, dtype=np.int32)
+        at[self.places] = np.arange(len(self.places), dtype=np.int32)
+        inside = [at[node.records] for node in self.nodes]
+        inside = [rows[rows >= 0] for rows in inside]
+        ends = np.concatenate([[0], np.cumsum([len(rows) for rows in inside])])
+        weights = np.sqrt(np.log(len(self.known.truth) / np.array([len(node.records) for node in self.nodes])))
+        data = np.repeat(weights, np.diff(ends)).astype(np.float32)
+        shape = (len(self.places), len(self.nodes))
+        rows = np.concatenate([np.zeros(0, dtype=np.int32), *inside])
+        return normalize(sparse.csc_matrix((data, rows, ends), shape=shape).tocsr(), copy=False)
+
+    @cached_property
+    def standardised(self) -> Floats | None:
+        """Own columns (n, d) with mean 0 and deviation 1 by all records, a missing cell as the mean, over √d."""
+        if self.columns is None or not self.columns.shape[1]:
+            return None
+        present = np.isfinite(self.columns)
+        filled = np.where(present, self.columns, 0.0)
+        mean = filled.sum(axis=0) / np.maximum(1, present.sum(axis=0))
+        centred = np.where(present, self.columns - mean, 0.0)
+        deviation = centred.std(axis=0)
+        scaled = centred[self.places] / np.where(deviation > 0, deviation, 1.0)
+        return np.asarray(scaled / np.sqrt(scaled.shape[1]), dtype=np.float64)
+
+    @cached_property
+    def reassigned(self) -> Ints:
+        """Classes (n,) that keep their relation to the party's own columns, and have none to anything else.
+
+        Records are ordered by what a model of own columns says of their class, fitted to the other half of the records,
+        and each next twenty exchange their labels at random: every class keeps its count. Without columns all exchange.
+        """
+        draw = np.random.default_rng([self.settings.seed, 33])
+        truth = self.truth
+        if self.columns is None or not self.columns.shape[1]:
+            return np.asarray(draw.permutation(truth), dtype=np.int64)
+        chances = _by_others(self.columns[self.places], truth, len(self.known.classes), draw)
+        named = chances.argmax(axis=1) if chances.shape[1] > 2 else np.zeros(len(truth), dtype=np.int64)
+        order = np.lexsort((draw.random(len(truth)), chances[np.arange(len(truth)), np.maximum(named, 1)], named))
+        given = truth.copy()
+        for start in range(0, len(order), _EXCHANGED):
+            some = order[start : start + _EXCHANGED]
+            given[some] = truth[draw.permutation(some)]
+        return given
+
+    def described(self) -> DrawnLabels | None:
+        """The known labels, and what guessing scores; None where no attack can run."""
+        if self.obstacle:
+            return None
+        known, named = self.drawn[0]
+        counts = np.bincount(self.truth[named], minlength=len(self.known.classes))
+        unseen = [len(self.known.classes) - len(np.unique(self.truth[rows])) for rows, _ in self.drawn]
+        return DrawnLabels(
+            known=len(known),
+            draws=len(self.drawn),
+            unseen=float(np.mean(unseen)),
+            records=len(named),
+            left_out=len(self.known.truth) - len(known) - len(named),
+            nodes=len(self.nodes),
+            rarest=self.known.classes[self.rarest],
+            first=min(self.settings.first, len(named)),
+            chance=float(counts[self.rarest] / len(named)),
+            majority=majority(self.truth[named]),
+        )
+
+    @cached_property
+    def rarest(self) -> int:
+        """The class with the fewest of the records that take part, but some; the last one of several."""
+        counts = np.bincount(self.truth, minlength=len(self.known.classes))
+        present = np.flatnonzero(counts)
+        return int(present[::-1][np.argmin(counts[present[::-1]])])
+
+    @cached_property
+    def obstacle(self) -> str:
+        """The reason why no attack can run; empty where they can."""
+        if self.regression:
+            return "the label is a number, and these attacks name classes"
+        if not self.nodes:
+            return "the party knows no node but roots"
+        if len(np.unique(self.known.truth[self.known.scored])) < 2:
+            return "labels of two classes or more are needed: give [label] or [known], --labels or --known-labels"
+        if not self.draws:
+            return "no label is known: say [label], or [known]"
+        if not all(len(named) for _, named in self.drawn):
+            return (
+                f"all {len(self.draws[0])} labels at hand are known ones, and none is left to score by: lower known = "
+                f"{self.settings.known}"
+            )
+        return ""
+
+
+def _by_others(columns: Floats, truth: Ints, classes: int, draw: np.random.Generator) -> Floats:
+    """Chances (n, classes) of each record's class by its columns, from trees that were boosted on the other half."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    chances = np.zeros((len(truth), classes))
+    part = draw.permutation(len(truth)) % _PARTS
+    for number in range(_PARTS):
+        fitted, judged = part != number, part == number
+        present = np.unique(truth[fitted])
+        if len(present) < 2:
+            chances[np.ix_(judged, present)] = 1.0
+            continue
+        model = HistGradientBoostingClassifier(max_iter=30, max_leaf_nodes=15, random_state=0)
+        model.fit(columns[fitted], truth[fitted])
+        chances[np.ix_(judged, present)] = model.predict_proba(columns[judged])
+    return chances
+
+
+def of_others(known: KnownLabels, own: Ints) -> KnownLabels:
+    """The labels at hand of a party that labels some records itself: it knows of those, and names the others."""
+    return replace(known, pool=np.intersect1d(known.scored, own)) if len(own) else known

@@ -1,0 +1,187 @@
+"""Cells that follow from the sums of a source's candidates that a split party opened (Zhu et al. 2023, Theorem 2).
+
+The sums of a node come in a secret order. The split party knows its own labelled records' bins and gradients, hence
+their part of the difference between two consecutive cuts of a column. Where two opened sums differ by that part and by
+what few records of other parties add up to, they are these two cuts: the values have 32 fractional bits each, so that
+few other pairs do so. What other parties' records add is read by its kinds (`attacks.pivodl.small_sums`).
+
+1. Link: of each two consecutive cuts the pairs of opened sums that fit; one that fits two places, or two cuts, is no
+   link.
+2. Read: between each two linked cuts of a column, records of other parties that must have one of the bins between, and
+   all that cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from attacks.pivodl.bin_domains import BinDomains
+from attacks.pivodl.known_scores import PossibleScores
+from attacks.pivodl.small_sums import UNREAD, Keys, SmallSums, keys_of
+from attacks.view.known_trees import Ints
+from treetap.trees.shared_label_loss import SharedLabelLoss
+from treetap.trees.tree_bins import left_sums
+
+Bools = npt.NDArray[np.bool_]
+#: Deals of bins to the own records by which fits by chance are counted, and the largest share of these.
+DEALS, CHANCE = 3, 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class OpenedNode:
+    """One node's opened sums of one source, and what the split party knows of its records.
+
+    Attributes:
+        sums: (M, 2) left sums of g and h in the secret order.
+        own: (n,) the records of the node that the split party labels, `values` (n, 2) their g and h, `codes` (n, d)
+            their bins in the source's columns.
+        others: the other records of the node; `scores`: those that they can have.
+        threshold: fewest own records on either side of a candidate.
+    """
+
+    sums: Ints = field(repr=False)
+    own: Ints = field(repr=False)
+    values: Ints = field(repr=False)
+    codes: Ints = field(repr=False)
+    others: Ints = field(repr=False)
+    scores: PossibleScores = field(repr=False)
+    threshold: int
+
+
+class NodeReader:
+    """The attack on one opened node.
+
+    Attributes:
+        links: candidate, by canonical number → the place of its sum.
+    """
+
+    def __init__(self, node: OpenedNode, domains: BinDomains, loss: SharedLabelLoss) -> None:
+        self.node, self._domains = node, domains
+        pairs, scores = node.scores, node.scores.scores[:, np.newaxis]
+        self._record = pairs.records
+        of_first = loss.gradients(scores, np.zeros(len(scores), dtype=np.int64))
+        kinds, kind = np.unique(of_first, axis=0, return_inverse=True)
+        self._kind: Ints = kind.reshape(-1)
+        self._small = SmallSums(kinds.reshape(-1, 2))
+        self.sums = np.unique(node.sums, axis=0)  # equal sums are of the same records
+        left, count = self._left_of(node.codes)
+        self._left = left
+        permitted = (count >= node.threshold) & (len(node.own) - count >= node.threshold)
+        self._cuts = np.array(list(self._consecutive(permitted)), dtype=np.int64).reshape(-1, 2)
+        self._between = count[self._cuts[:, 1]] - count[self._cuts[:, 0]]
+        # without an own record between them any equal sums would fit
+        self._cuts, self._between = self._cuts[self._between > 0], self._between[self._between > 0]
+        self.links: dict[int, int] = {}
+
+    def _left_of(self, codes: Ints) -> tuple[Ints, Ints]:
+        """Own sums (candidates, 2) left of every candidate, and the number of own records."""
+        values = np.concatenate([self.node.values, np.ones((len(codes), 1), dtype=np.int64)], axis=1)
+        sums = left_sums(codes, self._domains.candidates, values, [np.arange(len(codes))])[0]
+        return sums[:, :2], sums[:, 2]
+
+    def link(self, generator: np.random.Generator) -> None:
+        """Find which candidate each sum is of, where that is plain.
+
+        Bins that are dealt to the own records anew show how many pairs of sums fit by chance. Cuts with so few own
+        records between them that chance gives more than `CHANCE` of the fits are left out.
+        """
+        cut, below, above = self._fits(self._left)
+        by_chance = np.zeros(len(self.node.own) + 1)
+        pairs = below * len(self.sums) + above
+        for _ in range(DEALS):
+            dealt, lower, upper = self._fits(self._left_of(generator.permutation(self.node.codes))[0])
+            # records that lie alone in a bin fit their true cut in whichever bin they are dealt
+            other = ~np.isin(lower * len(self.sums) + upper, pairs)
+            by_chance += np.bincount(self._between[dealt[other]], minlength=len(by_chance)) / DEALS
+        fits = np.bincount(self._between[cut], minlength=len(by_chance))
+        # fits with at least so many own records between, in truth and by chance
+        at_least, chance = (np.cumsum(counts[::-1])[::-1] for counts in (fits, by_chance))
+        plain = np.flatnonzero((at_least > 0) & (chance <= CHANCE * at_least))
+        if not len(plain):
+            return
+        kept = self._between[cut] >= plain[0]
+        lower, upper = self._cuts[cut[kept]].T
+        self._agree(np.concatenate([lower, upper]), np.concatenate([below[kept], above[kept]]))
+
+    @cached_property
+    def _pairs(self) -> tuple[Ints, Ints, Ints, Keys]:
+        """Places of two sums each, the second with the larger h; h and key of their difference; by this h."""
+        below, above = np.nonzero(self.sums[:, 1][:, np.newaxis] < self.sums[:, 1])
+        between = self.sums[above] - self.sums[below]
+        order = np.argsort(between[:, 1], kind="stable")
+        return below[order], above[order], between[order, 1], keys_of(between[order])
+
+    def _fits(self, left: Ints) -> tuple[Ints, Ints, Ints]:
+        """Cuts, by number, and the places of two sums each that differ as own sums left of candidates say, and little.
+
+        Of several that fit a cut with one place in common, the nearest.
+        """
+        below, above, between, keys = self._pairs
+        own = left[self._cuts[:, 1]] - left[self._cuts[:, 0]]
+        first = np.searchsorted(between, own[:, 1], "left")
+        many = np.searchsorted(between, own[:, 1] + self._small.largest, "right") - first
+        cut = np.repeat(np.arange(len(own)), many)
+        place = np.arange(len(cut)) - np.repeat(np.cumsum(many) - many, many) + first[cut]
+        fits = self._small.read(keys[place] - np.repeat(keys_of(own), many)) != UNREAD
+        cut, place = cut[fits], place[fits]
+        for side in (below, above):
+            # pairs come by their h, so that the first one is the nearest
+            nearest = np.unique(np.stack([cut, side[place]], axis=1), axis=0, return_index=True)[1]
+            cut, place = cut[np.sort(nearest)], place[np.sort(nearest)]
+        return cut, below[place], above[place]
+
+    def _consecutive(self, permitted: Bools) -> Iterator[tuple[int, int]]:
+        """Pairs of consecutive candidates of a column that the own threshold permits."""
+        candidates = self._domains.candidates
+        for column in range(len(candidates.shapes)):
+            numbers = np.arange(candidates.first[column], candidates.first[column + 1])
+            for missing in (False, True):
+                of_kind = numbers[(candidates.missing_left[numbers] == missing) & permitted[numbers]]
+                yield from pairwise(of_kind.tolist())
+
+    def _agree(self, candidate: Ints, place: Ints) -> None:
+        """Keep the links of candidates and places that all pairs agree on."""
+        both = np.unique(np.stack([candidate, place], axis=1), axis=0)
+        once = [np.bincount(both[:, side])[both[:, side]] == 1 for side in (0, 1)]
+        kept = both[once[0] & once[1]]
+        self.links = {int(number): int(where) for number, where in kept.tolist()}
+
+    def read(self) -> int:
+        """Narrow the cells between linked cuts; returns the number of cells that were narrowed."""
+        candidates, narrowed = self._domains.candidates, 0
+        for column in range(len(candidates.shapes)):
+            for missing in (False, True):
+                linked = [
+                    number
+                    for number in sorted(self.links)
+                    if candidates.feature[number] == column and candidates.missing_left[number] == missing
+                ]
+                for lower, upper in pairwise(linked):
+                    narrowed += self._read(column, lower, upper)
+        return narrowed
+
+    def _read(self, column: int, lower: int, upper: int) -> int:
+        node, domains = self.node, self._domains
+        own = self._left[upper] - self._left[lower]
+        sums = self.sums[self.links[upper]] - self.sums[self.links[lower]] - own
+        read = int(self._small.read(keys_of(sums[np.newaxis]))[0])
+        if read == UNREAD:
+            return 0
+        bins = domains.side(upper) & ~domains.side(lower)
+        chosen = self._small.choices[read]
+        kinds, times = np.unique(chosen[chosen != UNREAD], return_counts=True)
+        can_be = np.zeros(len(domains.possible[column]), dtype=bool)
+        can_be[node.others[domains.can_be(column, node.others, bins)]] = True
+        pools = [np.unique(self._record[(self._kind == kind) & can_be[self._record]]) for kind in kinds]
+        if any(len(pool) < many for pool, many in zip(pools, times, strict=True)):
+            return 0  # not these records: the link is wrong
+        possible = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *pools]))
+        certain = [pool for pool, many in zip(pools, times, strict=True) if len(pool) == many]
+        narrowed = domains.narrow(column, np.setdiff1d(node.others, possible, assume_unique=True), ~bins)
+        return narrowed + sum(domains.narrow(column, pool, bins) for pool in certain)

@@ -1,0 +1,138 @@
+"""Attacks by few known labels and the nodes of trees, beside the party's own columns and reassigned labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from attacks.document import Document, Party
+from attacks.known_labels.schema import Averaged, DrawnLabels, KnownLabelFigures, KnownLabelResult, Naming
+from attacks.registry import Needs, rows
+from attacks.report.glossary import count, score, share
+from treetap.pages.pictures import Dots, DottedTable, Table, dots
+
+LABEL_HEADS = (
+    *("party", "known labels", "draws", "classes without one", "records named", "left out", "nodes"),
+    *("rarest class", "named first", "its share", "largest class"),
+)
+REASON_HEADS = ("party", "left out", "reason")
+#: Field of a result → what the attack goes by, and its class in the style sheet.
+KINDS = {
+    "nodes": ("nodes", "graph"),
+    "columns": ("own columns", "cl"),
+    "both": ("both", "unicl"),
+    "reassigned": ("nodes, reassigned", "received"),
+    "reassigned_columns": ("own columns, reassigned", "chunked"),
+}
+HEADS = ("party", "attack", "figure", "guessing", *(label for label, _ in KINDS.values()))
+#: Terms of the section.
+TERMS = {
+    "Nodes": "the nodes of which the party knows the records, over all trees; small ones count most.",
+    "Own columns": "the same attack without the training: what the party could do anyway.",
+    "Reassigned": (
+        "the control. Labels are exchanged between records that look alike in the party's own columns, after the "
+        "training, whose nodes stay. What the attack by nodes still scores comes from own columns and was there before "
+        "the training; what it scores more on the true labels, the training told."
+    ),
+    "AUC": "of several classes the mean over the classes, each against all others; 0.5 is guessing.",
+    "Precision of the first": "the share of the rarest class among the records that the attack names first for it.",
+}
+
+
+@dataclass(frozen=True)
+class KnownSection:
+    """The section's content."""
+
+    title: str
+    terms: dict[str, str]
+    kinds: list[tuple[str, str]]
+    figures: DottedTable
+    labels: Table
+    reasons: Table
+
+
+def known_labels(document: Document) -> KnownSection | None:
+    """The section of a training of trees; None of another job."""
+    parties = {name: it.known_labels for name, it in document.parties.items() if it.known_labels is not None}
+    if not parties:
+        return None
+    figures = [
+        row
+        for name, known in parties.items()
+        if known.drawn is not None
+        for attack, result in _results(known)
+        for row in _rows(name, attack, result, known.drawn)
+    ]
+    drawn = {(it.drawn.known, it.drawn.draws) for it in parties.values() if it.drawn is not None}
+    return KnownSection(
+        title="; ".join(["Few known labels", *(f"{known} in each of {draws} draws" for known, draws in sorted(drawn))]),
+        terms={row.label: f"{row.line}." for row in rows(Needs.KNOWN_LABELS).values()} | TERMS,
+        kinds=list(KINDS.values()),
+        figures=DottedTable(HEADS, 3, "0 to 1", figures),
+        labels=Table(LABEL_HEADS, [_labels(name, it.drawn) for name, it in parties.items() if it.drawn is not None]),
+        reasons=Table(REASON_HEADS, [[name, *pair] for name, it in parties.items() for pair in it.reasons.items()]),
+    )
+
+
+def sentence(party: Party) -> str:
+    """The order in which a party can name the other records by its best attack, beside what takes no part."""
+    known = party.known_labels
+    if known is None or known.drawn is None:
+        return ""
+    trained = [
+        (naming.auc.mean, f"{attack}, {KINDS[key][0]}")
+        for attack, result in _results(known)
+        for key, naming in _namings(result)
+        if key in ("nodes", "both")
+    ]
+    best, how = max(trained, key=lambda pair: pair[0])
+    alone = max((it.columns.auc.mean for _, it in _results(known) if it.columns is not None), default=None)
+    before = max(it.reassigned.auc.mean for _, it in _results(known))
+    beside = "" if alone is None else f" its own columns alone give {score(alone)},"
+    return (
+        f"can put the other records in order by {count(known.drawn.known)} known labels with an AUC of {score(best)} "
+        f"({how});{beside} labels reassigned after the training {score(before)}."
+    )
+
+
+def _results(known: KnownLabelFigures) -> Iterator[tuple[str, KnownLabelResult]]:
+    """Each attack that was run."""
+    for label, result in (("neighbours", known.known_neighbours), ("regression", known.known_regression)):
+        if result is not None:
+            yield label, result
+
+
+def _namings(result: KnownLabelResult) -> Iterator[tuple[str, Naming]]:
+    """Each kind of rows that the attack went by."""
+    for key in KINDS:
+        naming: Naming | None = getattr(result, key)
+        if naming is not None:
+            yield key, naming
+
+
+def _rows(name: str, attack: str, result: KnownLabelResult, drawn: DrawnLabels) -> Iterator[tuple[list[str], Dots]]:
+    """Three figures of an attack under `HEADS`, each with what guessing reaches."""
+    namings = dict(_namings(result))
+    for field, label, guessed in (
+        ("auc", "AUC", 0.5),
+        ("precision", f"precision of the first {count(drawn.first)}", drawn.chance),
+        ("accuracy", "accuracy", drawn.majority),
+    ):
+        by: dict[str, Averaged] = {key: getattr(naming, field) for key, naming in namings.items()}
+        cells = [_figure(by[key]) if key in by else "–" for key in KINDS]
+        placed = ((KINDS[key][1], by[key].mean) for key in reversed(KINDS) if key in by)
+        yield [name, attack, label, score(guessed), *cells], dots(placed, limit=guessed)
+
+
+def _figure(averaged: Averaged) -> str:
+    spread = "" if averaged.deviation is None else f" ± {score(averaged.deviation)}"
+    return f"{score(averaged.mean)}{spread}"
+
+
+def _labels(name: str, drawn: DrawnLabels) -> list[str]:
+    """A party's known labels under `LABEL_HEADS`."""
+    return [
+        *(name, count(drawn.known), count(drawn.draws), f"{drawn.unseen:.1f}", count(drawn.records)),
+        *(count(drawn.left_out), count(drawn.nodes), drawn.rarest, count(drawn.first)),
+        *(share(drawn.chance, 1), share(drawn.majority, 1)),
+    ]

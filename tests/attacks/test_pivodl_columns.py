@@ -1,0 +1,252 @@
+"""Columns read by a party of PIVODL: planted nodes are read exactly, and of real jobs every claim is compared with the
+tables."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attacks.pivodl import column_claims
+from attacks.pivodl.bin_domains import UNPLACED, BinDomains
+from attacks.pivodl.column_claims import Onlooker, SourceClaims, claims
+from attacks.pivodl.known_scores import PossibleScores
+from attacks.pivodl.opened_sums import NodeReader, OpenedNode
+from attacks.pivodl.source_columns import scored
+from attacks.view.pivodl_messages import ReceivedBins
+from attacks.view.pivodl_view import PivodlView
+from attacks.view.view import View, read_view
+from tests.attacks.pivodl import PARAMS, shared_world, trained, views
+from tests.attacks.recorded import rewritten, transcript
+from tests.pivodl.worlds import binned
+from tests.worlds import World
+from treetap.errors import Malformed
+from treetap.trees.candidates import Shape
+from treetap.trees.ensemble import ROOT
+from treetap.trees.pivodl_params import PivodlParams
+from treetap.trees.shared_label_loss import SharedLabelLoss
+from treetap.trees.tree_bins import left_sums
+from treetap.wire.v2 import transcript_pb2
+from treetap.wire.v2.transcript_pb2 import TranscriptRecord
+
+pytestmark = [pytest.mark.filterwarnings("ignore:a 512-bit"), pytest.mark.xdist_group("pivodl-columns")]
+LOSS = SharedLabelLoss(PivodlParams())
+RECORDS, OWN, BINS = 90, 45, 20
+
+
+@dataclass
+class Planted:
+    """A node whose sums are known to be those of `codes` (N, d), in the order `order`."""
+
+    codes: Any
+    domains: BinDomains
+    reader: NodeReader
+    order: Any
+
+
+def _planted(codes: Any, scores: Any, seed: int) -> Planted:
+    """All records in one node; the first `OWN` are the attacker's, and all have a known score."""
+    rng = np.random.default_rng(seed)
+    labels, rows = rng.integers(0, 2, RECORDS), np.arange(RECORDS)
+    values = LOSS.gradients(scores[:, np.newaxis], labels)
+    shapes = tuple(Shape(BINS, False) for _ in range(codes.shape[1]))
+    domains = BinDomains(RECORDS, rows[:OWN], ReceivedBins(shapes, codes[:OWN]))
+    order = rng.permutation(len(domains.candidates))
+    node = OpenedNode(
+        sums=left_sums(codes, domains.candidates, values, [rows])[0][order],
+        own=rows[:OWN],
+        values=values[:OWN],
+        codes=codes[:OWN],
+        others=rows[OWN:],
+        scores=PossibleScores(rows[OWN:], scores[OWN:]),
+        threshold=1,
+    )
+    return Planted(codes, domains, NodeReader(node, domains, LOSS), order)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_planted_order_is_read_exactly(seed: int) -> None:
+    """At full precision every named sum is the right one, and most cells of small bins are placed, none wrongly."""
+    rng = np.random.default_rng(seed)
+    planted = _planted(rng.integers(0, BINS, (RECORDS, 3)), rng.normal(size=RECORDS), seed)
+    planted.reader.link(rng)
+    sums = planted.reader.sums
+    original = planted.reader.node.sums
+    for candidate, place in planted.reader.links.items():
+        assert sums[place].tolist() == original[list(planted.order).index(candidate)].tolist()
+    assert len(planted.reader.links) > 0.7 * len(planted.order)
+    assert planted.reader.read() > 0
+    placed, others = planted.domains.placed()[OWN:], planted.codes[OWN:]
+    claimed = placed != UNPLACED
+    assert (placed[claimed] == others[claimed]).all()
+    assert claimed.mean() > 0.35
+
+
+def test_equal_scores_and_equal_columns_name_nothing() -> None:
+    """Where all records have one score, sums are counts; of two equal columns each sum fits both."""
+    rng = np.random.default_rng(7)
+    codes = rng.integers(0, BINS, (RECORDS, 3))
+    alike = _planted(codes, np.zeros(RECORDS), 7)
+    alike.reader.link(rng)
+    alike.reader.read()
+    assert (alike.domains.placed()[OWN:] == UNPLACED).mean() > 0.95
+    twice = _planted(codes[:, [0, 0]], rng.normal(size=RECORDS), 7)
+    twice.reader.link(rng)
+    assert not twice.reader.links
+
+
+def test_wrong_claims_are_counted() -> None:
+    """Scores are counts over the records that the attacker does not label: planted faults, and no others."""
+    rng = np.random.default_rng(1)
+    truth = rng.integers(0, 8, (50, 2))
+    placed = truth.copy()
+    placed[10:30] = UNPLACED
+    placed[40:43, 0] = (truth[40:43, 0] + 1) % 8
+    claimed = SourceClaims(placed, np.full_like(placed, UNPLACED), truth + 0.0, opened=9, linked=4, contradictions=0)
+    own, others = np.arange(10), np.arange(10, 50)
+    figures = scored(claimed, own, others, truth)
+    assert (figures.cells, figures.received, figures.placed, figures.wrong) == (80, 20, 40, 3)
+    assert (figures.by_left_sets, figures.by_left_sets_wrong) == (0, 0)
+    assert figures.rank_correlation == pytest.approx(1.0)
+    without = scored(claimed, own, others, None)
+    assert (without.placed, without.wrong, without.rank_correlation) == (40, None, None)
+
+
+def test_the_attacker_holds_no_truth() -> None:
+    """It has a view and own labels; bins of all records, its own table's and others' labels are refused by name."""
+    assert [field.name for field in fields(Onlooker)] == ["view", "records", "labels"]
+    codes = ReceivedBins((Shape(4, False),), np.zeros((6, 1), dtype=np.int64))
+    ownership = {"a": np.arange(3), "b": np.arange(3, 6)}
+    view = PivodlView("a", ["a", "b"], PivodlParams(), ownership, {}, 0, ())
+    with pytest.raises(ValueError, match="the bins of b are of other records"):
+        Onlooker(replace(view, columns={"b": codes}), 6)
+    half = ReceivedBins(codes.shapes, codes.codes[:3])
+    with pytest.raises(ValueError, match="labels of its own records alone"):
+        Onlooker(replace(view, columns={"a": half}), 6)
+    with pytest.raises(ValueError, match="labels of its own records alone"):
+        Onlooker(replace(view, columns={"b": half}), 6, np.zeros(6, dtype=np.int64))
+    assert set(claims(Onlooker(replace(view, columns={"b": half}), 6))) == {"b"}
+
+
+def test_no_module_of_the_attack_reads_a_table() -> None:
+    """What makes claims imports neither tables nor the scorer, and is given none."""
+    folder = Path(column_claims.__file__).parent
+    names = ("column_claims", "opened_sums", "left_sets", "known_scores", "small_sums", "bin_domains")
+    for name in names:
+        tree = ast.parse((folder / f"{name}.py").read_text())
+        imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        assert not {module for module in imported if module.startswith(("treetap.tables", "treetap.trees.binning"))}
+        assert not imported & {"attacks.pivodl.source_columns", "attacks.pivodl.evidence", "attacks.view.own_table"}
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, dict[str, Path], dict[str, View]]:
+    """A job whose parties record what they open as split parties."""
+    here = shared_world(300, parties=3, seed=5)
+    params = replace(PARAMS, n_estimators=5, max_bin=16)
+    states = trained(tmp_path_factory.mktemp("opened"), here, params, record_sums=True)
+    return here, states, views(states)
+
+
+def _codes(here: World, view: PivodlView) -> dict[str, Any]:
+    return {name: table.codes.astype(np.int64) for name, table in binned(here, view.params)}
+
+
+def _onlooker(here: World, view: View) -> Onlooker:
+    assert view.pivodl is not None
+    return Onlooker(view.pivodl, view.records, here.y[view.pivodl.own].astype(np.int64))
+
+
+def test_a_view_has_the_bins_of_own_records_and_the_opened_sums(job: Any) -> None:
+    """Bins are those of the sources' tables; every node's opened sums are left sums of its source, each once."""
+    here, _, seen = job
+    opened = 0
+    for name, view in seen.items():
+        shared = view.pivodl
+        codes = _codes(here, shared)
+        assert set(shared.columns) == set(codes) - {name}
+        for source, bins in shared.columns.items():
+            assert bins.codes.tolist() == codes[source][shared.own].tolist()
+        first = shared.trees[0]
+        values = LOSS.gradients(np.zeros((len(here.y), 1)), here.y)
+        for tree in shared.trees:
+            assert set(tree.sums) >= {ROOT}
+            opened += len(tree.opened)
+        for (node, source), sums in first.opened.items():
+            rows, candidates = (
+                first.view.nodes[node].records,
+                BinDomains(len(here.y), shared.own, shared.columns[source]).candidates,
+            )
+            left = left_sums(codes[source], candidates, values, [rows])[0]
+            assert {tuple(row) for row in sums.tolist()} <= {tuple(row) for row in left.tolist()}
+        assert first.sums[ROOT].tolist() == values.sum(axis=0).tolist()
+    # each source has one split party per node
+    assert opened == sum(len(tree.open) * 3 for tree in next(iter(seen.values())).pivodl.trees)
+
+
+def test_claims_of_a_real_job(job: Any) -> None:
+    """Left sets claim nothing wrong; of what sums add at most a few cells are; own records are as they were sent."""
+    here, _, seen = job
+    placed = wrong = linked = 0
+    for view in seen.values():
+        codes, shared = _codes(here, view.pivodl), view.pivodl
+        others = np.setdiff1d(np.arange(len(here.y)), shared.own)
+        for source, claimed in claims(_onlooker(here, view)).items():
+            assert claimed.placed[shared.own].tolist() == codes[source][shared.own].tolist()
+            figures = scored(claimed, shared.own, others, codes[source])
+            assert figures.by_left_sets_wrong == 0
+            assert figures.cells == len(others) * 2
+            assert figures.opened == sum(
+                len(it) for t in shared.trees for (_, of), it in t.opened.items() if of == source
+            )
+            placed, wrong, linked = placed + figures.placed, wrong + (figures.wrong or 0), linked + figures.linked
+            assert figures.rank_correlation is not None
+    assert linked > 0
+    assert wrong <= 0.2 * placed
+
+
+def test_without_recorded_sums_left_sets_are_all(job: Any, tmp_path: Path) -> None:
+    """The policy's switch decides: a transcript without these entries has no opened sums, and no claim by them."""
+    here, states, _ = job
+    name = list(states)[1]
+
+    def without(records: list[TranscriptRecord]) -> Iterator[TranscriptRecord]:
+        return (record for record in records if record.step != "own_sums")
+
+    view = read_view(rewritten(transcript(states, name), tmp_path / name, without), party=name)
+    assert view.pivodl is not None
+    assert not any(tree.opened for tree in view.pivodl.trees)
+    for claimed in claims(_onlooker(here, view)).values():
+        assert (claimed.opened, claimed.linked) == (0, 0)
+        assert claimed.placed.tolist() == claimed.by_left_sets.tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (lambda entry: entry.nodes.append(2), "are not of one node"),
+        (lambda entry: setattr(entry, "candidates", entry.candidates + 1), "numbers are recorded, where there are"),
+        (lambda entry: setattr(entry, "first", 1), "parts of its numbers are missing"),
+    ],
+)
+def test_changed_entries_are_refused(job: Any, tmp_path: Path, change: Any, fault: str) -> None:
+    """By name; a chain of records that was made anew does not help them."""
+    _, states, _ = job
+    name = next(iter(states))
+
+    def changed(records: list[TranscriptRecord]) -> Iterator[TranscriptRecord]:
+        done = False
+        for record in records:
+            if record.step == "own_sums" and not done:
+                entry = transcript_pb2.OwnSums.FromString(record.message)
+                change(entry)
+                record.message, done = entry.SerializeToString(), True
+            yield record
+
+    with pytest.raises(Malformed, match=fault):
+        read_view(rewritten(transcript(states, name), tmp_path / name, changed), party=name)

@@ -1,0 +1,71 @@
+"""The register of attacks and defences: rendered, whole, and with figures that stand on the pages that it names."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from attacks.registry import ROWS
+from party.defences.settings import _OPTIONS, Defences
+from tests.commands.command import python
+from treetap import papers
+from treetap.papers import Paper
+from treetap.protocols.defences import DEFENCES
+from treetap.protocols.registry import PREDICTION, TRAINING
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+sys.path.insert(0, str(DOCS))
+
+from render_register import cell, figure, rendered  # noqa: E402
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_the_page_is_that_of_the_rows(changed: bool, tmp_path: Path) -> None:
+    """It is rendered; a page that is not is told."""
+    for name in ("register.md", "register.json"):
+        text = (DOCS / name).read_text("utf-8")
+        (tmp_path / name).write_text(text.replace("of this project", "new") if changed else text, "utf-8")
+    checked = python(DOCS / "render_register.py", "--check", "--docs", tmp_path)
+    assert checked.status == changed, checked.err
+    assert ("register.md is stale: run make register" in checked.err) == changed
+
+
+def test_rows_are_whole() -> None:
+    """A published name has a paper; code and protocols exist; no defence of a party's file is without a row."""
+    assert len({row.key for row in DEFENCES}) == len(DEFENCES)
+    for attack in ROWS:
+        assert bool(attack.published) == (attack.paper is not None), attack.name
+    for row in DEFENCES:
+        assert bool(row.published) == (row.paper is not None), row.key
+        assert (ROOT / row.module).exists(), row.key
+        assert row.had_by, row.key
+        assert set(row.had_by) <= {*TRAINING, *PREDICTION}, row.key
+    keys = {row.key.partition(" ")[0] for row in DEFENCES}
+    assert set(Defences.model_fields) - set(_OPTIONS) <= keys
+    named = {row.paper for row in (*ROWS, *DEFENCES)}
+    assert {it for it in vars(papers).values() if isinstance(it, Paper)} == named - {None}
+
+
+def test_a_figure_is_where_its_entry_says() -> None:
+    """A row, a column, a command or words that are not there are named, and so is an entry of no row."""
+    page = "| a | b |\n|---|---|\n| x | 1 |\n| y | 2 |\n\n| c |\n|---|\n| y | 3 |\n"
+    assert cell(page, "| y |", "b", "here") == "2"
+    with pytest.raises(ValueError, match="here has no row"):
+        cell(page, "| z |", "b", "here")
+    with pytest.raises(ValueError, match="here has no column 'c'"):
+        cell(page, "| y |", "c", "here")
+    content = json.loads((DOCS / "register.json").read_text("utf-8"))
+    for change, said in (
+        ({"quote": "of 0.123 by nothing"}, "does not say"),
+        ({"command": "python benchmarks/nothing.py"}, "has no command"),
+    ):
+        entry = {**content["figures"]["norm-scoring"], **change}
+        with pytest.raises(ValueError, match=said):
+            figure({"norm-scoring": entry}, "norm-scoring")
+    assert figure({}, "cl") == "–"
+    with pytest.raises(ValueError, match="'clx' is no attack of the registry and no defence"):
+        rendered({**content, "figures": {"clx": content["figures"]["cl"]}})
