@@ -60,6 +60,7 @@ class Policy(Strict):
     min_sensitivity: Annotated[float, Field(gt=0, le=1e6)] | None = None
     max_leakage: Annotated[float, Field(ge=0)] | None = None
     on_max_leakage: Literal["stop", "withdraw"] = "stop"
+    max_column_leakage: Annotated[float, Field(ge=0, le=1)] | None = None
     cluster_holds_key: bool = False
     emits: dict[str, list[str]] = {}
 

@@ -86,7 +86,8 @@ class World:
             split = tree.nodes[node]
             if isinstance(split, OracleSplit):
                 values = columns[split.owner][found[node], split.feature]
-                left = np.where(np.isnan(values), split.missing_left, values < split.cut)
+                there = ~np.isin(values, split.cut) if isinstance(split.cut, tuple) else values < split.cut
+                left = np.where(np.isnan(values), split.missing_left, there)
                 found[2 * node], found[2 * node + 1] = found[node][left], found[node][~left]
         return found
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
+
 from party.alignment.steps import ALIGNMENT
 from party.boosting.layout import implied
 from party.config import PartyConfig
@@ -40,7 +42,7 @@ class FeatureParty:
         self._params = params_as(spec, BoostingParams)
         trees = self._params.n_estimators * self._params.trees_per_round(MOST_CLASSES)
         job = self._job = FeaturePartyJob(config, context, spec, self._params, trees, partial(implied, self._params))
-        growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored)
+        growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored, job.account)
         self._sums: EncryptedSums | None = None
         self.sizes = job.sizes
         self.steps = steps_of(self, job, growth, phases={ALIGNMENT: job.alignment}, conditions=job.conditions)
@@ -111,7 +113,9 @@ class FeatureParty:
             self._context.progress.done = received
         if received != len(sampled):
             raise Malformed(f"{sender} sent {received} ciphertexts for {len(sampled)} records in tree {t}")
-        return self._growth.plant(t, columns, len(codes))
+        summed = np.zeros(len(codes), dtype=bool)
+        summed[sampled] = True
+        return self._growth.plant(t, columns, summed)
 
     async def _drop_tree(self) -> None:
         """Release the tree under construction and its ciphertexts, if there is one."""

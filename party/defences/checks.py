@@ -37,20 +37,20 @@ def check_own(
     Raises:
         ConfigError: the job cannot have a defence or a constraint that the file asks for.
         Refused: this party's labels would be used without label differential privacy, and its policy has a budget; or
-            the policy bounds what sets of records tell, and the job's has no such bound; or its columns would be
-            embedded with less sensitivity than its policy asks for; or the policy lets no constraints go to the label
-            holder.
+            the policy bounds what sets of records tell, or what is read of columns, and the job's has no such bound; or
+            its columns would be embedded with less sensitivity than its policy asks for; or the policy lets no
+            constraints go to the label holder.
     """
     one_role = training(training_name(spec)).one_role
     labelled = own is not None and own.label is not None if one_role else spec.aggregator == party
     embeds = spec.aggregator != party or one_role
     used = features_of(spec) | _of_tables(own, further)
     used |= _of_labels(defences, policy) if labelled else set()
-    used |= _of_columns(party, defences, spec) if embeds else set()
+    used |= _of_columns(party, defences, policy, spec) if embeds else set()
     if rows := broken_by(spec, used):
         said = "\n".join(map(str, rows))
         # a policy refuses a job; what only this party's file asks for is a fault of the file
-        if all(row.feature is Feature.MAX_LEAKAGE for row in rows):
+        if all(row.feature in (Feature.MAX_LEAKAGE, Feature.MAX_COLUMN_LEAKAGE) for row in rows):
             raise Refused(f"{party} takes no part in this job by its policy: {said}")
         raise ConfigError(said)
     # the marks of constrained columns go to the label holder with the sums
@@ -85,9 +85,10 @@ def _of_labels(defences: Defences, policy: Policy) -> set[Feature]:
     return {feature for feature, has in used.items() if has}
 
 
-def _of_columns(party: str, defences: Defences, spec: setup_pb2.JobSpec) -> set[Feature]:
+def _of_columns(party: str, defences: Defences, policy: Policy, spec: setup_pb2.JobSpec) -> set[Feature]:
     """The features by which a party protects columns of which others learn."""
     used, params = {Feature(name) for name in defences.named(columns=True)}, params_of(spec)
+    used |= set() if policy.max_column_leakage is None else {Feature.MAX_COLUMN_LEAKAGE}
     if isinstance(params, SplitnnParams):
         bottom = params.bottom_of(party)
         used |= {Feature.BATCH_NORM} if bottom.kind != "mlp" and bottom.norm == "batch" else set()

@@ -42,7 +42,7 @@ class FeatureParty:
         self._params = params_as(spec, ForestParams)
         trees = self._params.n_estimators
         job = self._job = FeaturePartyJob(config, context, spec, self._params, trees, partial(implied, self._params))
-        growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored)
+        growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored, job.account)
         self._pool: PooledSums | None = None
         self._drawn: Rows | None = None
         self._sums_of_all = False  # of the current tree
@@ -128,7 +128,8 @@ class FeatureParty:
             columns = split_table.columns_of_tree(
                 t, self._params, permuted=True, min_cell_records=self._job.min_cell_records
             )
-        return self._growth.plant(t, columns, total)
+        summed = np.arange(total) < split_table.training if self._sums_of_all else drawn > 0
+        return self._growth.plant(t, columns, summed)
 
     def _task(self, tree: OwnTree, node: int) -> NodeTask:
         """The drawn records of a node, each as often as it was drawn, in the bins of the job or of the node."""

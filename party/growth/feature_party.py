@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from party.defences.column_account import ColumnAccount
 from party.growth.messages import child_messages, take_partitions, take_spaces, take_won
 from party.growth.split_table import TreeColumns
 from party.growth.stored_trees import StoredTrees
@@ -24,6 +25,7 @@ from treetap.trees.candidates import Partition
 from treetap.trees.ensemble import ROOT
 from treetap.wire.v2 import control_pb2, growth_pb2
 
+Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 #: Most bytes of packed ciphertexts in one message of candidate sums.
 SUMS_BYTES = 1024 * 1024
 
@@ -45,11 +47,14 @@ AFTER_STORING = (
 
 
 class OwnTree:
-    """A tree under construction: the instance spaces that this party has, and its own splits."""
+    """A tree under construction: the instance spaces that this party has, and its own splits.
 
-    def __init__(self, index: int, columns: TreeColumns, total: int) -> None:
-        self.index, self.columns, self.total = index, columns, total
-        self.rows: dict[int, Rows] = {ROOT: np.arange(total, dtype=np.int64)}
+    `summed`: (N,) the records that its sums hold.
+    """
+
+    def __init__(self, index: int, columns: TreeColumns, summed: Bools) -> None:
+        self.index, self.columns, self.total, self.summed = index, columns, len(summed), summed
+        self.rows: dict[int, Rows] = {ROOT: np.arange(self.total, dtype=np.int64)}
         self.splits: list[OwnSplit] = []
 
     def rows_of(self, node: int) -> Rows:
@@ -64,13 +69,14 @@ class OwnTree:
 class FeaturePartyGrowth:
     """A growing tree at a feature party, from the root to the stored line of the shard."""
 
-    def __init__(self, context: StepContext, label_holder: str, stored: StoredTrees) -> None:
-        self._context, self._label_holder, self._stored = context, label_holder, stored
+    def __init__(self, context: StepContext, label_holder: str, stored: StoredTrees, account: ColumnAccount) -> None:
+        """`account`: of what the label holder can read in this party's columns."""
+        self._context, self._label_holder, self._stored, self._account = context, label_holder, stored, account
         self._tree: OwnTree | None = None
 
-    def plant(self, t: int, columns: TreeColumns, total: int) -> OwnTree:
-        """Begin a tree of `total` records."""
-        self._tree = OwnTree(t, columns, total)
+    def plant(self, t: int, columns: TreeColumns, summed: Bools) -> OwnTree:
+        """Begin a tree; `summed`: (N,) the records that its sums hold."""
+        self._tree = OwnTree(t, columns, summed)
         return self._tree
 
     def forget(self) -> None:
@@ -93,7 +99,12 @@ class FeaturePartyGrowth:
 
         At the root also the marks of the candidates of constrained columns, if this party has any, and the fewest
         records in a cell.
+
+        Raises:
+            Refused: the label holder could read more of the columns than the policy lets it; nothing is sent.
         """
+        bins, account = tree.columns.bins, self._account
+        await self._context.offload(lambda: account.charge_sums(tree, bins, nodes), whole=True)
         self._context.costs.ciphertexts["candidate_sums"] += len(packed) // ciphertext_bytes
         step = SUMS_BYTES // ciphertext_bytes * ciphertext_bytes
         marks = tree.columns.marks() if stage == 0 else None
@@ -135,6 +146,8 @@ class FeaturePartyGrowth:
                 self._context.policy.check_space(self._context.party, self._label_holder, child, count)
             children.append((node, split.handle, left))
             self._record(t, stage, tree, split)
+        own = tree.splits[len(tree.splits) - len(won) :]
+        await self._context.offload(lambda: self._account.charge_left_sets(tree, own), whole=True)
         await self._context.outbox.send(
             self._label_holder, "children", child_messages(children, tree.total), round=t, stage=stage
         )

@@ -11,6 +11,7 @@ from functools import partial
 from party.alignment.steps import ALIGNED, ALIGNMENT, Alignment, begin_alignment
 from party.config import PartyConfig
 from party.defences.checks import check_cells, refuse_cells
+from party.defences.column_account import ColumnAccount
 from party.growth.continuation import BaseModel
 from party.growth.feature_party import SITS_OUT, TAKES_PART
 from party.growth.split_table import SplitTable
@@ -51,6 +52,7 @@ class FeaturePartyJob:
         conditions: those of the rows of a tree's steps.
         min_cell_records: the fewest drawn records of a cell that this party sums; 0: any number.
         stored: the trees on disk.
+        account: of what the label holder can read in the columns.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class FeaturePartyJob:
         self._implied = implied
         self.min_cell_records = config.defences.min_cell_records or 0
         self.stored = StoredTrees(context, "splits")
+        self.account = ColumnAccount(context, config.state, spec.aggregator, spec.table, params)
         self._records: JobRecords | None = None
         self._base = BaseModel.of(context, spec, params)
         members, rounds = members_of(spec, context.coordinator), self.base_trees + trees
@@ -115,7 +118,11 @@ class FeaturePartyJob:
         )
 
     async def bin(self) -> Outcome:
-        """Select the common records, and bin their columns once for the job; store the trees of its base model."""
+        """Select the common records, and bin their columns once for the job; store the trees of its base model.
+
+        Raises:
+            Refused: the label holder could read more of the columns already than the policy lets it.
+        """
         base, store = self._base, self._context.store
         records = self._take(required(self._records).take(self.alignment.records))
         check_cells(self._context, self.min_cell_records, self._params.drawn(0, records.training))
@@ -123,6 +130,8 @@ class FeaturePartyJob:
             await self._context.offload(lambda: base.seed(store, kinds=(TREES,)))
             await self.stored.read()
         table = records.table
+        account, ids = self.account, table.ids[: records.training]
+        await self._context.offload(lambda: account.open(ids, table.columns))
         binned = await bin_features(self._context, table, self._params, records.training)
         self._split_table = SplitTable(self._context.party, table.columns, binned, records.training)
         # missing values on either side of each cut, and against all others; the sides of any may be exchanged

@@ -53,6 +53,8 @@ from treetap.protocols.agreement import changed
 DRAFT = "model"
 #: The folder of noisy labels in a party's state: see `party.defences.noisy_labels`.
 DRAWS = "noisy_labels"
+#: The folder of counted cells: see `party.defences.column_account`.
+COLUMN_LEAKAGE = "column_leakage"
 
 
 log = logging.getLogger(__name__)
@@ -276,7 +278,11 @@ class JobStore:
 
 def sweep(state: Path, predictions: Path, jobs: Path, models: Path) -> list[Path]:
     """Delete files of crashes, and progress whose model is published; returns the paths."""
-    whole = [folder for folder in (state, state / DRAWS, predictions, jobs, models) if folder.is_dir()]
+    whole = [
+        folder
+        for folder in (state, state / DRAWS, state / COLUMN_LEAKAGE, predictions, jobs, models)
+        if folder.is_dir()
+    ]
     left = [path for folder in whole for path in folder.iterdir() if remnant(path)]
     for folder in sorted(path for parent in (jobs, models) for path in parent.iterdir() if path not in left):
         model = models / folder.name

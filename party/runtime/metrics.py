@@ -86,6 +86,15 @@ class PartyMetrics(ProcessMetrics):
             "treetap_signature_excess_share", "Plug-in less chance, over the label's entropy.", "peer"
         )
 
+        self._columns = self.gauge(
+            "treetap_column_leakage_share",
+            "Share of a table's cells that have lain in groups of at most three records that the label holder has sums "
+            "of, or is shown.",
+            "peer",
+            "table",
+            "by",
+        )
+
     def workers(self, engine: str, number: int, *, holds_keys: bool) -> None:
         """Record the number of workers of an engine, and whether they hold the party's keys."""
         self._workers.labels(engine, "yes" if holds_keys else "no").set(number)
@@ -140,6 +149,10 @@ class PartyMetrics(ProcessMetrics):
         self._signature.labels(peer, "plug-in").set(plug_in)
         self._signature.labels(peer, "by chance").set(by_chance)
         self._excess.labels(peer).set(excess)
+
+    def column_leakage(self, peer: str, table: str, by: str, share: float) -> None:
+        """Record the share of a table's cells that a label holder may read, "any" way or by one of these."""
+        self._columns.labels(peer, table, by).set(share)
 
     def operations(self) -> JobCounts:
         """Counter of a job's operations, which adds to the process's metric too."""

@@ -1,4 +1,4 @@
-"""`treetap leakage`: the label holder's own account, of a job that trains and of a published model."""
+"""`treetap leakage`: the label holder's own account, of a job that trains and of a published model; and of columns."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
+
+from party.defences.column_account import LEFT_SETS, SUMS, AccountFile, CountedCells
 from party.runtime.job_store import JobStore
 from tests.commands.command import refused, treetap
 from treetap.models.store import LEAKAGE, MODEL_FORMAT, read_leakage
+from treetap.tables.record_ids import Ids
 
 MODEL = Path(__file__).parent.parent / "library" / "models" / f"v{MODEL_FORMAT}" / "bank"
 CONFIG = """
@@ -54,3 +58,46 @@ def test_a_job_without_an_account_is_refused(tmp_path: Path) -> None:
     """Exit status 2 and the folder that has none."""
     said = refused(treetap("leakage", "other", "--config", _party(tmp_path)))
     assert "there is no account of a job 'other'" in said
+
+
+def _count(folder: Path, table: str, job: str) -> None:
+    """Four records in two columns: three cells by sums, one of them and another one by left sets."""
+    cells = CountedCells()
+    cells.places(Ids.of(["p", "q", "r", "s"]), ["age", "income"])
+    for way, column, places in ((SUMS, 0, [0, 1]), (SUMS, 1, [3]), (LEFT_SETS, 1, [2, 3])):
+        cells, _, _ = cells.marked(way, [(column, np.array(places))])
+    cells.jobs = {job: {SUMS: 3, LEFT_SETS: 2}}
+    AccountFile(folder / "state", "shop", table).write(cells)
+
+
+def test_a_feature_party_has_the_account_of_its_columns(tmp_path: Path) -> None:
+    """By label holder and table, over all jobs or those of one; a label holder's job has that of its labels."""
+    config = _party(tmp_path)
+    (tmp_path / "policy.toml").write_text("max_column_leakage = 0.6\n")
+    config.write_text(CONFIG.replace("state =", 'policy = "policy.toml"\nstate ='))
+    _count(tmp_path, "clients", "credit")
+    _count(tmp_path, "loans", "other")
+    expected = {"label_holder": "shop", "records": 4, "columns": 2, "cells": 8, "counted": 4, "share": 0.5}
+    expected |= {"by_sums": 3, "by_left_sets": 2}
+    rows = [
+        {**expected, "table": name, "jobs": {job: {"sums": 3, "left_sets": 2}}}
+        for name, job in (("clients", "credit"), ("loans", "other"))
+    ]
+    found = json.loads(treetap("leakage", "--config", config, "--json").out)
+    assert found == {"party": "bank", "limit": 0.6, "tables": rows}
+    assert json.loads(treetap("leakage", "other", "--config", config, "--json").out)["tables"] == rows[1:]
+    assert "trees" in json.loads(treetap("leakage", "experiment", "--config", config, "--json").out)
+    shown = treetap("leakage", "credit", "--config", config).out
+    for text in ("shop", "clients", "4 x 2", "50.00%", "37.50%", "25.00%", "credit", "the limit is 60.00%"):
+        assert text in shown
+    assert "loans" not in shown
+
+
+def test_a_damaged_account_of_columns_is_named(tmp_path: Path) -> None:
+    """Exit status 2 and the file; without any account, what has one."""
+    config = _party(tmp_path)
+    assert "there is no account of columns" in refused(treetap("leakage", "--config", config))
+    _count(tmp_path, "clients", "credit")
+    path = tmp_path / "state" / "column_leakage" / "shop.clients.npz"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert "shop.clients.npz: is damaged" in refused(treetap("leakage", "--config", config))

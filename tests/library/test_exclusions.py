@@ -57,6 +57,7 @@ GIVEN: dict[F, dict[str, dict[str, Any]]] = {
     F.WEIGHT: {"table": {"weight": "w"}},
     F.NO_COLUMNS: {"table": {"columns": []}},
     F.MAX_LEAKAGE: {"policy": {"max_leakage": 0.3}},
+    F.MAX_COLUMN_LEAKAGE: {"policy": {"max_column_leakage": 0.3}},
     F.WITHDRAW: {"policy": {"max_leakage": 0.3, "on_max_leakage": "withdraw"}},
     F.ID_LMID: {"defences": {"id_lmid": {"xi": 1.0}}},
     F.ID_LMID_PAPER: {"defences": {"id_lmid": {"xi": 1.0, "counts": "paper"}}},
@@ -111,7 +112,7 @@ def _train(protocol: str, *features: F) -> None:
         params = {"criterion": "squared_error"}
     job = spec(replace(jobs_of(protocol).PARAMS, **params), **given.get("job", {}))
     check_spec(job)
-    of_columns = {F.SENSITIVITY, F.DP_SGD, F.MIN_CELL_RECORDS} & set(features)
+    of_columns = {F.SENSITIVITY, F.DP_SGD, F.MIN_CELL_RECORDS, F.MAX_COLUMN_LEAKAGE} & set(features)
     if of_columns and {F.ID_LMID, F.WITHDRAW}.intersection(features):  # of two parties' files: the one finds the other
         refuse_cells(HOLDER)
     party = FEATURE_PARTY if of_columns else HOLDER

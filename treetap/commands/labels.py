@@ -1,7 +1,7 @@
-"""Accounts of a party that has labels.
+"""Accounts of a party.
 
 `treetap labels`: the noisy labels that it has drawn, their cost, and what left by labels as they are.
-`treetap leakage`: what the sets of records that others know say about them.
+`treetap leakage`: what the sets of records that others know say about its labels, and what others read of its columns.
 """
 
 from __future__ import annotations
@@ -53,19 +53,30 @@ def labels(
 
 
 def leakage(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="Name of a job that trains or has trained.")],
-    config: Annotated[Path, typer.Option(metavar="FILE", help="The label holder's own configuration file.")],
+    config: Annotated[Path, typer.Option(metavar="FILE", help="The party's own configuration file.")],
+    job: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="JOB",
+            help="Name of a job that trains or has trained; without it, this party's columns of all jobs.",
+        ),
+    ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print all trees as JSON on standard output and nothing else.")
+        bool, typer.Option("--json", help="Print the account as JSON on standard output and nothing else.")
     ] = False,
 ) -> None:
-    """Show what each feature party's sets of records say about the labels, after each tree: also while a job trains.
+    """Show what others can read of this party's labels, or of its columns: also while a job trains.
 
+    At a feature party, by label holder and table: the share of cells (record x column) that lay in a group of at most
+    three records which the label holder has a sum of, by any way, by sums, and by left sets alone; over all jobs.
+
+    At the label holder of a job, after each tree, what each feature party's sets of records say about the labels.
     Bound: the largest bound on the information of one set (Eq. 6 of ID-LMID), in nats; per node, not joint. Signature:
     the information of all sets together, as it is measured, by chance (100 random orders of the labels), and their
     difference as a share of the label's entropy. The figures are computed from labels: they are for the label holder.
 
     treetap leakage credit --config bank.toml
+    treetap leakage --config shop.toml
     """
     from treetap.commands.leakage import account, print_account
 

@@ -1,4 +1,8 @@
-"""The label holder's account of what released sets of records say about its labels, from its own state folder."""
+"""The accounts of both directions, from a party's own state folder.
+
+The label holder's says what released sets of records say about its labels; a feature party's, which cells of its
+columns lay in groups of few records that a label holder has sums of, or is shown.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from rich.table import Table
 
 from party.config import read
+from party.defences.column_account import LEFT_SETS, SUMS, AccountFile
 from party.runtime.job_store import JobStore
 from treetap import terminal
 from treetap.commands.model.view import reading
@@ -53,15 +58,83 @@ class Account(Part):
     trees: list[TreeAccount]
 
 
+class ColumnAccount(Part):
+    """The counted cells of a table to a label holder: by any way, by sums, by left sets alone; what each job added.
+
+    `share`: of all cells, R records × C columns.
+    """
+
+    label_holder: str
+    table: str
+    records: int
+    columns: int
+    cells: int
+    counted: int
+    share: float
+    by_sums: int
+    by_left_sets: int
+    jobs: dict[str, dict[str, int]]
+
+
+class ColumnAccounts(Part):
+    """The accounts of a feature party. `limit`: its policy's `max_column_leakage`."""
+
+    party: str
+    limit: float | None
+    tables: list[ColumnAccount]
+
+
 _LINES = TypeAdapter(list[TreeAccount])
 
 
-def account(job: str, config: Path) -> Account:
-    """The account of all trees so far.
+def account(job: str | None, config: Path) -> Account | ColumnAccounts:
+    """The account of a job: of labels at its label holder, of the tables' columns at a feature party.
+
+    Without a job, those of the columns of all tables.
 
     Raises:
         BadInput: this party has no such job, or no account of it, or a file cannot be read.
     """
+    if job is not None and (labels := _of_labels(job, config)) is not None:
+        return labels
+    if (columns := _of_columns(job, config)).tables:
+        return columns
+    state, where = read(config).state, "a feature party has one of columns, from its first candidate sums on"
+    if job is None:
+        raise BadInput(f"{state}: there is no account of columns; {where}; of labels, name the JOB")
+    raise BadInput(
+        f"{state}: there is no account of a job {job!r}; the label holder has one of jobs whose labels are classes, "
+        f"from the first stored tree on; {where}; parties of a job without such sums have none"
+    )
+
+
+def _of_columns(job: str | None, config: Path) -> ColumnAccounts:
+    """The accounts of columns to which the job has added, or all."""
+    party, tables = read(config), []
+    for file in AccountFile.all(party.state):
+        with reading(file.path):
+            cells = file.read()
+        if job is None or job in cells.jobs:
+            counted = cells.count()
+            tables.append(
+                ColumnAccount(
+                    label_holder=file.label_holder,
+                    table=file.table,
+                    records=len(cells.records),
+                    columns=len(cells.columns),
+                    cells=cells.cells,
+                    counted=counted,
+                    share=counted / cells.cells if cells.cells else 0.0,
+                    by_sums=cells.count(SUMS),
+                    by_left_sets=cells.count(LEFT_SETS),
+                    jobs=cells.jobs,
+                )
+            )
+    return ColumnAccounts(party=party.name, limit=party.policy.max_column_leakage, tables=tables)
+
+
+def _of_labels(job: str, config: Path) -> Account | None:
+    """The account of all trees so far, if there is one."""
     state = read(config).state
     store = JobStore(state / "jobs" / job, state / "models" / job)
     place = store.model if store.published else store.folder
@@ -70,12 +143,7 @@ def account(job: str, config: Path) -> Account:
             lines = read_leakage(store.model)
         else:
             lines = store.lines(LEAKAGE).read() if store.has(LEAKAGE) else []
-    if not lines:
-        raise BadInput(
-            f"{state}: there is no account of a job {job!r}; the label holder has one of jobs whose labels are "
-            "classes, from the first stored tree on"
-        )
-    return Account(job=job, published=store.published, trees=trees_of(lines, place))
+    return Account(job=job, published=store.published, trees=trees_of(lines, place)) if lines else None
 
 
 def trees_of(lines: Sequence[dict[str, Any]], folder: Path) -> list[TreeAccount]:
@@ -88,14 +156,31 @@ def trees_of(lines: Sequence[dict[str, Any]], folder: Path) -> list[TreeAccount]
         raise DataError(f"{folder / LEAKAGE}: is damaged ({fault}); bring a back-up of it back") from None
 
 
-def print_account(account: Account) -> None:
-    """Print the figures after the last tree, and the largest bound of all."""
+def print_account(account: Account | ColumnAccounts) -> None:
+    """Print the account: of labels, the figures after the last tree and the largest bound of all."""
+    if isinstance(account, ColumnAccounts):
+        _print_columns(account)
+        return
     last = account.trees[-1]
     noisy = " (noisy labels, on which it trains)" if last.noisy_labels else ""
     entropy = f"the label's entropy is {last.entropy_nats:.4f} nats{noisy}"
     terminal.out.print(f"{account.job}: {len(account.trees)} trees; {entropy}")
     terminal.out.print(leakage_table(account.trees))
     terminal.out.print("Bounds, in nats, are per node, not joint: sets that say nothing alone may say all together.")
+
+
+def _print_columns(accounts: ColumnAccounts) -> None:
+    table = terminal.table("label holder", "table", "cells", "counted", "by sums", "by left sets alone", "jobs")
+    for row in accounts.tables:
+        shares = [f"{count / row.cells:.2%}" for count in (row.counted, row.by_sums, row.by_left_sets)]
+        cells = f"{row.records:,} x {row.columns:,}"
+        table.add_row(row.label_holder, row.table, cells, *shares, terminal.text(", ".join(row.jobs)))
+    terminal.out.print(table)
+    limit = "its policy has no max_column_leakage" if accounts.limit is None else f"the limit is {accounts.limit:.2%}"
+    said = (
+        "a cell counts once it lay in a group of at most three records that was summed, follows from sums, or is shown"
+    )
+    terminal.out.print(f"{accounts.party}: {said}; {limit}", soft_wrap=True)
 
 
 def leakage_table(trees: Sequence[TreeAccount]) -> Table:

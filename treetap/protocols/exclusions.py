@@ -37,6 +37,7 @@ class Feature(StrEnum):
     # of a party's policy
     MAX_LEAKAGE = "max_leakage"
     WITHDRAW = "on_max_leakage = 'withdraw'"
+    MAX_COLUMN_LEAKAGE = "max_column_leakage"
     # of [defences]
     ID_LMID = "id_lmid"
     ID_LMID_PAPER = "id_lmid with counts = 'paper'"
@@ -78,10 +79,8 @@ DEFENCES_OF_TREES = frozenset(
     {Feature.ID_LMID, Feature.LABEL_DP, Feature.GRAFTING, Feature.REFIT, Feature.REDUCED_LEAKAGE}
 )
 OF_GROWN_TREES = DEFENCES_OF_TREES | {
-    Feature.EVAL_TABLE,
-    Feature.MAX_LEAKAGE,
-    Feature.OKAMOTO_UCHIYAMA,
-    Feature.MIN_CELL_RECORDS,
+    *(Feature.EVAL_TABLE, Feature.MAX_LEAKAGE, Feature.MAX_COLUMN_LEAKAGE),
+    *(Feature.OKAMOTO_UCHIYAMA, Feature.MIN_CELL_RECORDS),
 }
 _KEY = (Feature.SCHEME, Feature.KEY_BITS, Feature.OBFUSCATION)
 _OF_CLASSES = (Feature.ID_LMID, Feature.LABEL_DP, Feature.GRAFTING, Feature.REFIT, Feature.DIMIP)
@@ -255,6 +254,18 @@ TRAININGS: tuple[Exclusion, ...] = (
         F.REGRESSION,
         "its sets of records have no bound on what they tell of labels",
         "train on classes, or leave max_leakage out",
+    ),
+    Exclusion(
+        F.MAX_COLUMN_LEAKAGE,
+        "pivodl",
+        "owners of labels receive the bins of their records as they are, and split parties know no records",
+        "train by boosting, or leave max_column_leakage out",
+    ),
+    Exclusion(
+        F.MAX_COLUMN_LEAKAGE,
+        OTHERS,
+        "its messages about columns are no sums over groups of records",
+        "train by another protocol, or leave max_column_leakage out",
     ),
     Exclusion(
         F.MAX_LEAVES,

@@ -36,7 +36,7 @@ class FeatureParty:
         self._context, self._spec = context, spec
         self._params = params_as(spec, WinsorisedParams)
         job = self._job = FeaturePartyJob(config, context, spec, self._params, self._params.n_estimators, implied)
-        growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored)
+        growth = self._growth = FeaturePartyGrowth(context, spec.aggregator, job.stored, job.account)
         self._pool: PooledSums | None = None
         self._ciphertext_bytes = 0
         self._drawn: Rows | None = None
@@ -89,9 +89,9 @@ class FeatureParty:
     async def _begin_tree(self, t: int) -> OwnTree:
         split_table, total = self._job.split_table, len(self._job.table.ids)
         series = self._context.mailbox.series(self._spec.aggregator, "sampled_records", t, 0)
-        self._drawn, _ = await take_drawn(series, total)
+        self._drawn = drawn = (await take_drawn(series, total))[0]
         split_table.next_handle_is(self._job.stored.first_handle(t))
-        return self._growth.plant(t, split_table.columns_of_tree(t, self._params, permuted=True), total)
+        return self._growth.plant(t, split_table.columns_of_tree(t, self._params, permuted=True), drawn > 0)
 
     def _task(self, tree: OwnTree, node: int) -> NodeTask:
         rows, drawn = tree.rows_of(node), required(self._drawn)
