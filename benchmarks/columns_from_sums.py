@@ -203,14 +203,14 @@ def _row(figures: ColumnFigures) -> dict[str, Any]:
 def report(rows: list[dict[str, Any]]) -> None:
     """The figures for a person."""
     heads = ("set", "records", "columns", "trees", "counted", "left sets", "differences", "together", "of claims wrong")
-    table = terminal.table(*heads, "links given", "links right", "best column", "CPU s")
+    table = terminal.table(*heads, "links given", "links right", "best column", "given", "CPU s")
     for row in rows:
         shares = [f"{row[way]['placed']:.1%}" for way in ("left_sets", "differences", "together")]
         wrong = row["together"]["wrong"] / max(1, row["together"]["claims"])
         rest = (f"{wrong:.1%}", f"{row['given']['placed']:.1%}", f"{row['links'] or 0:.1%}")
-        best = "" if row["rank_correlation"] is None else f"{row['rank_correlation']:.3f}"
+        best = [f"{row[name] or 0:.3f}" for name in ("rank_correlation", "given_correlation")]
         counts = (str(row[name]) for name in ("records", "columns", "trees"))
-        table.add_row(row["set"], *counts, f"{row['counted']:.1%}", *shares, *rest, best, f"{row['seconds']:.0f}")
+        table.add_row(row["set"], *counts, f"{row['counted']:.1%}", *shares, *rest, *best, f"{row['seconds']:.0f}")
     terminal.out.print(table)
 
 

@@ -42,7 +42,7 @@ class _Equations(NamedTuple):
 
     def rests(self, shares: Singles) -> Singles:
         """A X − B, of cells of a group their mean; 0 where there is no equation."""
-        rests = self.matrix @ shares - self.sums
+        rests: Singles = self.matrix @ shares - self.sums
         if self.groups is not None:
             totals = np.bincount(self.groups.ravel(), weights=rests.ravel())
             means = totals / np.maximum(np.bincount(self.groups.ravel()), 1)

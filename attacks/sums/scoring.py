@@ -20,7 +20,7 @@ from attacks.sums.schema import CellsRead, ColumnPicture
 from attacks.sums.sketches import Bools, Floats, Ints, PartySums
 from treetap.errors import BadInput
 from treetap.tables.reading import Table
-from treetap.trees.binning import BinnedTable, FeatureBins, fit
+from treetap.trees.binning import BinnedTable, Codes, FeatureBins, fit
 from treetap.trees.candidates import Kind
 from treetap.trees.cell_merging import MergedBins
 
@@ -101,7 +101,7 @@ class TrueColumns:
         sums = np.zeros((len(tree.nodes), len(self.lefts), tree.values.shape[1]), dtype=np.int64)
         merged = MergedBins(self.bins, np.arange(len(self.names)), tree.least) if tree.least else None
         for node, rows in enumerate(tree.drawn):
-            codes = self.codes[rows]
+            codes: Codes = self.codes[rows]
             if merged is not None:
                 merged.see(tree.nodes[node], rows)
                 codes = merged.codes(tree.nodes[node], rows)
