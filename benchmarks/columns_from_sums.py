@@ -2,14 +2,15 @@
 
     python benchmarks/columns_from_sums.py [--set breast_cancer diabetes credit obesity synthetic] [--records N]
         [--trees 1 10 100] [--depth 6] [--bins 32] [--min-child-weight 1] [--subsample 1]
-        [--gradient-bits N] [--json]
+        [--gradient-bits N] [--min-cell-records M] [--json]
 
 breast_cancer and diabetes come with scikit-learn, synthetic is drawn, and credit and obesity need TREETAP_DATA (the
 folder with credit_default.parquet and obesity.parquet); texts are numbered. The label holder has the first columns, a
 feature party the others. The centralised trainer gives the federation's trees and hence its sums; the attack is that of
 `treetap audit` (attacks/sums), which is told nothing but these.
 
-A line for each number of trees: cells that were placed in their bins by left sets alone, by differences of few records,
+A line for each number of trees: cells that the party's own account counts by sums, which lay in groups of at most three
+records (`treetap leakage`); and those that were placed in their bins by left sets alone, by differences of few records,
 by all equations together, and with the links between candidates given.
 """
 
@@ -38,11 +39,13 @@ from attacks.view.opened_sums import OpenedSums, OpenedTree, WonSplit
 from treetap import terminal
 from treetap.trees.binning import BinnedTable, bin_table
 from treetap.trees.boosting_rounds import BoostingRounds
-from treetap.trees.candidates import CandidateList, column_goes_left
+from treetap.trees.candidates import column_goes_left
+from treetap.trees.cell_merging import bins_of
 from treetap.trees.centralised import CentralModel, train
 from treetap.trees.ensemble import Split, Tree, route
 from treetap.trees.params import BoostingParams
-from treetap.trees.tree_bins import left_sums
+from treetap.trees.small_groups import cells_of_sums
+from treetap.trees.tree_bins import GlobalBins, left_sums_of
 
 HOLDER, PARTY = "label-holder", "feature-party"
 #: Most records of the credit table and of a drawn one, unless --records says otherwise.
@@ -92,14 +95,17 @@ def _numbered(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
     return (np.unique(values, return_inverse=True)[1] if values.dtype == object else values).astype(np.float64)
 
 
-def opened_sums(case: Case, params: BoostingParams) -> tuple[OpenedSums, BinnedTable]:
-    """The label holder's view of a training: sums in a new order for each tree; and the party's bins."""
+def opened_sums(case: Case, params: BoostingParams, least: int = 0) -> tuple[OpenedSums, BinnedTable]:
+    """The label holder's view of a training: sums in a new order for each tree; and the party's bins.
+
+    `least`: `min_cell_records` of the feature party.
+    """
     columns = {HOLDER: case.inputs[:, : case.own], PARTY: case.inputs[:, case.own :]}
     tables = {
         name: bin_table(part, [str(number) for number in range(part.shape[1])], params.max_bin)
         for name, part in columns.items()
     }
-    model = train(list(tables.items()), case.labels, params)
+    model = train(list(tables.items()), case.labels, params, min_cell_records={PARTY: least} if least else None)
     binned = tables[PARTY]
     classes = model.ensemble.classes
     rounds, generator = BoostingRounds(params, classes, case.labels, None), np.random.default_rng(1)
@@ -107,7 +113,8 @@ def opened_sums(case: Case, params: BoostingParams) -> tuple[OpenedSums, BinnedT
     for index, tree in enumerate(model.ensemble.trees):
         values, _, _ = rounds.derivatives(index)
         reached = _leaf_of(model, tree, tables)
-        opened.append(_opened(index, tree, values, reached, params, binned, model, generator))
+        bins = bins_of(binned, params.columns(index, PARTY, len(binned.features)), least)
+        opened.append(_opened(index, tree, values, reached, params, bins, model, generator))
         rounds.add(tree, tree.values(reached))
     return OpenedSums(tuple(opened), (PARTY,), len(case.labels), params), binned
 
@@ -118,19 +125,19 @@ def _opened(
     values: Ints,
     reached: Ints,
     params: BoostingParams,
-    binned: BinnedTable,
+    columns: GlobalBins,
     model: CentralModel,
     generator: np.random.Generator,
 ) -> OpenedTree:
     """One tree as the label holder has it."""
-    kept = params.columns(index, PARTY, len(binned.features))
-    candidates = CandidateList([binned.features[column].shape for column in kept])
+    candidates, kept, least = columns.candidates, columns.kept, columns.min_cell_records
     split = {one.node for one in tree.splits}
     children = {child for node in split for child in (2 * node, 2 * node + 1)}
     nodes = {node: _at_or_below(reached, node) for node in sorted(split | children)}
     summed = [node for node in nodes if node < 2**params.max_depth]
     order = generator.permutation(len(candidates))
-    sums = left_sums(binned.codes[:, kept], candidates, values, [nodes[node] for node in summed])[:, order]
+    drawn = {node: nodes[node][values[nodes[node], -1] > 0] for node in summed}
+    sums = left_sums_of(columns, values, summed, [drawn[node] for node in summed])[:, order]
     won = []
     for one in tree.splits:
         if one.owner == PARTY:
@@ -138,7 +145,8 @@ def _opened(
             same = (kept[candidates.feature] == chosen.feature) & (candidates.bin == chosen.bin)
             at = np.flatnonzero((same & (candidates.missing_left == chosen.missing_left))[order])
             won.append(WonSplit(one.node, PARTY, tuple(at.tolist()), nodes[2 * one.node]))
-    return OpenedTree(index, values, nodes, {PARTY: dict(zip(summed, sums, strict=True))}, tuple(won), {})
+    opened = dict(zip(summed, sums, strict=True))
+    return OpenedTree(index, values, nodes, {PARTY: opened}, tuple(won), {}, {PARTY: least} if least else {})
 
 
 def _leaf_of(model: CentralModel, tree: Tree, tables: dict[str, BinnedTable]) -> Ints:
@@ -160,9 +168,9 @@ def _at_or_below(reached: Ints, node: int) -> Ints:
     return np.flatnonzero(up == node)
 
 
-def attacked(case: Case, params: BoostingParams, steps: list[int]) -> list[dict[str, Any]]:
+def attacked(case: Case, params: BoostingParams, steps: list[int], least: int = 0) -> list[dict[str, Any]]:
     """The figures after each number of trees, and after all."""
-    opened, binned = opened_sums(case, params)
+    opened, binned = opened_sums(case, params, least)
     values = case.inputs[:, case.own :]
     names = [str(number) for number in range(values.shape[1])]
     truth = TrueColumns.of_numbers(names, values, params.max_bin)
@@ -171,8 +179,21 @@ def attacked(case: Case, params: BoostingParams, steps: list[int]) -> list[dict[
     for trees in sorted({min(step, len(opened.trees)) for step in steps}):
         part = OpenedSums(opened.trees[:trees], opened.parties, opened.records, params)
         figures = read_columns(SumsEvidence(PARTY, part, truth, SumsSettings(), lambda _: None, Kept()))
-        rows.append({"set": case.name, "trees": trees, **_row(figures)})
+        rows.append({"set": case.name, "trees": trees, "counted": counted(part, binned, least), **_row(figures)})
     return rows
+
+
+def counted(opened: OpenedSums, binned: BinnedTable, least: int) -> float:
+    """The share of the party's cells that lay in small groups which these sums show."""
+    cells = np.zeros(binned.codes.shape, dtype=bool)
+    for tree in opened.trees:
+        bins = bins_of(binned, opened.params.columns(tree.index, PARTY, len(binned.features)), least)
+        drawn = opened.params.drawn(tree.index, opened.records) > 0
+        for node in sorted(tree.sums[PARTY]):
+            bins.see(node, tree.nodes[node][drawn[tree.nodes[node]]])
+        for column, rows in cells_of_sums(bins, list(tree.sums[PARTY]), tree.nodes, drawn):
+            cells[rows, bins.kept[column]] = True
+    return float(cells.mean())
 
 
 def _row(figures: ColumnFigures) -> dict[str, Any]:
@@ -181,15 +202,15 @@ def _row(figures: ColumnFigures) -> dict[str, Any]:
 
 def report(rows: list[dict[str, Any]]) -> None:
     """The figures for a person."""
-    heads = ("set", "records", "columns", "trees", "left sets", "differences", "together", "of claims wrong")
-    table = terminal.table(*heads, "links given", "links right", "best column", "CPU s")
+    heads = ("set", "records", "columns", "trees", "counted", "left sets", "differences", "together", "of claims wrong")
+    table = terminal.table(*heads, "links given", "links right", "best column", "given", "CPU s")
     for row in rows:
         shares = [f"{row[way]['placed']:.1%}" for way in ("left_sets", "differences", "together")]
         wrong = row["together"]["wrong"] / max(1, row["together"]["claims"])
         rest = (f"{wrong:.1%}", f"{row['given']['placed']:.1%}", f"{row['links'] or 0:.1%}")
-        best = "" if row["rank_correlation"] is None else f"{row['rank_correlation']:.3f}"
+        best = [f"{row[name] or 0:.3f}" for name in ("rank_correlation", "given_correlation")]
         counts = (str(row[name]) for name in ("records", "columns", "trees"))
-        table.add_row(row["set"], *counts, *shares, *rest, best, f"{row['seconds']:.0f}")
+        table.add_row(row["set"], *counts, f"{row['counted']:.1%}", *shares, *rest, *best, f"{row['seconds']:.0f}")
     terminal.out.print(table)
 
 
@@ -205,6 +226,7 @@ def main() -> None:
     parser.add_argument("--min-child-weight", type=float, default=1.0)
     parser.add_argument("--subsample", type=float, default=1.0)
     parser.add_argument("--gradient-bits", type=int)
+    parser.add_argument("--min-cell-records", type=int, default=0)
     parser.add_argument("--json", action="store_true", dest="as_json")
     given = parser.parse_args()
     rows = []
@@ -219,7 +241,7 @@ def main() -> None:
             objective=case.objective,
         )
         of_round = params.trees_per_round(len(np.unique(case.labels)))
-        rows += attacked(case, params, [of_round * trees for trees in given.trees])
+        rows += attacked(case, params, [of_round * trees for trees in given.trees], given.min_cell_records)
     if given.as_json:
         print(json.dumps({"depth": given.depth, "bins": given.bins, "rows": rows}, indent=1))
     else:

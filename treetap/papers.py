@@ -82,3 +82,6 @@ SECURE_AGGREGATION = Paper(
     2017,
     "ACM CCS",
 )
+QUANTISED_TRAINING = Paper(
+    "Quantized Training of Gradient Boosting Decision Trees", "Shi, Ke, Chen, Zheng, Liu", 2022, "NeurIPS"
+)

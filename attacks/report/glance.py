@@ -136,9 +136,11 @@ def _of_columns(holder: str, victim: str, figures: VictimFigures) -> Sentence:
 def _sentence(document: Document, name: str, party: Party) -> Sentence:
     if party.network is not None:
         return _of_network(name, party, party.network)
-    said = (_of_groups(document, party), known_labels.sentence(party), pivodl.sentence(party))
-    parts = [part for part in said if part]
-    return Sentence(name, " It ".join(parts) or _unscored(document, party), bool(parts))
+    on_labels = (_of_groups(document, party), known_labels.sentence(party), pivodl.sentence(party))
+    parts = [part for part in on_labels if part]
+    read = None if party.source_columns is None else pivodl.column_words(party.source_columns)
+    said = (*(parts or [_unscored(document, party)]), *([] if read is None else [read[1]]))
+    return Sentence(name, " It ".join(said), bool(parts))
 
 
 def _of_groups(document: Document, party: Party) -> str:

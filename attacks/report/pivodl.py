@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from attacks.document import Document, Party
-from attacks.pivodl.schema import GainInversionFigures, GuessFigures
+from attacks.pivodl.schema import GainInversionFigures, GuessFigures, SourceColumns
 from attacks.report.glossary import INVERTED, count, either_way, score, share
 from attacks.schema import Findings
 from treetap.pages.pictures import Dots, DottedTable, Table, dots
@@ -138,6 +138,25 @@ def sentence(party: Party) -> str:
         exact = share(_of(hidden, _HIDDEN)[0], 1)
         text += f" By the exact weights, which noise hides from it, it would name {exact}{auc}."
     return text
+
+
+def column_words(columns: SourceColumns) -> tuple[str, str] | None:
+    """The party whose columns are read best, and what was read, which follows the reader's name; None of no party."""
+    shares = {
+        name: (it.placed - (it.wrong or 0)) / max(1, it.cells) for name, it in columns.sources.items() if it.cells
+    }
+    name = max(shares, key=lambda one: shares[one], default=None)
+    if name is None:
+        return None
+    it = columns.sources[name]
+    whose = f"{name}'s cells ({count(it.records)} records that it does not label × {count(it.columns)} columns)"
+    most = "" if len(shares) == 1 else ", and no more of another party's"
+    if it.wrong is None:
+        return name, f"claims the bins of {share(it.placed, it.cells)} of {whose}{most}; no table scores that."
+    return name, (
+        f"placed {share(shares[name], 1)} of {whose} in their bins{most}; {count(it.wrong)} of its {count(it.placed)} "
+        "claims are wrong, which the audit alone knows."
+    )
 
 
 def _stronger(figure: float | None, how: str, *, two: bool = True) -> tuple[float, str]:

@@ -100,7 +100,7 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
         columns=len(columns.names),
         trees=len(trees),
         candidates=max((tree.candidates for tree in trees), default=0),
-        equations=sum(tree.equations[0].shape[0] for tree in trees),
+        equations=sum(len(tree.equations.nodes) for tree in trees),
         left_sets=nothing,
         differences=None,
         together=None,
@@ -109,6 +109,7 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
         contradictions=0,
         best=None,
         rank_correlation=None,
+        given_correlation=None,
         picture=None,
         seconds=0.0,
         reasons=reasons,
@@ -128,7 +129,9 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
     floor = Knowledge.nothing(records, given.chains)
     left_sets(given, floor)
     _, bound, _ = claims_of(given, steps, "given")
-    best = best_column(together.positions, named, columns, evidence.settings.pictured)
+    pictured = evidence.settings.pictured
+    best = best_column(together.positions, named, columns, pictured)
+    best_given = best_column(bound.positions, given_named, columns, pictured)
     return figures.model_copy(
         update={
             "left_sets": cells_read(floor.known, given_named, columns),
@@ -139,6 +142,7 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
             "contradictions": contradictions,
             "best": best and best[0],
             "rank_correlation": best and best[1],
+            "given_correlation": best_given and best_given[1],
             "picture": best and best[2],
             "seconds": time.process_time() - begun,
         }

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 
-from attacks.sums.propagation import Knowledge, Linked
-from attacks.sums.sketches import Floats, Ints
+from attacks.sums.propagation import Knowledge, Linked, node_groups
+from attacks.sums.sketches import Floats, Ints, PartySums
 
 #: A cell is claimed if its share is larger.
 SURE = 0.9
@@ -29,11 +29,27 @@ Singles = npt.NDArray[np.float32]
 
 
 class _Equations(NamedTuple):
-    """A X = B where `used` (equations, chains) says so; cells of chains as in `Knowledge`."""
+    """A X = B where `used` (equations, chains) says so; cells of chains as in `Knowledge`.
+
+    `groups`: (equations, cells) numbers of groups of cells of which the equation is one on their sum; None: all are
+    single cells.
+    """
 
     matrix: csr_array
     sums: Singles
     used: npt.NDArray[np.bool_]
+    groups: Ints | None
+
+    def rests(self, shares: Singles) -> Singles:
+        """A X − B, of cells of a group their mean; 0 where there is no equation."""
+        rests: Singles = self.matrix @ shares - self.sums
+        if self.groups is not None:
+            totals = np.bincount(self.groups.ravel(), weights=rests.ravel())
+            means = totals / np.maximum(np.bincount(self.groups.ravel()), 1)
+            rests = means[self.groups].astype(np.float32)
+        if not self.used.all():
+            rests[~self.used] = 0
+        return rests
 
 
 def shares(linked: Linked, knowledge: Knowledge, seconds: float, say: Callable[[str], None]) -> Singles:
@@ -51,10 +67,10 @@ def shares(linked: Linked, knowledge: Knowledge, seconds: float, say: Callable[[
     fixed[open_records] = False
     sums = equations.sums - equations.matrix @ np.where(fixed[:, None], result, 0)
     matrix = equations.matrix[:, open_records].tocsr()
-    wide = np.repeat(equations.used, np.diff(knowledge.first), axis=1)
-    result[open_records] = _solve(
-        matrix, sums, wide, result[open_records], _Cells(possible[open_records], knowledge.first), seconds, say
-    )
+    used = np.repeat(equations.used, np.diff(knowledge.first), axis=1)
+    rest = equations._replace(matrix=matrix, sums=sums, used=used)
+    cells = _Cells(possible[open_records], knowledge.first)
+    result[open_records] = _solve(rest, result[open_records], cells, seconds, say)
     return result
 
 
@@ -75,25 +91,13 @@ class _Cells(NamedTuple):
         return shares
 
 
-def _solve(
-    matrix: csr_array,
-    sums: Singles,
-    used: npt.NDArray[np.bool_],
-    start: Singles,
-    cells: _Cells,
-    seconds: float,
-    say: Callable[[str], None],
-) -> Singles:
-    transposed = matrix.T.tocsr()
-    step = np.float32(1 / max(_norm(matrix, transposed), 1e-30))
-    masked = not used.all()
+def _solve(equations: _Equations, start: Singles, cells: _Cells, seconds: float, say: Callable[[str], None]) -> Singles:
+    transposed = equations.matrix.T.tocsr()
+    step = np.float32(1 / max(_norm(equations.matrix, transposed), 1e-30))
     now, ahead, pace = start, start.copy(), 1.0
     begun, claims = time.process_time(), now > SURE
     for number in range(1, STEPS + 1):
-        rest = matrix @ ahead - sums
-        if masked:
-            rest[~used] = 0
-        following = cells.project(ahead - step * (transposed @ rest))
+        following = cells.project(ahead - step * (transposed @ equations.rests(ahead)))
         if float(np.vdot(ahead - following, following - now)) > 0:
             pace = 1.0  # it overshot: begin to gather speed anew
         faster = (1 + np.sqrt(1 + 4 * pace * pace)) / 2
@@ -111,9 +115,12 @@ def _solve(
 
 def _equations(linked: Linked, first: Ints) -> _Equations:
     """All equations of a job; of a chain those of trees that offer all its candidates."""
-    matrices, sums, used = [], [], []
+    matrices, sums, used, groups = [], [], [], []
+    before = 0
     for number, tree in enumerate(linked.trees):
-        matrix, lefts = tree.equations
+        matrix, lefts, _ = tree.equations
+        of_groups = np.arange(before, before + len(lefts) * int(first[-1])).reshape(len(lefts), -1)
+        before += of_groups.size
         whole = matrix @ np.ones(linked.records)
         of_tree = np.zeros((len(whole), int(first[-1])), dtype=np.float32)
         there = np.zeros(len(linked.chains), dtype=bool)
@@ -123,10 +130,24 @@ def _equations(linked: Linked, first: Ints) -> _Equations:
             if there[chain]:
                 ends = np.concatenate([lefts[:, places], whole[:, None]], axis=1)
                 of_tree[:, first[chain] : first[chain + 1]] = np.diff(ends, axis=1, prepend=0)
+            if there[chain] and tree.least:
+                _merge(of_groups[:, first[chain] : first[chain + 1]], tree, places)
+        groups.append(of_groups)
         matrices.append(matrix.astype(np.float32))
         sums.append(of_tree)
         used.append(np.broadcast_to(there, (len(whole), len(there))))
-    return _Equations(vstack(matrices).tocsr(), np.concatenate(sums), np.concatenate(used))
+    together = np.concatenate(groups) if any(tree.least for tree in linked.trees) else None
+    return _Equations(vstack(matrices).tocsr(), np.concatenate(sums), np.concatenate(used), together)
+
+
+def _merge(groups: Ints, tree: PartySums, places: Ints) -> None:
+    """Give the cells (equations, cells) of a chain that a node has merged the number of the first of them."""
+    ends = np.concatenate([tree.counts[:, places], tree.totals[:, None, tree.counting].sum(axis=2)], axis=1)
+    counts = np.diff(ends, axis=1, prepend=0)
+    numbers = np.arange(groups.shape[1])
+    for equation, node in enumerate(tree.equations.nodes):
+        starts = node_groups(counts[node])
+        groups[equation] = groups[equation][starts[np.searchsorted(starts, numbers, side="right") - 1]]
 
 
 def _even(possible: npt.NDArray[np.bool_], first: Ints) -> Singles:

@@ -84,10 +84,10 @@ def _padded(rows: Sequence[Ints], count: int) -> Ints:
 
 def _distance(before: Sequence[PartySums], places: Sequence[Ints], tree: PartySums) -> Floats:
     """Squared distances (candidates, candidates of `tree`), in variances of a sum over a random set of records."""
-    known, sums = vstack([earlier.equations[0] for earlier in before]).tocsr(), []
+    known, sums = vstack([earlier.equations.matrix for earlier in before]).tocsr(), []
     for earlier, here in zip(before, places, strict=True):
-        sums.append(earlier.equations[1][:, here])
-    target, wanted = tree.equations
+        sums.append(earlier.equations.sums[:, here])
+    target, wanted, _ = tree.equations
     gram = (known @ known.T).toarray()
     gram[np.diag_indices_from(gram)] += _RIDGE * max(np.trace(gram), 1.0) / max(len(gram), 1)
     cross = (target @ known.T).toarray()

@@ -107,7 +107,8 @@ def left_sets(linked: Linked, knowledge: Knowledge) -> None:
         common = {int(place): k for k, place in enumerate(linked.identities.places[number]) if place >= 0}
         for split in tree.won:
             mirrored = [place >= tree.candidates for place in split.places]
-            at = [where[common[place % tree.candidates]] for place in split.places]
+            # of places with the same sums in all nodes one may be linked
+            at = [where[common[place]] for k in split.places if (place := k % tree.candidates) in common]
             if len({chain for chain, _ in at}) != 1 or len(set(mirrored)) != 1:
                 continue  # tied candidates of two columns: which of them was taken is not known
             chain = at[0][0]
@@ -140,8 +141,7 @@ def _read(linked: Linked, number: int, chain: int, keys: Keys, knowledge: Knowle
     if not len(places):
         return
     of_chain = slice(int(knowledge.first[chain]), int(knowledge.first[chain + 1]))
-    starts = np.concatenate([[0], positions + 1])  # first cells of what two neighbouring candidates delimit
-    group_of = np.searchsorted(starts, np.arange(of_chain.stop - of_chain.start), side="right") - 1
+    delimited = np.concatenate([[0], positions + 1])  # first cells of what two neighbouring candidates delimit
     lefts = tree.lefts[:, places]
     ends = np.concatenate([lefts, tree.totals[:, None]], axis=1)
     sums = np.diff(ends, axis=1, prepend=0)
@@ -151,7 +151,10 @@ def _read(linked: Linked, number: int, chain: int, keys: Keys, knowledge: Knowle
         here = known >= 0
         if here.all():
             continue
-        rest = sums[node].copy()
+        groups = node_groups(sums[node][:, tree.counting].sum(axis=1)) if tree.least else np.arange(len(delimited))
+        starts = delimited[groups]
+        group_of = np.searchsorted(starts, np.arange(of_chain.stop - of_chain.start), side="right") - 1
+        rest = np.add.reduceat(sums[node], groups, axis=0)
         np.subtract.at(rest, group_of[known[here]], tree.values[rows[here]])
         others = rows[~here]
         possible = np.logical_or.reduceat(knowledge.possible[others, of_chain], starts, axis=1)
@@ -180,6 +183,15 @@ def _read(linked: Linked, number: int, chain: int, keys: Keys, knowledge: Knowle
             kept[may, group] = True
         if (kept != possible).any():
             knowledge.keep(others, chain, kept[:, group_of])
+
+
+def node_groups(counts: Ints) -> Ints:
+    """The first cell of each group of cells with `counts` records in a node whose bins are merged.
+
+    A cell without records may be one that was merged with cells behind it, or, at the end, before it.
+    """
+    holds = np.flatnonzero(counts != 0)
+    return np.concatenate([[0], holds[:-1] + 1])
 
 
 def _inside(keys: Keys, key: np.uint64, count: int, *, once: bool) -> tuple[Bools | None, Bools] | None:

@@ -63,7 +63,7 @@ class ColumnFigures(Findings):
     would read. `links`: the share of the candidates that the attacker put next to their true neighbour.
     `contradictions`: sums that no set of records had, by which an attacker sees that links are wrong.
     `best`: the column whose order was read best, and its `rank_correlation` (Spearman); null where no column of numbers
-    was read. `equations`: of all trees.
+    was read; `given_correlation`: the largest with links given. `equations`: of all trees.
     """
 
     party: str
@@ -80,6 +80,7 @@ class ColumnFigures(Findings):
     contradictions: Count
     best: str | None
     rank_correlation: float | None
+    given_correlation: float | None
     picture: ColumnPicture | None
     seconds: float
     reasons: dict[str, str]

@@ -20,7 +20,9 @@ from attacks.sums.schema import CellsRead, ColumnPicture
 from attacks.sums.sketches import Bools, Floats, Ints, PartySums
 from treetap.errors import BadInput
 from treetap.tables.reading import Table
-from treetap.trees.binning import fit
+from treetap.trees.binning import BinnedTable, Codes, FeatureBins, fit
+from treetap.trees.candidates import Kind
+from treetap.trees.cell_merging import MergedBins
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +33,7 @@ class TrueColumns:
         names: of the d columns.
         values: (N, d) as the party's table has them, NaN where missing.
         codes: (N, d) bins; missing values are in a last one.
+        bins: the same as their party has them.
         first: (d + 1,) the number of each column's first code among all.
         lefts: (sets, codes) the codes that are left of each possible candidate.
         feature: (sets,) the column of each.
@@ -40,6 +43,7 @@ class TrueColumns:
     names: Sequence[str]
     values: Floats = field(repr=False)
     codes: Ints = field(repr=False)
+    bins: BinnedTable = field(repr=False)
     first: Ints
     lefts: Bools = field(repr=False)
     feature: Ints
@@ -60,13 +64,14 @@ class TrueColumns:
         cls, names: Sequence[str], values: Floats, max_bin: int, texts: Mapping[int, int] | None = None
     ) -> TrueColumns:
         """Columns (N, d) of numbers; `texts`: the number of one of categories → how many these are."""
-        codes, sizes, texts = [], [], texts or {}
+        codes, features, sizes, texts = [], [], [], texts or {}
         for number, name in enumerate(names):
             column = values[:, number]
             if number in texts:
                 size, code = texts[number], np.where(np.isnan(column), texts[number], column)
+                features.append(FeatureBins(np.empty(0), bool(np.isnan(column).any()), size, Kind.ONE_HOT))
             else:
-                bins = fit(column, max_bin, name, may_be_constant=True)
+                features.append(bins := fit(column, max_bin, name, may_be_constant=True))
                 size, code = bins.n_bins, bins.codes(column)
             codes.append(code.astype(np.int64))
             sizes.append(size)
@@ -83,7 +88,8 @@ class TrueColumns:
         return cls(
             names,
             values,
-            np.stack(codes, axis=1),
+            stacked := np.stack(codes, axis=1),
+            BinnedTable(stacked, features),
             first,
             np.array(lefts, dtype=bool).reshape(-1, int(first[-1])),
             np.array(feature, dtype=np.int64),
@@ -93,10 +99,15 @@ class TrueColumns:
     def keys(self, tree: PartySums) -> Keys:
         """A key (sets,) of the sums of each possible candidate over all nodes of a tree."""
         sums = np.zeros((len(tree.nodes), len(self.lefts), tree.values.shape[1]), dtype=np.int64)
+        merged = MergedBins(self.bins, np.arange(len(self.names)), tree.least) if tree.least else None
         for node, rows in enumerate(tree.drawn):
+            codes: Codes = self.codes[rows]
+            if merged is not None:
+                merged.see(tree.nodes[node], rows)
+                codes = merged.codes(tree.nodes[node], rows)
             cells = np.zeros((self.lefts.shape[1], tree.values.shape[1]), dtype=np.int64)
             for column in range(self.codes.shape[1]):
-                np.add.at(cells, self.first[column] + self.codes[rows, column], tree.values[rows])
+                np.add.at(cells, self.first[column] + codes[:, column], tree.values[rows])
             sums[node] = self.lefts.astype(np.int64) @ cells
         return _key(sums)
 
@@ -128,10 +139,12 @@ class Truth:
 
     Attributes:
         equal: of each tree (candidates, sets): the sums are the same.
+        merged: the party merges bins.
     """
 
     columns: TrueColumns
     equal: Sequence[Bools] = field(repr=False)
+    merged: bool
 
     @classmethod
     def of(cls, columns: TrueColumns, trees: Sequence[PartySums], party: str) -> Truth:
@@ -147,12 +160,15 @@ class Truth:
                 f"[[victim]] {party}: {1 - known:.0%} of the sums that the label holder opened are of no column of "
                 "truth = …: it is not the table that the party trained on, or lacks columns of it"
             )
-        return cls(columns, equal)
+        return cls(columns, equal, any(tree.least for tree in trees))
 
     def given_links(self) -> tuple[Identities, list[Ints]]:
-        """True links: each possible left set has its places, and cuts of a column of numbers are a chain."""
+        """True links: each possible left set has its places, and cuts of a column of numbers are a chain.
+
+        Of merged bins only those: a candidate by itself does not show where its border is in a node.
+        """
         places = np.stack([np.where(of_tree.any(axis=0), of_tree.argmax(axis=0), -1) for of_tree in self.equal])
-        offered = np.flatnonzero((places >= 0).any(axis=0))
+        offered = np.flatnonzero((places >= 0).any(axis=0) & (self.columns.cuts | (not self.merged)))
         feature, cuts = self.columns.feature[offered], self.columns.cuts[offered]
         chains = [np.flatnonzero(cuts & (feature == number)) for number in range(len(self.columns.names))]
         chains += [np.array([single]) for single in np.flatnonzero(~cuts)]

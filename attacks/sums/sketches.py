@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,14 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 
+class TreeEquations(NamedTuple):
+    """Equations `matrix` (M, N) · x = `sums` (M, candidates); each is of the node with its number in `nodes` (M,)."""
+
+    matrix: csr_array
+    sums: Floats
+    nodes: Ints
+
+
 @dataclass(frozen=True, eq=False)
 class PartySums:
     """The sums of one party in one tree, in the secret order of that tree.
@@ -32,6 +41,7 @@ class PartySums:
         counting: (S,) 0 or 1: the slots that together count records.
         nodes: heap numbers of the nodes with known sums, ascending.
         lefts: (nodes, candidates, S) opened sums, and those of siblings by subtraction.
+        least: the fewest records in a cell, of a party that merges bins in every node; 0: it does not.
         won: the party's splits.
         spaces: heap number → records, of all nodes.
     """
@@ -41,6 +51,7 @@ class PartySums:
     counting: Bools
     nodes: tuple[int, ...]
     lefts: Ints = field(repr=False)
+    least: int
     won: tuple[WonSplit, ...] = field(repr=False)
     spaces: Mapping[int, Ints] = field(repr=False)
 
@@ -78,11 +89,37 @@ class PartySums:
         return np.where(largest > 0, largest, 1.0)
 
     @cached_property
-    def equations(self) -> tuple[csr_array, Floats]:
+    def equations(self) -> TreeEquations:
         """A (M, N) and B (M, candidates): A x = B of each left set x, an equation for each slot of a finest group.
 
-        Each row has length 1, so that a slot of large numbers weighs no more than one of small ones.
+        Each row has length 1, so that a slot of large numbers weighs no more than one of small ones. With merged bins
+        the sets are those of a node, and the groups all nodes.
         """
+        groups, rest = (self.drawn, self.lefts.astype(np.float64)) if self.least else self._finest()
+        rows, columns, entries = list[Ints](), list[Ints](), list[Floats]()
+        sums, nodes = list[Floats](), list[int]()
+        for number, records in enumerate(groups):
+            if not len(records):
+                continue
+            values = self.values[records] / self.scale
+            lengths = np.linalg.norm(values, axis=0)
+            for slot in np.flatnonzero(lengths):
+                rows.append(np.full(len(records), len(sums)))
+                columns.append(records)
+                nodes.append(number)
+                entries.append(values[:, slot] / lengths[slot])
+                sums.append(rest[number, :, slot] / (self.scale[slot] * lengths[slot]))
+        if not sums:
+            return TreeEquations(
+                csr_array((0, len(self.draws))), np.zeros((0, self.candidates)), np.zeros(0, dtype=int)
+            )
+        at = (np.concatenate(rows), np.concatenate(columns))
+        shape = (len(sums), len(self.draws))
+        matrix = csr_array((np.concatenate(entries), at), shape=shape)
+        return TreeEquations(matrix, np.array(sums), np.array(nodes))
+
+    def _finest(self) -> tuple[list[Ints], Floats]:
+        """Of each node the records that are in no deeper one with sums, and the sums over these."""
         place = {node: number for number, node in enumerate(self.nodes)}
         finest = np.full(len(self.draws), -1, dtype=np.int64)
         for node in sorted(place):  # a child comes after its parent
@@ -92,24 +129,7 @@ class PartySums:
             for child in (2 * node, 2 * node + 1):
                 if child in place:
                     rest[number] -= self.lefts[place[child]]
-        groups = [np.flatnonzero(finest == number) for number in range(len(self.nodes))]
-        rows, columns, entries = list[Ints](), list[Ints](), list[Floats]()
-        sums = list[Floats]()
-        for number, records in enumerate(groups):
-            if not len(records):
-                continue
-            values = self.values[records] / self.scale
-            lengths = np.linalg.norm(values, axis=0)
-            for slot in np.flatnonzero(lengths):
-                rows.append(np.full(len(records), len(sums)))
-                columns.append(records)
-                entries.append(values[:, slot] / lengths[slot])
-                sums.append(rest[number, :, slot] / (self.scale[slot] * lengths[slot]))
-        if not sums:
-            return csr_array((0, len(self.draws))), np.zeros((0, self.candidates))
-        at = (np.concatenate(rows), np.concatenate(columns))
-        shape = (len(sums), len(self.draws))
-        return csr_array((np.concatenate(entries), at), shape=shape), np.array(sums)
+        return [np.flatnonzero(finest == number) for number in range(len(self.nodes))], rest
 
 
 def sums_of(party: str, trees: Sequence[OpenedTree], draws: Callable[[int], Ints]) -> list[PartySums]:
@@ -121,9 +141,10 @@ def sums_of(party: str, trees: Sequence[OpenedTree], draws: Callable[[int], Ints
     for tree in trees:
         opened = tree.sums.get(party, {})
         lefts: dict[int, Ints] = {}
+        least = tree.least.get(party, 0)
         for node in sorted(opened):  # a parent comes before its children
             lefts[node] = opened[node]
-            if node ^ 1 in tree.nodes and node ^ 1 not in opened and node >> 1 in lefts:
+            if not least and node ^ 1 in tree.nodes and node ^ 1 not in opened and node >> 1 in lefts:
                 lefts[node ^ 1] = lefts[node >> 1] - opened[node]
         if not lefts:
             continue
@@ -131,7 +152,7 @@ def sums_of(party: str, trees: Sequence[OpenedTree], draws: Callable[[int], Ints
         won = tuple(split for split in tree.won if split.party == party)
         stacked = np.stack([lefts[node] for node in nodes])
         counting = _counting(tree.values, draws(tree.index))
-        observed.append(PartySums(tree.index, tree.values, counting, nodes, stacked, won, tree.nodes))
+        observed.append(PartySums(tree.index, tree.values, counting, nodes, stacked, least, won, tree.nodes))
     return observed
 
 

@@ -50,7 +50,7 @@ class OpenedTree:
     tree, or with bins of their own for each node. A candidate's are those of its left side; the last ones, of
     categories that the label holder partitions, are sums over one category each: `categories` has the numbers of these,
     column by column. A party that sat the tree out has none.
-    `won`: the splits of feature parties, by node.
+    `won`: the splits of feature parties, by node. `least`: the fewest records in a cell, of parties that merge bins.
     """
 
     index: int
@@ -59,6 +59,7 @@ class OpenedTree:
     sums: Mapping[str, Mapping[int, Ints]] = field(repr=False)
     won: tuple[WonSplit, ...] = field(repr=False)
     categories: Mapping[str, tuple[int, ...]]
+    least: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,10 +101,12 @@ class _Numbers:
 class OpenedEntries:
     """The entries of one tree as it was grown in one attempt.
 
-    `received`: the nodes of which a party's encrypted sums were received, by party and stage.
+    `received`: the nodes of which a party's encrypted sums were received, by party and stage. `least`: by party with
+    merged bins the fewest records in a cell, as it said.
     """
 
     received: dict[Place, set[int]] = field(default_factory=dict)
+    least: dict[str, int] = field(default_factory=dict)
     _values: _Numbers | None = None
     _sums: dict[Place, _Numbers] = field(default_factory=dict)
     _won: dict[Place, dict[int, tuple[int, ...]]] = field(default_factory=dict)
@@ -177,6 +180,7 @@ class OpenedEntries:
             sums,
             tuple(sorted(won, key=lambda split: split.node)),
             {party: sizes for party, sizes in categories.items() if sizes},
+            dict(self.least),
         )
         for split in opened.won:
             _check_won(opened, split)

@@ -309,8 +309,10 @@ class TranscriptReplay:
             where = (record.peer, record.step, record.stage)
             (tree.sent if sent else tree.series).setdefault(where, Messages()).add(message, message)
         elif record.step == "candidate_sums" and not sent:
-            summed = self.tree(record.round, record.attempt).opened.received
-            summed.setdefault((record.peer, record.stage), set()).update(message.growth.candidate_sums.nodes)
+            opened, sums = self.tree(record.round, record.attempt).opened, message.growth.candidate_sums
+            opened.received.setdefault((record.peer, record.stage), set()).update(sums.nodes)
+            if sums.min_cell_records:
+                opened.least[record.peer] = sums.min_cell_records
         elif record.step in ("labelled_records", "record_bins", "candidate_records") and not sent:
             self.budget.take(len(record.message) if record.step != "candidate_records" else 0)
             self.shared.take(record.peer, message, record.step)

@@ -286,6 +286,8 @@ class ColumnAccount:
     def _charge(self, way: str, cells: Iterable[Cells], tree: int) -> None:
         """Count cells (column of the party, records of the job)."""
         job = self._context.job
+        if not self._columns:
+            return  # a party without columns has no cells
         with _one_at_a_time:
             if self._file.stamp != self._stamp:  # another job on the table has written
                 self._load()

@@ -11,11 +11,15 @@ from rich.console import Console
 from attacks.document import Document, parse
 from attacks.limits import exceeded
 from attacks.limits import parse as limits
+from attacks.pivodl.schema import SourceColumns, SourceFigures
 from attacks.report import html, print_summary
 from attacks.report.glance import glances
+from attacks.report.pivodl import column_words
 from attacks.report.sums import WHO_KNOWS, words
 from tests.attacks.documents import HOLDER, made
 from tests.attacks.sums_documents import both_directions, figures, unread
+from tests.commands.experiment_documents import run
+from treetap.commands.experiment.report import readings
 from treetap.errors import BadInput
 
 WHY = "the party offered no sums"
@@ -97,6 +101,30 @@ def test_a_label_holder_alone() -> None:
         assert SENTENCE in text
         assert "No labels were given" not in text
         assert "V-measure" not in text
+
+
+def _source(placed: int, wrong: int | None) -> SourceFigures:
+    """A party of PIVODL whose columns another one read; of 400 cells."""
+    counts = dict.fromkeys(("received", "by_left_sets", "opened", "linked", "contradictions"), 0)
+    size = {"records": 100, "columns": 4, "cells": 400, "by_left_sets_wrong": None, "rank_correlation": None}
+    return SourceFigures.model_validate(counts | size | {"placed": placed, "wrong": wrong, "best_column": None})
+
+
+def test_words_on_the_columns_of_pivodl() -> None:
+    """The party that is read best, by right claims; without its table no claim is called right."""
+    both = SourceColumns(sources={"east": _source(90, 60), "west": _source(50, 2)}, reasons={})
+    assert column_words(both) == (
+        "west",
+        "placed 12.0 % of west's cells (100 records that it does not label × 4 columns) in their bins, and no more of "
+        "another party's; 2 of its 50 claims are wrong, which the audit alone knows.",
+    )
+    unscored = column_words(SourceColumns(sources={"east": _source(90, None)}, reasons={}))
+    assert unscored is not None
+    assert unscored[1].startswith("claims the bins of 22.5 % of east's cells (")
+    assert unscored[1].endswith("; no table scores that.")
+    assert column_words(SourceColumns(sources={}, reasons={})) is None
+    audit = {"north": {"source_columns": both.plain()}, "south": {}}
+    assert [row[1:3] for row in readings([run(audit=audit)])] == [["north", "columns of west"]]
 
 
 def test_a_regression() -> None:

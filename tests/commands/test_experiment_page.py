@@ -199,6 +199,8 @@ def test_the_page_in_a_browser(tmp_path: Path) -> None:
     """Light, dark and on a telephone: no complaint, every picture has a size, no text is cut, nothing is too wide."""
     names = ("a class with a name of quite some length, as exports have them", "b", "c")
     runs = [run(seed, objective=THREE, classes=names, columns=(EVIL, "b" * 60, "c")) for seed in range(4)]
+    runs[0].audit = scores(both_directions(figures_of("lab-north"), trees=2).plain())
+    runs[0].audit_report = str(tmp_path / "audit.html")
     path = tmp_path / "report.html"
     path.write_text(html(experiment(THREE), EVIL, runs), encoding="utf-8")
     grounds = []

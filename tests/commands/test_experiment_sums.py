@@ -52,7 +52,7 @@ def _experiment(record: str | None, protocol: str = "boosting", audit: bool = Tr
         (_experiment("both", "forest"), True),
         (_experiment(None), False),
         (_experiment("received", audit=False), False),
-        (_experiment("received", "splitnn"), False),
+        pytest.param(_experiment("received", "splitnn"), False, marks=pytest.mark.second_tier),
         (_experiment("received", "pivodl"), False),
     ],
 )

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from attacks.features.schema import FeatureSettings
 from attacks.id2graph.schema import Settings
+from attacks.known_labels.schema import KnownSettings
 from attacks.networks.schema import NetworkSettings
 from attacks.predictions.schema import DecodingSettings
 from attacks.registry import ROWS
@@ -83,9 +84,10 @@ def test_predict_and_serve_share_their_options() -> None:
 
 def test_the_help_of_attack_names_every_setting_with_its_default() -> None:
     shown = CliRunner().invoke(app, ["attack", "--help"], env={"COLUMNS": "140"}).output
-    grouping, rest = shown[shown.index("Settings, with") :].split("Changed:")[0].split("known  ")
+    grouping, rest, known = shown[shown.index("Settings, with") :].split("Changed:")[0].split("known  ")
     networks, predictions = rest.split("\n records  ")
     lists = {Settings: grouping, NetworkSettings: f" known  {networks}", DecodingSettings: f" records  {predictions}"}
+    lists[KnownSettings] = f" known  {known}"
     of_columns = {FeatureSettings, SumsSettings}  # which an audit alone attacks
     assert {row.settings for row in ROWS} == {*lists, *of_columns, None}
     for kind, text in lists.items():

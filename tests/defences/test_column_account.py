@@ -256,6 +256,23 @@ def test_records_that_id_lmid_sums_as_zeros_make_no_group_larger(tmp_path: Path)
         assert np.flatnonzero(own[SUMS][:, 0]).tolist() == few
 
 
+@pytest.mark.parametrize(
+    "params", [replace(BOOSTING, max_bin=8), replace(FOREST, max_bin=8)], ids=["boosting", "forest"]
+)
+def test_bins_that_are_merged_leave_no_small_group(params: TreeParams, tmp_path: Path) -> None:
+    """With four records in a cell at least, the account finds none of three; without, the same job has many."""
+    here = world(60, (1, 2, 1), seed=3, missing=0.1)
+    shares = []
+    for least in (None, 4):
+        defences = {FEATURE: Defences(min_cell_records=least)}
+        status, federation = _train(tmp_path / str(least), here, params, defences=defences)
+        assert status.state == "finished", status.error
+        shares.append(counted(federation.state(FEATURE), _ids(here), here.tables[FEATURE][0])[SUMS].mean())
+        assert federation.sent.built
+    assert shares[0] > 0.1
+    assert shares[1] == 0
+
+
 # --- without a federation
 
 

@@ -47,6 +47,7 @@ class Defence:
 
 
 _HOLDER, _FEATURE_PARTY, _JOB = "label holder's file", "feature party's file", "job"
+_FEATURE_PARTY_POLICY = "feature party's policy"
 _GRADIENTS = "treetap/neural/gradient_defences.py"
 #: Kind of a change of gradients → its name in the paper, and what it does.
 _KINDS: Mapping[str, tuple[str, str]] = {
@@ -155,6 +156,32 @@ DEFENCES: tuple[Defence, ...] = (
         for kind, (name, line) in _KINDS.items()
     ),
     Defence(
+        "gradient_bits",
+        "columns",
+        _JOB,
+        "g and h are summed in few bits; over a training no defence",
+        "treetap/trees/gradient_bits.py",
+        Feature.GRADIENT_BITS,
+        published="quantised training",
+        paper=papers.QUANTISED_TRAINING,
+    ),
+    Defence(
+        "min_cell_records",
+        "columns",
+        _FEATURE_PARTY,
+        "bins of few drawn records are merged before they are summed",
+        "treetap/trees/cell_merging.py",
+        Feature.MIN_CELL_RECORDS,
+    ),
+    Defence(
+        "max_column_leakage",
+        "columns",
+        _FEATURE_PARTY_POLICY,
+        "an account of the cells that lay in groups of few records, over jobs; the job stops above it",
+        "party/defences/column_account.py",
+        Feature.MAX_COLUMN_LEAKAGE,
+    ),
+    Defence(
         "sensitivity",
         "columns",
         _FEATURE_PARTY,
@@ -197,7 +224,7 @@ DEFENCES: tuple[Defence, ...] = (
     Defence(
         "min_candidate_bits",
         "paths of a prediction",
-        "feature party's policy",
+        _FEATURE_PARTY_POLICY,
         "no part in predictions whose scores tell paths",
         "party/policy.py",
         protocols=("eini", "eini-lattice"),

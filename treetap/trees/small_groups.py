@@ -3,7 +3,7 @@
 A *cell* is a record in a column. The sums of a node at all candidates of a column give, by subtraction, those of every
 bin there: the first bin from the lowest candidate, inner ones as differences of neighbours, the last one as the node
 less the last cut, and missing values as the difference of one cut's two candidates. Who opens sums and knows (g, h) of
-each record solves a bin of up to `SMALL` records for which these are: `docs/measure_linking.py` does it for one.
+each record solves a bin of up to `SMALL` records for which these are unique (`attacks.sums`).
 
 A group is *derivable* if its sum is a difference of sums over nested sets of one tree and column:
 

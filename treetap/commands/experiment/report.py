@@ -247,11 +247,15 @@ def _exported(run: RunResult) -> list[str]:
 
 
 def _columns_read(audit: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, str]]:
-    """The attacks on columns: label holder, feature party, and sentences, which follow the label holder's name."""
-    if not any(key in attacks for attacks in audit.values() for key in OF_COLUMNS):
+    """The attacks on columns: label holder, feature party, and sentences, which follow the label holder's name.
+
+    Of PIVODL each party, and the one whose columns it reads best.
+    """
+    if not any(key in attacks for attacks in audit.values() for key in (*OF_COLUMNS, "source_columns")):
         return []
     from attacks.features.schema import VictimFigures  # the attacks need an extra
-    from attacks.report import columns, sums
+    from attacks.pivodl.schema import SourceColumns
+    from attacks.report import columns, pivodl, sums
     from attacks.sums.schema import ColumnFigures
 
     def by_embeddings(name: str, figures: dict[str, Any]) -> str:
@@ -261,12 +265,17 @@ def _columns_read(audit: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str
     def by_sums(name: str, figures: dict[str, Any]) -> str:
         return sums.words(name, ColumnFigures.model_validate({**figures, "picture": None}))
 
-    return [
+    rows = [
         (holder, name, say(name, figures))
         for holder, attacks in audit.items()
         for key, say in zip(OF_COLUMNS, (by_embeddings, by_sums), strict=True)
         for name, figures in attacks.get(key, {}).items()
     ]
+    for reader, attacks in audit.items():
+        if "source_columns" in attacks:
+            read = pivodl.column_words(SourceColumns.model_validate(attacks["source_columns"]))
+            rows += [] if read is None else [(reader, *read)]
+    return rows
 
 
 def readings(runs: Sequence[RunResult]) -> list[list[str]]:
