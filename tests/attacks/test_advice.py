@@ -401,13 +401,13 @@ def test_a_suggestion_names_both_directions() -> None:
 
 def test_what_costs_less_and_reads_more_columns_is_no_better() -> None:
     """A setting that hides as many labels for less AUC does not push out one under which fewer cells are read."""
-    cheap = point("job", {"learning_rate": 0.1}, 0.9, 0.3, read=0.5)
+    cheap = point("id_lmid", {"xi": 0.5}, 0.9, 0.3, read=0.5)
     dear = point("job", {"max_depth": 2}, 0.88, 0.3, read=0.2)
     advice = advise(replace(JOB, params={}), ("this table", frontier(cheap, dear, read=0.5)))
     assert all(it.helps for it in advice.suggestions)
     unmeasured = [it.model_copy(update={"cells": None}) for it in (cheap, dear)]
     advice = advise(replace(JOB, params={}), ("this table", frontier(*unmeasured)))
-    assert {next(iter(it.settings)): it.helps for it in advice.suggestions} == {"learning_rate": True, "max_depth": False}
+    assert {next(iter(it.settings)): it.helps for it in advice.suggestions} == {"xi": True, "max_depth": False}
     assert all(row.figures[2] == "not measured" for row in _rows(advice))
 
 

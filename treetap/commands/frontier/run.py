@@ -182,7 +182,9 @@ def _point(
             for attack in attacks
         },
         parties=parties,
-        cells=_cells([max(result.cells.values(), key=lambda it: it.read) if result.cells else None for result in results]),
+        cells=_cells(
+            [max(result.cells.values(), key=lambda it: it.read) if result.cells else None for result in results]
+        ),
         cells_of={
             party: cells
             for party in results[0].v_measure

@@ -64,7 +64,9 @@ def trained_by_federation(
         raise TreetapError(f"{training.word}: the audit failed: {run.audit_fault}")
     defended = run.defences
     # one training with noisy labels has the points of its repairs too
-    figures = {name: it for attacks in (run.audit or {}).values() for name, it in attacks.get("columns_read", {}).items()}
+    figures = {
+        name: it for attacks in (run.audit or {}).values() for name, it in attacks.get("columns_read", {}).items()
+    }
     tested = {training.plan.name: run.metrics["test"]} | ({} if defended is None else defended.variants)
     return TrainingResult(
         test={name: kept(tested[name]) for name in training.plan.points},
