@@ -79,7 +79,8 @@ class AdvisedJob:
         return {name: max(least, have.get(name, 0.0)) for name in self.feature_parties}
 
 
-#: The least share of what the training tells, of labels or of columns, that is taken away by what helps; the share from which prices decide.
+#: The least share of what the training tells, of labels or of columns, that is taken away by what helps; the share
+#: from which prices decide.
 LEAST, MOST_OF_IT = 0.25, 0.5
 #: The least V-measure that a measured training adds if shares of it are to say something.
 LEAK = 0.02

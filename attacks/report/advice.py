@@ -91,8 +91,8 @@ def _sources(advice: Advice) -> Iterator[str]:
     if advice.withheld == "little to lower":
         yield (
             f"There is little to lower here: of what these attacks find the training adds less than {LITTLE:g} "
-            f"({reached}), so no defence is suggested. This is of labels, and says nothing of what a label holder reads in "
-            "columns."
+            f"({reached}), so no defence is suggested. This is of labels, and says nothing of what a "
+            "label holder reads in columns."
         )
     elif advice.withheld == "nothing scored":
         yield f"Nothing is scored, so no measured table can be said to be like this one: {measure}"

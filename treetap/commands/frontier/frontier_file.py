@@ -32,7 +32,7 @@ class Plan:
     """
 
     name: str
-    defences: Defences = Defences()
+    defences: Defences = field(default_factory=Defences)
     changes: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
@@ -58,7 +58,8 @@ class Plan:
         """The job of the training. Raises ValueError (ValidationError) if it cannot have the settings."""
         if self.name != JOB:
             return given
-        return JobTable.model_validate(given.model_dump(exclude_unset=True) | dict(self.changes))
+        table: JobTable = JobTable.model_validate(given.model_dump(exclude_unset=True) | dict(self.changes))
+        return table
 
 
 @dataclass(frozen=True)
@@ -161,8 +162,6 @@ class FrontierFile(ExperimentFile):
             raise ValueError("[predict] is not for a frontier: all held-out rows are predicted by the first protocol")
         if self.defences.named():
             raise ValueError("[defences] is not for a frontier, which sets its own: name them in [frontier]")
-        if self.defended:
-            raise ValueError("[party.defences] is not for a frontier: give min_cell_records = [2, 3] in [frontier]")
         if self.data.cv is not None:
             raise ValueError("cv is not for a frontier, whose points are trained once for each seed: give seeds")
         if self.data.compare:
@@ -185,6 +184,12 @@ class FrontierFile(ExperimentFile):
         for party in self.party:
             if party.record == "off" and not party.labels:
                 raise ValueError(f"a frontier reads transcripts, but {party.name} has record = 'off'; leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _points_can_be(self) -> FrontierFile:
+        if self.of_columns:
+            raise ValueError("[party.defences] is not for a frontier: give min_cell_records = [2, 3] in [frontier]")
         for plan in self.frontier.plans():
             try:
                 plan.job(self.job)
