@@ -1,11 +1,13 @@
-"""AUC of boosted models whose feature party merges bins of few drawn records (`min_cell_records`).
+"""AUC (RMSE of numbers) of boosted models whose feature party merges bins of few drawn records (`min_cell_records`).
 
-    python benchmarks/cell_records.py [--set breast_cancer credit] [--own N] [--trees 50] [--bins 32] [--least 2 3 5 10]
+    python benchmarks/cell_records.py [--set breast_cancer credit diabetes obesity] [--own N] [--trees 50] [--bins 32]
+        [--least 2 3 5 10]
     python benchmarks/cell_records.py --equations --set breast_cancer --own 10 --trees 100
 
 The trainer on the joined table, which a federation equals; five folds. breast_cancer (569 × 20) is of scikit-learn,
-credit (5,000 × 23) needs TREETAP_DATA, the folder with credit_default.parquet. The label holder has the first columns,
-of breast_cancer 2, of credit 5, the feature party all others; "alone" is the label holder without the feature party.
+credit (5,000 × 23) and obesity (2,111 × 16, macro AUC) need TREETAP_DATA, the folder of the tables; diabetes (442 × 10)
+is of scikit-learn too. The label holder has the first columns, of breast_cancer 2, of credit 5, of diabetes 4, of
+obesity 8, the feature party all others; "alone" is the label holder without the feature party.
 
 --equations: which share of the party's borders has as many linear equations in its N unknowns, left or right of each
 record, as there are records. A node gives one in g and one in h wherever a border divides it and is seen to.
@@ -15,11 +17,12 @@ from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 
 import numpy as np
 from columns_from_sums import Case, case_of
 from rich.table import Table
-from sklearn.model_selection import StratifiedKFold
+from sklearn.model_selection import KFold, StratifiedKFold
 
 from treetap import terminal
 from treetap.trees import metrics
@@ -28,16 +31,17 @@ from treetap.trees.candidates import column_goes_left
 from treetap.trees.cell_merging import bins_of
 from treetap.trees.centralised import train
 from treetap.trees.ensemble import ROOT
+from treetap.trees.job_params import REGRESSIONS
 from treetap.trees.params import BoostingParams
 from treetap.trees.tree_bins import left_sums_of
 
 #: Set → records at most, and columns of the label holder.
-SETS = {"breast_cancer": (None, 2), "credit": (5_000, 5)}
+SETS = {"breast_cancer": (None, 2), "credit": (5_000, 5), "diabetes": (None, 4), "obesity": (None, 8)}
 FOLDS = 5
 
 
 def measured(case: Case, own: int, params: BoostingParams, least: int | None) -> tuple[float, float, float, float]:
-    """AUC and its deviation over the folds, share of splits that the feature party wins, processor seconds.
+    """AUC or RMSE and its deviation over the folds, share of splits that the feature party wins, processor seconds.
 
     `least`: `min_cell_records`, 0: none; None: without the feature party.
     """
@@ -45,7 +49,8 @@ def measured(case: Case, own: int, params: BoostingParams, least: int | None) ->
     if least is None:
         del blocks["party"]
     aucs, won, begun = [], [], time.process_time()
-    for before, after in StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(case.inputs, case.labels):
+    folds = KFold if params.objective in REGRESSIONS else StratifiedKFold
+    for before, after in folds(FOLDS, shuffle=True, random_state=0).split(case.inputs, case.labels):
         tables = [
             (name, bin_table(block[before], [f"{name} {j}" for j in range(block.shape[1])], params.max_bin))
             for name, block in blocks.items()
@@ -53,7 +58,9 @@ def measured(case: Case, own: int, params: BoostingParams, least: int | None) ->
         cells = {"party": least} if least else None
         model = train(tables, case.labels[before], params, min_cell_records=cells)
         asked = [(name, encode(blocks[name][after], table.features)) for name, table in tables]
-        aucs.append(metrics.auc(model.predict(asked)[:, 0], case.labels[after]))
+        outcome = model.ensemble.outcome(model.predict(asked))
+        reached = metrics.evaluate(params.objective, outcome, case.labels[after])
+        aucs.append(reached.get("auc", reached.get("rmse", 0.0)))
         won += [split.owner == "party" for tree in model.ensemble.trees for split in tree.splits]
     return float(np.mean(aucs)), float(np.std(aucs)), float(np.mean(won)), time.process_time() - begun
 
@@ -103,7 +110,7 @@ def main() -> None:
     parser.add_argument("--equations", action="store_true")
     given = parser.parse_args()
     params = BoostingParams(n_estimators=given.trees, max_bin=given.bins)
-    table = Table("set", "min_cell_records", "AUC", "± over folds", "splits won", "CPU s")
+    table = Table("set", "min_cell_records", "AUC or RMSE", "± over folds", "splits won", "CPU s")
     if given.equations:
         for name in given.sets:
             records, own = SETS[name]
@@ -115,7 +122,9 @@ def main() -> None:
     for name in given.sets:
         records, own = SETS[name]
         for least in (0, *given.least, None):
-            auc, deviation, won, seconds = measured(case_of(name, records), given.own or own, params, least)
+            case = case_of(name, records)
+            of_case = replace(params, objective=case.objective)
+            auc, deviation, won, seconds = measured(case, given.own or own, of_case, least)
             said = "alone" if least is None else str(least or "none")
             table.add_row(name, said, f"{auc:.4f}", f"{deviation:.4f}", f"{won:.0%}", f"{seconds:.1f}")
     terminal.out.print(table)

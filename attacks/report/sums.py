@@ -118,5 +118,6 @@ def _facts(figures: ColumnFigures) -> list[tuple[str, str]]:
         ("links right", "–" if figures.links is None else share(figures.links, 1)),
         ("contradictions", count(figures.contradictions)),
         ("rank correlation of the best-read column", score(figures.rank_correlation)),
+        ("the same with links given", score(figures.given_correlation)),
         ("processor time", seconds(figures.seconds)),
     ]

@@ -139,10 +139,12 @@ class Truth:
 
     Attributes:
         equal: of each tree (candidates, sets): the sums are the same.
+        merged: the party merges bins.
     """
 
     columns: TrueColumns
     equal: Sequence[Bools] = field(repr=False)
+    merged: bool
 
     @classmethod
     def of(cls, columns: TrueColumns, trees: Sequence[PartySums], party: str) -> Truth:
@@ -158,12 +160,15 @@ class Truth:
                 f"[[victim]] {party}: {1 - known:.0%} of the sums that the label holder opened are of no column of "
                 "truth = …: it is not the table that the party trained on, or lacks columns of it"
             )
-        return cls(columns, equal)
+        return cls(columns, equal, any(tree.least for tree in trees))
 
     def given_links(self) -> tuple[Identities, list[Ints]]:
-        """True links: each possible left set has its places, and cuts of a column of numbers are a chain."""
+        """True links: each possible left set has its places, and cuts of a column of numbers are a chain.
+
+        Of merged bins only those: a candidate by itself does not show where its border is in a node.
+        """
         places = np.stack([np.where(of_tree.any(axis=0), of_tree.argmax(axis=0), -1) for of_tree in self.equal])
-        offered = np.flatnonzero((places >= 0).any(axis=0))
+        offered = np.flatnonzero((places >= 0).any(axis=0) & (self.columns.cuts | (not self.merged)))
         feature, cuts = self.columns.feature[offered], self.columns.cuts[offered]
         chains = [np.flatnonzero(cuts & (feature == number)) for number in range(len(self.columns.names))]
         chains += [np.array([single]) for single in np.flatnonzero(~cuts)]

@@ -30,6 +30,7 @@ def figures(party: str, **changes: Any) -> ColumnFigures:
         "contradictions": 19,
         "best": "systolic",
         "rank_correlation": 0.9643,
+        "given_correlation": 0.9987,
         "picture": ColumnPicture(truth=pixels[0], read=pixels[1]),
         "seconds": 12.34,
         "reasons": {},

@@ -172,7 +172,7 @@ def print_account(account: Account | ColumnAccounts) -> None:
 def _print_columns(accounts: ColumnAccounts) -> None:
     table = terminal.table("label holder", "table", "cells", "counted", "by sums", "by left sets alone", "jobs")
     for row in accounts.tables:
-        shares = [f"{count / row.cells:.2%}" for count in (row.counted, row.by_sums, row.by_left_sets)]
+        shares = [f"{count / max(row.cells, 1):.2%}" for count in (row.counted, row.by_sums, row.by_left_sets)]
         cells = f"{row.records:,} x {row.columns:,}"
         table.add_row(row.label_holder, row.table, cells, *shares, terminal.text(", ".join(row.jobs)))
     terminal.out.print(table)

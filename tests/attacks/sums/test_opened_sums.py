@@ -150,6 +150,11 @@ CASES: dict[str, tuple[World, TreeParams, dict[str, Any]]] = {
         replace(BOOSTING, grow_policy="lossguide", max_leaves=6, max_depth=5),
         {"constraints": {B: {"b0": -1}, C: {"c0": 1, "c1": -1}}},
     ),
+    "merged bins": (
+        world(90, (1, 3, 2), missing=0.15, seed=8),
+        replace(BOOSTING, max_bin=12, subsample=0.9),
+        {"defences": {party: Defences.model_validate({"min_cell_records": 3}) for party in (B, C)}},
+    ),
     "a forest of all records counted": (
         world(60, (1, 2, 2), seed=7),
         replace(FOREST, bootstrap=True),
