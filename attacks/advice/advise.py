@@ -1,4 +1,5 @@
-"""Suggestions from a measured frontier: of this table, or of the nearest one; effects of each defence there.
+"""Suggestions from a measured frontier: of this table, or of the nearest one; effects of each setting there, on labels
+and on columns.
 
 Only what is stricter than the settings of the audited job is suggested.
 """
@@ -9,10 +10,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from attacks.advice.defence_lines import APART, JOB, STRICTNESS, WRITTEN, job_lines, lines_of, settings_of
+from attacks.advice.defence_lines import APART, CELLS, JOB, STRICTNESS, WRITTEN, job_lines, lines_of, settings_of
 from attacks.advice.frontiers_at_hand import form_of, shipped
-from attacks.advice.results import Advice, Defence, Effect, Parameter, Source, Suggestion, Whose, Withheld
-from treetap.privacy.frontiers import FrontierDocument, Measured
+from attacks.advice.results import (
+    Advice,
+    Defence,
+    Effect,
+    Parameter,
+    ReadCells,
+    Source,
+    Suggestion,
+    Whose,
+    Withheld,
+)
+from treetap.privacy.frontiers import FrontierDocument, Measured, MeasuredPoint
 
 
 @dataclass(frozen=True)
@@ -38,6 +49,8 @@ class AdvisedJob:
 
         A table by feature party has a value for each party, and never a looser one than the job's.
         """
+        if defence == CELLS:  # the audit is not told what feature parties have
+            return dict(settings)
         if defence == JOB:
             return {
                 key: stricter
@@ -66,10 +79,13 @@ class AdvisedJob:
         return {name: max(least, have.get(name, 0.0)) for name in self.feature_parties}
 
 
-#: The least share of what the training adds that is taken away by what helps; the share from which prices decide.
+#: The least share of what the training tells, of labels or of columns, that is taken away by what helps; the share
+#: from which prices decide.
 LEAST, MOST_OF_IT = 0.25, 0.5
 #: The least V-measure that a measured training adds if shares of it are to say something.
 LEAK = 0.02
+#: The least share of cells read beyond the floor if shares of it are to say something.
+CELLS_READ = 0.05
 #: A training that adds less to the V-measure of the own columns has little to lower.
 LITTLE = 0.05
 #: A table is like another one if its V-measure is at most so many times as large or as small.
@@ -128,7 +144,16 @@ def _source(whose: Whose, document: FrontierDocument) -> Source | None:
         v_measure=before,
         own=own,
         auc=without.auc.mean,
+        cells=_read(without),
     )
+
+
+def _read(point: MeasuredPoint) -> ReadCells | None:
+    """The cells read at a point; None where this was not measured."""
+    it = point.cells
+    if it is None or it.read.mean is None or it.left_sets.mean is None:
+        return None
+    return ReadCells(read=it.read.mean, left_sets=it.left_sets.mean)
 
 
 def _nearest(job: AdvisedJob, sources: Sequence[Sourced]) -> tuple[Sourced | None, Withheld | None]:
@@ -156,8 +181,8 @@ def _suggestions(job: AdvisedJob, source: Source, document: FrontierDocument) ->
     for it in every:
         # what the job has already is not suggested, but still beats what costs more
         if written := job.stricter(it.defence, it.settings):
-            helps = it.taken is not None and it.taken >= LEAST and not any(_beats(other, it) for other in every)
-            lines = lines_of(it.defence, written, job.label_holder)
+            helps = _most(it) >= LEAST and not any(_beats(other, it) for other in every)
+            lines = lines_of(it.defence, written, job.label_holder, job.feature_parties)
             suggested.append(it.model_copy(update={"helps": helps, "lines": lines}))
     return sorted(suggested, key=_rank)
 
@@ -170,7 +195,7 @@ def _measures(source: Source, document: FrontierDocument) -> list[Suggestion]:
         defence, left = _DEFENCES.get(point.defence), point.v_measure[form]
         if defence is None or left.mean is None:
             continue
-        effect = Effect(v_measure=left.mean, v_sd=left.sd, auc=point.auc.mean, auc_sd=point.auc.sd)
+        effect = Effect(v_measure=left.mean, v_sd=left.sd, auc=point.auc.mean, auc_sd=point.auc.sd, cells=_read(point))
         taken = (source.v_measure - max(left.mean, source.own)) / added if added >= LEAK else None
         price = None if source.auc is None or effect.auc is None else source.auc - effect.auc
         measures.append(
@@ -179,6 +204,7 @@ def _measures(source: Source, document: FrontierDocument) -> list[Suggestion]:
                 settings=settings_of(point.settings),
                 helps=False,
                 taken=taken,
+                taken_cells=_taken_cells(source.cells, effect.cells),
                 price=price,
                 effect=effect,
                 lines=[],
@@ -187,8 +213,21 @@ def _measures(source: Source, document: FrontierDocument) -> list[Suggestion]:
     return measures
 
 
+def _taken_cells(before: ReadCells | None, left: ReadCells | None) -> float | None:
+    """The share of the cells read beyond the floor that is taken away; None where little was, or nothing measured."""
+    if before is None or left is None or before.read - before.left_sets < CELLS_READ:
+        return None
+    # left sets tell as much whatever hides sums: what is read at their floor has nothing left to take away
+    return min(1.0, (before.read - left.read) / (before.read - before.left_sets))
+
+
+def _most(it: Suggestion) -> float:
+    """The larger share that is taken away, of labels or of columns."""
+    return max(it.taken or 0.0, it.taken_cells or 0.0)
+
+
 def _beats(other: Suggestion, it: Suggestion) -> bool:
-    """True if the other does the same and takes as much away for less.
+    """True if the other does the same and takes as much away, of labels and of columns, for less.
 
     Any defence does what settings of the job do; repairs of a model do the same where they are of the same noise.
     """
@@ -197,14 +236,15 @@ def _beats(other: Suggestion, it: Suggestion) -> bool:
     if it.taken is None or it.price is None or other.taken is None or other.price is None:
         return False
     cheaper = other.price < it.price or (it.defence == JOB and other.price <= it.price)
-    return other.taken >= it.taken and cheaper
+    no_less = it.taken_cells is None or (other.taken_cells is not None and other.taken_cells >= it.taken_cells)
+    return other.taken >= it.taken and no_less and cheaper
 
 
 def _rank(it: Suggestion) -> tuple[bool, bool, float, float]:
     """The order of suggestions: those that help first, and of these first what takes away most of the leak, the lowest
     price first; then the largest share. Prices within a hundredth are equal: seeds differ by as much.
     """
-    taken, price = it.taken or 0.0, 1.0 if it.price is None else max(0.0, it.price)
+    taken, price = _most(it), 1.0 if it.price is None else max(0.0, it.price)
     cheap = it.helps and taken >= MOST_OF_IT
     return not it.helps, not cheap, round(price, 2) if cheap else 0.0, -taken
 

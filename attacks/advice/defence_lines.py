@@ -22,6 +22,8 @@ WRITTEN: Mapping[Defence, tuple[str, Sequence[str]]] = {
 STRICTNESS = {"id_lmid": ("xi", True), "label_dp": ("epsilon", True), "reduced_leakage": ("trees", False)}
 #: Two tables or switches of [defences] that a party's file may not have together.
 APART = ("id_lmid", "grafting")
+#: Points of a frontier that are a defence of feature parties' columns, in files of their own.
+CELLS: Final = "min_cell_records"
 #: Points of a frontier that are settings of the job.
 JOB: Final = "job"
 #: Values that a party's file has unasked.
@@ -50,8 +52,13 @@ def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in given.items() if _USUAL.get(key) != value}
 
 
-def lines_of(defence: Defence, settings: Mapping[str, Any], label_holder: str) -> list[Lines]:
-    """The lines of a defence in the party file of the label holder and in its policy, or those of the job."""
+def lines_of(
+    defence: Defence, settings: Mapping[str, Any], label_holder: str, feature_parties: Sequence[str]
+) -> list[Lines]:
+    """The lines of a defence in the party's file and in its policy, or those of the job."""
+    if defence == CELLS:
+        own = ["[defences]", f"{CELLS} = {settings[CELLS]}"]
+        return [Lines(file=f"party file of {name}", lines=own) for name in feature_parties]
     if defence == JOB:
         return [job_lines(settings)]
     name, switches = WRITTEN[defence]

@@ -12,17 +12,33 @@ from attacks.schema import Findings
 #: a public one, which the project measured.
 Whose = Literal["this table", "given", "project"]
 #: What is suggested: defences by the names of a frontier's points, and settings of the job.
-Defence = Literal["id_lmid", "reduced_leakage", "label_dp", "label_dp + refit", "grafting", "grafting + refit", "job"]
+Defence = Literal[
+    "id_lmid",
+    "reduced_leakage",
+    "label_dp",
+    "label_dp + refit",
+    "grafting",
+    "grafting + refit",
+    "min_cell_records",
+    "job",
+]
 
 #: Reasons to suggest nothing.
 Withheld = Literal["little to lower", "nothing scored", "no table is near"]
+
+
+class ReadCells(Findings):
+    """Cells of a feature party that the label holder placed, a share: `read` by itself, `left_sets` alone (a floor)."""
+
+    read: float
+    left_sets: float
 
 
 class Source(Findings):
     """The frontier that the figures are from: `table` by its file's name, `records` that were trained on.
 
     Without a defence: `v_measure` of ID2Graph, `own` of the attacker's own columns, `auc` of held-out records, null
-    where undefined.
+    where undefined; `cells`: see `ReadCells`, null where not measured.
     """
 
     table: str
@@ -36,18 +52,20 @@ class Source(Findings):
     v_measure: float
     own: float
     auc: float | None
+    cells: ReadCells | None
 
 
 class Effect(Findings):
     """The measures with one defence on the table of the source: means over the seeds, `_sd` their standard deviation.
 
-    `v_measure`: of ID2Graph; `auc`: of held-out records, null where undefined.
+    `v_measure`: of ID2Graph; `auc`: of held-out records, null where undefined; `cells`: null where not measured.
     """
 
     v_measure: float
     v_sd: float | None
     auc: float | None
     auc_sd: float | None
+    cells: ReadCells | None
 
 
 class Lines(Findings):
@@ -62,13 +80,16 @@ class Suggestion(Findings):
 
     `taken`: the share that it takes away of what the training adds to the V-measure of the attacker's own columns, at
     most 1, since one whom the training misleads uses these alone; null where the training adds next to nothing.
-    `price`: AUC lost. `helps`: enough is taken away, and nothing that does the same costs less.
+    `taken_cells`: the share that it takes away of the cells read beyond the floor of left sets without a defence, below
+    0 where more is read; null where not measured. `price`: AUC lost. `helps`: enough is taken away in one of the two
+    directions, and nothing that does the same costs less.
     """
 
     defence: Defence
     settings: dict[str, Any]
     helps: bool
     taken: float | None
+    taken_cells: float | None
     price: float | None
     effect: Effect
     lines: list[Lines]

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from attacks.advice.advise import LITTLE
 from attacks.advice.results import Advice, Lines, Parameter, Source, Suggestion
 from attacks.document import Document
-from attacks.report.glossary import DEFENCES, SYMBOLS, count, score
+from attacks.report.glossary import DEFENCES, SYMBOLS, count, score, share
 
 #: Heads of the figures of a suggestion.
-HEADS = ("V-measure", "taken away", "price in AUC")
+HEADS = ("labels: V-measure", "taken away", "cells read", "price in AUC")
 
 
 class Row(NamedTuple):
@@ -91,7 +91,8 @@ def _sources(advice: Advice) -> Iterator[str]:
     if advice.withheld == "little to lower":
         yield (
             f"There is little to lower here: of what these attacks find the training adds less than {LITTLE:g} "
-            f"({reached}), so no defence is suggested."
+            f"({reached}), so no defence is suggested. This is of labels, and says nothing of what a "
+            "label holder reads in columns."
         )
     elif advice.withheld == "nothing scored":
         yield f"Nothing is scored, so no measured table can be said to be like this one: {measure}"
@@ -145,8 +146,8 @@ def terminal_lines(document: Document, most: int = 3) -> tuple[list[str], list[t
         assert document.advice is not None
         assert document.advice.source is not None
         row = _row(it, document.advice.source, _named(it))
-        v, taken, price = row.figures
-        text = f"{row.setting}: V-measure {v}, {taken} of what the training adds taken away, "
+        v, taken, cells, price = row.figures
+        text = f"{row.setting}: labels V-measure {v}, {taken} of what the training adds taken away, cells {cells}, "
         said.append((f"{text}{'no' if price == 'none' else price} AUC lost; {advice.where}", _pasted(row.lines[:1])))
     return advice.basis, said
 
@@ -161,7 +162,15 @@ def _row(it: Suggestion, source: Source, named: str) -> Row:
     left = _with_sd(effect.v_measure, effect.v_sd) if effect.v_measure >= source.own else score(source.own)
     taken = "–" if it.taken is None else "nothing" if it.taken <= 0 else f"{100 * it.taken:.0f} %"
     price = "–" if it.price is None else "none" if round(it.price, 3) <= 0 else score(it.price)
-    return Row(named, [f"{score(source.v_measure)} → {left}", taken, price], it.lines)
+    return Row(named, [f"{score(source.v_measure)} → {left}", taken, _cells(source, it), price], it.lines)
+
+
+def _cells(source: Source, it: Suggestion) -> str:
+    """The cells that the label holder read, without the setting → with it."""
+    before, left = source.cells, it.effect.cells
+    if before is None or left is None:
+        return "not measured"
+    return f"{share(before.read, 1)} → {share(left.read, 1)}"
 
 
 def _where(source: Source) -> str:

@@ -93,16 +93,23 @@ DEFENCES: dict[Defence, tuple[str, str]] = {
         "grows the parts of trees anew that noise has spoilt, computes the weights of the other leaves from the true "
         "labels, and keeps both to itself.",
     ),
+    "min_cell_records": (
+        "Bins of few records merged",
+        "Each feature party merges bins in every node until no sum of a column in a tree is over fewer than m drawn "
+        "records: the larger m, the stricter. It hides columns from the label holder, and no labels.",
+    ),
     "job": ("Settings of the job", "Parameters of the training, which every party knows."),
 }
 #: Key of a defence's settings → its symbol.
-SYMBOLS = {"xi": "ξ", "epsilon": "ε"}
+SYMBOLS = {"xi": "ξ", "epsilon": "ε", "min_cell_records": "m"}
 #: Terms of the advice.
 ADVICE_TERMS = {
     "V-measure": "0: an attack's groups are independent of the label; 1: they are its classes. Of ID2Graph on the "
     "measured table, without the defence → with it; at least that of own columns, which a party can always use.",
     "Taken away": "of what the training adds to the V-measure that a party reaches by its own columns alone. At 100 % "
     "taking part no longer helps these attacks; –: the training adds next to nothing, less than 0.02.",
+    "Cells read": "the share of a feature party's cells (record, column) that the label holder placed in their bins on "
+    "the measured table, without the setting → with it. A setting that hides labels may tell more of columns.",
     "Price": "how much of the model's AUC on held-out records is lost. AUC: the chance that of two records of "
     "different classes the model ranks the right one higher; 0.5 is guessing, 1 perfect.",
 }

@@ -22,7 +22,7 @@ from attacks.sums.kept import Kept
 from attacks.sums.least_squares import SURE, shares
 from attacks.sums.linking import Identities, chains
 from attacks.sums.propagation import Knowledge, Linked, differences, left_sets
-from attacks.sums.schema import CellsRead, ColumnFigures, SumsSettings
+from attacks.sums.schema import NOTHING_OFFERED, CellsRead, ColumnFigures, SumsSettings
 from attacks.sums.scoring import TrueColumns, Truth, best_column, cells_read, links_right
 from attacks.sums.sketches import Floats, Ints, sums_of
 from attacks.view.opened_sums import OpenedSums
@@ -87,7 +87,7 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
         reasons["sums"] = "bins are made anew in every node, in an order of its own, so that no sums can be linked"
         trees = []
     elif not trees:
-        reasons["sums"] = "the party offered no sums"
+        reasons["sums"] = NOTHING_OFFERED
     size = records * (max((tree.candidates for tree in trees), default=0) + len(columns.names))
     if size > evidence.settings.most_cells:
         reasons["sums"] = f"{size} cells are to be kept at a time: most_cells = {evidence.settings.most_cells}"

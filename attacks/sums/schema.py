@@ -9,6 +9,9 @@ from attacks.features.schema import PictureUrl
 from attacks.schema import Count, Findings, RangedSettings
 from treetap.trees.job_params import Range
 
+#: The reason for which columns are not attacked of a party that sent nothing of them.
+NOTHING_OFFERED = "the party offered no sums"
+
 
 @dataclass(frozen=True)
 class SumsSettings(RangedSettings):

@@ -154,7 +154,7 @@ def test_an_attacker_that_is_misled_uses_its_own_columns() -> None:
     found = _advice(point("label_dp", {"epsilon": 0.5}, 0.8, 0.05))
     (it,) = found.suggestions
     assert (it.taken, it.effect.v_measure) == (1.0, 0.05)
-    assert "V-measure 0.600 → 0.200," in terminal_lines(_with(found))[1][0][0]
+    assert "labels V-measure 0.600 → 0.200," in terminal_lines(_with(found))[1][0][0]
 
 
 def test_of_one_noise_the_cheapest_repair_is_suggested() -> None:
@@ -373,10 +373,48 @@ def test_a_terminal_has_three_suggestions() -> None:
     assert len(found) == 3
     assert said[0].startswith("Measured by treetap frontier on this very table: bank (")
     assert found[0] == (
-        "ID-LMID, ξ 0.5: V-measure 0.600 → 0.350 ± 0.010, 62 % of what the training adds taken away, 0.020 AUC lost; "
-        "measured on this table",
+        "ID-LMID, ξ 0.5: labels V-measure 0.600 → 0.350 ± 0.010, 62 % of what the training adds taken away, "
+        "cells not measured, 0.020 AUC lost; measured on this table",
         ["# party file of bank", "[defences]", "id_lmid = {xi = 0.5}"],
     )
+
+
+CELLS = {"min_cell_records": 3}
+
+
+def test_a_suggestion_names_both_directions() -> None:
+    """Labels and cells in one sentence; what hides labels and tells more of columns says so, and m helps by cells."""
+    noise = point("label_dp", {"epsilon": 0.5, "stages": 1}, 0.85, 0.3, read=0.96)
+    merged = point("min_cell_records", CELLS, 0.89, 0.6, read=0.2)
+    advice = advise(JOB, ("this table", frontier(noise, merged, read=0.5)))
+    assert [(it.defence, it.helps) for it in advice.suggestions] == [("min_cell_records", True), ("label_dp", True)]
+    assert [it.taken_cells for it in advice.suggestions] == [pytest.approx(0.75), pytest.approx(-1.15)]
+    files = [(part.file, part.lines) for part in advice.suggestions[0].lines]
+    assert files == [(f"party file of {name}", ["[defences]", "min_cell_records = 3"]) for name in ("telco", "shop")]
+    _, said = terminal_lines(_with(advice))
+    assert "cells 50.0 % → 20.0 %, 0.010 AUC lost" in said[0][0]
+    assert "75 % of what the training adds taken away, cells 50.0 % → 96.0 %, 0.050 AUC lost" in said[1][0]
+    page = html(_with(advice))
+    assert "50.0 % → 96.0 %" in page
+    assert "not measured" not in page.partition('<section id="lowers"')[2].partition("</section>")[0]
+
+
+def test_what_costs_less_and_reads_more_columns_is_no_better() -> None:
+    """A setting that hides as many labels for less AUC does not push out one under which fewer cells are read."""
+    cheap = point("id_lmid", {"xi": 0.5}, 0.9, 0.3, read=0.5)
+    dear = point("job", {"max_depth": 2}, 0.88, 0.3, read=0.2)
+    advice = advise(replace(JOB, params={}), ("this table", frontier(cheap, dear, read=0.5)))
+    assert all(it.helps for it in advice.suggestions)
+    unmeasured = [it.model_copy(update={"cells": None}) for it in (cheap, dear)]
+    advice = advise(replace(JOB, params={}), ("this table", frontier(*unmeasured)))
+    assert {next(iter(it.settings)): it.helps for it in advice.suggestions} == {"xi": True, "max_depth": False}
+    assert all(row.figures[2] == "not measured" for row in _rows(advice))
+
+
+def _rows(advice: Advice) -> list[Any]:
+    shown = advised(_with(advice))
+    assert shown is not None
+    return [*shown.useless, *(row for _, _, rows in shown.measures for row in rows)]
 
 
 def test_documents_without_advice() -> None:

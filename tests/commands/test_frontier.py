@@ -15,8 +15,9 @@ import pytest
 from tests.commands.command import refused, treetap
 from treetap.commands.frontier import run, trainings
 from treetap.commands.frontier.frontier_file import LABEL_DP_VARIANTS, FrontierFile
-from treetap.commands.frontier.page import html, picture, setting
+from treetap.commands.frontier.page import html, panels, picture, print_frontier, setting
 from treetap.commands.frontier.run import measured
+from treetap.commands.frontier.stored import Cells, TrainingResult
 from treetap.errors import BadInput, ConfigError, TreetapError
 from treetap.privacy.frontiers import FrontierDocument, Measured, load_frontier
 from treetap.strict import load
@@ -91,6 +92,12 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ("reduced_leakage = [0]\n", JOB, "frontier.reduced_leakage.[1]: Input should be greater than or equal to 1"),
         ("id_lmid = [0.5, 0.5]\n", JOB, "id_lmid names a value twice"),
         ("none = false\n", JOB, "has no point"),
+        ("min_cell_records = [1]\n", JOB, "frontier.min_cell_records.[1]: Input should be greater than or equal to 2"),
+        ("job = [{max_depth = 2}, {max_depth = 2}]\n", JOB, "job names settings twice"),
+        ("job = [{protocol = 'boosting'}]\n", JOB, "job sets protocol, which all points of a frontier share"),
+        ("job = [{gradient_bits = 5}]\n", JOB, "frontier.job, {'gradient_bits': 5}: "),
+        ("job = [{gradient_bits = 1}]\n", "key_bits = 1024\n", "frontier.job, {'gradient_bits': 1}: "),
+        ("sums = {second = 1}\n", JOB, "second"),
         ("label_dp = [0.0]\n", JOB, "frontier.label_dp.[1]: Input should be greater than 0"),
         ("grafting = true\n", JOB, "grafting = true repairs models of noisy labels: add label_dp"),
         ('attacks = ["guess"]\n', JOB, "guess"),
@@ -310,8 +317,8 @@ def test_documents_that_are_none(made: tuple[Path, FrontierDocument], tmp_path: 
     """A newer version, another file and no file are refused with the path."""
     _, document = made
     newer = tmp_path / "newer.json"
-    newer.write_text(json.dumps(document.model_dump() | {"version": 2}))
-    with pytest.raises(BadInput, match=r"newer\.json: is no frontier of version 1 \(version: "):
+    newer.write_text(json.dumps(document.model_dump() | {"version": 3}))
+    with pytest.raises(BadInput, match=r"newer\.json: is no frontier of version 2 \(version: "):
         load_frontier(newer)
     with pytest.raises(BadInput, match="cannot be read"):
         load_frontier(tmp_path / "absent.json")
@@ -346,6 +353,82 @@ def test_larger_parameters_have_larger_markers(made: tuple[Path, FrontierDocumen
     assert "M3.5 0A3.5" in html(document)
     assert "M8 0A8" in html(document)
     assert "ID-LMID ξ 0.1: AUC" not in html(document.model_copy(update={"points": undefined}))
+
+
+def test_the_grid_has_both_directions(folder: Path) -> None:
+    """A point for each m and for each table of the job, with its own files; the label holder records for the attack."""
+    frontier = "min_cell_records = [3, 2]\njob = [{max_depth = 2, max_bin = 8}, {gradient_bits = 5}]\n"
+    experiment = load(_file(folder, frontier, "key_bits = 1024\n"), FrontierFile)
+    plans = experiment.frontier.plans()
+    assert [plan.word for plan in plans] == [
+        *("none", "min_cell_records-2", "min_cell_records-3", "job-max_depth-2-max_bin-8", "job-gradient_bits-5")
+    ]
+    merged, shallow = experiment.planned(plans[1]), experiment.planned(plans[3])
+    assert merged.min_cell_records == {"lab": 2, "shop": 2}
+    assert (shallow.min_cell_records, shallow.job.max_depth, shallow.job.max_bin) == ({}, 2, 8)
+    assert shallow.job.key_bits == 1024
+    assert [party.record for party in merged.party] == ["received", None, None]
+    assert experiment.reads_cells
+    assert len({json.dumps(training.asked) for training in experiment.trainings()}) == 10
+    path = _file(folder, frontier, "key_bits = 1024\n")
+    path.write_text(path.read_text().replace("labels = true", 'labels = true\nrecord = "off"'))
+    assert not load(path, FrontierFile).reads_cells
+
+
+def _audited(read: float | None, why: str = "") -> dict[str, Any]:
+    """Figures of an audit's attack on columns."""
+    placed = {name: read and {"placed": read} for name in ("together", "given")}
+    return {**placed, "left_sets": {"placed": 0.1}, "reasons": {"sums": why} if why else {}}
+
+
+def test_cells_are_those_of_the_audit() -> None:
+    """The attack's shares; nothing offered is nothing read, and any other reason is no figure."""
+    assert trainings.cells_of(_audited(0.5)) == Cells(read=0.5, left_sets=0.1, given=0.5)
+    assert trainings.cells_of(_audited(None, "the party offered no sums")) == Cells(read=0.0, left_sets=0.0, given=0.0)
+    assert trainings.cells_of(_audited(None, "too many cells")) is None
+
+
+def _result(cells: dict[str, float]) -> TrainingResult:
+    return TrainingResult(
+        test={"none": {"auc": 0.9, "accuracy": 0.8}},
+        v_measure={name: {"uni": 0.4, "cl": 0.2} for name in ("lab", "shop")},
+        cells={name: Cells(read=read, left_sets=0.1, given=0.9) for name, read in cells.items()},
+        unread={} if "shop" in cells else {"shop": "too many cells"},
+        classes=3,
+        local_subtrees=0,
+        hidden_nodes=0,
+        ciphertexts={},
+        records={"train": 120, "test": 30},
+        seconds=1.0,
+    )
+
+
+def test_both_directions_of_a_document(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Cells of the party of which most is read, a column and a panel for them; unmeasured ones are said to be so."""
+    experiment = load(_file(folder, 'attacks = ["uni"]\n'), FrontierFile)
+    (plan,) = experiment.frontier.plans()
+    results = [_result({"lab": 0.5, "shop": 0.3}), _result({"lab": 0.2, "shop": 0.3})]
+    document = run.document(experiment, "00", ["uni", "cl"], {plan: results})
+    path = tmp_path / "frontier.json"
+    path.write_text(document.model_dump_json())
+    assert load_frontier(path).document == document
+    (point,) = load_frontier(path).points
+    assert point.cells is not None
+    assert point.cells.read.mean == pytest.approx(0.4)
+    assert document.points[0].cells_of["lab"].read.mean == pytest.approx(0.35)
+    drawn = picture(document)
+    assert [panel.title for panel in panels(document)] == ["UNI", "Columns, by opened sums"]
+    assert "cells read 40.0 ± 14.1 % (10.0–90.0)" in drawn
+    assert "Columns, by opened sums" in html(document)
+    print_frontier(document)
+    assert "Cells read: the share of the cells" in capsys.readouterr().out
+    lacking = run.document(experiment, "00", ["uni", "cl"], {plan: [_result({"lab": 0.5}), _result({"lab": 0.5})]})
+    assert "Cells of shop were not read, none: too many cells." in lacking.says
+    central = load(_file(folder, 'trainer = "centralised"\nattacks = ["uni"]\n'), FrontierFile)
+    unmeasured = run.document(central, "00", ["uni", "cl"], {plan: [_result({})]})
+    assert any(said.startswith("Cells read are not measured") for said in unmeasured.says)
+    assert [panel.title for panel in panels(unmeasured)] == ["UNI"]
+    assert unmeasured.points[0].cells is None
 
 
 def test_figures_over_seeds() -> None:

@@ -47,7 +47,7 @@ def test_the_picture_of_the_demo_is_what_it_prints(tmp_path: Path) -> None:
 
 def _frontier(kept: str) -> FrontierDocument:
     """The document that a picture of a frontier was drawn from, by its own texts."""
-    head = re.search(r"<title>AUC against V-measure of each defence, (.+?), (\w+)</title>", kept)
+    head = re.search(r"<title>AUC against what is read of labels and columns, each defence, (.+?), (\w+)</title>", kept)
     assert head is not None
     panels = kept.split("<g transform=")[1:]
     points: dict[tuple[str, str], dict[str, Any]] = {}
@@ -69,7 +69,7 @@ def _frontier(kept: str) -> FrontierDocument:
             made = points.setdefault((label, value), {"settings": settings, "auc": (auc, auc_sd), "v": {}})
             made["v"] |= {attacks[-1]: (v, v_sd), "cl": (float(level[1]), 0.0)}
     return FrontierDocument(
-        version=1,
+        version=2,
         table=head[1],
         data_digest="00",
         protocol=head[2],
@@ -88,6 +88,8 @@ def _frontier(kept: str) -> FrontierDocument:
                 accuracy=Measured(mean=None),
                 v_measure={name: Measured(mean=mean, sd=sd) for name, (mean, sd) in it["v"].items()},
                 parties={},
+                cells=None,
+                cells_of={},
                 seeds=[0, 1],
             )
             for (label, _), it in points.items()

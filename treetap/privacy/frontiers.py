@@ -1,4 +1,4 @@
-"""Measured frontiers: what a defence of the label leaves to an attacker, against what it costs in accuracy.
+"""Measured frontiers: what a defence leaves to attackers of labels and of columns, against its cost in accuracy.
 
 `treetap frontier` writes one as JSON; whoever advises on defences reads it with `load_frontier`.
 """
@@ -16,7 +16,7 @@ from treetap.errors import BadInput
 from treetap.strict import Strict
 
 #: Version of the document; raised when an older treetap could not read what is written.
-VERSION: Final = 1
+VERSION: Final = 2
 
 
 class Measured(Strict):
@@ -26,14 +26,27 @@ class Measured(Strict):
     sd: float | None = None
 
 
+class MeasuredCells(Strict):
+    """Shares of a feature party's cells (record, column) that the label holder placed in their bins.
+
+    `read`: by all that it read, links found by itself. `left_sets`: by the left sets of won splits alone, a floor.
+    `given`: with all links given, a bound.
+    """
+
+    read: Measured
+    left_sets: Measured
+    given: Measured
+
+
 class MeasuredPoint(Strict):
     """A defence with its settings.
 
-    `defence`: "none", "id_lmid", "reduced_leakage", "label_dp", "label_dp + refit", "grafting" or "grafting + refit".
-    `settings`: keys as in a party's table `[defences]`, as `{"xi": 0.5, "counts": "shown"}`. The project's frontiers of
-    public tables also have "job", no defence: `settings` are parameters of the job that differ.
+    `defence`: "none", "id_lmid", "reduced_leakage", "label_dp", "label_dp + refit", "grafting", "grafting + refit";
+    "min_cell_records", of every feature party; or "job", no defence, whose `settings` are parameters of the job that
+    differ. `settings`: keys as in a party's table `[defences]`, as `{"xi": 0.5, "counts": "shown"}`.
     `auc`, `accuracy`: of the held-out rows. `v_measure`: by attack, in each seed that of the feature party where it is
-    largest; `parties`: by party and attack.
+    largest; `parties`: by party and attack. `cells`: in each seed of the feature party of which most was read, None
+    where this was not measured; `cells_of`: by party.
     """
 
     defence: str
@@ -42,6 +55,8 @@ class MeasuredPoint(Strict):
     accuracy: Measured
     v_measure: dict[str, Measured]
     parties: dict[str, dict[str, Measured]]
+    cells: MeasuredCells | None
+    cells_of: dict[str, MeasuredCells]
     seeds: list[int]
 
 
@@ -53,7 +68,7 @@ class FrontierDocument(Strict):
     sentences.
     """
 
-    version: Literal[1]
+    version: Literal[2]
     table: str
     data_digest: str
     protocol: str
@@ -71,7 +86,7 @@ class FrontierDocument(Strict):
 class Point:
     """A point of a frontier: see `MeasuredPoint`. Measures are means over `seeds`.
 
-    `v_measure`: attack → (mean, standard deviation or None for one seed).
+    `v_measure`: attack → (mean, standard deviation or None for one seed). `cells`: None where not measured.
     """
 
     defence: str
@@ -80,6 +95,7 @@ class Point:
     auc_sd: float | None
     accuracy: float | None
     v_measure: Mapping[str, tuple[float, float | None]]
+    cells: MeasuredCells | None
     protocol: str
     seeds: tuple[int, ...]
     data_digest: str
@@ -121,6 +137,7 @@ def _point(it: MeasuredPoint, document: FrontierDocument) -> Point:
         auc_sd=it.auc.sd,
         accuracy=it.accuracy.mean,
         v_measure={name: (spread.mean, spread.sd) for name, spread in it.v_measure.items() if spread.mean is not None},
+        cells=it.cells,
         protocol=document.protocol,
         seeds=tuple(it.seeds),
         data_digest=document.data_digest,

@@ -2,38 +2,44 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from party.defences.settings import Defences, IdLmid, LabelDp, ReducedLeakage
 from treetap.commands.experiment.experiment_file import AuditTable, ExperimentFile
+from treetap.commands.jobs.job_file import JobOptions, JobTable
 from treetap.protocols.registry import training
 from treetap.strict import Strict
 from treetap.trees.job_params import REGRESSIONS
 
 NO_DEFENCE = "none"
+#: A defence of feature parties' columns, and the name of points that are settings of the job.
+CELLS, JOB = "min_cell_records", "job"
 #: The four models of one job with label DP: trees on noisy labels, repaired or not, with or without clean weights.
 LABEL_DP_VARIANTS = ("label_dp", "label_dp + refit", "grafting", "grafting + refit")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A defence that is trained.
+    """A defence, or settings of the job, that is trained.
 
-    `name`: the key in a party's table `[defences]`, or "none". `size`: the parameter that a frontier sweeps.
+    `name`: the key in a party's table `[defences]`, "none" or "job". `defences`: of the label. `changes`: of "job" the
+    parameters that differ, of "min_cell_records" that of every feature party.
     """
 
     name: str
-    defences: Defences
-    size: float | None = None
+    defences: Defences = field(default_factory=Defences)
+    changes: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The defence's own settings, by the keys that a party's file has."""
-        own: dict[str, Any] = {} if self.size is None else getattr(self.defences, self.name).model_dump()
-        return own
+        """The own settings, by the keys that a party's file or the job has."""
+        of_label = getattr(self.defences, self.name, None)
+        return dict(self.changes) if of_label is None else of_label.model_dump()
 
     @property
     def points(self) -> tuple[str, ...]:
@@ -44,7 +50,16 @@ class Plan:
     def word(self) -> str:
         """A name for files and progress, another one for each plan."""
         repaired = ["repaired"] if self.defences.private_values else []
-        return "-".join([self.name, *map(str, self.settings.values()), *repaired])
+        told = self.settings.items() if self.name == JOB else [(value,) for value in self.settings.values()]
+        words = [self.name, *(str(part) for parts in told for part in parts), *repaired]
+        return "-".join(re.sub(r"[^\w.]+", "-", word).strip("-") for word in words)
+
+    def job(self, given: JobTable) -> JobTable:
+        """The job of the training. Raises ValueError (ValidationError) if it cannot have the settings."""
+        if self.name != JOB:
+            return given
+        table: JobTable = JobTable.model_validate(given.model_dump(exclude_unset=True) | dict(self.changes))
+        return table
 
 
 @dataclass(frozen=True)
@@ -57,7 +72,8 @@ class Training:
     @property
     def asked(self) -> dict[str, Any]:
         """The identity of a training among those of one folder, as plain JSON types."""
-        return {"defences": self.plan.defences.model_dump(exclude_defaults=True), "seed": self.seed}
+        changes = {self.plan.name: dict(self.plan.changes)} if self.plan.changes else {}
+        return {"defences": self.plan.defences.model_dump(exclude_defaults=True), **changes, "seed": self.seed}
 
     @property
     def word(self) -> str:
@@ -69,12 +85,17 @@ class Training:
 REFERENCE = "cl"
 
 
+#: Keys of [job] that are the same for all points.
+_SHARED = frozenset(JobOptions.model_fields) | {"objective"}
+
+
 class FrontierTable(Strict):
-    """The points: for each defence the values of its parameter.
+    """The points: for each defence the values of its parameter; and settings of the job, a table for each point.
 
     `none`: also without a defence, the reference. `grafting`: out of each training with label DP also the points of its
     repaired model, and of clean weights in both. `attacks`: by default `id2graph` (its quotient form, which has the
     same modularity, where the exact graph is too large), `uni`, `uni+cl`; `cl` always. `settings`: of the attacks.
+    `sums`: of the label holder's attack on columns.
     """
 
     trainer: Literal["federation", "centralised"] = "federation"
@@ -85,38 +106,50 @@ class FrontierTable(Strict):
     label_dp: list[Annotated[float, Field(gt=0, le=64)]] = []
     stages: Annotated[int, Field(ge=1, le=16)] = 1
     grafting: bool = False
+    min_cell_records: list[Annotated[int, Field(ge=2, le=1_000_000)]] = []
+    job: list[Annotated[dict[str, Any], Field(min_length=1)]] = []
     attacks: Annotated[list[str], Field(min_length=1)] | None = None
     settings: dict[str, Any] = {}
+    sums: dict[str, Any] = {}
 
     @model_validator(mode="after")
     def _points(self) -> FrontierTable:
-        for name in ("id_lmid", "reduced_leakage", "label_dp"):
+        for name in ("id_lmid", "reduced_leakage", "label_dp", CELLS):
             given = getattr(self, name)
             if len(set(given)) < len(given):
                 raise ValueError(f"{name} names a value twice")
+        if shared := sorted({name for one in self.job for name in one} & _SHARED):
+            raise ValueError(f"job sets {', '.join(shared)}, which all points of a frontier share: give it in [job]")
+        if any(one in self.job[:place] for place, one in enumerate(self.job)):
+            raise ValueError("job names settings twice")
         if self.grafting and not self.label_dp:
             raise ValueError("grafting = true repairs models of noisy labels: add label_dp = [0.5, 1, 2]")
         if not self.plans():
             raise ValueError("has no point: give id_lmid = [0.25, 0.5, 1], or another defence")
-        AuditTable(attacks=self.attacks, settings=self.settings)  # the checks of an audit
+        AuditTable(attacks=self.attacks, settings=self.settings, sums=self.sums)  # the checks of an audit
         return self
 
     def plans(self) -> list[Plan]:
         """The trainings, in the order of a report."""
-        plans = [Plan(NO_DEFENCE, Defences())] if self.none else []
+        plans = [Plan(NO_DEFENCE)] if self.none else []
         for trees in sorted(self.reduced_leakage):
-            plans.append(Plan("reduced_leakage", Defences(reduced_leakage=ReducedLeakage(trees=trees)), trees))
+            plans.append(Plan("reduced_leakage", Defences(reduced_leakage=ReducedLeakage(trees=trees))))
         for xi in sorted(self.id_lmid):
-            plans.append(Plan("id_lmid", Defences(id_lmid=IdLmid(xi=xi, counts=self.counts)), xi))
+            plans.append(Plan("id_lmid", Defences(id_lmid=IdLmid(xi=xi, counts=self.counts))))
         for epsilon in sorted(self.label_dp):
             noise = LabelDp(epsilon=epsilon, stages=self.stages)
             repairs = Defences(label_dp=noise, grafting=self.grafting, refit=self.grafting)
-            plans.append(Plan("label_dp", repairs, epsilon))
+            plans.append(Plan("label_dp", repairs))
+        plans += [Plan(CELLS, changes={CELLS: least}) for least in sorted(self.min_cell_records)]
+        plans += [Plan(JOB, changes=settings) for settings in self.job]
         return plans
 
 
 class FrontierFile(ExperimentFile):
-    """An experiment file with a table `[frontier]`; what the frontier sets itself may not be given."""
+    """An experiment file with a table `[frontier]`; what the frontier sets itself may not be given.
+
+    A federation's label holder records the sums that it opens, for the attack on columns, unless it has record = "off".
+    """
 
     frontier: FrontierTable
 
@@ -152,6 +185,34 @@ class FrontierFile(ExperimentFile):
             if party.record == "off" and not party.labels:
                 raise ValueError(f"a frontier reads transcripts, but {party.name} has record = 'off'; leave it out")
         return self
+
+    @model_validator(mode="after")
+    def _points_can_be(self) -> FrontierFile:
+        if self.of_columns:
+            raise ValueError("[party.defences] is not for a frontier: give min_cell_records = [2, 3] in [frontier]")
+        for plan in self.frontier.plans():
+            try:
+                plan.job(self.job)
+            except ValidationError as fault:
+                said = "; ".join(error["msg"].removeprefix("Value error, ") for error in fault.errors())
+                raise ValueError(f"frontier.job, {plan.changes}: {said}") from None
+        return self
+
+    @property
+    def reads_cells(self) -> bool:
+        """True if the label holder's attack on columns is a part of each training."""
+        return self.frontier.trainer == "federation" and all(party.record != "off" for party in self.party)
+
+    def planned(self, plan: Plan) -> FrontierFile:
+        """The same file with the defences and the job of a plan, and transcripts for attacks in both directions."""
+        changed = {CELLS: plan.changes[CELLS]} if plan.name == CELLS else {}
+        parties = [
+            party.model_copy(update={"record": party.record or "received"})
+            if party.labels
+            else party.model_copy(update={"defences": Defences(**changed)})
+            for party in self.party
+        ]
+        return self.model_copy(update={"party": parties, "defences": plan.defences, "job": plan.job(self.job)})
 
     def trainings(self) -> list[Training]:
         """All trainings: every plan with every seed, seeds of one plan together."""

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from attacks.report import glossary
 from attacks.report.glossary import ATTACKS
 from treetap import terminal
-from treetap.commands.frontier.frontier_file import NO_DEFENCE, REFERENCE
+from treetap.commands.frontier.frontier_file import CELLS, JOB, NO_DEFENCE, REFERENCE
 from treetap.pages.page import render
 from treetap.pages.pictures import Frame, Table, short
-from treetap.privacy.frontiers import FrontierDocument, Measured, MeasuredPoint
+from treetap.privacy.frontiers import FrontierDocument, Measured, MeasuredCells, MeasuredPoint
 
 
 def html(document: FrontierDocument) -> str:
-    """The page: facts, a panel for each attack, a table of all points."""
+    """The page: facts, a panel for each attack on labels and one for cells read, a table of all points."""
     return _render("frontier.html.j2", document)
 
 
@@ -39,15 +39,16 @@ def _render(template: str, document: FrontierDocument) -> str:
 
 
 def table_of(document: FrontierDocument) -> Table:
-    """All points: defence and setting, AUC, accuracy, V-measure by attack."""
+    """All points: defence and setting, AUC, accuracy, V-measure by attack, and cells read."""
     return Table(
-        ["defence", "AUC", "accuracy", *document.attacks],
+        ["defence", "AUC", "accuracy", *document.attacks, "cells read"],
         [
             [
                 f"{LOOKS[point.defence].label} {setting(point)}".strip(),
                 written(point.auc),
                 written(point.accuracy),
                 *(written(point.v_measure[attack]) for attack in document.attacks),
+                placed(point.cells),
             ]
             for point in document.points
         ],
@@ -55,7 +56,7 @@ def table_of(document: FrontierDocument) -> Table:
 
 
 def print_frontier(document: FrontierDocument) -> None:
-    """The table for a person; the columns of attacks are V-measures."""
+    """The table for a person; columns of attacks are V-measures of labels, "cells read" is of columns."""
     heads, rows = table_of(document)
     table = terminal.table(*heads)
     for row in rows:
@@ -73,6 +74,7 @@ _CIRCLE = "M{0} 0A{0} {0} 0 1 1 -{0} 0A{0} {0} 0 1 1 {0} 0Z"
 _SQUARE = "M-{0} -{0}H{0}V{0}H-{0}Z"
 _DIAMOND = "M0 -{0}L{0} 0L0 {0}L-{0} 0Z"
 _TRIANGLE = "M0 -{0}L{0} {0}H-{0}Z"
+_BOW = "M-{0} -{0}L{0} {0}V-{0}L-{0} {0}Z"
 _CROSS = "M-{0} -{0}L{0} {0}M-{0} {0}L{0} -{0}"
 
 
@@ -92,9 +94,11 @@ LOOKS = {
     "label_dp + refit": Look("label DP + refit", "refit", _SQUARE),
     "grafting": Look("Grafting-LDP", "grafting", _DIAMOND),
     "grafting + refit": Look("Grafting-LDP + refit", "grafted", _DIAMOND),
+    CELLS: Look(CELLS, "cells", _BOW),
+    JOB: Look("settings of the job", "job", _CIRCLE),
 }
 #: The swept key of each table of settings, and its symbol.
-SYMBOLS = {"xi": "ξ", "epsilon": "ε", "trees": "trees"}
+SYMBOLS = {"xi": "ξ", "epsilon": "ε", "trees": "trees", CELLS: "m"}
 
 
 class Mark(NamedTuple):
@@ -117,7 +121,10 @@ class Series(NamedTuple):
 
 @dataclass(frozen=True)
 class Panel:
-    """One attack. `level`: height of the V-measure without a training; `limit`: place of the AUC without a defence."""
+    """One direction of one attack.
+
+    `level`: height of the V-measure without a training, None of cells. `limit`: place of the AUC without a defence.
+    """
 
     title: str
     frame: Frame
@@ -127,49 +134,101 @@ class Panel:
 
 
 def panels(document: FrontierDocument) -> list[Panel]:
-    """A panel for each attack that uses the trees."""
-    return [_panel(document, attack) for attack in document.attacks if attack != REFERENCE]
+    """A panel for each attack on labels that uses the trees, and one for columns if cells were read."""
+    of_labels = [_of_labels(document, attack) for attack in document.attacks if attack != REFERENCE]
+    if all(point.cells is None for point in document.points):
+        return of_labels
+    return [*of_labels, _of_columns(document)]
 
 
 def setting(point: MeasuredPoint) -> str:
-    """The swept parameter of a point with its symbol; empty without a defence."""
+    """The swept parameter of a point with its symbol, of the job all; empty without a defence."""
+    if point.defence == JOB:
+        return ", ".join(f"{key} {value}" for key, value in point.settings.items())
     return next((f"{symbol} {point.settings[key]:g}" for key, symbol in SYMBOLS.items() if key in point.settings), "")
 
 
-def _panel(document: FrontierDocument, attack: str) -> Panel:
-    shown = [point for point in document.points if point.auc.mean is not None]
-    level = _mean([point.v_measure[REFERENCE] for point in shown])
-    limit = next((point.auc.mean for point in shown if point.defence == NO_DEFENCE), None)
+@dataclass(frozen=True)
+class _Height:
+    """The height of a point in a panel. `ends`: of its vertical bar; `said`: for a reader."""
+
+    mean: float
+    ends: tuple[float, float]
+    said: str
+
+
+def _of_labels(document: FrontierDocument, attack: str) -> Panel:
+    def height(point: MeasuredPoint) -> _Height:
+        it = point.v_measure[attack]
+        return _Height(it.mean or 0.0, (_end(it, -1), _end(it, 1)), f"V-measure {written(it)}")
+
+    level = _mean([point.v_measure[REFERENCE] for point in document.points if point.auc.mean is not None])
+    return _panel(document, ATTACKS[attack].label, "V-measure", height, level)
+
+
+def _of_columns(document: FrontierDocument) -> Panel:
+    def height(point: MeasuredPoint) -> _Height | None:
+        it = point.cells
+        if it is None or it.read.mean is None:
+            return None
+        ends = [part.mean for part in (it.read, it.left_sets, it.given) if part.mean is not None]
+        return _Height(it.read.mean, (min(ends), max(ends)), f"cells read {placed(it)}")
+
+    return _panel(document, "Columns, by opened sums", "share of cells read", height, None)
+
+
+def _panel(
+    document: FrontierDocument,
+    title: str,
+    name: str,
+    height: Callable[[MeasuredPoint], _Height | None],
+    level: float | None,
+) -> Panel:
+    shown = {
+        number: (point, it)
+        for number, point in enumerate(document.points)
+        if point.auc.mean is not None and (it := height(point)) is not None
+    }
+    points = [point for point, _ in shown.values()]
+    limit = next((point.auc.mean for point in points if point.defence == NO_DEFENCE), None)
     # error bars are inside the frame
-    low = min([_end(point.auc, -1) for point in shown], default=0.0)
-    high = max([_end(point.auc, 1) for point in shown], default=1.0)
+    low = min([_end(point.auc, -1) for point in points], default=0.0)
+    high = max([_end(point.auc, 1) for point in points], default=1.0)
     margin = max(0.05 * (high - low), 0.005)
-    top = max([_end(point.v_measure[attack], 1) for point in shown] + ([] if level is None else [level]), default=1.0)
-    names = ("AUC of the held-out rows", "V-measure")
+    top = max([it.ends[1] for _, it in shown.values()] + ([] if level is None else [level]), default=1.0)
+    names = ("AUC of the held-out rows", name)
     frame = Frame.linear(SIZE, (low - margin, high + margin), (0, min(1.0, max(0.05, 1.1 * top))), names)
-    by_defence = {name: [point for point in shown if point.defence == name] for name in LOOKS}
+    by_defence = {name: [pair for pair in shown.values() if pair[0].defence == name] for name in LOOKS}
     return Panel(
-        title=ATTACKS[attack].label,
+        title=title,
         frame=frame,
-        series=[_series(LOOKS[name], points, frame, attack) for name, points in by_defence.items() if points],
+        series=[_series(LOOKS[name], pairs, frame) for name, pairs in by_defence.items() if pairs],
         level=None if level is None else (short(frame.y(level)), f"{level:.3f}"),
         limit=None if limit is None else (short(frame.x(limit)), f"{limit:.3f}"),
     )
 
 
-def _series(look: Look, points: Sequence[MeasuredPoint], frame: Frame, attack: str) -> Series:
-    marks = []
-    for place, point in enumerate(points):
-        radius = SMALL if len(points) == 1 else SMALL + (LARGE - SMALL) * place / (len(points) - 1)
-        v = point.v_measure[attack]
+def _series(look: Look, points: Sequence[tuple[MeasuredPoint, _Height]], frame: Frame) -> Series:
+    marks, several = [], look.style != "job"  # settings of the job are no sweep of one parameter
+    for place, (point, height) in enumerate(points):
+        radius = SMALL + (LARGE - SMALL) * place / (len(points) - 1) if several and len(points) > 1 else SMALL
         assert point.auc.mean is not None  # only such points are shown
-        x, y = frame.x(point.auc.mean), frame.y(v.mean or 0.0)
+        x, y = frame.x(point.auc.mean), frame.y(height.mean)
         bars = f"M{short(frame.x(_end(point.auc, -1)))} {short(y)}H{short(frame.x(_end(point.auc, 1)))}"
-        bars += f"M{short(x)} {short(frame.y(_end(v, -1)))}V{short(frame.y(_end(v, 1)))}"
-        text = f"{look.label} {setting(point)}: AUC {written(point.auc)}, V-measure {written(v)}"
+        bars += f"M{short(x)} {short(frame.y(height.ends[0]))}V{short(frame.y(height.ends[1]))}"
+        text = f"{look.label} {setting(point)}: AUC {written(point.auc)}, {height.said}"
         marks.append(Mark(short(x), short(y), look.shape.format(short(radius)), bars, " ".join(text.split())))
     line = "M" + "L".join(f"{mark.x} {mark.y}" for mark in marks)
-    return Series(look, marks, line if len(marks) > 1 else "")
+    return Series(look, marks, line if several and len(marks) > 1 else "")
+
+
+def placed(it: MeasuredCells | None) -> str:
+    """Cells read for a reader, in brackets from the floor of left sets to the bound of given links; "–" unmeasured."""
+    if it is None or it.read.mean is None:
+        return "–"
+    spread = "" if it.read.sd is None else f" ± {100 * it.read.sd:.1f}"
+    floor, bound = ("–" if part.mean is None else f"{100 * part.mean:.1f}" for part in (it.left_sets, it.given))
+    return f"{100 * it.read.mean:.1f}{spread} % ({floor}–{bound})"
 
 
 def written(it: Measured) -> str:

@@ -1,8 +1,8 @@
-"""`treetap frontier`: what each defence of the label leaves to an attacker, against what it costs in accuracy."""
+"""`treetap frontier`: what each defence leaves to attackers of labels and of columns, against its cost in accuracy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,13 +14,13 @@ from treetap.commands.experiment.results import spread
 from treetap.commands.frontier import trainings
 from treetap.commands.frontier.frontier_file import FrontierFile, Plan, Training
 from treetap.commands.frontier.page import html, print_frontier
-from treetap.commands.frontier.stored import Store, TrainingResult, made_with
+from treetap.commands.frontier.stored import Cells, Store, TrainingResult, made_with
 from treetap.commands.frontier.trainings import attacks_of
 from treetap.commands.jobs import progress_view
 from treetap.commands.local_federation import clean_end, working_folder
 from treetap.errors import TreetapError
 from treetap.models.durable import write_whole
-from treetap.privacy.frontiers import VERSION, FrontierDocument, Measured, MeasuredPoint
+from treetap.privacy.frontiers import VERSION, FrontierDocument, Measured, MeasuredCells, MeasuredPoint
 from treetap.strict import load
 
 LARGEST = "V-measures are those of the feature party where they are largest, in each seed."
@@ -34,9 +34,16 @@ NOISY = (
 )
 REPAIRED = (
     "label_dp, label_dp + refit, grafting and grafting + refit are one training each: feature parties saw the same, "
-    "hence their V-measures are equal."
+    "hence their V-measures are equal, and so are the cells read."
 )
-
+CELLS_READ = (
+    "Cells read: the share of the cells (record, column) of a feature party that the label holder placed in their bins "
+    "by the sums that it opened, of the party where it is largest, in each seed; in brackets what the left sets of won "
+    "splits alone place, and what it would place if all links between trees were given."
+)
+CELLS_UNREAD = "Cells read are not measured: {}. These points say nothing of what the label holder reads in columns."
+NO_SUMS = 'a training on the joined table opens no sums, trainer = "federation" does'
+NO_RECORD = 'record = "off" keeps no sums'
 
 DOCUMENT, PAGE = "frontier.json", "frontier.html"
 
@@ -53,7 +60,7 @@ def run_file(file: Path, *, as_json: bool, workdir: Path | None) -> None:
         drawn = split(experiment, table, run.seed)
         refuse_constant(experiment, table, drawn, run)
         for plan in experiment.frontier.plans():
-            check(file, experiment.model_copy(update={"defences": plan.defences}), drawn, classes)
+            check(file, experiment.planned(plan), drawn, classes)
     folder = workdir or Path(f"{file.stem}-frontier")
     attacks, digest = attacks_of(experiment, len(drawn.train)), content_digest(table)
     store = Store(folder, made_with(experiment, digest, attacks))
@@ -106,6 +113,8 @@ def _line(training: Training, result: TrainingResult) -> str:
         name: max(party[name] for party in result.v_measure.values()) for name in next(iter(result.v_measure.values()))
     }
     shown = ", ".join(f"{name} {value:.3f}" for name, value in largest.items())
+    if result.cells:
+        shown += f", cells read {max(it.read for it in result.cells.values()):.1%}"
     return f"{training.word}: {test}; {shown} ({result.seconds:.1f} s)"
 
 
@@ -130,6 +139,10 @@ def document(
     first = next(iter(by_plan.values()))[0]
     says = [LARGEST] if len(first.v_measure) > 1 else []
     says += [CENTRALISED] if experiment.frontier.trainer == "centralised" else []
+    says += [CELLS_READ] if experiment.reads_cells else []
+    if not experiment.reads_cells:
+        says.append(CELLS_UNREAD.format(NO_SUMS if experiment.frontier.trainer == "centralised" else NO_RECORD))
+    says += _unread(by_plan)
     says += [NOISY] if experiment.frontier.label_dp else []
     says += [REPAIRED] if experiment.frontier.grafting else []
     return FrontierDocument(
@@ -169,8 +182,35 @@ def _point(
             for attack in attacks
         },
         parties=parties,
+        cells=_cells(
+            [max(result.cells.values(), key=lambda it: it.read) if result.cells else None for result in results]
+        ),
+        cells_of={
+            party: cells
+            for party in results[0].v_measure
+            if (cells := _cells([result.cells.get(party) for result in results])) is not None
+        },
         seeds=seeds,
     )
+
+
+def _cells(read: Sequence[Cells | None]) -> MeasuredCells | None:
+    """Means over the seeds; None if a seed lacks them."""
+    known = [it for it in read if it is not None]
+    if len(known) < len(read):
+        return None
+    return MeasuredCells(**{name: measured(getattr(it, name) for it in known) for name in Cells.model_fields})
+
+
+def _unread(by_plan: Mapping[Plan, Sequence[TrainingResult]]) -> list[str]:
+    """The reasons why cells of a party were not read although they were to be, a sentence for each point."""
+    reasons = {
+        f"Cells of {party} were not read, {plan.word}: {why}."
+        for plan, results in by_plan.items()
+        for result in results
+        for party, why in result.unread.items()
+    }
+    return sorted(reasons)
 
 
 def measured(values: Iterable[float | None]) -> Measured:

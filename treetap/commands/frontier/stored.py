@@ -19,16 +19,27 @@ from treetap.strict import Strict
 MEASURES = ("auc", "accuracy")
 
 
+class Cells(Strict):
+    """Shares of a feature party's cells that the label holder placed: `read`, `left_sets` alone, with links `given`."""
+
+    read: float
+    left_sets: float
+    given: float
+
+
 class TrainingResult(Strict):
     """The results of a training.
 
-    `test`: point → measures of the held-out rows; None: undefined. `v_measure`: feature party → attack.
+    `test`: point → measures of the held-out rows; None: undefined. `v_measure`: feature party → attack. `cells`: of
+    feature parties; `unread`: the reasons of those whose sums could not be attacked; both empty where none were to be.
     `local_subtrees`, `hidden_nodes`: what the label holder grew alone. `ciphertexts`: sent, by kind; none of a
     centralised training. `records`: `train` and `test`. `seconds`: wall time, attacks included.
     """
 
     test: dict[str, dict[str, float | None]]
     v_measure: dict[str, dict[str, float]]
+    cells: dict[str, Cells]
+    unread: dict[str, str]
     classes: int
     local_subtrees: int
     hidden_nodes: int
@@ -59,6 +70,7 @@ def made_with(experiment: FrontierFile, digest: str, attacks: list[str]) -> dict
     data |= {"drop_constant": True} if experiment.data.drop_constant else {}
     parties = {
         party.name: party.model_dump(include={"columns", "share", "labels", "encode"}, exclude_none=True, mode="json")
+        | ({"record": "off"} if party.record == "off" else {})
         for party in experiment.party
     }
     named = ("protocol", "scheme", "key_bits")
@@ -71,6 +83,7 @@ def made_with(experiment: FrontierFile, digest: str, attacks: list[str]) -> dict
         "frontier.trainer": experiment.frontier.trainer,
         "frontier.attacks": attacks,
         "frontier.settings": experiment.frontier.settings,
+        "frontier.sums": experiment.frontier.sums,
     }
 
 

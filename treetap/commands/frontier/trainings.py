@@ -15,6 +15,7 @@ from attacks.id2graph.leaves import Leaves
 from attacks.id2graph.schema import Settings, usual_discount
 from attacks.registry import EXACT_UP_TO, attack
 from attacks.scores import score
+from attacks.sums.schema import NOTHING_OFFERED
 from attacks.view.expected_leakage import expected_views
 from attacks.view.own_table import one_hot
 from party.defences.noisy_labels import NoisyLabels
@@ -29,7 +30,7 @@ from treetap.commands.experiment.results import OF_COLUMNS
 from treetap.commands.experiment.run import run_seed
 from treetap.commands.experiment.spread_labels import truth
 from treetap.commands.frontier.frontier_file import REFERENCE, FrontierFile, Training
-from treetap.commands.frontier.stored import TrainingResult, kept
+from treetap.commands.frontier.stored import Cells, TrainingResult, kept
 from treetap.errors import TreetapError
 from treetap.models.durable import make_folder
 from treetap.models.own_split import OwnSplit
@@ -55,13 +56,17 @@ def trained_by_federation(
     """One training with its prediction and audit. `folder`: empty; gets all files of the federation."""
     started = time.monotonic()
     names = attacks_of(experiment, records)
-    audit = AuditTable(attacks=names, by_tree=False, settings=experiment.frontier.settings)
-    asked = experiment.model_copy(update={"defences": training.plan.defences, "audit": audit})
+    given = experiment.frontier
+    audit = AuditTable(attacks=names, by_tree=False, settings=given.settings, sums=given.sums)
+    asked = experiment.planned(training.plan).model_copy(update={"audit": audit})
     run = run_seed(asked, table, training.seed, folder, title=training.word)
     if run.audit_fault is not None:
         raise TreetapError(f"{training.word}: the audit failed: {run.audit_fault}")
     defended = run.defences
     # one training with noisy labels has the points of its repairs too
+    figures = {
+        name: it for attacks in (run.audit or {}).values() for name, it in attacks.get("columns_read", {}).items()
+    }
     tested = {training.plan.name: run.metrics["test"]} | ({} if defended is None else defended.variants)
     return TrainingResult(
         test={name: kept(tested[name]) for name in training.plan.points},
@@ -70,6 +75,8 @@ def trained_by_federation(
             for party, attacks in (run.audit or {}).items()
             if not attacks.keys() & set(OF_COLUMNS)
         },
+        cells={name: cells for name, it in figures.items() if (cells := cells_of(it)) is not None},
+        unread={name: "; ".join(it["reasons"].values()) for name, it in figures.items() if cells_of(it) is None},
         classes=len(labels_of(experiment, table).classes),
         local_subtrees=(defended and defended.local_subtrees) or 0,
         hidden_nodes=(defended and defended.hidden_nodes) or 0,
@@ -77,6 +84,15 @@ def trained_by_federation(
         records={"train": run.records["train"], "test": run.records["test"]},
         seconds=time.monotonic() - started,
     )
+
+
+def cells_of(figures: Mapping[str, Any]) -> Cells | None:
+    """The shares of a party's cells in an audit's figures of the attack on its columns; None if it was not attacked."""
+    if figures["together"] is not None:
+        ways = {"read": "together", "left_sets": "left_sets", "given": "given"}
+        return Cells(**{name: figures[way]["placed"] for name, way in ways.items()})
+    # where nothing was offered there is nothing to read
+    return Cells(read=0.0, left_sets=0.0, given=0.0) if figures["reasons"].get("sums") == NOTHING_OFFERED else None
 
 
 #: The attacks of the paper's Figures 8 and 9 that use the trees, but for ID2Graph itself.
@@ -115,6 +131,7 @@ def v_measures(
 def trained_centrally(experiment: FrontierFile, table: pa.Table, training: Training, folder: Path) -> TrainingResult:
     """One training. `folder`: empty; gets the tables of the parties, which are read as parties read them."""
     started = time.monotonic()
+    experiment = experiment.planned(training.plan)
     drawn = split(experiment, table, training.seed)
     settings = write_tables(experiment, table, drawn, folder)
     params = experiment.job.model_copy(update={"seed": experiment.job.seed + training.seed}).params()
@@ -166,6 +183,8 @@ def trained_centrally(experiment: FrontierFile, table: pa.Table, training: Train
     return TrainingResult(
         test={name: kept(measured) for name, measured in test.items()},
         v_measure=v_measures(experiment, names, views, features, labels.values, count),
+        cells={},
+        unread={},
         classes=count,
         **joint_model.hidden(model.ensemble),
         ciphertexts={},
