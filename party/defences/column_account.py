@@ -266,9 +266,9 @@ class ColumnAccount:
             same = bool((drawn == tree.summed).all())
             self._sets = tree.index, [drawn] if same else [tree.summed, drawn]
             log.info(
-                "job %s, tree %d: up to now %s may read up to %d of the %d cells of table %s",
-                self._context.job, tree.index, self._file.label_holder, self._cells.count(), self._cells.cells,
-                self._file.table,
+                "job %s, tree %d: up to now %d of the %d cells of table %s lay in small groups that %s was shown",
+                self._context.job, tree.index, self._cells.count(), self._cells.cells, self._file.table,
+                self._file.label_holder,
             )  # fmt: skip
         return self._sets[1]
 
@@ -326,9 +326,9 @@ class ColumnAccount:
             return
         party, job, label_holder = self._context.party, self._context.job, self._file.label_holder
         log.error(
-            "job %s: stopped %s: %s could read up to %d of the %d cells of table %s, %d of them among the job's %d; "
-            "the policy says max_column_leakage = %g%s",
-            job, when, label_holder, total, kept.cells, self._file.table, of_job, cells, most,
+            "job %s: stopped %s: %d of the %d cells of table %s would have lain in small groups that %s is shown, %d of "
+            "them among the job's %d; the policy says max_column_leakage = %g%s",
+            job, when, total, kept.cells, self._file.table, label_holder, of_job, cells, most,
             ", by which a job was stopped before" if before else "",
         )  # fmt: skip
         if not before:
