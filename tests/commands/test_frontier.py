@@ -7,6 +7,7 @@ import json
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -465,7 +466,9 @@ def test_a_federation_gives_the_points_of_the_joined_table(folder: Path, encoded
     assert outcome.status == 0, outcome.err
     there = load_frontier(folder / "joined" / "frontier.json")
     here = load_frontier(folder / "sweep-frontier" / "frontier.json")
-    assert (here.points[:1], here.document.trainer) == (there.points, "federation")
+    assert [replace(here.points[0], cells=None)] == list(there.points)
+    assert here.document.trainer == "federation"
+    assert all(point.cells is not None and point.cells.read.mean is not None for point in here.points)
     assert [point.defence for point in here.points[1:]] == list(LABEL_DP_VARIANTS)
     assert all(point.v_measure == here.points[1].v_measure for point in here.points[1:])
     assert all(point.auc is not None for point in here.points)
