@@ -326,8 +326,8 @@ class ColumnAccount:
             return
         party, job, label_holder = self._context.party, self._context.job, self._file.label_holder
         log.error(
-            "job %s: stopped %s: %d of the %d cells of table %s would have lain in small groups that %s is shown, %d of "
-            "them among the job's %d; the policy says max_column_leakage = %g%s",
+            "job %s: stopped %s: %d of the %d cells of table %s would have lain in small groups that %s is shown, "
+            "%d of them among the job's %d; the policy says max_column_leakage = %g%s",
             job, when, total, kept.cells, self._file.table, label_holder, of_job, cells, most,
             ", by which a job was stopped before" if before else "",
         )  # fmt: skip
