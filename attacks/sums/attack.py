@@ -88,9 +88,12 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
         trees = []
     elif not trees:
         reasons["sums"] = NOTHING_OFFERED
-    size = records * (max((tree.candidates for tree in trees), default=0) + len(columns.names))
-    if size > evidence.settings.most_cells:
-        reasons["sums"] = f"{size} cells are to be kept at a time: most_cells = {evidence.settings.most_cells}"
+    settings, most = evidence.settings, max((tree.candidates for tree in trees), default=0)
+    if most > settings.most_candidates:
+        reasons["sums"] = f"a tree has {most} candidates to link: most_candidates = {settings.most_candidates}"
+    elif (size := records * (most + len(columns.names))) > settings.most_cells:
+        reasons["sums"] = f"{size} cells are to be kept at a time: most_cells = {settings.most_cells}"
+    if reasons:
         trees = []
     truth = Truth.of(columns, trees, evidence.party) if trees else None
     nothing = CellsRead(placed=0.0, claims=0, wrong=0)
@@ -122,16 +125,15 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
     )
     own = Linked(trees, identities, chains(trees, identities))
     named = truth.named(own.identities, own.chains)
-    steps = Steps(evidence.settings.seconds, say, evidence.kept)
+    steps = Steps(settings.seconds, say, evidence.kept)
     by_differences, together, contradictions = claims_of(own, steps, "own")
     given = Linked(trees, *truth.given_links())
     given_named = truth.named(given.identities, given.chains)
     floor = Knowledge.nothing(records, given.chains)
     left_sets(given, floor)
     _, bound, _ = claims_of(given, steps, "given")
-    pictured = evidence.settings.pictured
-    best = best_column(together.positions, named, columns, pictured)
-    best_given = best_column(bound.positions, given_named, columns, pictured)
+    best = best_column(together.positions, named, columns, settings.pictured)
+    best_given = best_column(bound.positions, given_named, columns, settings.pictured)
     return figures.model_copy(
         update={
             "left_sets": cells_read(floor.known, given_named, columns),

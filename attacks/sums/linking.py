@@ -99,7 +99,7 @@ def _distance(before: Sequence[PartySums], places: Sequence[Ints], tree: PartySu
     square = (foretold**2).sum(axis=1)[:, None] + (offered**2).sum(axis=1)[None] - 2 * foretold @ offered.T
     share = _shares(tree)
     spread = np.maximum(share * (1 - share), 1 / max(int((tree.draws > 0).sum()), 1))
-    distances: Floats = np.maximum(square, 0.0) / (len(wanted) * spread[None])
+    distances: Floats = np.maximum(square, 0.0) / (max(len(wanted), 1) * spread[None])
     return distances
 
 

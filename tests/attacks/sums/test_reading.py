@@ -208,6 +208,16 @@ def test_the_attack_is_blind_and_one_that_is_handed_the_columns_fails_its_guard(
             guard(opened, tables, patches, seen)
 
 
+@pytest.mark.parametrize(("key", "value"), [("most_candidates", 69), ("most_cells", 10_000)])
+def test_what_would_take_too_long_is_left_out(key: str, value: int, benchmark: Any) -> None:
+    """The reason names the setting and the size."""
+    opened, truth = small(benchmark, n_estimators=1)
+    settings = SumsSettings.read({key: value})
+    read = read_columns(SumsEvidence(PARTY, opened, truth, settings, lambda _: None, Kept()))
+    assert read.together is None
+    assert f"{key} = {value}" in read.reasons["sums"]
+
+
 def test_another_table_is_refused(benchmark: Any) -> None:
     """Sums that are of no column of it are counted."""
     opened, truth = small(benchmark, n_estimators=2)
