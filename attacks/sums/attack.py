@@ -26,6 +26,7 @@ from attacks.sums.schema import NOTHING_OFFERED, CellsRead, ColumnFigures, SumsS
 from attacks.sums.scoring import TrueColumns, Truth, best_column, cells_read, links_right
 from attacks.sums.sketches import Floats, Ints, sums_of
 from attacks.view.opened_sums import OpenedSums
+from treetap.errors import BadInput
 
 Say = Callable[[str], None]
 
@@ -120,9 +121,15 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
     if truth is None:
         return figures
     say("links between trees")
-    identities = Identities.given(
-        evidence.kept.array("places", lambda: Identities(trees, sampled=params.colsample_bytree < 1).places)
-    )
+
+    def linked() -> Ints:
+        sampled = params.colsample_bytree < 1
+        return Identities(trees, sampled=sampled, most=settings.most_candidates).places
+
+    try:
+        identities = Identities.given(evidence.kept.array("places", linked))
+    except BadInput as fault:
+        return figures.model_copy(update={"reasons": {"sums": str(fault)}})
     own = Linked(trees, identities, chains(trees, identities))
     named = truth.named(own.identities, own.chains)
     steps = Steps(settings.seconds, say, evidence.kept)
@@ -166,8 +173,9 @@ def claims_of(linked: Linked, steps: Steps, links: str) -> tuple[Ints, Claims, i
         differences(linked, knowledge, say)
         return knowledge
 
-    knowledge = steps.kept.knowledge(f"differences-{links}", linked.chains, read)
-    estimate = steps.kept.array(f"shares-{links}", lambda: shares(linked, knowledge, steps.seconds, say))
+    name = f"{links}-{linked.digest}"  # other links, as of another table, are another step
+    knowledge = steps.kept.knowledge(f"differences-{name}", linked.chains, read)
+    estimate = steps.kept.array(f"shares-{name}", lambda: shares(linked, knowledge, steps.seconds, say))
     cells, positions = knowledge.known.copy(), []
     for chain, (start, end) in enumerate(pairwise(knowledge.first)):
         part = estimate[:, start:end]
