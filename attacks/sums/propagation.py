@@ -111,7 +111,7 @@ def left_sets(linked: Linked, knowledge: Knowledge) -> None:
     """Use the exact left set of every split that the party won, with the place of the candidate that won."""
     where = {int(k): (c, p) for c, chain in enumerate(linked.chains) for p, k in enumerate(chain)}
     for number, tree in enumerate(linked.trees):
-        if tree.partitioned:
+        if tree.by_category:
             continue  # a partition of categories may have tied with the places that won, and was taken
         equal = tree.equal_places
         common: dict[int, list[int]] = {}

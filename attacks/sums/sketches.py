@@ -42,7 +42,7 @@ class PartySums:
         nodes: heap numbers of the nodes with known sums, ascending.
         lefts: (nodes, candidates, S) opened sums, and those of siblings by subtraction.
         least: the fewest records in a cell, of a party that merges bins in every node; 0: it does not.
-        partitioned: the party has columns whose categories are partitioned.
+        by_category: the party has columns of which it sends sums over single categories.
         won: the party's splits.
         spaces: heap number → records, of all nodes.
     """
@@ -53,7 +53,7 @@ class PartySums:
     nodes: tuple[int, ...]
     lefts: Ints = field(repr=False)
     least: int
-    partitioned: bool
+    by_category: bool
     won: tuple[WonSplit, ...] = field(repr=False)
     spaces: Mapping[int, Ints] = field(repr=False)
 
@@ -161,8 +161,8 @@ def sums_of(party: str, trees: Sequence[OpenedTree], draws: Callable[[int], Ints
         won = tuple(split for split in tree.won if split.party == party)
         stacked = np.stack([lefts[node] for node in nodes])
         counting = _counting(tree.values, draws(tree.index))
-        partitioned = bool(tree.categories.get(party))
-        of_party = PartySums(tree.index, tree.values, counting, nodes, stacked, least, partitioned, won, tree.nodes)
+        by_category = bool(tree.categories.get(party))
+        of_party = PartySums(tree.index, tree.values, counting, nodes, stacked, least, by_category, won, tree.nodes)
         if len(of_party.drawn[0]):
             observed.append(of_party)
     return observed
