@@ -26,6 +26,7 @@ from attacks.sums.schema import NOTHING_OFFERED, CellsRead, ColumnFigures, SumsS
 from attacks.sums.scoring import TrueColumns, Truth, best_column, cells_read, links_right
 from attacks.sums.sketches import Floats, Ints, sums_of
 from attacks.view.opened_sums import OpenedSums
+from treetap.errors import BadInput
 
 Say = Callable[[str], None]
 
@@ -88,9 +89,12 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
         trees = []
     elif not trees:
         reasons["sums"] = NOTHING_OFFERED
-    size = records * (max((tree.candidates for tree in trees), default=0) + len(columns.names))
-    if size > evidence.settings.most_cells:
-        reasons["sums"] = f"{size} cells are to be kept at a time: most_cells = {evidence.settings.most_cells}"
+    settings, most = evidence.settings, max((tree.candidates for tree in trees), default=0)
+    if most > settings.most_candidates:
+        reasons["sums"] = f"a tree has {most} candidates to link: most_candidates = {settings.most_candidates}"
+    elif (size := records * (most + len(columns.names))) > settings.most_cells:
+        reasons["sums"] = f"{size} cells are to be kept at a time: most_cells = {settings.most_cells}"
+    if reasons:
         trees = []
     truth = Truth.of(columns, trees, evidence.party) if trees else None
     nothing = CellsRead(placed=0.0, claims=0, wrong=0)
@@ -117,21 +121,26 @@ def _read_columns(evidence: SumsEvidence) -> ColumnFigures:
     if truth is None:
         return figures
     say("links between trees")
-    identities = Identities.given(
-        evidence.kept.array("places", lambda: Identities(trees, sampled=params.colsample_bytree < 1).places)
-    )
+
+    def linked() -> Ints:
+        sampled = params.colsample_bytree < 1
+        return Identities(trees, sampled=sampled, most=settings.most_candidates).places
+
+    try:
+        identities = Identities.given(evidence.kept.array("places", linked))
+    except BadInput as fault:
+        return figures.model_copy(update={"reasons": {"sums": str(fault)}})
     own = Linked(trees, identities, chains(trees, identities))
     named = truth.named(own.identities, own.chains)
-    steps = Steps(evidence.settings.seconds, say, evidence.kept)
+    steps = Steps(settings.seconds, say, evidence.kept)
     by_differences, together, contradictions = claims_of(own, steps, "own")
     given = Linked(trees, *truth.given_links())
     given_named = truth.named(given.identities, given.chains)
     floor = Knowledge.nothing(records, given.chains)
     left_sets(given, floor)
     _, bound, _ = claims_of(given, steps, "given")
-    pictured = evidence.settings.pictured
-    best = best_column(together.positions, named, columns, pictured)
-    best_given = best_column(bound.positions, given_named, columns, pictured)
+    best = best_column(together.positions, named, columns, settings.pictured)
+    best_given = best_column(bound.positions, given_named, columns, settings.pictured)
     return figures.model_copy(
         update={
             "left_sets": cells_read(floor.known, given_named, columns),
@@ -164,8 +173,9 @@ def claims_of(linked: Linked, steps: Steps, links: str) -> tuple[Ints, Claims, i
         differences(linked, knowledge, say)
         return knowledge
 
-    knowledge = steps.kept.knowledge(f"differences-{links}", linked.chains, read)
-    estimate = steps.kept.array(f"shares-{links}", lambda: shares(linked, knowledge, steps.seconds, say))
+    name = f"{links}-{linked.digest}"  # other links, as of another table, are another step
+    knowledge = steps.kept.knowledge(f"differences-{name}", linked.chains, read)
+    estimate = steps.kept.array(f"shares-{name}", lambda: shares(linked, knowledge, steps.seconds, say))
     cells, positions = knowledge.known.copy(), []
     for chain, (start, end) in enumerate(pairwise(knowledge.first)):
         part = estimate[:, start:end]

@@ -57,7 +57,7 @@ def shares(linked: Linked, knowledge: Knowledge, seconds: float, say: Callable[[
 
     `seconds`: of processor time, after which the last estimate counts.
     """
-    possible = knowledge.possible
+    begun, possible = time.process_time(), knowledge.possible
     open_records = np.flatnonzero((knowledge.known < 0).any(axis=1))
     result = _even(possible, knowledge.first)
     if not len(open_records):
@@ -70,7 +70,7 @@ def shares(linked: Linked, knowledge: Knowledge, seconds: float, say: Callable[[
     used = np.repeat(equations.used, np.diff(knowledge.first), axis=1)
     rest = equations._replace(matrix=matrix, sums=sums, used=used)
     cells = _Cells(possible[open_records], knowledge.first)
-    result[open_records] = _solve(rest, result[open_records], cells, seconds, say)
+    result[open_records] = _solve(rest, result[open_records], cells, begun + seconds, say)
     return result
 
 
@@ -91,11 +91,11 @@ class _Cells(NamedTuple):
         return shares
 
 
-def _solve(equations: _Equations, start: Singles, cells: _Cells, seconds: float, say: Callable[[str], None]) -> Singles:
+def _solve(equations: _Equations, start: Singles, cells: _Cells, end: float, say: Callable[[str], None]) -> Singles:
     transposed = equations.matrix.T.tocsr()
     step = np.float32(1 / max(_norm(equations.matrix, transposed), 1e-30))
     now, ahead, pace = start, start.copy(), 1.0
-    begun, claims = time.process_time(), now > SURE
+    claims = now > SURE
     for number in range(1, STEPS + 1):
         following = cells.project(ahead - step * (transposed @ equations.rests(ahead)))
         if float(np.vdot(ahead - following, following - now)) > 0:
@@ -108,8 +108,8 @@ def _solve(equations: _Equations, start: Singles, cells: _Cells, seconds: float,
             say(f"least squares: step {number}, {claims.sum() / max(len(now), 1):.2f} cells claimed of a record")
             if (before != claims).sum() <= SETTLED * max(int(claims.sum()), 1) and number > LOOK:
                 break
-            if time.process_time() - begun > seconds:
-                break
+        if time.process_time() > end:
+            break
     return now
 
 

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
-from scipy.sparse import vstack
+from scipy.sparse import csr_array, vstack
 
 from attacks.sums.sketches import Bools, Floats, Ints, PartySums
+from treetap.errors import BadInput
 
 #: Trees before one that foretell its sums.
 BEFORE = 5
@@ -22,6 +23,8 @@ BEFORE = 5
 FARTHEST = 4.0
 #: Trees by whose groups sets are compared.
 COMPARED = 30
+#: Equations of a tree by which it is linked, at most: those of the largest groups.
+MOST_EQUATIONS = 600
 #: A combination leaves a rest of at least this share of the largest one, below which numbers are rounding errors.
 _RIDGE = 1e-9
 
@@ -30,13 +33,14 @@ class Identities:
     """Candidates of all trees under common numbers.
 
     Args:
+        most: candidates, above which it ends with BadInput.
         sampled: trees use some of the columns only, so that a candidate may be one that no tree before had.
 
     Attributes:
         places: a row per tree: (candidates of the job,) the place of each in the tree's order, −1: not offered.
     """
 
-    def __init__(self, trees: Sequence[PartySums], *, sampled: bool) -> None:
+    def __init__(self, trees: Sequence[PartySums], *, sampled: bool, most: int) -> None:
         rows = [np.arange(tree.candidates) for tree in trees[:1]]
         count = len(rows[0]) if rows else 0
         for number in range(1, len(trees)):
@@ -44,12 +48,14 @@ class Identities:
             fresh = np.setdiff1d(np.arange(trees[number].candidates), taken[taken >= 0])
             rows.append(np.concatenate([taken, fresh]))
             count += len(fresh)
+            if count > most:
+                raise BadInput(f"more than {most} candidates are to be linked (most_candidates)")
         self.places = _padded(rows, count)
 
     @classmethod
     def given(cls, places: Ints) -> Identities:
         """The identities that places (trees, candidates) say."""
-        identities = cls([], sampled=False)
+        identities = cls([], sampled=False, most=0)
         identities.places = places
         return identities
 
@@ -84,10 +90,10 @@ def _padded(rows: Sequence[Ints], count: int) -> Ints:
 
 def _distance(before: Sequence[PartySums], places: Sequence[Ints], tree: PartySums) -> Floats:
     """Squared distances (candidates, candidates of `tree`), in variances of a sum over a random set of records."""
-    known, sums = vstack([earlier.equations.matrix for earlier in before]).tocsr(), []
-    for earlier, here in zip(before, places, strict=True):
-        sums.append(earlier.equations.sums[:, here])
-    target, wanted, _ = tree.equations
+    strongest = [_strongest(earlier) for earlier in before]
+    known = vstack([matrix for matrix, _ in strongest]).tocsr()
+    sums = [of_tree[:, here] for (_, of_tree), here in zip(strongest, places, strict=True)]
+    target, wanted = _strongest(tree)
     gram = (known @ known.T).toarray()
     gram[np.diag_indices_from(gram)] += _RIDGE * max(np.trace(gram), 1.0) / max(len(gram), 1)
     cross = (target @ known.T).toarray()
@@ -99,8 +105,17 @@ def _distance(before: Sequence[PartySums], places: Sequence[Ints], tree: PartySu
     square = (foretold**2).sum(axis=1)[:, None] + (offered**2).sum(axis=1)[None] - 2 * foretold @ offered.T
     share = _shares(tree)
     spread = np.maximum(share * (1 - share), 1 / max(int((tree.draws > 0).sum()), 1))
-    distances: Floats = np.maximum(square, 0.0) / (len(wanted) * spread[None])
+    distances: Floats = np.maximum(square, 0.0) / (max(len(wanted), 1) * spread[None])
     return distances
+
+
+def _strongest(tree: PartySums) -> tuple[csr_array, Floats]:
+    """The equations of a tree's largest groups."""
+    matrix, sums, _ = tree.equations
+    if len(sums) <= MOST_EQUATIONS:
+        return matrix, sums
+    largest = np.sort(np.argsort(-np.diff(matrix.indptr), kind="stable")[:MOST_EQUATIONS])
+    return matrix[largest], sums[largest]
 
 
 def _shares(tree: PartySums) -> Floats:

@@ -9,6 +9,7 @@ cell; in none, it is not. So no step guesses, as long as the candidates are link
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -93,6 +94,12 @@ class Linked:
         """N."""
         return len(self.trees[0].values)
 
+    @property
+    def digest(self) -> str:
+        """A digest of the links."""
+        links = [self.identities.places, *self.chains]
+        return hashlib.sha256(b"".join(part.tobytes() + b"|" for part in links)).hexdigest()[:16]
+
     def borders(self, number: int, chain: int) -> tuple[Ints, Ints]:
         """The candidates of a chain that tree `number` in their order offers: positions in the chain, places."""
         places = self.identities.places[number, self.chains[chain]]
@@ -104,12 +111,18 @@ def left_sets(linked: Linked, knowledge: Knowledge) -> None:
     """Use the exact left set of every split that the party won, with the place of the candidate that won."""
     where = {int(k): (c, p) for c, chain in enumerate(linked.chains) for p, k in enumerate(chain)}
     for number, tree in enumerate(linked.trees):
-        common = {int(place): k for k, place in enumerate(linked.identities.places[number]) if place >= 0}
+        if tree.by_category:
+            continue  # a partition of categories may have tied with the places that won, and was taken
+        equal = tree.equal_places
+        common: dict[int, list[int]] = {}
+        for k, place in enumerate(linked.identities.places[number]):
+            if place >= 0:
+                common.setdefault(int(equal[place]), []).append(k)
         for split in tree.won:
             mirrored = [place >= tree.candidates for place in split.places]
-            # of places with the same sums in all nodes one may be linked
-            at = [where[common[place]] for k in split.places if (place := k % tree.candidates) in common]
-            if len({chain for chain, _ in at}) != 1 or len(set(mirrored)) != 1:
+            tied = [common.get(int(equal[place % tree.candidates]), []) for place in split.places]
+            at = [where[k] for of_place in tied for k in of_place]
+            if not all(tied) or len({chain for chain, _ in at}) != 1 or len(set(mirrored)) != 1:
                 continue  # tied candidates of two columns: which of them was taken is not known
             chain = at[0][0]
             low, high = min(position for _, position in at), max(position for _, position in at)

@@ -20,6 +20,7 @@ class SumsSettings(RangedSettings):
     Attributes:
         seconds: processor time of each of the two runs of least squares, after which the last estimate counts.
         most_cells: records times cells of all linked candidates, of which each takes up some 20 bytes.
+        most_candidates: of a tree; the time of linking grows with the cube of their number.
         pictured: records of a picture.
     """
 
@@ -27,11 +28,13 @@ class SumsSettings(RangedSettings):
     RANGES: ClassVar = {
         "seconds": Range(1, 1_000_000),
         "most_cells": Range(1_000, 10_000_000_000, integer=True),
+        "most_candidates": Range(1, 100_000, integer=True),
         "pictured": Range(16, 65_536, integer=True),
     }
 
     seconds: float = 150.0
     most_cells: int = 50_000_000
+    most_candidates: int = 4_000
     pictured: int = 1024
 
 

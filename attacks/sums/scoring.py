@@ -24,6 +24,9 @@ from treetap.trees.binning import BinnedTable, Codes, FeatureBins, fit
 from treetap.trees.candidates import Kind
 from treetap.trees.cell_merging import MergedBins
 
+#: Different texts of a column, at most.
+MOST_TEXTS = 1_000
+
 
 @dataclass(frozen=True, eq=False)
 class TrueColumns:
@@ -68,6 +71,11 @@ class TrueColumns:
         for number, name in enumerate(names):
             column = values[:, number]
             if number in texts:
+                if texts[number] > MOST_TEXTS:
+                    raise BadInput(
+                        f"[[victim]] truth: column {name!r} holds {texts[number]} texts, at most {MOST_TEXTS}: "
+                        "name the party's columns in columns = …"
+                    )
                 size, code = texts[number], np.where(np.isnan(column), texts[number], column)
                 features.append(FeatureBins(np.empty(0), bool(np.isnan(column).any()), size, Kind.ONE_HOT))
             else:
@@ -78,8 +86,12 @@ class TrueColumns:
         first = np.concatenate([[0], np.cumsum([size + 1 for size in sizes])]).astype(np.int64)
         lefts, feature, cuts = [], [], []
         for number, size in enumerate(sizes):
-            missing = bool((codes[number] == size).any())
-            for here, cut in _left_sets(size, missing=missing, text=number in texts):
+            occurs = np.bincount(codes[number].astype(np.int64), minlength=size + 1) > 0
+            seen = set[bytes]()
+            for here, cut in _left_sets(size, missing=bool(occurs[size]), text=number in texts):
+                if (same := here[occurs].tobytes()) in seen:
+                    continue  # of these records it is a set that is there
+                seen.add(same)
                 row = np.zeros(int(first[-1]), dtype=bool)
                 row[first[number] : first[number + 1]] = here
                 lefts.append(row)
@@ -99,6 +111,7 @@ class TrueColumns:
     def keys(self, tree: PartySums) -> Keys:
         """A key (sets,) of the sums of each possible candidate over all nodes of a tree."""
         sums = np.zeros((len(tree.nodes), len(self.lefts), tree.values.shape[1]), dtype=np.int64)
+        lefts = self.lefts.astype(np.int64)
         merged = MergedBins(self.bins, np.arange(len(self.names)), tree.least) if tree.least else None
         for node, rows in enumerate(tree.drawn):
             codes: Codes = self.codes[rows]
@@ -108,7 +121,7 @@ class TrueColumns:
             cells = np.zeros((self.lefts.shape[1], tree.values.shape[1]), dtype=np.int64)
             for column in range(self.codes.shape[1]):
                 np.add.at(cells, self.first[column] + codes[:, column], tree.values[rows])
-            sums[node] = self.lefts.astype(np.int64) @ cells
+            sums[node] = lefts @ cells
         return _key(sums)
 
 
@@ -259,7 +272,7 @@ def best_column(
     for place, chain in zip(positions, chains, strict=True):
         values = columns.values[:, chain.column]
         here = ~np.isnan(values)
-        if len(chain.sets) < 2 or np.ptp(values[here]) == 0 or np.ptp(place[here]) == 0:
+        if (chain.sets >= 0).sum() < 2 or here.sum() < 2 or np.ptp(values[here]) == 0 or np.ptp(place[here]) == 0:
             continue
         correlation = float(spearmanr(place[here], values[here]).statistic)
         if best is None or correlation > best[0]:

@@ -42,6 +42,7 @@ class PartySums:
         nodes: heap numbers of the nodes with known sums, ascending.
         lefts: (nodes, candidates, S) opened sums, and those of siblings by subtraction.
         least: the fewest records in a cell, of a party that merges bins in every node; 0: it does not.
+        by_category: the party has columns of which it sends sums over single categories.
         won: the party's splits.
         spaces: heap number → records, of all nodes.
     """
@@ -52,6 +53,7 @@ class PartySums:
     nodes: tuple[int, ...]
     lefts: Ints = field(repr=False)
     least: int
+    by_category: bool
     won: tuple[WonSplit, ...] = field(repr=False)
     spaces: Mapping[int, Ints] = field(repr=False)
 
@@ -81,6 +83,13 @@ class PartySums:
     def totals(self) -> Ints:
         """(nodes, S) the sums over all records of each node."""
         return np.array([self.values[rows].sum(axis=0) for rows in self.drawn], dtype=np.int64)
+
+    @cached_property
+    def equal_places(self) -> Ints:
+        """(candidates,) of each place the first one that has the same sums in all nodes."""
+        flat = self.lefts.transpose(1, 0, 2).reshape(self.candidates, -1)
+        _, first, same = np.unique(flat, axis=0, return_index=True, return_inverse=True)
+        return np.asarray(first[same.reshape(-1)], dtype=np.int64)
 
     @cached_property
     def scale(self) -> Floats:
@@ -146,13 +155,16 @@ def sums_of(party: str, trees: Sequence[OpenedTree], draws: Callable[[int], Ints
             lefts[node] = opened[node]
             if not least and node ^ 1 in tree.nodes and node ^ 1 not in opened and node >> 1 in lefts:
                 lefts[node ^ 1] = lefts[node >> 1] - opened[node]
-        if not lefts:
+        if not lefts or not next(iter(lefts.values())).size:
             continue
         nodes = tuple(sorted(lefts))
         won = tuple(split for split in tree.won if split.party == party)
         stacked = np.stack([lefts[node] for node in nodes])
         counting = _counting(tree.values, draws(tree.index))
-        observed.append(PartySums(tree.index, tree.values, counting, nodes, stacked, least, won, tree.nodes))
+        by_category = bool(tree.categories.get(party))
+        of_party = PartySums(tree.index, tree.values, counting, nodes, stacked, least, by_category, won, tree.nodes)
+        if len(of_party.drawn[0]):
+            observed.append(of_party)
     return observed
 
 

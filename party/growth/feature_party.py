@@ -192,11 +192,14 @@ def nodes_of(request: control_pb2.StepRequest) -> list[int]:
     """The nodes whose candidate sums a step asks for.
 
     Raises:
-        Malformed: there are none, or one comes twice; sums of many copies would take as long as of many nodes.
+        Malformed: there are none, or one comes twice; sums of many copies would take as long as of many nodes. Or
+            there are others than the root at its stage.
     """
     nodes = list(request.growth.build_histograms.nodes)
     if not nodes or len(set(nodes)) < len(nodes):
         raise Malformed("build_histograms asks for no nodes, or for one of them twice")
+    if not request.stage and nodes != [ROOT]:
+        raise Malformed("build_histograms asks for other nodes than the root before its children are known")
     return nodes
 
 

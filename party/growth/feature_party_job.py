@@ -131,7 +131,7 @@ class FeaturePartyJob:
             await self.stored.read()
         table = records.table
         account, ids = self.account, table.ids[: records.training]
-        await self._context.offload(lambda: account.open(ids, table.columns))
+        await self._context.offload(lambda: account.open(ids, table.columns), whole=True)
         binned = await bin_features(self._context, table, self._params, records.training)
         self._split_table = SplitTable(self._context.party, table.columns, binned, records.training)
         # missing values on either side of each cut, and against all others; the sides of any may be exchanged

@@ -73,7 +73,7 @@ def _planted(what: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """Plant a fault into the product; what the finding says."""
     if what == "wrong weight":
         right = BoostingCriterion.leaf
-        monkeypatch.setattr(BoostingCriterion, "leaf", lambda self, sums: right(self, sums) + 1e-6)
+        monkeypatch.setattr(BoostingCriterion, "leaf", lambda self, *given: right(self, *given) + 1e-6)
         return "is not the oracle's"
     if what == "traceback":
         logging_node = PartyNode._expect_more

@@ -77,7 +77,7 @@ def test_encrypted_sums_are_the_same(engine: ClusterEngine) -> None:
             for start, blob in blocks:
                 await sums.add_block(np.arange(start, start + len(blob) // KEY.public.ciphertext_bytes), blob)
             packed = await sums.candidates(nodes, np.arange(sums.n_candidates))
-            products = [await sums._sum_bins(which) for which in (None, nodes)]
+            products = [await sums._sum_bins(which, None) for which in (None, nodes)]
             return products, await owner.open(packed, 2 * sums.n_candidates)
         finally:
             await sums.close()

@@ -29,7 +29,7 @@ ROOMS = {"treetap": 25, "party": 14}
 #: What the house weighs at most (`tests.weight`). A limit falls with its figure; it rises by the size of a module that
 #: was ordered, in the commit that adds the module.
 LIMITS = {
-    "lines of production": 87_295,
+    "lines of production": 87_365,
     "files of production": 593,
     "classes of production": 910,
     "files of party and coordinator that boosting reaches": 43,
@@ -46,8 +46,8 @@ LIMITS = {
     "modules of 60 lines or fewer that one sibling imports": 0,
     "most parameters of a function": 12,
     "functions with a local `found` or `each`": 0,
-    "words of docs": 103_973,
-    "words of decisions": 7_068,
+    "words of docs": 100_663,
+    "words of decisions": 7_067,
     "words of the changelog": 294,
     "words of prose of reproductions": 2_993,
     "words of the README": 1_926,

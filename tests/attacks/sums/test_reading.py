@@ -21,7 +21,7 @@ from attacks.sums.propagation import Knowledge, Linked, differences, left_sets
 from attacks.sums.schema import CellsRead, ColumnFigures, SumsSettings
 from attacks.sums.scoring import TrueColumns, Truth
 from attacks.sums.sketches import Ints, PartySums, sums_of
-from attacks.view.opened_sums import OpenedSums, OpenedTree
+from attacks.view.opened_sums import OpenedSums, OpenedTree, WonSplit
 from tests.attacks.sums.test_opened_sums import BOOSTING, CASES, opened_by, trained
 from tests.commands.command import python
 from tests.worlds import PARTIES, World, world
@@ -208,6 +208,41 @@ def test_the_attack_is_blind_and_one_that_is_handed_the_columns_fails_its_guard(
             guard(opened, tables, patches, seen)
 
 
+@pytest.mark.parametrize(("key", "value"), [("most_candidates", 69), ("most_cells", 10_000)])
+def test_what_would_take_too_long_is_left_out(key: str, value: int, benchmark: Any) -> None:
+    """The reason names the setting and the size."""
+    opened, truth = small(benchmark, n_estimators=1)
+    settings = SumsSettings.read({key: value})
+    read = read_columns(SumsEvidence(PARTY, opened, truth, settings, lambda _: None, Kept()))
+    assert read.together is None
+    assert f"{key} = {value}" in read.reasons["sums"]
+
+
+def test_tied_winners_place_no_record_wrongly() -> None:
+    """Two cuts have equal sums, since the record between them was not drawn: its owner cut at the lower one."""
+    column = np.array([0, 0, 0, 1, 2, 2, 3, 3])
+    rng = np.random.default_rng(0)
+    trees = []
+    for index, cut in enumerate((0, 2)):
+        values = np.stack([*rng.integers(1, 2**40, (2, 8)), np.ones(8, dtype=np.int64)], axis=1)
+        if index == 0:
+            values[3] = 0
+        lefts = np.array([values[column <= k].sum(axis=0) for k in range(3)])
+        places = (0, 1) if index == 0 else (2,)
+        won = (WonSplit(1, PARTY, places, np.flatnonzero(column <= cut)),)
+        nodes = {1: np.arange(8), 2: won[0].left, 3: np.flatnonzero(column > cut)}
+        trees.append(OpenedTree(index, values, nodes, {PARTY: {1: lefts}}, won, {}))
+    draws = [(tree.values[:, 2]).astype(np.int64) for tree in trees]
+    truth_columns = TrueColumns.of_numbers(["a"], column[:, None].astype(np.float64), 4)
+    observed = sums_of(PARTY, trees, lambda tree: draws[tree])
+    linked = Linked(observed, *Truth.of(truth_columns, observed, PARTY).given_links())
+    knowledge = Knowledge.nothing(8, linked.chains)
+    left_sets(linked, knowledge)
+    claimed = np.flatnonzero(knowledge.known[:, 0] >= 0)
+    assert (knowledge.known[claimed, 0] == column[claimed]).all()
+    assert knowledge.possible[np.arange(8), column].all()
+
+
 def test_another_table_is_refused(benchmark: Any) -> None:
     """Sums that are of no column of it are counted."""
     opened, truth = small(benchmark, n_estimators=2)
@@ -239,16 +274,16 @@ def _interrupted(*_: Any) -> None:
 
 
 class _Unlinkable(Identities):
-    def __init__(self, trees: Sequence[PartySums], *, sampled: bool) -> None:
+    def __init__(self, trees: Sequence[PartySums], *, sampled: bool, most: int) -> None:
         assert not trees, "linked again"
-        super().__init__(trees, sampled=sampled)
+        super().__init__(trees, sampled=sampled, most=most)
 
 
 def test_chains_are_nested(benchmark: Any) -> None:
     """Every candidate is in one chain; in a chain left sets grow."""
     opened, _ = small(benchmark, n_estimators=3)
     trees = sums_of(PARTY, opened.trees, lambda tree: opened.params.drawn(tree, opened.records))
-    identities = Identities(trees, sampled=False)
+    identities = Identities(trees, sampled=False, most=4_000)
     linked = chains(trees, identities)
     assert sorted(np.concatenate(linked).tolist()) == list(range(trees[0].candidates))
     for number, tree in enumerate(trees):

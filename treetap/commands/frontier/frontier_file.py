@@ -52,7 +52,8 @@ class Plan:
         repaired = ["repaired"] if self.defences.private_values else []
         told = self.settings.items() if self.name == JOB else [(value,) for value in self.settings.values()]
         words = [self.name, *(str(part) for parts in told for part in parts), *repaired]
-        return "-".join(re.sub(r"[^\w.]+", "-", word).strip("-") for word in words)
+        signed = (re.sub(r"^-(?=[\d.])", "minus-", word) for word in words)
+        return "-".join(re.sub(r"[^\w.]+", "-", word).strip("-") for word in signed)
 
     def job(self, given: JobTable) -> JobTable:
         """The job of the training. Raises ValueError (ValidationError) if it cannot have the settings."""
