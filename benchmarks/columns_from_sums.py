@@ -7,7 +7,7 @@
 breast_cancer and diabetes come with scikit-learn, synthetic is drawn, and credit and obesity need TREETAP_DATA (the
 folder with credit_default.parquet and obesity.parquet); texts are numbered. The label holder has the first columns, a
 feature party the others. The centralised trainer gives the federation's trees and hence its sums; the attack is that of
-`treetap audit` (attacks/sums), which is told nothing but these.
+`treetap audit` (attacks/sums), which gets nothing but these.
 
 A line for each number of trees: cells that the party's own account counts by sums, which lay in groups of at most three
 records (`treetap leakage`); and those that were placed in their bins by left sets alone, by differences of few records,

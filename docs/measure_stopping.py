@@ -1,4 +1,4 @@
-"""What the time of a stop by `max_column_leakage` tells of the columns: figures of docs/threats.md.
+"""Bits that the time of a stop by `max_column_leakage` tells of the columns: figures of docs/threats.md.
 
     TREETAP_DATA=FOLDER python docs/measure_stopping.py
 

@@ -1,4 +1,4 @@
-"""What one owner of labels claims to know of the columns of the other parties of a PIVODL job.
+"""Claims of one owner of labels on the columns of the other parties of a PIVODL job.
 
 1. The bins of the records that it labels were sent to it.
 2. The sets that other parties' splits send left and right bound the bins of all records (`attacks.pivodl.left_sets`).
@@ -58,7 +58,7 @@ class Onlooker:
 
 @dataclass(frozen=True, eq=False)
 class SourceClaims:
-    """What an attacker claims of one source's columns.
+    """Claims of an attacker on one source's columns.
 
     Attributes:
         placed: (N, d) bins, its own records' included; `UNPLACED` where it claims none.

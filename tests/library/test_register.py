@@ -25,7 +25,7 @@ from render_register import cell, figure, rendered  # noqa: E402
 
 @pytest.mark.parametrize("changed", [False, True])
 def test_the_page_is_that_of_the_rows(changed: bool, tmp_path: Path) -> None:
-    """It is rendered; a page that is not is told."""
+    """A page that is not as rendered is named."""
     for name in ("register.md", "register.json"):
         text = (DOCS / name).read_text("utf-8")
         (tmp_path / name).write_text(text.replace("of this project", "new") if changed else text, "utf-8")
