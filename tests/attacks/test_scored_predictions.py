@@ -191,24 +191,33 @@ def test_settings_have_one_schema() -> None:
 @pytest.mark.second_tier
 @pytest.mark.filterwarnings("ignore:a 512-bit")
 def test_a_recipient_of_masked_sums_inverts_them_from_its_files(tmp_path: Path) -> None:
-    """Weights that came with noise follow from scores, and with them paths of records that were undecided before."""
+    """Weights that came with noise follow from scores, and with them paths of records that were undecided before.
+
+    Trees depend on the noise, which is drawn anew: of one training in some tens too few records share leaves.
+    """
     assert scored.MASKED_PLACES == FRACTION
     here = shared_world(300, fresh=120)
     params = replace(SHARED, epsilon=8.0)
     first = next(iter(here.tables))
 
-    async def main() -> tuple[dict[str, Path], str]:
-        federation = Federation(tmp_path, here.tables, record="received", policies=policies(job_of(here, params)))
+    async def main(folder: Path) -> tuple[dict[str, Path], str]:
+        federation = Federation(folder, here.tables, record="received", policies=policies(job_of(here, params)))
         assert (await federation.train(job_of(here, params))).state == "finished"
         status = await federation.predict(predict_request(model="job", job="asked", recipient=first, block=50))
         assert (status.state, status.error) == ("finished", "")
         await federation.close()
         return federation.states, status.predictions
 
-    with transparent():
-        states, predictions = finished(main())
-    evidence = read_scores(files_of(tmp_path, states, first, "asked", predictions), DecodingSettings(records=60))
-    figures = prediction_inversion(evidence)
+    for number in range(3):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with transparent():
+            states, predictions = finished(main(folder))
+        evidence = read_scores(files_of(folder, states, first, "asked", predictions), DecodingSettings(records=60))
+        figures = prediction_inversion(evidence)
+        assert figures is not None
+        if figures.solved:
+            break
     assert figures is not None
     assert (figures.records, figures.before.records, figures.after.left_out) == (120, 60, 60)
     assert 0 < figures.solved <= figures.unknown < figures.leaves
