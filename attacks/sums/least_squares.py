@@ -115,12 +115,12 @@ def _solve(equations: _Equations, start: Singles, cells: _Cells, end: float, say
 
 def _equations(linked: Linked, first: Ints) -> _Equations:
     """All equations of a job; of a chain those of trees that offer all its candidates."""
-    matrices, sums, used, groups = [], [], [], []
+    matrices, sums, used = [], [], []
+    size = sum(len(tree.equations.nodes) for tree in linked.trees), int(first[-1])
+    groups = np.arange(np.prod(size)).reshape(size) if any(tree.least for tree in linked.trees) else None
     before = 0
     for number, tree in enumerate(linked.trees):
         matrix, lefts, _ = tree.equations
-        of_groups = np.arange(before, before + len(lefts) * int(first[-1])).reshape(len(lefts), -1)
-        before += of_groups.size
         whole = matrix @ np.ones(linked.records)
         of_tree = np.zeros((len(whole), int(first[-1])), dtype=np.float32)
         there = np.zeros(len(linked.chains), dtype=bool)
@@ -130,14 +130,13 @@ def _equations(linked: Linked, first: Ints) -> _Equations:
             if there[chain]:
                 ends = np.concatenate([lefts[:, places], whole[:, None]], axis=1)
                 of_tree[:, first[chain] : first[chain + 1]] = np.diff(ends, axis=1, prepend=0)
-            if there[chain] and tree.least:
-                _merge(of_groups[:, first[chain] : first[chain + 1]], tree, places)
-        groups.append(of_groups)
+            if there[chain] and groups is not None and tree.least:
+                _merge(groups[before : before + len(lefts), first[chain] : first[chain + 1]], tree, places)
+        before += len(lefts)
         matrices.append(matrix.astype(np.float32))
         sums.append(of_tree)
         used.append(np.broadcast_to(there, (len(whole), len(there))))
-    together = np.concatenate(groups) if any(tree.least for tree in linked.trees) else None
-    return _Equations(vstack(matrices).tocsr(), np.concatenate(sums), np.concatenate(used), together)
+    return _Equations(vstack(matrices).tocsr(), np.concatenate(sums), np.concatenate(used), groups)
 
 
 def _merge(groups: Ints, tree: PartySums, places: Ints) -> None:
